@@ -1,0 +1,96 @@
+//! The one background thread of a process.
+//!
+//! Renewals, departures and inboxes run here, so that a runtime of the user's that is busy, stopped or missing can
+//! neither cost a lock nor leave one behind. Faces may be polled by any executor: [`Within`] lends them this runtime's
+//! timers and I/O.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use tokio::runtime::{Builder, Handle};
+
+use crate::{Error, Result};
+
+static HANDLE: OnceLock<Handle> = OnceLock::new();
+
+/// Starts the thread on first use.
+///
+/// # Errors
+/// Unavailable if the machine has no thread or descriptor left.
+pub(crate) fn start() -> Result<&'static Handle> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = STARTING.lock();
+    if HANDLE.get().is_none() {
+        let handle = spawn_thread()
+            .map_err(|error| Error::unavailable("the background thread cannot be started").caused_by(error))?;
+        HANDLE.set(handle).expect("only one thread is in here");
+    }
+    Ok(handle())
+}
+
+/// The runtime of the background thread; for code that runs after [`start`].
+pub(crate) fn handle() -> &'static Handle {
+    HANDLE.get().expect("opening a store starts the background thread")
+}
+
+fn spawn_thread() -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let run = move || runtime.block_on(std::future::pending::<()>());
+    std::thread::Builder::new().name("leasehold".to_owned()).spawn(run)?;
+    Ok(handle)
+}
+
+/// Lets any executor poll `future`: timers and I/O inside it belong to the background thread.
+pub(crate) fn within<F: Future>(future: F) -> Within<F> {
+    Within { future }
+}
+
+pin_project! {
+    pub(crate) struct Within<F> {
+        #[pin]
+        future: F,
+    }
+}
+
+impl<F: Future> Future for Within<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _entered = HANDLE.get().map(Handle::enter);
+        self.project().future.poll(context)
+    }
+}
+
+/// A future that runs to its end: polled in place for speed, carried on in the background if it is dropped.
+pub(crate) struct Finish<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T: Send + 'static> Finish<T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(Some(Box::pin(future)))
+    }
+}
+
+impl<T: Send + 'static> Future for Finish<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let future = self.0.as_mut().expect("a future is not polled after it is done");
+        let answer = std::task::ready!(future.as_mut().poll(context));
+        self.0 = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl<T: Send + 'static> Drop for Finish<T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.0.take() {
+            handle().spawn(future);
+        }
+    }
+}

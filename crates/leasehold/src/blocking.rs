@@ -1,0 +1,1 @@
+//! The same faces for threads without a runtime.

@@ -1,0 +1,168 @@
+//! A wish to hold.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Error, Name, Note, Result};
+
+/// A wish to hold a lock, with everything a store must know of it.
+///
+/// Its id is drawn before the first request, so that every request about it can be repeated safely.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Which lock.
+    pub name: Name,
+    /// Which claim; never used twice.
+    pub id: ClaimId,
+    /// How much of the lock.
+    pub share: Share,
+    /// How long the store shall keep the claim without hearing of it.
+    pub lease: Duration,
+    /// Who claims, for people.
+    pub note: Note,
+}
+
+/// The identity of one claim: 128 random bits, drawn before the first request and never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId([u8; 16]);
+
+impl ClaimId {
+    /// A new one.
+    #[must_use]
+    pub fn draw() -> Self {
+        Self(uuid::Uuid::new_v4().into_bytes())
+    }
+
+    /// As bytes, for a store to keep.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// From the bytes a store kept.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+/// 32 hexadecimal digits.
+impl fmt::Display for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// How much of a lock a claim takes: `weight` of `capacity`.
+///
+/// Every primitive is a share: a mutex takes 1 of 1, a semaphore slot 1 (or k) of n, a reader 1 of
+/// [`Share::WHOLE`], a writer all of it. One rule grants them all; see [`admitted`](crate::admitted).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Share {
+    weight: u32,
+    capacity: u32,
+}
+
+impl Share {
+    /// The capacity of a reader-writer lock.
+    pub const WHOLE: u32 = 1 << 30;
+    /// The largest semaphore.
+    pub const SLOTS_MAX: u32 = 1 << 20;
+
+    /// The whole of a mutex.
+    pub const MUTEX: Self = Self { weight: 1, capacity: 1 };
+    /// A reader's share of a reader-writer lock.
+    pub const READER: Self = Self { weight: 1, capacity: Self::WHOLE };
+    /// A writer's share of a reader-writer lock.
+    pub const WRITER: Self = Self { weight: Self::WHOLE, capacity: Self::WHOLE };
+
+    /// `take` slots of a semaphore that has `slots`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `take` ≤ `slots` ≤ [`SLOTS_MAX`](Self::SLOTS_MAX).
+    pub fn slots(take: u32, slots: u32) -> Result<Self> {
+        if take == 0 || take > slots || slots > Self::SLOTS_MAX {
+            let max = Self::SLOTS_MAX;
+            return Err(Error::invalid(format!(
+                "cannot take {take} of {slots} slots: a semaphore has 1 to {max} slots, and a claim takes at least one and at most all"
+            )));
+        }
+        Ok(Self { weight: take, capacity: slots })
+    }
+
+    /// A share as a store kept it.
+    ///
+    /// # Errors
+    /// [`is_damaged`](Error::is_damaged) if no primitive has such a share.
+    pub fn from_parts(weight: u32, capacity: u32) -> Result<Self> {
+        if weight == 0 || weight > capacity || capacity > Self::WHOLE {
+            return Err(Error::damaged(format!("a share of {weight} of {capacity} cannot be")));
+        }
+        Ok(Self { weight, capacity })
+    }
+
+    /// How much is taken.
+    #[must_use]
+    pub fn weight(self) -> u32 {
+        self.weight
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub fn capacity(self) -> u32 {
+        self.capacity
+    }
+
+    /// Whether nobody else can hold beside it.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.weight == self.capacity
+    }
+
+    /// The kind of lock this is a share of, in words.
+    #[must_use]
+    pub fn kind(self) -> String {
+        match self.capacity {
+            1 => "a mutex".to_owned(),
+            Self::WHOLE => "a reader-writer lock".to_owned(),
+            slots => format!("a semaphore of {slots} slots"),
+        }
+    }
+
+    /// Refuses to mix kinds or capacities on one name.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) if `present`, a share of somebody already in the line, is of another capacity.
+    pub fn fits_kind(self, present: Self) -> Result<()> {
+        if self.capacity == present.capacity {
+            return Ok(());
+        }
+        let (asked, used) = (self.kind(), present.kind());
+        Err(Error::mismatch(format!("asked for {asked}, but the name is in use as {used}"))
+            .remedy("use one kind and size for a name, or another name"))
+    }
+}
+
+/// `weight of capacity`, as people say it.
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (*self, self.capacity) {
+            (Self::MUTEX, _) => f.write_str("exclusive"),
+            (Self::WRITER, _) => f.write_str("exclusive"),
+            (Self::READER, _) => f.write_str("shared"),
+            (_, capacity) => write!(f, "{} of {capacity}", self.weight),
+        }
+    }
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.weight, self.capacity)
+    }
+}

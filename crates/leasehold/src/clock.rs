@@ -1,0 +1,90 @@
+//! Time that goes on while the machine sleeps.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+use tokio::net::unix::pipe;
+
+/// A moment of CLOCK_BOOTTIME, in nanoseconds: the one clock of every decision here.
+///
+/// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn now() -> Self {
+        Self::from_timespec(clock_gettime(ClockId::Boottime))
+    }
+
+    /// `NEVER` if that is beyond the clock's range.
+    pub(crate) fn after(self, wait: Duration) -> Self {
+        Self(u64::try_from(wait.as_nanos()).ok().and_then(|nanos| self.0.checked_add(nanos)).unwrap_or(u64::MAX))
+    }
+
+    /// How far ahead this is of `earlier`; zero if it is not, `Duration::MAX` if never.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        if self == Self::NEVER { Duration::MAX } else { Duration::from_nanos(self.0.saturating_sub(earlier.0)) }
+    }
+
+    pub(crate) fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    fn to_timespec(self) -> Timespec {
+        // Zero would disarm the timer.
+        let nanos = self.0.max(1);
+        Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() }
+    }
+
+    fn from_timespec(time: Timespec) -> Self {
+        let nanos = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
+        Self(nanos)
+    }
+}
+
+/// A timer on the same clock, so that it rings on time after a suspend too.
+///
+/// A timer descriptor reads like a pipe, and a pipe is the safe way to have the runtime wait for one.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: OwnedFd,
+    rings: pipe::Receiver,
+}
+
+impl Alarm {
+    /// Must be called, and waited on, inside the background runtime.
+    pub(crate) fn new() -> io::Result<Self> {
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let rings = pipe::Receiver::from_owned_fd_unchecked(timer.try_clone()?)?;
+        Ok(Self { timer, rings })
+    }
+
+    /// Waits until `moment`; at once if it has passed.
+    pub(crate) async fn rings_at(&self, moment: Moment) -> io::Result<()> {
+        if moment == Moment::NEVER {
+            return std::future::pending().await;
+        }
+        let at = Itimerspec { it_interval: Timespec::default(), it_value: moment.to_timespec() };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &at)?;
+        while Moment::now() < moment {
+            self.rings.readable().await?;
+            // How often it rang does not matter, and a ring that is not there yet is waited for again.
+            match self.rings.try_read(&mut [0; 8]) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,49 @@
+//! What all stores have in common: acquiring, renewing, departing, and the one door through which a store is asked.
+//!
+//! The engine does no I/O of its own. One background task per engine renews everything that is held or waits.
+
+pub(crate) mod acquire;
+mod call;
+mod depart;
+mod hold;
+mod renew;
+mod stay;
+
+use std::sync::Arc;
+
+use tokio::task::AbortHandle;
+
+use crate::{Result, Store, background};
+
+pub(crate) use acquire::{Ask, Wait};
+pub(crate) use call::Door;
+pub(crate) use hold::Hold;
+use renew::Renewals;
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    door: Door,
+    renewals: Arc<Renewals>,
+    renewing: AbortHandle,
+}
+
+impl Engine {
+    pub(crate) fn new(store: Arc<dyn Store>, place: &str) -> Result<Arc<Self>> {
+        let runtime = background::start()?;
+        let door = Door::new(store, place);
+        let renewals = Arc::new(Renewals::default());
+        let renewing = runtime.spawn(renew::run(door.clone(), Arc::clone(&renewals))).abort_handle();
+        Ok(Arc::new(Self { door, renewals, renewing }))
+    }
+
+    pub(crate) fn door(&self) -> &Door {
+        &self.door
+    }
+}
+
+/// Guards keep their engine, so nothing is held any more when this runs.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.renewing.abort();
+    }
+}

@@ -1,0 +1,228 @@
+//! From a wish to a hold: deadline, try, cancellation.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::call::{ANSWER_MAX, Pauses, silent};
+use super::depart::{Entering, depart};
+use super::stay::{Stay, trusted};
+use super::{Engine, Hold};
+use crate::background::{Finish, handle};
+use crate::clock::Moment;
+use crate::{Claim, ClaimId, Entered, Error, Loss, Name, Note, Patience, Result, Share, Standing, Token};
+
+/// What is asked of a lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) name: Name,
+    pub(crate) share: Share,
+    pub(crate) lease: Duration,
+    pub(crate) label: String,
+    /// The lease is not renewed.
+    pub(crate) fixed: bool,
+    pub(crate) hold_max: Option<Duration>,
+}
+
+/// How long to wait in line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    Forever,
+    Never,
+    AtMost(Duration),
+}
+
+impl Wait {
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            // Beyond the clock's range is for ever.
+            Self::AtMost(wait) => Instant::now().checked_add(wait),
+            Self::Forever | Self::Never => None,
+        }
+    }
+
+    fn patience(self) -> Patience {
+        match self {
+            Self::Never => Patience::Refuse,
+            Self::AtMost(wait) if wait.is_zero() => Patience::Refuse,
+            Self::Forever | Self::AtMost(_) => Patience::Queue,
+        }
+    }
+}
+
+/// `None` if it was not granted in time; then nothing is left in the line.
+///
+/// Dropping this future at any point leaves nothing either: what was under way is finished and undone in the background.
+pub(crate) async fn acquire(engine: &Arc<Engine>, ask: &Ask, wait: Wait) -> Result<Option<Hold>> {
+    let deadline = wait.deadline();
+    let mut pauses = Pauses::default();
+    loop {
+        let attempt = Attempt::begin(engine, ask, wait.patience())?;
+        match attempt.run(deadline).await? {
+            Outcome::Granted(hold) => return Ok(Some(hold)),
+            Outcome::Refused => return Ok(None),
+            // The process slept, or somebody cleared the line: in again at its end, while there is time.
+            Outcome::Gone => pauses.next().await,
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Ok(None);
+        }
+    }
+}
+
+enum Outcome {
+    Granted(Hold),
+    Refused,
+    Gone,
+}
+
+/// One claim on its way to a grant. Dropping it makes the claim leave, after its request to enter has been answered.
+struct Attempt<'a> {
+    engine: &'a Arc<Engine>,
+    ask: &'a Ask,
+    claim: Claim,
+    patience: Patience,
+    /// `Some` while the claim may be in the store without a hold that would release it.
+    stake: Option<Stake>,
+}
+
+struct Stake {
+    entering: Option<Entering>,
+}
+
+impl<'a> Attempt<'a> {
+    fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
+        let note = Note::here(&ask.label)?;
+        let claim =
+            Claim { name: ask.name.clone(), id: ClaimId::draw(), share: ask.share, lease: ask.lease, note };
+        Ok(Self { engine, ask, claim, patience, stake: None })
+    }
+
+    async fn run(mut self, deadline: Option<Instant>) -> Result<Outcome> {
+        let (asked, entered) = self.enter(deadline).await?;
+        match entered.standing {
+            Standing::Held { token } => Ok(self.granted(token, asked, asked.after(trusted(entered.lease)))),
+            Standing::Gone if self.patience == Patience::Refuse => {
+                self.stake = None;
+                Ok(Outcome::Refused)
+            }
+            Standing::Gone => Ok(Outcome::Gone),
+            Standing::Queued { .. } => self.wait(asked, entered, deadline).await,
+        }
+    }
+
+    async fn enter(&mut self, deadline: Option<Instant>) -> Result<(Moment, Entered)> {
+        let (door, claim, patience) = (self.engine.door.clone(), self.claim.clone(), self.patience);
+        let entering = Finish::new(async move { door.enter(&claim, patience).await });
+        let stake = self.stake.insert(Stake { entering: Some(entering) });
+        let entering = stake.entering.as_mut().expect("just put there");
+        let listen_until = earlier(deadline, Instant::now() + ANSWER_MAX);
+        let started = Instant::now();
+        let answer = timeout_at(listen_until, entering).await.map_err(|_| {
+            let (place, name) = (self.engine.door.place(), self.claim.name.as_str());
+            silent(started.elapsed()).at("acquire", place, Some(name))
+        })?;
+        stake.entering = None;
+        answer
+    }
+
+    async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {
+        let stay = Arc::new(Stay::new(self.claim.clone(), asked.after(trusted(entered.lease)), None, true));
+        self.engine.renewals.add(Arc::clone(&stay), asked);
+        let granted = self.stands(&stay, entered.standing);
+        let waited = match deadline {
+            Some(deadline) => timeout_at(deadline, granted).await,
+            None => Ok(granted.await),
+        };
+        match waited {
+            Ok(Ok(Some(token))) => self.confirmed(token, &stay).await,
+            Ok(Ok(None)) => Ok(Outcome::Gone),
+            Ok(Err(error)) => Err(error),
+            Err(_too_late) => {
+                self.leave().await;
+                Ok(Outcome::Refused)
+            }
+        }
+    }
+
+    /// Waits until the claim is granted (its token) or gone (`None`); errors are waited out while it is trusted.
+    async fn stands(&self, stay: &Stay, mut seen: Standing) -> Result<Option<Token>> {
+        let mut pauses = Pauses::default();
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = self.engine.door.changed(&self.claim, seen) => answer,
+                _ = stay.ended() => return Ok(None),
+            };
+            match answer {
+                Ok(Standing::Held { token }) => return Ok(Some(token)),
+                Ok(Standing::Gone) => return Ok(None),
+                Ok(queued @ Standing::Queued { .. }) => seen = queued,
+                Err(error) if error.is_unavailable() => pauses.next().await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A grant that came while waiting is trusted from the last answered question about this claim. If too little of
+    /// that is left, or the lease is to run in full, the store is asked once more.
+    async fn confirmed(self, token: Token, waited: &Stay) -> Result<Outcome> {
+        let asked = Moment::now();
+        let left = waited.ends_at().since(asked);
+        if left == Duration::MAX || !self.ask.fixed && left >= self.ask.lease / 2 {
+            return Ok(self.granted(token, asked, waited.ends_at()));
+        }
+        let answer = self.engine.door.renew(std::slice::from_ref(&self.claim), ANSWER_MAX).await?;
+        match answer.first().copied().flatten() {
+            Some(lease) => Ok(self.granted(token, asked, asked.after(trusted(lease)))),
+            None => Ok(Outcome::Gone),
+        }
+    }
+
+    fn granted(mut self, token: Token, asked: Moment, until: Moment) -> Outcome {
+        let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)), Loss::LeaseOver));
+        let longest = self.ask.hold_max.map(|most| (Moment::now().after(most), Loss::HeldTooLong));
+        let limit = fixed.into_iter().chain(longest).min_by_key(|(at, _)| *at);
+        let stay = Arc::new(Stay::new(self.claim.clone(), until, limit, !self.ask.fixed));
+        self.engine.renewals.add(Arc::clone(&stay), asked);
+        self.stake = None;
+        Outcome::Granted(Hold::new(Arc::clone(self.engine), stay, token))
+    }
+
+    /// Leaves, and waits a little for it, so that a caller who gave up finds nothing of his own in the line.
+    async fn leave(mut self) {
+        if let Some(departing) = self.departing() {
+            // Beyond that it goes on in the background.
+            let _ = timeout(Duration::from_secs(1), departing).await;
+        }
+    }
+
+    fn departing(&mut self) -> Option<Finish<Result<bool>>> {
+        let stake = self.stake.take()?;
+        self.engine.renewals.remove(self.claim.id);
+        Some(Finish::new(depart(self.engine.door.clone(), self.claim.clone(), stake.entering)))
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if let Some(departing) = self.departing() {
+            handle().spawn(departing);
+        }
+    }
+}
+
+fn earlier(deadline: Option<Instant>, other: Instant) -> Instant {
+    deadline.map_or(other, |deadline| deadline.min(other))
+}
+
+/// Leases that make sense: shorter ones could not be renewed in time, longer ones would outlive their reason.
+pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+    const MIN: Duration = Duration::from_millis(100);
+    const MAX: Duration = Duration::from_secs(24 * 60 * 60);
+    if (MIN..=MAX).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("a lease lasts from {MIN:?} to 24 hours, not {lease:?}")))
+}

@@ -1,0 +1,174 @@
+//! Keeping claims alive: one task per engine, for everything in it that waits or is held.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::call::{ANSWER_MAX, Door};
+use super::depart::depart;
+use super::stay::{Stay, trusted};
+use crate::clock::{Alarm, Moment};
+use crate::{Claim, ClaimId, Loss, Result};
+
+/// What is to be renewed, by when.
+///
+/// Every stay in `stays` has exactly one entry in `agenda`: its next renewal or its end, whichever is earlier.
+#[derive(Debug, Default)]
+pub(crate) struct Renewals {
+    agenda: Mutex<Agenda>,
+    sooner: Notify,
+}
+
+#[derive(Debug)]
+struct Agenda {
+    stays: HashMap<ClaimId, (Moment, Arc<Stay>)>,
+    order: BTreeSet<(Moment, ClaimId)>,
+    /// When the task will look next; whoever adds something earlier wakes it.
+    next_look: Moment,
+}
+
+impl Default for Agenda {
+    fn default() -> Self {
+        Self { stays: HashMap::new(), order: BTreeSet::new(), next_look: Moment::NEVER }
+    }
+}
+
+impl Renewals {
+    /// Takes charge of a stay whose last answered question was sent at `asked`; replaces the claim's earlier stay.
+    pub(crate) fn add(&self, stay: Arc<Stay>, asked: Moment) {
+        let due = asked.after(cadence(stay.claim.lease, Duration::MAX));
+        self.agenda.lock().put(stay, due, &self.sooner);
+    }
+
+    /// Lets go of a claim that has left or is leaving.
+    pub(crate) fn remove(&self, id: ClaimId) {
+        self.agenda.lock().take(id);
+    }
+
+    /// Puts a stay back unless it was removed meanwhile.
+    fn again(&self, stay: &Arc<Stay>, due: Moment) {
+        let mut agenda = self.agenda.lock();
+        let same = agenda.stays.get(&stay.claim.id).is_some_and(|(_, known)| Arc::ptr_eq(known, stay));
+        if same {
+            agenda.put(Arc::clone(stay), due, &self.sooner);
+        }
+    }
+
+    /// What is due now, first the ones that end first; each stays on the agenda with its end.
+    fn due(&self) -> (Vec<Arc<Stay>>, Moment) {
+        let mut agenda = self.agenda.lock();
+        let mut due = Vec::new();
+        let now = Moment::now();
+        while let Some(&(_, id)) = agenda.order.first().filter(|(at, _)| *at <= now) {
+            let (_, stay) = agenda.stays.get(&id).expect("the agenda and its order agree");
+            let (stay, ends_at) = (Arc::clone(stay), stay.ends_at());
+            if ends_at <= now {
+                agenda.take(id);
+            } else {
+                agenda.put(Arc::clone(&stay), ends_at, &self.sooner);
+            }
+            due.push(stay);
+        }
+        agenda.next_look = agenda.order.first().map_or(Moment::NEVER, |(at, _)| *at);
+        due.sort_by_key(|stay| stay.ends_at());
+        (due, agenda.next_look)
+    }
+}
+
+impl Agenda {
+    fn put(&mut self, stay: Arc<Stay>, renew_at: Moment, sooner: &Notify) {
+        let id = stay.claim.id;
+        let at = if stay.is_renewed() { renew_at.min(stay.ends_at()) } else { stay.ends_at() };
+        self.take(id);
+        self.stays.insert(id, (at, stay));
+        self.order.insert((at, id));
+        if at < self.next_look {
+            self.next_look = at;
+            sooner.notify_one();
+        }
+    }
+
+    fn take(&mut self, id: ClaimId) -> Option<Arc<Stay>> {
+        let (at, stay) = self.stays.remove(&id)?;
+        self.order.remove(&(at, id));
+        Some(stay)
+    }
+}
+
+/// The renewal task: lives as long as its engine.
+pub(crate) async fn run(door: Door, renewals: Arc<Renewals>) {
+    let alarm = Alarm::new().expect("a timer was there for the runtime's own start, and one more is for the clock");
+    let mut rounds = FuturesUnordered::new();
+    loop {
+        let (due, next) = renewals.due();
+        let (over, alive): (Vec<_>, Vec<_>) = due.into_iter().partition(|stay| stay.until().is_none());
+        over.into_iter().for_each(|stay| see_off(&door, &stay));
+        if !alive.is_empty() {
+            rounds.push(round(&door, &renewals, alive));
+        }
+        tokio::select! {
+            rung = alarm.rings_at(next) => rung.expect("a timer that was made can be set and read"),
+            () = renewals.sooner.notified() => {}
+            Some(()) = rounds.next() => {}
+        }
+    }
+}
+
+/// One question for many claims, and what its answer means for each.
+async fn round(door: &Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
+    let asked = Moment::now();
+    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
+    let answer = door.renew(&claims, patience(&stays, asked)).await;
+    let answers = spread(answer, stays.len());
+    for (stay, answer) in stays.iter().zip(answers) {
+        match answer {
+            Answer::Safe(lease) => {
+                stay.extend(asked.after(trusted(lease)));
+                renewals.again(stay, asked.after(cadence(stay.claim.lease, lease)));
+            }
+            Answer::Gone => {
+                stay.end(Some(Loss::Gone));
+                renewals.remove(stay.claim.id);
+            }
+            Answer::Unknown => renewals.again(stay, Moment::now().after(cadence(stay.claim.lease, Duration::MAX) / 10)),
+        }
+    }
+}
+
+enum Answer {
+    Safe(Duration),
+    Gone,
+    Unknown,
+}
+
+fn spread(answer: Result<Vec<Option<Duration>>>, count: usize) -> Vec<Answer> {
+    match answer {
+        Ok(leases) => leases.into_iter().map(|lease| lease.map_or(Answer::Gone, Answer::Safe)).collect(),
+        Err(_) => (0..count).map(|_| Answer::Unknown).collect(),
+    }
+}
+
+/// How long to listen for an answer: long enough to ask again before the first of them ends.
+fn patience(stays: &[Arc<Stay>], now: Moment) -> Duration {
+    let left = stays.iter().map(|stay| stay.ends_at().since(now)).min().unwrap_or(ANSWER_MAX);
+    (left / 3).min(ANSWER_MAX)
+}
+
+/// A third of the true lease, or of the one asked for where the store keeps claims for ever.
+fn cadence(asked: Duration, true_lease: Duration) -> Duration {
+    asked.min(true_lease) / 3
+}
+
+/// Leaves for a stay that ended by its own clock, as the store may still have the claim. One that is gone has nothing
+/// to leave; what its guard may still keep open goes with the guard.
+fn see_off(door: &Door, stay: &Stay) {
+    match stay.ending().flatten() {
+        None | Some(Loss::Gone) => {}
+        Some(_) => drop(tokio::spawn(depart(door.clone(), stay.claim.clone(), None))),
+    }
+}

@@ -1,0 +1,131 @@
+//! One claim's time in a line, as its own process may trust it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::{Claim, Error, Loss};
+
+/// Trusted from a request to `until`, and never again once that has passed or an ending was named.
+///
+/// ```text
+/// Trusted ──extend──► Trusted
+///    ├── until passes, gone, limit ──► Over(Some(loss))
+///    └── leave ──────────────────────► Over(None)
+/// ```
+/// `until` is 0 once over. It is set after `ending`, so whoever reads 0 finds the ending.
+#[derive(Debug)]
+pub(crate) struct Stay {
+    pub(crate) claim: Claim,
+    until: AtomicU64,
+    ending: OnceLock<Option<Loss>>,
+    over: Notify,
+    /// No renewal reaches beyond this.
+    limit: Option<(Moment, Loss)>,
+    renewed: bool,
+}
+
+impl Stay {
+    pub(crate) fn new(claim: Claim, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
+        let stay =
+            Self { claim, until: AtomicU64::new(0), ending: OnceLock::new(), over: Notify::new(), limit, renewed };
+        stay.until.store(stay.limited(until).as_nanos(), Ordering::Release);
+        stay
+    }
+
+    /// Whether the renewal task keeps it alive.
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
+    /// Until when it may be trusted; `None` once over. Reads the clock, and so ends what has run out.
+    pub(crate) fn until(&self) -> Option<Moment> {
+        let until = self.until.load(Ordering::Acquire);
+        if until == 0 {
+            return None;
+        }
+        if Moment::now().as_nanos() < until {
+            return Some(Moment::from_nanos(until));
+        }
+        self.end(Some(self.loss_at(until)));
+        None
+    }
+
+    /// When it ends by itself, whether or not that has been noticed.
+    pub(crate) fn ends_at(&self) -> Moment {
+        Moment::from_nanos(self.until.load(Ordering::Acquire))
+    }
+
+    /// Trusts it longer, unless it is already over; says whether it still is trusted.
+    pub(crate) fn extend(&self, until: Moment) -> bool {
+        let until = self.limited(until).as_nanos();
+        loop {
+            let Some(current) = self.until() else { return false };
+            let current = current.as_nanos();
+            let longer = until.max(current);
+            if self.until.compare_exchange(current, longer, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Ends it for good; says whether this call did.
+    pub(crate) fn end(&self, loss: Option<Loss>) -> bool {
+        let first = self.ending.set(loss).is_ok();
+        self.until.store(0, Ordering::Release);
+        if first {
+            self.over.notify_waiters();
+        }
+        first
+    }
+
+    /// Waits for the end; `None` if it was left.
+    pub(crate) async fn ended(&self) -> Option<Loss> {
+        loop {
+            let over = self.over.notified();
+            if let Some(loss) = self.ending() {
+                return loss;
+            }
+            over.await;
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ending(&self) -> Option<Option<Loss>> {
+        self.until();
+        self.ending.get().copied()
+    }
+
+    pub(crate) fn check(&self) -> crate::Result<()> {
+        if self.until().is_some() { Ok(()) } else { Err(self.over_error()) }
+    }
+
+    /// The error of using it when it is over.
+    pub(crate) fn over_error(&self) -> Error {
+        match self.ending().flatten() {
+            Some(loss) => Error::lost(format!("the lock was lost: {loss}")),
+            None => Error::lost("the lock has been released"),
+        }
+    }
+
+    fn limited(&self, until: Moment) -> Moment {
+        self.limit.map_or(until, |(limit, _)| limit.min(until))
+    }
+
+    fn loss_at(&self, until: u64) -> Loss {
+        match self.limit {
+            Some((limit, loss)) if limit.as_nanos() == until => loss,
+            _ => Loss::Unrenewed,
+        }
+    }
+}
+
+/// How long a lease may be trusted, from before the question: less what two clocks may differ in rate (500 ppm) and
+/// in the grain of a store's timers.
+pub(crate) fn trusted(lease: Duration) -> Duration {
+    const GRAIN: Duration = Duration::from_millis(2);
+    if lease == Duration::MAX { lease } else { lease.saturating_sub(lease / 2_000).saturating_sub(GRAIN) }
+}

@@ -1,0 +1,222 @@
+//! The one error of this crate: opaque, with questions instead of variants.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What failed, on which store and lock, and what to try.
+///
+/// Ask it questions instead of matching on its text:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let error = locks.mutex("").acquire().await.unwrap_err();
+/// assert!(error.is_invalid() && !error.can_retry());
+/// # Ok(()) }
+/// ```
+///
+/// Cloning is cheap. No error of this crate contains a password.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: Kind,
+    what: String,
+    remedy: Option<String>,
+    place: Option<Place>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
+}
+
+#[derive(Clone)]
+struct Place {
+    operation: &'static str,
+    store: String,
+    name: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Lost,
+    Unavailable,
+    Unsupported,
+    Denied,
+    Invalid,
+    Mismatch,
+    Damaged,
+}
+
+impl Error {
+    /// The lock was held and no longer is, or can no longer be trusted to be.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.0.kind == Kind::Lost
+    }
+
+    /// The store could not be reached, did not answer in time, or has no room; trying again later may help.
+    #[must_use]
+    pub fn is_unavailable(&self) -> bool {
+        self.0.kind == Kind::Unavailable
+    }
+
+    /// The store cannot give what was asked, and never will in its present set-up.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.0.kind == Kind::Unsupported
+    }
+
+    /// The store refused: missing permission or wrong credentials.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        self.0.kind == Kind::Denied
+    }
+
+    /// The request itself is wrong: an empty name, a lease out of range, an unknown URL scheme.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.0.kind == Kind::Invalid
+    }
+
+    /// The name is in use for a lock of another kind or capacity.
+    #[must_use]
+    pub fn is_mismatch(&self) -> bool {
+        self.0.kind == Kind::Mismatch
+    }
+
+    /// What the store holds for this name is torn, or was not written by leasehold.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.0.kind == Kind::Damaged
+    }
+
+    /// Whether the same call may succeed later without anybody changing the set-up.
+    #[must_use]
+    pub fn can_retry(&self) -> bool {
+        matches!(self.0.kind, Kind::Lost | Kind::Unavailable | Kind::Mismatch)
+    }
+}
+
+/// For those who write stores.
+impl Error {
+    /// A lost lock; see [`is_lost`](Self::is_lost).
+    pub fn lost(what: impl Into<String>) -> Self {
+        Self::new(Kind::Lost, what)
+    }
+
+    /// A store that does not answer; see [`is_unavailable`](Self::is_unavailable).
+    pub fn unavailable(what: impl Into<String>) -> Self {
+        Self::new(Kind::Unavailable, what)
+    }
+
+    /// A typed refusal; see [`is_unsupported`](Self::is_unsupported).
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(Kind::Unsupported, what)
+    }
+
+    /// Missing permission; see [`is_denied`](Self::is_denied).
+    pub fn denied(what: impl Into<String>) -> Self {
+        Self::new(Kind::Denied, what)
+    }
+
+    /// A wrong request; see [`is_invalid`](Self::is_invalid).
+    pub fn invalid(what: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, what)
+    }
+
+    /// A name in use by another kind of lock; see [`is_mismatch`](Self::is_mismatch).
+    pub fn mismatch(what: impl Into<String>) -> Self {
+        Self::new(Kind::Mismatch, what)
+    }
+
+    /// Torn or foreign state; see [`is_damaged`](Self::is_damaged).
+    pub fn damaged(what: impl Into<String>) -> Self {
+        Self::new(Kind::Damaged, what)
+    }
+
+    /// Adds what the reader can do about it.
+    #[must_use]
+    pub fn remedy(self, remedy: impl Into<String>) -> Self {
+        self.with(|inner| inner.remedy = Some(remedy.into()))
+    }
+
+    /// Adds the error this one came from.
+    #[must_use]
+    pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.with(|inner| inner.source = Some(Arc::new(source)))
+    }
+
+    /// Adds the operation, store and lock, unless an inner layer knew them better.
+    pub(crate) fn at(self, operation: &'static str, store: &str, name: Option<&str>) -> Self {
+        if self.0.place.is_some() {
+            return self;
+        }
+        let place = Place { operation, store: store.to_owned(), name: name.map(str::to_owned) };
+        self.with(|inner| inner.place = Some(place))
+    }
+
+    fn new(kind: Kind, what: impl Into<String>) -> Self {
+        Self(Arc::new(Inner { kind, what: what.into(), remedy: None, place: None, source: None }))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(place) = &self.0.place {
+            write!(f, "cannot {}", place.operation)?;
+            if let Some(name) = &place.name {
+                write!(f, " {name:?}")?;
+            }
+            write!(f, " on {}: ", place.store)?;
+        }
+        f.write_str(&self.0.what)?;
+        match &self.0.remedy {
+            Some(remedy) => write!(f, "; {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {self}", self.0.kind)?;
+        match &self.0.source {
+            Some(source) => write!(f, " (caused by: {source})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_failed_where_and_what_to_try() {
+        let error = Error::denied("the folder is read-only").remedy("choose another with --store").at(
+            "acquire",
+            "file:/locks",
+            Some("a\nb"),
+        );
+        assert_eq!(
+            error.to_string(),
+            "cannot acquire \"a\\nb\" on file:/locks: the folder is read-only; choose another with --store"
+        );
+        let outer = error.at("release", "elsewhere", None);
+        assert!(outer.to_string().starts_with("cannot acquire"), "the innermost place is kept");
+    }
+}

@@ -1,0 +1,134 @@
+//! What a user holds.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use crate::background::within;
+use crate::engine::Hold;
+use crate::{Loss, Result, Share, Token};
+
+/// A granted lock, held until it is released, dropped or lost.
+///
+/// Dropping it releases in the background: it never blocks and needs no runtime around it. A guard is tied to no task
+/// or thread; it may be sent anywhere and released there.
+///
+/// ```
+/// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let guard = locks.mutex("orders/42").acquire().await?;
+/// guard.while_held(charge(42, guard.token())).await??; // stopped the moment the lock is lost
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "the lock is released when the guard is dropped"]
+pub struct Guard {
+    hold: Hold,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Hold) -> Self {
+        Self { hold }
+    }
+
+    /// The number of this grant, larger than that of any earlier grant of the name.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        self.hold.token()
+    }
+
+    /// The name of the lock.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.hold.claim().name.as_str()
+    }
+
+    /// Whether the lock can still be trusted to be ours, by the clock and without asking the store.
+    ///
+    /// True now says nothing of a moment later; only a resource that checks [tokens](Self::token) closes that gap.
+    ///
+    /// # Errors
+    /// [`is_lost`](crate::Error::is_lost), for ever once it has been.
+    pub fn check(&self) -> Result<()> {
+        self.hold.check()
+    }
+
+    /// Why the lock was lost, or `None` while it is held.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.hold.ending()
+    }
+
+    /// How long the lock may be trusted from now if no renewal were answered any more: zero once lost,
+    /// [`Duration::MAX`] where only a crash ends a hold.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining()
+    }
+
+    /// Resolves when the lock is lost, at the latest when the lease could have ended; pends while it is held.
+    ///
+    /// *Cancel safety*: reads only.
+    pub async fn lost(&self) -> Loss {
+        within(self.hold.lost()).await
+    }
+
+    /// Resolves when no more than `margin` remains, or the lock is lost: the moment to begin stopping work that takes
+    /// `margin` to stop.
+    ///
+    /// *Cancel safety*: reads only.
+    pub async fn ending_within(&self, margin: Duration) {
+        within(self.hold.ending_within(margin)).await;
+    }
+
+    /// Runs `work` while the lock is held, and drops it the moment the lock is lost.
+    ///
+    /// # Errors
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work was done, or in the same moment.
+    ///
+    /// *Cancel safety*: dropping it drops the work; the lock is held on.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        self.check()?;
+        let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        let done = std::future::poll_fn(|context| {
+            if lost.as_mut().poll(context).is_ready() {
+                return std::task::Poll::Ready(None);
+            }
+            work.as_mut().poll(context).map(Some)
+        });
+        let done = done.await;
+        self.check()?;
+        Ok(done.expect("a lock that checks is not lost"))
+    }
+
+    /// Gives back a writer's exclusiveness and goes on as a reader, without a gap in which another writer could come;
+    /// the token stays. Does nothing for a guard that is a reader's already.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) if this is not a reader-writer lock,
+    /// [`is_lost`](crate::Error::is_lost), or why the store could not be asked; then the guard is as it was, or already
+    /// a reader's.
+    ///
+    /// *Cancel safety*: dropped, it may have happened; repeating it does no harm.
+    pub async fn downgrade(&self) -> Result<()> {
+        if self.hold.claim().share.capacity() != Share::WHOLE {
+            let what = format!("{} has no readers to downgrade to", self.hold.claim().share.kind());
+            return Err(crate::Error::unsupported(what));
+        }
+        within(self.hold.reshare(Share::READER)).await
+    }
+
+    /// Releases and waits for the store's word. From the first poll on the guard is invalid, whatever the answer.
+    ///
+    /// # Errors
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: what was done meanwhile may have overlapped with
+    /// another holder. [`is_unavailable`](crate::Error::is_unavailable) if the store did not answer: releasing is then
+    /// tried on in the background until the lease has ended.
+    ///
+    /// *Cancel safety*: dropped, the release goes on in the background.
+    pub async fn release(self) -> Result<()> {
+        within(self.hold.release()).await
+    }
+}

@@ -1,0 +1,56 @@
+//! A line as people see it.
+
+use crate::{ClaimId, Name, Note, Share, Standing, Token};
+
+/// Who holds a lock and who waits for it, in order, at one moment.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let locks = leasehold::open("memory:").await?;
+/// let _guard = locks.mutex("a").label("the first").acquire().await?;
+/// let line = locks.look("a").await?;
+/// assert_eq!(line.holders().next().unwrap().note.label, "the first");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Which lock.
+    pub name: Name,
+    /// Holders and waiters, in order of arrival.
+    pub entries: Vec<Entry>,
+    /// The token of the last grant, if the store still knows it.
+    pub last: Option<Token>,
+}
+
+/// One claim in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Which claim.
+    pub id: ClaimId,
+    /// How much it takes.
+    pub share: Share,
+    /// Whether it holds or waits.
+    pub standing: Standing,
+    /// Who it is.
+    pub note: Note,
+}
+
+impl Line {
+    /// Those who hold.
+    pub fn holders(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.token().is_some())
+    }
+
+    /// Those who wait, next first.
+    pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.token().is_none())
+    }
+}
+
+impl Entry {
+    /// The token, if this claim holds.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.standing.token()
+    }
+}

@@ -1,0 +1,97 @@
+//! From a URL to a store: the one list of schemes.
+
+use std::sync::Arc;
+
+use crate::{Error, Locks, Result, Store, stores};
+
+/// Opens the store a URL names.
+///
+/// | URL | store |
+/// |---|---|
+/// | `memory:` | [inside this process](stores::Memory), for tests and examples; each `open` is a store of its own |
+/// | `file:/var/lib/app/locks` | [a folder on this machine](stores::File), made if missing |
+/// | `file:` | the same, in the user's state folder: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// # assert_eq!(locks.place(), "memory:");
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) for a URL nobody understands, [`is_unsupported`](Error::is_unsupported) for a
+/// store this build has no feature for, and what the store says of itself.
+///
+/// *Cancel safety*: dropping the future leaves nothing open.
+#[allow(clippy::unused_async, reason = "stores on a network connect here")]
+pub async fn open(url: &str) -> Result<Locks> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" if rest.is_empty() => over(stores::Memory::new(), "memory:"),
+        "memory" => Err(Error::invalid(format!("{url:?} has more than memory:, which takes no path"))),
+        "file" => open_file(rest),
+        _ => Err(unknown(scheme)),
+    }
+    .map_err(|error| error.at("open the store", &shown(url), None))
+}
+
+/// Uses a store that was made some other way; `place` is its URL without its password, for errors and logs.
+///
+/// ```
+/// let locks = leasehold::over(leasehold::stores::Memory::new(), "memory:")?;
+/// # assert!(locks.promises().tokens);
+/// # leasehold::Result::Ok(())
+/// ```
+///
+/// # Errors
+/// [`is_unavailable`](Error::is_unavailable) if the machine has no thread left for the background.
+pub fn over(store: impl Store, place: &str) -> Result<Locks> {
+    Locks::over(Arc::new(store), place)
+}
+
+#[cfg(feature = "file")]
+fn open_file(path: &str) -> Result<Locks> {
+    let store = stores::File::at_url_path(path)?;
+    let place = store.place();
+    over(store, &place)
+}
+
+#[cfg(not(feature = "file"))]
+fn open_file(_path: &str) -> Result<Locks> {
+    Err(Error::unsupported("this build has no file store").remedy("build leasehold with its feature `file`"))
+}
+
+fn unknown(scheme: &str) -> Error {
+    Error::invalid(format!("no store is called {scheme:?}")).remedy("use file: or file:/some/folder")
+}
+
+/// A URL as it may be shown: without user and password.
+fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let authority = rest.find('/').unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => format!("{scheme}://…{}", &rest[at..]),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        assert_eq!(shown("redis://me:secret@host/1"), "redis://…@host/1");
+        assert_eq!(shown("file:/a@b"), "file:/a@b");
+    }
+
+    #[tokio::test]
+    async fn wrong_urls_are_refused_with_a_remedy() {
+        for url in ["", "nonsense", "ftp://x:secret@y", "memory:x"] {
+            let error = open(url).await.unwrap_err();
+            assert!(error.is_invalid(), "{url}: {error}");
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What a store guarantees.
+
+use std::time::Duration;
+
+/// What a store guarantees, so that nobody has to guess; GUARANTEES.md names the test behind each.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let promises = leasehold::open("memory:").await?.promises();
+/// assert!(promises.fifo && promises.tokens && promises.shares);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// Claims are granted in order of arrival, and none overtakes another.
+    pub fifo: bool,
+    /// Every grant of a name has a larger token than all before it.
+    pub tokens: bool,
+    /// Shares other than a whole mutex: reader-writer locks and semaphores.
+    pub shares: bool,
+    /// A store that hears nothing of a claim for its lease ends it. If not, only a crash or its holder ends a claim.
+    pub expiry: bool,
+    /// When a holder's crash frees the lock.
+    pub crash: Crash,
+}
+
+/// When a crashed holder's lock is free again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// As soon as the kernel has cleared the process away.
+    AtOnce,
+    /// After this long without a connection.
+    Within(Duration),
+    /// When the lease ends.
+    AtLeaseEnd,
+}

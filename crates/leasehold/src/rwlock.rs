@@ -1,0 +1,40 @@
+//! Many readers or one writer.
+
+use crate::{Lock, Locks, Share};
+
+/// A lock that many readers or one writer hold at a time.
+///
+/// All wait in one line, first come first served: readers that come after a waiting writer wait behind it, so neither
+/// side starves. A writer's guard can [downgrade](crate::Guard::downgrade) to a reader's. A reader cannot upgrade: two
+/// that tried would wait for each other for ever.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let config = leasehold::open("memory:").await?.rwlock("config");
+/// let (one, two) = (config.shared().acquire().await?, config.shared().acquire().await?);
+/// assert!(config.exclusive().try_acquire().await?.is_none());
+/// # drop((one, two)); Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    locks: Locks,
+    name: String,
+}
+
+impl RwLock {
+    pub(crate) fn new(locks: Locks, name: &str) -> Self {
+        Self { locks, name: name.to_owned() }
+    }
+
+    /// A reader's lock.
+    #[must_use]
+    pub fn shared(&self) -> Lock {
+        self.locks.lock(&self.name, Ok(Share::READER))
+    }
+
+    /// The writer's lock.
+    #[must_use]
+    pub fn exclusive(&self) -> Lock {
+        self.locks.lock(&self.name, Ok(Share::WRITER))
+    }
+}
