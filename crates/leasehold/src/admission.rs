@@ -28,7 +28,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn line(capacity: u32) -> impl Strategy<Value = Vec<Share>> {
-        prop::collection::vec((1..=capacity).prop_map(move |take| Share::slots(take, capacity).expect("in range")), 0..12)
+        prop::collection::vec(
+            (1..=capacity).prop_map(move |take| Share::slots(take, capacity).expect("in range")),
+            0..12,
+        )
     }
 
     proptest! {

@@ -32,7 +32,7 @@ impl Engine {
         let runtime = background::start()?;
         let door = Door::new(store, place);
         let renewals = Arc::new(Renewals::default());
-        let renewing = runtime.spawn(renew::run(door.clone(), Arc::clone(&renewals))).abort_handle();
+        let renewing = runtime.spawn(renew::run(door.closing(), Arc::clone(&renewals))).abort_handle();
         Ok(Arc::new(Self { door, renewals, renewing }))
     }
 
@@ -41,7 +41,7 @@ impl Engine {
     }
 }
 
-/// Guards keep their engine, so nothing is held any more when this runs.
+/// Guards keep their engine, so nothing is held any more when this runs. The store closes with the last departure.
 impl Drop for Engine {
     fn drop(&mut self) {
         self.renewing.abort();

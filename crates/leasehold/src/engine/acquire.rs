@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::call::{ANSWER_MAX, Pauses, silent};
+use super::call::{ANSWER_MAX, Door, Pauses, silent};
 use super::depart::{Entering, depart};
 use super::stay::{Stay, trusted};
 use super::{Engine, Hold};
@@ -94,8 +94,7 @@ struct Stake {
 impl<'a> Attempt<'a> {
     fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
         let note = Note::here(&ask.label)?;
-        let claim =
-            Claim { name: ask.name.clone(), id: ClaimId::draw(), share: ask.share, lease: ask.lease, note };
+        let claim = Claim { name: ask.name.clone(), id: ClaimId::draw(), share: ask.share, lease: ask.lease, note };
         Ok(Self { engine, ask, claim, patience, stake: None })
     }
 
@@ -130,7 +129,7 @@ impl<'a> Attempt<'a> {
     async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {
         let stay = Arc::new(Stay::new(self.claim.clone(), asked.after(trusted(entered.lease)), None, true));
         self.engine.renewals.add(Arc::clone(&stay), asked);
-        let granted = self.stands(&stay, entered.standing);
+        let granted = stands(self.engine.door(), &stay, entered.standing);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
@@ -142,25 +141,6 @@ impl<'a> Attempt<'a> {
             Err(_too_late) => {
                 self.leave().await;
                 Ok(Outcome::Refused)
-            }
-        }
-    }
-
-    /// Waits until the claim is granted (its token) or gone (`None`); errors are waited out while it is trusted.
-    async fn stands(&self, stay: &Stay, mut seen: Standing) -> Result<Option<Token>> {
-        let mut pauses = Pauses::default();
-        loop {
-            let answer = tokio::select! {
-                biased;
-                answer = self.engine.door.changed(&self.claim, seen) => answer,
-                _ = stay.ended() => return Ok(None),
-            };
-            match answer {
-                Ok(Standing::Held { token }) => return Ok(Some(token)),
-                Ok(Standing::Gone) => return Ok(None),
-                Ok(queued @ Standing::Queued { .. }) => seen = queued,
-                Err(error) if error.is_unavailable() => pauses.next().await,
-                Err(error) => return Err(error),
             }
         }
     }
@@ -209,6 +189,25 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(departing) = self.departing() {
             handle().spawn(departing);
+        }
+    }
+}
+
+/// Waits until the claim is granted (its token) or gone (`None`); errors are waited out while it is trusted.
+async fn stands(door: &Door, stay: &Stay, mut seen: Standing) -> Result<Option<Token>> {
+    let mut pauses = Pauses::default();
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = door.changed(&stay.claim, seen) => answer,
+            _ = stay.ended() => return Ok(None),
+        };
+        match answer {
+            Ok(Standing::Held { token }) => return Ok(Some(token)),
+            Ok(Standing::Gone) => return Ok(None),
+            Ok(queued @ Standing::Queued { .. }) => seen = queued,
+            Err(error) if error.is_unavailable() => pauses.next().await,
+            Err(error) => return Err(error),
         }
     }
 }

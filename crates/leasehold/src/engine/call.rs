@@ -1,7 +1,7 @@
 //! The one door to a store: time-outs, repeats of what may be repeated, and what is told to the log.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -21,7 +21,25 @@ pub(crate) struct Door {
     place: Arc<str>,
 }
 
+/// A door that does not keep its store open.
+#[derive(Debug)]
+pub(crate) struct ClosingDoor {
+    store: Weak<dyn Store>,
+    place: Arc<str>,
+}
+
+impl ClosingDoor {
+    /// `None` once nobody else has the store any more.
+    pub(crate) fn open(&self) -> Option<Door> {
+        self.store.upgrade().map(|store| Door { store, place: Arc::clone(&self.place) })
+    }
+}
+
 impl Door {
+    pub(crate) fn closing(&self) -> ClosingDoor {
+        ClosingDoor { store: Arc::downgrade(&self.store), place: Arc::clone(&self.place) }
+    }
+
     pub(crate) fn new(store: Arc<dyn Store>, place: &str) -> Self {
         Self { store, place: place.into() }
     }

@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::call::{ANSWER_MAX, Door};
+use super::call::{ANSWER_MAX, ClosingDoor, Door};
 use super::depart::depart;
 use super::stay::{Stay, trusted};
 use crate::clock::{Alarm, Moment};
@@ -101,15 +101,17 @@ impl Agenda {
 }
 
 /// The renewal task: lives as long as its engine.
-pub(crate) async fn run(door: Door, renewals: Arc<Renewals>) {
+pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>) {
     let alarm = Alarm::new().expect("a timer was there for the runtime's own start, and one more is for the clock");
     let mut rounds = FuturesUnordered::new();
     loop {
         let (due, next) = renewals.due();
         let (over, alive): (Vec<_>, Vec<_>) = due.into_iter().partition(|stay| stay.until().is_none());
-        over.into_iter().for_each(|stay| see_off(&door, &stay));
-        if !alive.is_empty() {
-            rounds.push(round(&door, &renewals, alive));
+        if let Some(door) = door.open() {
+            over.into_iter().for_each(|stay| see_off(&door, &stay));
+            if !alive.is_empty() {
+                rounds.push(round(door, &renewals, alive));
+            }
         }
         tokio::select! {
             rung = alarm.rings_at(next) => rung.expect("a timer that was made can be set and read"),
@@ -120,7 +122,7 @@ pub(crate) async fn run(door: Door, renewals: Arc<Renewals>) {
 }
 
 /// One question for many claims, and what its answer means for each.
-async fn round(door: &Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
+async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
     let asked = Moment::now();
     let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
     let answer = door.renew(&claims, patience(&stays, asked)).await;

@@ -126,9 +126,8 @@ impl Store for Memory {
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         loop {
             let stirred = self.stirred.notified();
-            let (standing, next) = self.at(&claim.name, |lane| {
-                (lane.standing(claim), lane.entries.iter().map(|(_, expires)| *expires).min())
-            });
+            let (standing, next) = self
+                .at(&claim.name, |lane| (lane.standing(claim), lane.entries.iter().map(|(_, expires)| *expires).min()));
             if standing != seen {
                 return Ok(standing);
             }

@@ -1,0 +1,233 @@
+//! `NAME.lock` itself: the flock(2) that keeps out, and is kept out by, flock(1) and older tools.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+use super::trouble::trouble;
+use crate::{Error, Result, Share};
+
+/// How the file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Turn {
+    /// As `flock -x`: for a claim that leaves no room beside it.
+    Alone,
+    /// As `flock -s`: for readers and slots.
+    Together,
+}
+
+impl Turn {
+    pub(super) fn of(share: Share) -> Self {
+        if share.is_whole() { Self::Alone } else { Self::Together }
+    }
+
+    fn waiting(self) -> FlockOperation {
+        match self {
+            Self::Alone => FlockOperation::LockExclusive,
+            Self::Together => FlockOperation::LockShared,
+        }
+    }
+
+    fn at_once(self) -> FlockOperation {
+        match self {
+            Self::Alone => FlockOperation::NonBlockingLockExclusive,
+            Self::Together => FlockOperation::NonBlockingLockShared,
+        }
+    }
+}
+
+/// The file, locked; dropping it unlocks.
+#[derive(Debug)]
+pub(super) struct Key {
+    file: File,
+    turn: Turn,
+}
+
+impl Key {
+    /// `None` if somebody who is not in our line has it.
+    pub(super) fn take(path: &Path, turn: Turn) -> Result<Option<Self>> {
+        loop {
+            let file = open_gate(path)?;
+            match flock(&file, turn.at_once()) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(trouble(error, "lock", path)),
+            }
+            let key = Self { file, turn };
+            if key.opens(path)? {
+                return Ok(Some(key));
+            }
+        }
+    }
+
+    /// Whether it locks the file that has this path now, and not one that was deleted meanwhile.
+    pub(super) fn opens(&self, path: &Path) -> Result<bool> {
+        is_at(&self.file, path)
+    }
+
+    pub(super) fn fits(&self, turn: Turn) -> bool {
+        self.turn == turn
+    }
+
+    /// Lets others in beside it; the kernel does so without a gap.
+    pub(super) fn share(&mut self, path: &Path) -> Result<()> {
+        flock(&self.file, Turn::Together.at_once()).map_err(|error| trouble(error, "share", path))?;
+        self.turn = Turn::Together;
+        Ok(())
+    }
+}
+
+/// Whether an open file is still the one at `path`.
+pub(super) fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let open = file.metadata().map_err(|error| trouble(error, "look at", path))?;
+    match std::fs::symlink_metadata(path) {
+        Ok(there) => Ok((open.dev(), open.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(trouble(error, "look at", path)),
+    }
+}
+
+/// Opens the file for locking, making it if need be. It is never written, so one that another user made will do.
+fn open_gate(path: &Path) -> Result<File> {
+    // Not blocking: a FIFO that somebody put in its place would otherwise wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = match open(path, flags, Mode::empty()) {
+        Err(Errno::NOENT) => open(path, flags | OFlags::CREATE, Mode::RUSR | Mode::WUSR),
+        opened => opened,
+    };
+    let file = File::from(opened.map_err(|error| trouble(error, "open", path))?);
+    let about = file.metadata().map_err(|error| trouble(error, "look at", path))?;
+    if about.is_file() {
+        return Ok(file);
+    }
+    Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"))
+}
+
+/// Those who wait until a foreign holder unlocks: a thread each, asleep in the kernel.
+///
+/// A sleeping thread cannot be called off. One whose wait was dropped is given to the next who wants the same; if none
+/// does, it unlocks the moment it is woken.
+#[derive(Debug, Default)]
+pub(super) struct Porter {
+    idle: Arc<Mutex<HashMap<(PathBuf, Turn), Vec<Arc<Watch>>>>>,
+}
+
+/// One sleeping thread. Its state, and whether it is idle, are changed under the porter's lock.
+#[derive(Debug, Default)]
+struct Watch {
+    state: Mutex<State>,
+    woken: Notify,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Asleep,
+    Locked(Result<Key>),
+    Taken,
+}
+
+impl Porter {
+    /// Waits for the lock.
+    ///
+    /// *Cancel safety*: dropped, it does not get the lock.
+    pub(super) async fn wait(&self, path: &Path, turn: Turn) -> Result<Key> {
+        let watch = match self.adopt(path, turn) {
+            Some(watch) => watch,
+            None => self.send(path, turn)?,
+        };
+        let waiting = Waiting { porter: self, path, turn, watch };
+        loop {
+            if let Some(key) = waiting.watch.take() {
+                return key;
+            }
+            waiting.watch.woken.notified().await;
+        }
+    }
+
+    fn adopt(&self, path: &Path, turn: Turn) -> Option<Arc<Watch>> {
+        self.idle.lock().get_mut(&(path.to_owned(), turn)).and_then(Vec::pop)
+    }
+
+    fn send(&self, path: &Path, turn: Turn) -> Result<Arc<Watch>> {
+        let file = open_gate(path)?;
+        let watch = Arc::new(Watch::default());
+        let (idle, sent, at) = (Arc::clone(&self.idle), Arc::clone(&watch), path.to_owned());
+        let sleep = move || {
+            let key = sleep_until_locked(file, turn, &at);
+            hand_over(&idle, &sent, (at, turn), key);
+        };
+        let thread = std::thread::Builder::new().name("leasehold-flock".to_owned()).stack_size(64 * 1024).spawn(sleep);
+        thread.map_err(|error| trouble(error, "start a thread to wait for", path))?;
+        Ok(watch)
+    }
+}
+
+impl Watch {
+    fn take(&self) -> Option<Result<Key>> {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Locked(key) => Some(key),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+}
+
+fn sleep_until_locked(file: File, turn: Turn, path: &Path) -> Result<Key> {
+    loop {
+        match flock(&file, turn.waiting()) {
+            Ok(()) => return Ok(Key { file, turn }),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(trouble(error, "lock", path)),
+        }
+    }
+}
+
+/// Gives the key to whoever waits; if nobody does any more, it is dropped.
+fn hand_over(
+    idle: &Mutex<HashMap<(PathBuf, Turn), Vec<Arc<Watch>>>>,
+    watch: &Arc<Watch>,
+    what: (PathBuf, Turn),
+    key: Result<Key>,
+) {
+    let mut idle = idle.lock();
+    let unwanted = idle.get_mut(&what).is_some_and(|watches| {
+        let before = watches.len();
+        watches.retain(|other| !Arc::ptr_eq(other, watch));
+        watches.len() < before
+    });
+    idle.retain(|_, watches| !watches.is_empty());
+    if !unwanted {
+        *watch.state.lock() = State::Locked(key);
+        watch.woken.notify_one();
+    }
+}
+
+/// Somebody waits for a watch; dropped, the watch goes idle, or its key back.
+struct Waiting<'a> {
+    porter: &'a Porter,
+    path: &'a Path,
+    turn: Turn,
+    watch: Arc<Watch>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut idle = self.porter.idle.lock();
+        let key = self.watch.take();
+        if key.is_none() && matches!(*self.watch.state.lock(), State::Asleep) {
+            idle.entry((self.path.to_owned(), self.turn)).or_default().push(Arc::clone(&self.watch));
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! A line file: who holds one lock and who waits for it, edited under a short lock on the file itself.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::fence::{Boot, FENCE_LEN, Fence, Found};
+use super::gate::is_at;
+use super::member::MemberId;
+use super::ticket::{TICKET_LEN, Ticket};
+use super::trouble::trouble;
+use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
+
+/// A longer file is cut when its line is empty.
+const IDLE_LEN_MAX: u64 = 64 * 1024;
+/// How often the file's lock is tried before a thread is sent to sleep on it: editing takes microseconds.
+const TRIES_MAX: u32 = 20;
+
+/// An open line file, not yet locked.
+#[derive(Debug)]
+pub(super) struct LineFile {
+    file: File,
+    path: PathBuf,
+}
+
+/// Whether a missing file is made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Make,
+    Leave,
+}
+
+impl LineFile {
+    /// `None` if there is no such file and none is to be made.
+    pub(super) fn open(path: &Path, missing: Missing) -> Result<Option<Self>> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(missing == Missing::Make).mode(0o600);
+        options.custom_flags(flags.bits().cast_signed());
+        match options.open(path) {
+            Ok(file) => Ok(Some(Self { file, path: path.to_owned() })),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && missing == Missing::Leave => Ok(None),
+            Err(error) => Err(trouble(error, "open the line file", path)),
+        }
+    }
+
+    /// Locks without sleeping; gives the file back if somebody edits it for longer than editing takes.
+    pub(super) fn try_lock(self) -> Result<Result<Locked, Self>> {
+        for _ in 0..TRIES_MAX {
+            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Ok(Locked(self))),
+                Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(trouble(error, "lock the line file", &self.path)),
+            }
+        }
+        Ok(Err(self))
+    }
+
+    /// Locks, sleeping until it can.
+    pub(super) fn lock(self) -> Result<Locked> {
+        loop {
+            match flock(&self.file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Locked(self)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(trouble(error, "lock the line file", &self.path)),
+            }
+        }
+    }
+}
+
+/// A line file under its lock.
+#[derive(Debug)]
+pub(super) struct Locked(LineFile);
+
+impl Locked {
+    /// Reads the line. `None` if the file was deleted between opening and locking it: open it again.
+    pub(super) fn read(self, boot: Boot) -> Result<Option<Edit>> {
+        let LineFile { file, path } = self.0;
+        if !is_at(&file, &path)? {
+            return Ok(None);
+        }
+        let bytes = read_all(&file, &path)?;
+        let (fence, state) = open_fence(&bytes, boot, &path)?;
+        let slots = if state == State::Void { &[] } else { bytes.get(FENCE_LEN..).unwrap_or_default() };
+        let tickets = read_tickets(slots).map_err(|error| error.remedy(remedy(&path)))?;
+        let mut edit = Edit { file, path, fence, state, len: bytes.len() as u64, tickets, before: Vec::new() };
+        edit.before = edit.seats();
+        Ok(Some(edit))
+    }
+}
+
+/// What was found of the counter and the tickets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// All as this boot left it.
+    Current,
+    /// The counter must be written anew before it is used.
+    Worn,
+    /// So it must, and the tickets are of another boot, or there never were any.
+    Void,
+}
+
+fn open_fence(bytes: &[u8], boot: Boot, path: &Path) -> Result<(Fence, State)> {
+    match Fence::read(bytes) {
+        Found::Fresh => Ok((Fence::fresh(boot), State::Void)),
+        Found::Whole(fence) if fence.boot() == boot => Ok((fence, State::Current)),
+        Found::Half(fence) if fence.boot() == boot => Ok((fence.restarted(boot), State::Worn)),
+        Found::Whole(fence) | Found::Half(fence) => Ok((fence.restarted(boot), State::Void)),
+        Found::Newer(version) => {
+            let what = format!("{} is of version {version} of the format, newer than this program", path.display());
+            Err(Error::unsupported(what).remedy("use the newer leasehold everywhere on this machine"))
+        }
+        Found::Torn => Err(Error::damaged(format!("the counter in {} is torn", path.display())).remedy(remedy(path))),
+        Found::Foreign => Err(Error::damaged(format!("{} is not a line file of leasehold", path.display()))
+            .remedy("move it away, or choose another folder")),
+    }
+}
+
+fn remedy(path: &Path) -> String {
+    format!("stop everybody who uses this lock, then remove {}: tokens go on from the clock", path.display())
+}
+
+fn read_all(file: &File, path: &Path) -> Result<Vec<u8>> {
+    let about = file.metadata().map_err(|error| trouble(error, "read", path))?;
+    if !about.is_file() {
+        return Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"));
+    }
+    let mut bytes = vec![0; usize::try_from(about.len()).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut bytes, 0).map_err(|error| trouble(error, "read", path))?;
+    Ok(bytes)
+}
+
+fn read_tickets(slots: &[u8]) -> Result<Vec<Ticket>> {
+    let mut tickets = Vec::new();
+    for (slot, bytes) in slots.chunks_exact(TICKET_LEN).enumerate() {
+        tickets.extend(Ticket::read(bytes, slot)?);
+    }
+    tickets.sort_unstable_by_key(Ticket::place);
+    Ok(tickets)
+}
+
+/// A line being edited. Every change is written at once, so that a process that is killed leaves a sound line.
+pub(super) struct Edit {
+    file: File,
+    path: PathBuf,
+    fence: Fence,
+    state: State,
+    len: u64,
+    /// In order of arrival.
+    tickets: Vec<Ticket>,
+    before: Vec<Seat>,
+}
+
+/// What decides whom a change concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seat {
+    id: ClaimId,
+    member: MemberId,
+    share: Share,
+    held: bool,
+}
+
+impl Edit {
+    pub(super) fn tickets(&self) -> &[Ticket] {
+        &self.tickets
+    }
+
+    pub(super) fn position(&self, id: ClaimId) -> Option<usize> {
+        self.tickets.iter().position(|ticket| ticket.id() == id)
+    }
+
+    /// How many from the front fit.
+    pub(super) fn admitted(&self) -> usize {
+        admitted(self.tickets.iter().map(Ticket::share))
+    }
+
+    /// Whether one more with this share would be granted at once.
+    pub(super) fn has_room_for(&self, share: Share) -> bool {
+        admitted(self.tickets.iter().map(Ticket::share).chain([share])) > self.tickets.len()
+    }
+
+    pub(super) fn standing(&self, at: usize) -> Standing {
+        match self.tickets[at].token() {
+            Some(token) => Standing::Held { token },
+            None => Standing::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX) },
+        }
+    }
+
+    /// The token given last, if any was.
+    pub(super) fn last(&self) -> Option<Token> {
+        Token::new(self.fence.last()).filter(|_| !self.fence.is_fresh())
+    }
+
+    /// Whether [`mint`](Self::mint) would have to wait for the disk.
+    pub(super) fn needs_sync(&self) -> bool {
+        self.state != State::Current || self.fence.is_spent()
+    }
+
+    /// The next token.
+    pub(super) fn mint(&mut self) -> Result<Token> {
+        self.settle()?;
+        if self.fence.is_spent() {
+            self.reserve()?;
+        }
+        let token = self.fence.mint(&self.file).map_err(|error| trouble(error, "write", &self.path))?;
+        Ok(Token::new(token).expect("counters begin above zero"))
+    }
+
+    /// Puts a claim at the end, granted already if it has a token; the position it got.
+    pub(super) fn append(&mut self, claim: &Claim, member: MemberId, token: Option<Token>) -> Result<usize> {
+        self.settle()?;
+        let place = self.tickets.last().map_or(0, Ticket::place) + 1;
+        let mut ticket = Ticket::new(claim, member, self.free_slot(), place);
+        if let Some(token) = token {
+            ticket.grant(token);
+        }
+        self.write(&ticket)?;
+        self.len = self.len.max(offset_of(ticket.slot + 1));
+        self.tickets.push(ticket);
+        Ok(self.tickets.len() - 1)
+    }
+
+    pub(super) fn grant(&mut self, at: usize, token: Token) -> Result<()> {
+        self.change(at, |ticket| ticket.grant(token))
+    }
+
+    pub(super) fn reshare(&mut self, at: usize, share: Share) -> Result<()> {
+        self.change(at, |ticket| ticket.set_share(share))
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Result<()> {
+        let offset = offset_of(self.tickets[at].slot);
+        // A place of zero frees the slot.
+        self.file.write_all_at(&[0; 8], offset).map_err(|error| trouble(error, "write", &self.path))?;
+        self.tickets.remove(at);
+        Ok(())
+    }
+
+    /// Removes all tickets of a member that is dead.
+    pub(super) fn bury(&mut self, member: MemberId) -> Result<()> {
+        while let Some(at) = self.tickets.iter().position(|ticket| ticket.member() == member) {
+            self.remove(at)?;
+        }
+        Ok(())
+    }
+
+    /// Whose life matters to a waiter: the one who waits ahead of him; for the first who waits, all who hold.
+    pub(super) fn watched(&self, at: usize) -> Vec<MemberId> {
+        watched(&self.seats(), at)
+    }
+
+    /// Unlocks; whom to wake, as their claim may be granted or they must watch somebody else than before.
+    pub(super) fn close(self) -> Vec<(MemberId, ClaimId)> {
+        if self.tickets.is_empty() && self.len > IDLE_LEN_MAX {
+            // The slots are free; a file that stays long costs room and nothing else.
+            let _ = self.file.set_len(FENCE_LEN as u64);
+        }
+        stirred(&self.before, &self.seats())
+    }
+
+    /// Writes a counter anew that cannot be gone on with as it is, and clears tickets that are void.
+    fn settle(&mut self) -> Result<()> {
+        match self.state {
+            State::Current => return Ok(()),
+            State::Worn => {}
+            State::Void => {
+                // The old counter stays until the new one is written over it.
+                self.len = FENCE_LEN as u64;
+                self.file.set_len(self.len).map_err(|error| trouble(error, "clear", &self.path))?;
+            }
+        }
+        self.reserve()?;
+        self.sync_folder()?;
+        self.state = State::Current;
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> Result<()> {
+        self.fence.reserve(&self.file).map_err(|error| trouble(error, "write", &self.path))
+    }
+
+    /// So that the file itself is still there after power loss.
+    fn sync_folder(&self) -> Result<()> {
+        let folder = self.path.parent().expect("a line file lies in a folder");
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| trouble(error, "sync the folder", folder))
+    }
+
+    fn free_slot(&self) -> usize {
+        let mut used: Vec<usize> = self.tickets.iter().map(|ticket| ticket.slot).collect();
+        used.sort_unstable();
+        used.iter().enumerate().find(|(at, slot)| at != *slot).map_or(used.len(), |(at, _)| at)
+    }
+
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut Ticket)) -> Result<()> {
+        let mut ticket = self.tickets[at];
+        change(&mut ticket);
+        self.write(&ticket)?;
+        self.tickets[at] = ticket;
+        Ok(())
+    }
+
+    fn write(&self, ticket: &Ticket) -> Result<()> {
+        let written = self.file.write_all_at(&ticket.to_bytes(), offset_of(ticket.slot));
+        written.map_err(|error| trouble(error, "write", &self.path))
+    }
+
+    fn seats(&self) -> Vec<Seat> {
+        let seat = |ticket: &Ticket| Seat {
+            id: ticket.id(),
+            member: ticket.member(),
+            share: ticket.share(),
+            held: ticket.token().is_some(),
+        };
+        self.tickets.iter().map(seat).collect()
+    }
+}
+
+fn offset_of(slot: usize) -> u64 {
+    (FENCE_LEN + slot * TICKET_LEN) as u64
+}
+
+fn watched(seats: &[Seat], at: usize) -> Vec<MemberId> {
+    match seats[..at].iter().rev().find(|seat| !seat.held) {
+        Some(ahead) => vec![ahead.member],
+        None => {
+            let mut holders: Vec<MemberId> = seats[..at].iter().map(|seat| seat.member).collect();
+            holders.sort_unstable();
+            holders.dedup();
+            holders
+        }
+    }
+}
+
+/// Whom a change of the line concerns. Whoever may be granted is always among them, changed or not, so that a wake-up
+/// that was lost with its sender's life is made up for by the next change.
+fn stirred(before: &[Seat], after: &[Seat]) -> Vec<(MemberId, ClaimId)> {
+    let granted = admitted(after.iter().map(|seat| seat.share));
+    // Nobody changes places, so one pass over both finds everybody.
+    let mut earlier = before.iter().enumerate();
+    let mut watched_before = |id| earlier.find(|(_, seat)| seat.id == id).map(|(at, _)| watched(before, at));
+    let mut concerned = Vec::new();
+    for (at, seat) in after.iter().enumerate() {
+        let before = watched_before(seat.id);
+        if !seat.held && (at < granted || before != Some(watched(after, at))) {
+            concerned.push((seat.member, seat.id));
+        }
+    }
+    concerned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(number: u8, share: Share, held: bool) -> Seat {
+        Seat { id: ClaimId::from_bytes([number; 16]), member: MemberId::from_bytes([number; 16]), share, held }
+    }
+
+    fn woken(before: &[Seat], after: &[Seat]) -> Vec<u8> {
+        stirred(before, after).into_iter().map(|(member, _)| member.to_bytes()[0]).collect()
+    }
+
+    #[test]
+    fn a_release_wakes_the_next_and_nobody_else() {
+        let line: Vec<Seat> = (1..=5).map(|n| seat(n, Share::MUTEX, n == 1)).collect();
+        assert_eq!(woken(&line, &line[1..]), [2]);
+        let mut granted = line[1..].to_vec();
+        granted[0].held = true;
+        assert_eq!(woken(&line[1..], &granted), [0; 0], "3 watched 2 and still does");
+    }
+
+    #[test]
+    fn whoever_left_the_middle_is_watched_no_more() {
+        let line: Vec<Seat> = (1..=5).map(|n| seat(n, Share::MUTEX, n == 1)).collect();
+        let without = [line[0], line[1], line[3], line[4]];
+        assert_eq!(woken(&line, &without), [4]);
+    }
+
+    #[test]
+    fn a_writer_s_release_wakes_all_readers_up_to_the_next_writer() {
+        let (r, w) = (Share::READER, Share::WRITER);
+        let line = [seat(1, w, true), seat(2, r, false), seat(3, r, false), seat(4, w, false), seat(5, r, false)];
+        assert_eq!(woken(&line, &line[1..]), [2, 3]);
+    }
+
+    #[test]
+    fn a_wake_up_lost_with_its_sender_is_made_up_for() {
+        let (r, w) = (Share::READER, Share::WRITER);
+        let line = [seat(2, r, false), seat(3, r, false), seat(4, w, false)];
+        let mut granted = line.to_vec();
+        granted[0].held = true;
+        assert!(woken(&line, &granted).contains(&3), "3 could be granted before this change and still can");
+    }
+
+    #[test]
+    fn the_first_who_waits_watches_all_who_hold() {
+        let share = |take| Share::slots(take, 3).expect("it fits");
+        let line =
+            [seat(1, share(1), true), seat(2, share(1), true), seat(3, share(2), false), seat(4, share(1), false)];
+        assert_eq!(watched(&line, 2).len(), 2);
+        assert_eq!(watched(&line, 3), [line[2].member]);
+    }
+}
