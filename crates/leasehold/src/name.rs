@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// let name: Name = "orders/42".parse()?;
 /// assert_eq!(name.as_str(), "orders/42");
 /// assert!("".parse::<Name>().is_err());
-/// # leasehold::Result::Ok(())
+/// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
 /// Slashes, dots, spaces and control characters are all allowed: each store encodes them so that no name can reach

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 /// ```
 /// let note = leasehold::Note::here("nightly report")?;
 /// assert_eq!(note.pid, std::process::id());
-/// # leasehold::Result::Ok(())
+/// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {

@@ -41,7 +41,7 @@ pub async fn open(url: &str) -> Result<Locks> {
 /// ```
 /// let locks = leasehold::over(leasehold::stores::Memory::new(), "memory:")?;
 /// # assert!(locks.promises().tokens);
-/// # leasehold::Result::Ok(())
+/// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
 /// # Errors
