@@ -149,6 +149,12 @@ impl Lock {
     }
 }
 
+impl From<crate::Lock> for Lock {
+    fn from(lock: crate::Lock) -> Self {
+        Self(lock)
+    }
+}
+
 /// Many readers or one writer; see [`leasehold::RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
 pub struct RwLock(crate::RwLock);
@@ -216,6 +222,19 @@ impl Guard {
     /// As [`leasehold::Guard::release`](crate::Guard::release).
     pub fn release(self) -> Result<()> {
         block_on(self.0.release())
+    }
+}
+
+impl From<crate::Guard> for Guard {
+    fn from(guard: crate::Guard) -> Self {
+        Self(guard)
+    }
+}
+
+/// The same hold, for async code.
+impl From<Guard> for crate::Guard {
+    fn from(guard: Guard) -> Self {
+        guard.0
     }
 }
 

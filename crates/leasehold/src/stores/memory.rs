@@ -79,7 +79,10 @@ impl Lane {
     }
 
     fn standing(&self, claim: &Claim) -> Standing {
-        let Some(at) = self.position(claim) else { return Standing::Gone };
+        self.position(claim).map_or(Standing::Gone, |at| self.standing_at(at))
+    }
+
+    fn standing_at(&self, at: usize) -> Standing {
         match self.entries[at].0.standing {
             Standing::Queued { .. } => Standing::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX) },
             other => other,
@@ -161,8 +164,9 @@ impl Store for Memory {
 
     async fn look(&self, name: &Name) -> Result<Line> {
         Ok(self.at(name, |lane| {
-            let entries = lane.entries.iter().map(|(entry, _)| entry.clone()).collect();
-            Line { name: name.clone(), entries, last: Token::new(lane.last) }
+            let entries = lane.entries.iter().enumerate();
+            let entries = entries.map(|(at, (entry, _))| Entry { standing: lane.standing_at(at), ..entry.clone() });
+            Line { name: name.clone(), entries: entries.collect(), last: Token::new(lane.last) }
         }))
     }
 

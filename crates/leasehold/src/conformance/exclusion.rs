@@ -1,0 +1,78 @@
+//! Never two at once, and every grant has a number.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::subject::{client, fresh_name, soon};
+use super::{Face, Service};
+
+/// Many clients with many tasks each count one number down without ever meeting, as the articles test it.
+pub async fn excludes(service: &dyn Service, face: Face) {
+    const CLIENTS: u64 = 4;
+    const TASKS: u64 = 5;
+    const CYCLES: u64 = 5;
+    let name = fresh_name("excludes");
+    let left = Arc::new(AtomicU64::new(1 + CLIENTS * TASKS * CYCLES));
+    let inside = Arc::new(AtomicBool::new(false));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let locks = client(service).await;
+        for _ in 0..TASKS {
+            let (lock, left, inside) = (face.lock(&locks, &name), Arc::clone(&left), Arc::clone(&inside));
+            tasks.spawn(async move {
+                for _ in 0..CYCLES {
+                    let held = lock.acquire().await.expect("granted");
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two hold at once");
+                    let read = left.load(Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    left.store(read - 1, Ordering::SeqCst);
+                    inside.store(false, Ordering::SeqCst);
+                    held.release().await.expect("released");
+                }
+            });
+        }
+    }
+    while let Some(done) = soon("every task is served", tasks.join_next()).await {
+        done.expect("no task fails");
+    }
+    assert_eq!(left.load(Ordering::SeqCst), 1);
+}
+
+/// Each grant has a larger token than every grant before it, whichever client got it.
+pub async fn tokens_rise(service: &dyn Service, face: Face) {
+    let name = fresh_name("tokens");
+    let granted = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let lock = face.lock(&client(service).await, &name);
+        let granted = Arc::clone(&granted);
+        tasks.spawn(async move {
+            for _ in 0..10 {
+                let held = lock.acquire().await.expect("granted");
+                granted.lock().push(held.token());
+                held.release().await.expect("released");
+            }
+        });
+    }
+    while let Some(done) = soon("every task is served", tasks.join_next()).await {
+        done.expect("no task fails");
+    }
+    let granted = granted.lock();
+    assert_eq!(granted.len(), 40);
+    assert!(granted.is_sorted_by(|one, next| one < next), "{granted:?}");
+}
+
+/// From the beginning of its release a guard is over, a second client gets in, and a lost guard says so at release.
+pub async fn released_is_invalid(service: &dyn Service, face: Face) {
+    let name = fresh_name("released");
+    let (ours, theirs) = (client(service).await, client(service).await);
+    let held = face.lock(&ours, &name).acquire().await.expect("granted");
+    assert!(held.check().is_ok() && held.loss().is_none());
+    assert!(face.lock(&theirs, &name).try_acquire().await.expect("asked").is_none());
+    held.release().await.expect("released");
+    let again = face.lock(&theirs, &name).try_acquire().await.expect("asked").expect("it is free");
+    theirs.break_hold(&name, again.token()).await.expect("asked").expect("it was held");
+    assert!(again.release().await.expect_err("it was broken").is_lost());
+}

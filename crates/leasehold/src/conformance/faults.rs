@@ -1,0 +1,170 @@
+//! Futures dropped at every moment, answers lost, late or refused: nothing may be left behind.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+
+use super::Service;
+use super::subject::{client, empty, fresh_name, over, soon, store};
+use crate::{Claim, Entered, Error, Line, Lock, Name, Patience, Promises, Result, Standing, Store};
+
+/// What happens to the questions a store is asked.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    pub(super) calls: AtomicU32,
+    reply: Mutex<Reply>,
+}
+
+/// What becomes of one answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reply {
+    #[default]
+    Ok,
+    /// The question never arrives.
+    Refused,
+    /// It is done, and nobody hears of it.
+    Lost,
+    /// It is done, and the answer comes some turns later.
+    Late,
+}
+
+/// A store that counts its calls and, when told, treats the first of them badly.
+#[derive(Debug)]
+pub(super) struct Counting {
+    store: Arc<dyn Store>,
+    faults: Arc<Faults>,
+}
+
+impl Counting {
+    pub(super) fn new(store: Arc<dyn Store>, faults: Arc<Faults>) -> Self {
+        Self { store, faults }
+    }
+
+    async fn pass<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        self.faults.calls.fetch_add(1, Ordering::SeqCst);
+        let reply = std::mem::take(&mut *self.faults.reply.lock());
+        let refused = || Err(Error::unavailable("injected: the connection broke"));
+        tokio::task::yield_now().await;
+        if reply == Reply::Refused {
+            return refused();
+        }
+        let answer = answer.await;
+        let turns = if reply == Reply::Late { 5 } else { 1 };
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        if reply == Reply::Lost { refused() } else { answer }
+    }
+}
+
+#[async_trait]
+impl Store for Counting {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+        self.pass(self.store.enter(claim, patience)).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.pass(self.store.changed(claim, seen)).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.pass(self.store.renew(claims)).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.pass(self.store.leave(claim)).await
+    }
+
+    async fn look(&self, name: &Name) -> Result<Line> {
+        self.store.look(name).await
+    }
+
+    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.store.names(prefix, count_max).await
+    }
+}
+
+/// Acquiring is dropped after every number of polls, on a free lock and on one that is being handed over, with every
+/// kind of reply: afterwards the line is empty and the next one gets the lock.
+pub async fn cancelled_leaves_nothing(service: &dyn Service) {
+    for reply in [Reply::Ok, Reply::Refused, Reply::Lost, Reply::Late] {
+        for contended in [false, true] {
+            sweep(service, reply, contended).await;
+        }
+    }
+}
+
+async fn sweep(service: &dyn Service, reply: Reply, contended: bool) {
+    let faults = Arc::new(Faults::default());
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    let theirs = client(service).await;
+    for polls in 0.. {
+        let name = fresh_name("cancelled");
+        let holder = if contended { Some(theirs.mutex(&name).acquire().await.expect("granted")) } else { None };
+        *faults.reply.lock() = reply;
+        let finished = drop_after(polls, &ours.mutex(&name), holder.map(|guard| (polls / 2, guard))).await;
+        *faults.reply.lock() = Reply::Ok;
+        empty(&theirs, &name).await;
+        let next = soon("the next holds", theirs.mutex(&name).acquire()).await.expect("granted");
+        next.release().await.expect("released");
+        if finished {
+            assert!(polls > 2, "the sweep met moments to drop at");
+            return;
+        }
+        assert!(polls < 10_000, "acquiring never ends");
+    }
+}
+
+/// Polls an acquire so many times, then drops it; says whether it was granted by then. The lock's holder, if any,
+/// releases after some of the polls.
+async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<(u32, crate::Guard)>) -> bool {
+    let mut acquiring = pin!(lock.acquire());
+    for poll in 0..polls {
+        if holder.as_ref().is_some_and(|(at, _)| *at == poll) {
+            let (_, guard) = holder.take().expect("it is there");
+            guard.release().await.expect("released");
+        }
+        match acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(granted) => {
+                drop(granted.expect("granted"));
+                return true;
+            }
+            Poll::Pending => tokio::time::sleep(Duration::from_micros(500)).await,
+        }
+    }
+    drop(holder);
+    false
+}
+
+/// An answer that is lost, late or refused, at entering, waiting, renewing or leaving, neither loses the lock nor leaves
+/// it behind.
+pub async fn lost_answers_leave_nothing(service: &dyn Service) {
+    let faults = Arc::new(Faults::default());
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    let theirs = client(service).await;
+    for reply in [Reply::Refused, Reply::Lost, Reply::Late] {
+        let name = fresh_name("lost");
+        let tell = || *faults.reply.lock() = reply;
+        tell();
+        let held = soon("granted after all", ours.mutex(&name).lease(Duration::from_millis(600)).acquire()).await;
+        let held = held.expect("entering is repeated");
+        tell();
+        assert!(theirs.mutex(&name).try_acquire_for(Duration::from_millis(700)).await.expect("asked").is_none());
+        held.check().expect("renewing is repeated");
+        tell();
+        let left = soon("released after all", held.release()).await;
+        // A release that was done, but whose answer was lost, finds nothing to release when it is repeated.
+        assert!(left.is_ok() || reply == Reply::Lost, "{left:?}");
+        empty(&theirs, &name).await;
+    }
+}

@@ -1,0 +1,56 @@
+//! Owners who acquire what they hold.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Service;
+use super::faults::{Counting, Faults};
+use super::subject::{client, fresh_name, over, soon, store, waiters};
+use crate::Owner;
+
+/// Five nested acquires are one claim and one store call; the lock is free after the last release, and not before.
+pub async fn nested_acquires_cost_nothing(service: &dyn Service) {
+    let name = fresh_name("nested");
+    let faults = Arc::new(Faults::default());
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    let theirs = client(service).await;
+    let (lock, owner) = (ours.reentrant(&name), Owner::new());
+    let mut held = vec![lock.acquire(&owner).await.expect("granted")];
+    let calls = faults.calls.load(Ordering::SeqCst);
+    for _ in 1..5 {
+        held.push(ours.reentrant(&name).try_acquire(&owner).await.expect("asked").expect("it is the owner's"));
+    }
+    assert_eq!(faults.calls.load(Ordering::SeqCst), calls, "a nested acquire asked the store");
+    assert_eq!((held[0].count(), held.iter().filter(|guard| guard.token() == held[0].token()).count()), (5, 5));
+    assert_eq!(theirs.look(&name).await.expect("looked").holders().count(), 1);
+    while let Some(guard) = held.pop() {
+        assert!(theirs.mutex(&name).try_acquire().await.expect("asked").is_none(), "free before the last release");
+        guard.release().await.expect("released");
+    }
+    theirs.mutex(&name).try_acquire().await.expect("asked").expect("free after the last release");
+}
+
+/// Another owner waits, in the same process too; an owner's own tasks do not queue up behind each other.
+pub async fn owners_exclude_each_other(service: &dyn Service) {
+    let name = fresh_name("owners");
+    let locks = client(service).await;
+    let (lock, me, other) = (locks.reentrant(&name), Owner::new(), Owner::new());
+    let (one, two) = futures_util::future::join(lock.acquire(&me), lock.acquire(&me)).await;
+    let (one, two) = (one.expect("granted"), two.expect("granted"));
+    assert_eq!(one.token(), two.token());
+    assert!(lock.try_acquire(&other).await.expect("asked").is_none());
+    assert!(lock.try_acquire_for(&other, Duration::from_millis(20)).await.expect("asked").is_none());
+    let theirs = lock.clone();
+    let waiting = tokio::spawn(async move { theirs.acquire(&other).await.map(|guard| guard.token()) });
+    waiters(&locks, &name, 1).await;
+    drop(one);
+    two.check().expect("one of two was dropped");
+    two.release().await.expect("released");
+    soon("the other owner is served", waiting).await.expect("it runs").expect("granted");
+
+    let outer = soon("free again", lock.acquire(&me)).await.expect("granted");
+    locks.break_hold(&name, outer.token()).await.expect("asked").expect("held");
+    soon("the loss is heard", outer.lost()).await;
+    assert!(lock.acquire(&me).await.expect_err("not anew behind the outer guard's back").is_lost());
+}

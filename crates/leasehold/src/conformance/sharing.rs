@@ -1,0 +1,132 @@
+//! Readers, writers, slots.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Service;
+use super::subject::{client, fresh_name, soon, waiters};
+use crate::Locks;
+
+async fn clients(service: &dyn Service) -> Option<(Locks, Locks)> {
+    let ours = client(service).await;
+    if !ours.promises().shares {
+        let refused = ours.rwlock(&fresh_name("refused")).shared().try_acquire().await;
+        assert!(refused.expect_err("refused, never silently something weaker").is_unsupported());
+        return None;
+    }
+    Some((ours, client(service).await))
+}
+
+/// Readers hold together, a writer alone.
+pub async fn readers_share(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("readers");
+    let reader = ours.rwlock(&name).shared().acquire().await.expect("granted");
+    let other = theirs.rwlock(&name).shared().try_acquire().await.expect("asked").expect("readers share");
+    assert_ne!(reader.token(), other.token());
+    assert!(theirs.rwlock(&name).exclusive().try_acquire().await.expect("asked").is_none());
+    reader.release().await.expect("released");
+    other.release().await.expect("released");
+    let writer = theirs.rwlock(&name).exclusive().try_acquire().await.expect("asked").expect("readers are gone");
+    assert!(ours.rwlock(&name).shared().try_acquire().await.expect("asked").is_none());
+    assert!(ours.rwlock(&name).exclusive().try_acquire().await.expect("asked").is_none());
+    writer.release().await.expect("released");
+}
+
+/// A writer gets in although readers overlap without end: those who come later wait behind it.
+pub async fn writers_are_not_starved(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("starved");
+    let first = ours.rwlock(&name).shared().acquire().await.expect("granted");
+    let writer = theirs.rwlock(&name).exclusive();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&order);
+    let writing = tokio::spawn(async move {
+        let held = writer.acquire().await.expect("granted");
+        log.lock().push("writer");
+        held.release().await.expect("released");
+    });
+    waiters(&ours, &name, 1).await;
+    assert!(
+        theirs.rwlock(&name).shared().try_acquire().await.expect("asked").is_none(),
+        "a reader overtook the writer"
+    );
+    let (late, log) = (ours.rwlock(&name).shared(), Arc::clone(&order));
+    let reading = tokio::spawn(async move {
+        let held = late.acquire().await.expect("granted");
+        log.lock().push("late reader");
+        held.release().await.expect("released");
+    });
+    waiters(&ours, &name, 2).await;
+    first.release().await.expect("released");
+    soon("the writer is served", writing).await.expect("it runs");
+    soon("the late reader is served", reading).await.expect("it runs");
+    assert_eq!(*order.lock(), ["writer", "late reader"]);
+}
+
+/// A writer that downgrades lets waiting readers in, keeps other writers out, and keeps its token.
+pub async fn downgrade_lets_readers_in(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("downgrade");
+    let held = ours.rwlock(&name).exclusive().acquire().await.expect("granted");
+    let (token, reader) = (held.token(), theirs.rwlock(&name).shared());
+    let reading = tokio::spawn(async move { reader.acquire().await });
+    waiters(&ours, &name, 1).await;
+    held.downgrade().await.expect("downgraded");
+    held.downgrade().await.expect("twice is once");
+    let other = soon("the reader is let in", reading).await.expect("it runs").expect("granted");
+    assert_eq!(held.token(), token);
+    held.check().expect("still held");
+    assert!(theirs.rwlock(&name).exclusive().try_acquire().await.expect("asked").is_none());
+    held.release().await.expect("released");
+    other.release().await.expect("released");
+    let mutex = ours.mutex(&fresh_name("no-readers")).acquire().await.expect("granted");
+    assert!(mutex.downgrade().await.expect_err("a mutex has no readers").is_unsupported());
+}
+
+/// As many hold as there are slots, and not one more.
+pub async fn slots_are_counted(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("slots");
+    let mut held = Vec::new();
+    for turn in 0..3 {
+        let locks = if turn % 2 == 0 { &ours } else { &theirs };
+        held.push(locks.semaphore(&name, 3).try_acquire().await.expect("asked").expect("there is a slot"));
+    }
+    assert!(theirs.semaphore(&name, 3).try_acquire().await.expect("asked").is_none());
+    held.pop().expect("three").release().await.expect("released");
+    let last = theirs.semaphore(&name, 3).try_acquire().await.expect("asked").expect("there is one again");
+    drop((held, last));
+    let all = soon("all slots are free", ours.semaphore(&name, 3).take(3).acquire()).await.expect("granted");
+    all.release().await.expect("released");
+    assert!(ours.semaphore(&name, 3).take(4).acquire().await.expect_err("more than there are").is_invalid());
+    assert!(ours.semaphore(&name, 0).acquire().await.expect_err("none at all").is_invalid());
+}
+
+/// A claim for many slots waits at its place; later claims for few do not slip past it.
+pub async fn big_claims_are_not_overtaken(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("big");
+    let small = ours.semaphore(&name, 3).acquire().await.expect("granted");
+    let big = theirs.semaphore(&name, 3).take(3);
+    let waiting = tokio::spawn(async move { big.acquire().await });
+    waiters(&ours, &name, 1).await;
+    assert!(ours.semaphore(&name, 3).try_acquire().await.expect("asked").is_none(), "a small claim overtook");
+    small.release().await.expect("released");
+    let big = soon("the big claim is served", waiting).await.expect("it runs").expect("granted");
+    big.release().await.expect("released");
+}
+
+/// A name in use as one kind or size is refused as another, by name, and free for it afterwards.
+pub async fn kinds_do_not_mix(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("kinds");
+    let held = ours.semaphore(&name, 3).acquire().await.expect("granted");
+    for other in [theirs.mutex(&name), theirs.semaphore(&name, 4), theirs.rwlock(&name).shared()] {
+        let error = other.try_acquire().await.expect_err("refused");
+        assert!(error.is_mismatch() && error.to_string().contains("3 slots"), "{error}");
+    }
+    held.release().await.expect("released");
+    theirs.mutex(&name).acquire().await.expect("free for any kind").release().await.expect("released");
+}
