@@ -520,3 +520,6 @@ fn this_boot() -> Result<Boot> {
         uuid::Uuid::parse_str(text.trim()).map_err(|_| Error::unsupported(format!("{PATH} holds no boot id")))?;
     Ok(boot.into_bytes())
 }
+
+#[cfg(test)]
+mod tests;

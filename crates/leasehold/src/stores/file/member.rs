@@ -24,8 +24,8 @@ use crate::{ClaimId, Result};
 const UNBORN: &str = "new-";
 /// How long making one may take before it counts as left over.
 const UNBORN_MAX: Duration = Duration::from_secs(60);
-/// What a FIFO takes in one go or not at all.
-const PIPE_BUF: usize = 4096;
+/// How many claims are rung in one go: half a page, which a FIFO takes whole or refuses, and packs at least half full.
+const MESSAGE_IDS: usize = 128;
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -118,8 +118,8 @@ impl Inbox {
                 return Rung::Perhaps;
             }
             match self.fifo.try_read(&mut buffer) {
-                // A ring is refused only when less than one message fits.
-                Ok(len) if len + 2 * PIPE_BUF < self.size => {
+                // A ring is refused only when the FIFO is full, and a full one is at least half full of bytes.
+                Ok(len) if len < self.size / 3 => {
                     let ids = buffer[..len].chunks_exact(16).map(|id| id.try_into().expect("sixteen bytes"));
                     return Rung::These(ids.map(ClaimId::from_bytes).collect());
                 }
@@ -148,7 +148,7 @@ impl Peer {
 
     /// Rings claims. A ring may be lost if the inbox is full: whoever finds it so looks at everything.
     pub(super) fn ring(&self, ids: &[ClaimId]) {
-        for ids in ids.chunks(PIPE_BUF / 16) {
+        for ids in ids.chunks(MESSAGE_IDS) {
             let message: Vec<u8> = ids.iter().flat_map(|id| id.to_bytes()).collect();
             // Dead, or full: in neither case is there anybody else to tell.
             let _ = rustix::io::write(&self.0, &message);
