@@ -152,11 +152,10 @@ impl Share {
 /// `weight of capacity`, as people say it.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (*self, self.capacity) {
-            (Self::MUTEX, _) => f.write_str("exclusive"),
-            (Self::WRITER, _) => f.write_str("exclusive"),
-            (Self::READER, _) => f.write_str("shared"),
-            (_, capacity) => write!(f, "{} of {capacity}", self.weight),
+        match *self {
+            Self::MUTEX | Self::WRITER => f.write_str("exclusive"),
+            Self::READER => f.write_str("shared"),
+            Self { weight, capacity } => write!(f, "{weight} of {capacity}"),
         }
     }
 }

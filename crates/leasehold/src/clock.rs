@@ -10,7 +10,7 @@ use rustix::time::{
 };
 use tokio::net::unix::pipe;
 
-/// A moment of CLOCK_BOOTTIME, in nanoseconds: the one clock of every decision here.
+/// A moment of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
 /// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

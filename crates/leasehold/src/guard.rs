@@ -58,7 +58,7 @@ impl Guard {
     /// Why the lock was lost, or `None` while it is held.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
-        self.hold.ending()
+        self.hold.loss()
     }
 
     /// How long the lock may be trusted from now if no renewal were answered any more: zero once lost,
@@ -98,9 +98,10 @@ impl Guard {
             }
             work.as_mut().poll(context).map(Some)
         });
-        let done = done.await;
-        self.check()?;
-        Ok(done.expect("a lock that checks is not lost"))
+        match done.await {
+            Some(done) => self.check().map(|()| done),
+            None => Err(self.hold.over()),
+        }
     }
 
     /// Gives back a writer's exclusiveness and goes on as a reader, without a gap in which another writer could come;

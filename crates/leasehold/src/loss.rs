@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::Error;
+
 /// Why a guard no longer holds, although nobody released it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -14,6 +16,12 @@ pub enum Loss {
     LeaseOver,
     /// The lock was held for as long as `max_hold` allows.
     HeldTooLong,
+}
+
+impl Loss {
+    pub(crate) fn error(self) -> Error {
+        Error::lost(format!("the lock was lost: {self}"))
+    }
 }
 
 impl fmt::Display for Loss {

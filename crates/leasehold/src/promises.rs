@@ -11,6 +11,7 @@ use std::time::Duration;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a promise of its own, and no two make a state")]
 pub struct Promises {
     /// Claims are granted in order of arrival, and none overtakes another.
     pub fifo: bool,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
 use crate::background::within;
-use crate::{Error, Guard, Lock, Locks, Result, Token};
+use crate::{Guard, Lock, Locks, Result, Token};
 
 /// Somebody who may hold a [`Reentrant`] mutex more than once: a task, a thread, a request.
 ///
@@ -103,7 +103,7 @@ impl Reentrant {
     /// Waits in line for as long as it takes, or counts one more if `owner` holds it already.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; [`is_lost`](Error::is_lost) if an outer guard of this owner has lost the lock: a nested
+    /// As [`Lock::acquire`]; [`is_lost`](crate::Error::is_lost) if an outer guard of this owner has lost the lock: a nested
     /// acquire never takes it anew behind the outer one's back.
     ///
     /// *Cancel safety*: as [`Lock::acquire`].
@@ -179,14 +179,14 @@ impl ReentrantGuard {
     /// Undoes this acquire; if it was the last, releases the lock and waits for the store's word.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if the lock was lost before; for the last guard also as [`Guard::release`].
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before; for the last guard also as [`Guard::release`].
     ///
     /// *Cancel safety*: as [`Guard::release`].
     pub async fn release(self) -> Result<()> {
-        let lost: Option<Error> = self.guard.check().err();
+        let before = self.guard.check();
         match Arc::into_inner(self.guard) {
             Some(last) => last.release().await,
-            None => lost.map_or(Ok(()), Err),
+            None => before,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::depart::depart;
-use super::stay::Stay;
+use super::stay::{Ending, Stay};
 use super::{Engine, call};
 use crate::background::{Finish, handle};
 use crate::clock::Moment;
@@ -37,8 +37,13 @@ impl Hold {
         self.stay.check().map_err(|error| self.placed("use", error))
     }
 
-    pub(crate) fn ending(&self) -> Option<Loss> {
-        self.stay.ending().flatten()
+    /// The error of using it although it is over.
+    pub(crate) fn over(&self) -> Error {
+        self.placed("use", self.stay.over())
+    }
+
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        self.stay.ending().and_then(Ending::loss)
     }
 
     /// How long it may be trusted from now; `Duration::MAX` without end.
@@ -53,13 +58,13 @@ impl Hold {
         loop {
             tokio::select! {
                 biased;
-                loss = self.stay.ended() => match loss {
-                    Some(loss) => return loss,
-                    None => std::future::pending().await,
+                ending = self.stay.ended() => match ending {
+                    Ending::Lost(loss) => return loss,
+                    Ending::Left => std::future::pending().await,
                 },
                 answer = self.engine.door.changed(&self.stay.claim, held) => match answer {
                     Ok(standing) if standing.token() == Some(self.token) => {}
-                    Ok(_) => { self.stay.end(Some(Loss::Gone)); }
+                    Ok(_) => { self.stay.end(Ending::Lost(Loss::Gone)); }
                     // Not knowing is not losing: the lease decides, and the store is asked again.
                     Err(_) => pauses.next().await,
                 },
@@ -71,14 +76,10 @@ impl Hold {
     pub(crate) async fn ending_within(&self, margin: Duration) {
         let mut lost = pin!(self.lost());
         loop {
-            let left = self.remaining();
-            if left <= margin {
-                return;
-            }
+            let Some(left) = self.remaining().checked_sub(margin).filter(|left| !left.is_zero()) else { return };
             // Short sleeps: a renewal may come meanwhile, and a suspended machine's timers are late.
-            let wait = (left - margin).min(Duration::from_secs(1));
             tokio::select! {
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(left.min(Duration::from_secs(1))) => {}
                 _ = &mut lost => return,
             }
         }
@@ -94,28 +95,28 @@ impl Hold {
         if entered.standing.token() == Some(self.token) {
             return Ok(());
         }
-        self.stay.end(Some(Loss::Gone));
+        self.stay.end(Ending::Lost(Loss::Gone));
         self.check()
     }
 
     /// Leaves and waits for the store's word.
     pub(crate) async fn release(mut self) -> Result<()> {
-        let lost = self.stay.ending().map(|_| self.stay.over_error());
+        let lost = self.stay.ending().map(|_| self.stay.over());
         let departing = self.depart();
         let answer = tokio::time::timeout(call::ANSWER_MAX, departing).await;
         let there = answer.unwrap_or_else(|_| Err(call::silent(call::ANSWER_MAX).remedy("it is still being tried")));
-        match (lost, there) {
-            (Some(error), _) => Err(self.placed("release", error)),
-            (None, Err(error)) => Err(self.placed("release", error)),
+        let released = match (lost, there) {
             (None, Ok(true)) => Ok(()),
-            (None, Ok(false)) => Err(self.placed("release", Error::lost(format!("the lock was lost: {}", Loss::Gone)))),
-        }
+            (None, Ok(false)) => Err(Loss::Gone.error()),
+            (Some(error), _) | (None, Err(error)) => Err(error),
+        };
+        released.map_err(|error| self.placed("release", error))
     }
 
     /// Not valid any more from here on, before any request leaves.
     fn depart(&mut self) -> Finish<Result<bool>> {
         self.departed = true;
-        self.stay.end(None);
+        self.stay.end(Ending::Left);
         self.engine.renewals.remove(self.stay.claim.id);
         Finish::new(depart(self.engine.door.clone(), self.stay.claim.clone(), None))
     }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::call::{ANSWER_MAX, ClosingDoor, Door};
 use super::depart::depart;
-use super::stay::{Stay, trusted};
+use super::stay::{Ending, Stay, trusted};
 use crate::clock::{Alarm, Moment};
 use crate::{Claim, ClaimId, Loss, Result};
 
@@ -108,7 +108,9 @@ pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>) {
         let (due, next) = renewals.due();
         let (over, alive): (Vec<_>, Vec<_>) = due.into_iter().partition(|stay| stay.until().is_none());
         if let Some(door) = door.open() {
-            over.into_iter().for_each(|stay| see_off(&door, &stay));
+            for stay in over {
+                see_off(&door, &stay);
+            }
             if !alive.is_empty() {
                 rounds.push(round(door, &renewals, alive));
             }
@@ -134,7 +136,7 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
                 renewals.again(stay, asked.after(cadence(stay.claim.lease, lease)));
             }
             Answer::Gone => {
-                stay.end(Some(Loss::Gone));
+                stay.end(Ending::Lost(Loss::Gone));
                 renewals.remove(stay.claim.id);
             }
             Answer::Unknown => renewals.again(stay, Moment::now().after(cadence(stay.claim.lease, Duration::MAX) / 10)),
@@ -169,8 +171,7 @@ fn cadence(asked: Duration, true_lease: Duration) -> Duration {
 /// Leaves for a stay that ended by its own clock, as the store may still have the claim. One that is gone has nothing
 /// to leave; what its guard may still keep open goes with the guard.
 fn see_off(door: &Door, stay: &Stay) {
-    match stay.ending().flatten() {
-        None | Some(Loss::Gone) => {}
-        Some(_) => drop(tokio::spawn(depart(door.clone(), stay.claim.clone(), None))),
+    if stay.ending().and_then(Ending::loss).is_some_and(|loss| loss != Loss::Gone) {
+        tokio::spawn(depart(door.clone(), stay.claim.clone(), None));
     }
 }

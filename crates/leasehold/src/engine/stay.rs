@@ -13,15 +13,15 @@ use crate::{Claim, Error, Loss};
 ///
 /// ```text
 /// Trusted ──extend──► Trusted
-///    ├── until passes, gone, limit ──► Over(Some(loss))
-///    └── leave ──────────────────────► Over(None)
+///    ├── until passes, gone, limit ──► Lost(why)
+///    └── leave ──────────────────────► Left
 /// ```
 /// `until` is 0 once over. It is set after `ending`, so whoever reads 0 finds the ending.
 #[derive(Debug)]
 pub(crate) struct Stay {
     pub(crate) claim: Claim,
     until: AtomicU64,
-    ending: OnceLock<Option<Loss>>,
+    ending: OnceLock<Ending>,
     over: Notify,
     /// No renewal reaches beyond this.
     limit: Option<(Moment, Loss)>,
@@ -50,7 +50,7 @@ impl Stay {
         if Moment::now().as_nanos() < until {
             return Some(Moment::from_nanos(until));
         }
-        self.end(Some(self.loss_at(until)));
+        self.end(Ending::Lost(self.loss_at(until)));
         None
     }
 
@@ -73,8 +73,8 @@ impl Stay {
     }
 
     /// Ends it for good; says whether this call did.
-    pub(crate) fn end(&self, loss: Option<Loss>) -> bool {
-        let first = self.ending.set(loss).is_ok();
+    pub(crate) fn end(&self, ending: Ending) -> bool {
+        let first = self.ending.set(ending).is_ok();
         self.until.store(0, Ordering::Release);
         if first {
             self.over.notify_waiters();
@@ -82,31 +82,31 @@ impl Stay {
         first
     }
 
-    /// Waits for the end; `None` if it was left.
-    pub(crate) async fn ended(&self) -> Option<Loss> {
+    /// Waits for the end.
+    pub(crate) async fn ended(&self) -> Ending {
         loop {
             let over = self.over.notified();
-            if let Some(loss) = self.ending() {
-                return loss;
+            if let Some(ending) = self.ending() {
+                return ending;
             }
             over.await;
         }
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ending(&self) -> Option<Option<Loss>> {
+    pub(crate) fn ending(&self) -> Option<Ending> {
         self.until();
         self.ending.get().copied()
     }
 
     pub(crate) fn check(&self) -> crate::Result<()> {
-        if self.until().is_some() { Ok(()) } else { Err(self.over_error()) }
+        if self.until().is_some() { Ok(()) } else { Err(self.over()) }
     }
 
     /// The error of using it when it is over.
-    pub(crate) fn over_error(&self) -> Error {
-        match self.ending().flatten() {
-            Some(loss) => Error::lost(format!("the lock was lost: {loss}")),
+    pub(crate) fn over(&self) -> Error {
+        match self.ending().and_then(Ending::loss) {
+            Some(loss) => loss.error(),
             None => Error::lost("the lock has been released"),
         }
     }
@@ -119,6 +119,24 @@ impl Stay {
         match self.limit {
             Some((limit, loss)) if limit.as_nanos() == until => loss,
             _ => Loss::Unrenewed,
+        }
+    }
+}
+
+/// How a stay ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By its own will.
+    Left,
+    /// Against it.
+    Lost(Loss),
+}
+
+impl Ending {
+    pub(crate) fn loss(self) -> Option<Loss> {
+        match self {
+            Self::Left => None,
+            Self::Lost(loss) => Some(loss),
         }
     }
 }

@@ -387,8 +387,8 @@ impl Shared {
     }
 
     fn bell(&self, id: ClaimId) -> Bell<'_> {
-        let bell = Arc::clone(self.bells.lock().entry(id).or_default());
-        Bell { shared: self, id, bell }
+        let rings = Arc::clone(self.bells.lock().entry(id).or_default());
+        Bell { shared: self, id, rings }
     }
 }
 
@@ -401,14 +401,14 @@ enum Life {
 struct Bell<'a> {
     shared: &'a Shared,
     id: ClaimId,
-    bell: Arc<Notify>,
+    rings: Arc<Notify>,
 }
 
 impl Drop for Bell<'_> {
     fn drop(&mut self) {
         let mut bells = self.shared.bells.lock();
         // One in the table and this one.
-        if Arc::strong_count(&self.bell) == 2 {
+        if Arc::strong_count(&self.rings) == 2 {
             bells.remove(&self.id);
         }
     }
@@ -432,7 +432,7 @@ impl Store for File {
         let bell = self.shared.bell(claim.id);
         loop {
             // From here on no ring is missed.
-            let rung = bell.bell.notified();
+            let rung = bell.rings.notified();
             let theirs = claim.clone();
             let stand = move |shared: &Shared, edit: &mut Edit| shared.stand(edit, &theirs);
             let view = self.shared.edit(&claim.name, Missing::Leave, stand).await?;

@@ -126,7 +126,7 @@ impl Fence {
     }
 
     fn write(&self, file: &File) -> io::Result<()> {
-        let at = if self.generation % 2 == 0 { 0 } else { BLOCK_LEN as u64 };
+        let at = if self.generation.is_multiple_of(2) { 0 } else { BLOCK_LEN as u64 };
         file.write_all_at(&self.to_bytes(), at)
     }
 

@@ -117,8 +117,11 @@ fn open_gate(path: &Path) -> Result<File> {
 /// does, it unlocks the moment it is woken.
 #[derive(Debug, Default)]
 pub(super) struct Porter {
-    idle: Arc<Mutex<HashMap<(PathBuf, Turn), Vec<Arc<Watch>>>>>,
+    idle: Arc<Mutex<Idle>>,
 }
+
+/// The sleeping threads that nobody waits for, by what they will have locked.
+type Idle = HashMap<(PathBuf, Turn), Vec<Arc<Watch>>>;
 
 /// One sleeping thread. Its state, and whether it is idle, are changed under the porter's lock.
 #[derive(Debug, Default)]
@@ -163,7 +166,7 @@ impl Porter {
         let (idle, sent, at) = (Arc::clone(&self.idle), Arc::clone(&watch), path.to_owned());
         let sleep = move || {
             let key = sleep_until_locked(file, turn, &at);
-            hand_over(&idle, &sent, (at, turn), key);
+            hand_over(&idle, &sent, &(at, turn), key);
         };
         let thread = std::thread::Builder::new().name("leasehold-flock".to_owned()).stack_size(64 * 1024).spawn(sleep);
         thread.map_err(|error| trouble(error, "start a thread to wait for", path))?;
@@ -195,14 +198,9 @@ fn sleep_until_locked(file: File, turn: Turn, path: &Path) -> Result<Key> {
 }
 
 /// Gives the key to whoever waits; if nobody does any more, it is dropped.
-fn hand_over(
-    idle: &Mutex<HashMap<(PathBuf, Turn), Vec<Arc<Watch>>>>,
-    watch: &Arc<Watch>,
-    what: (PathBuf, Turn),
-    key: Result<Key>,
-) {
+fn hand_over(idle: &Mutex<Idle>, watch: &Arc<Watch>, what: &(PathBuf, Turn), key: Result<Key>) {
     let mut idle = idle.lock();
-    let unwanted = idle.get_mut(&what).is_some_and(|watches| {
+    let unwanted = idle.get_mut(what).is_some_and(|watches| {
         let before = watches.len();
         watches.retain(|other| !Arc::ptr_eq(other, watch));
         watches.len() < before

@@ -325,15 +325,13 @@ fn offset_of(slot: usize) -> u64 {
 }
 
 fn watched(seats: &[Seat], at: usize) -> Vec<MemberId> {
-    match seats[..at].iter().rev().find(|seat| !seat.held) {
-        Some(ahead) => vec![ahead.member],
-        None => {
-            let mut holders: Vec<MemberId> = seats[..at].iter().map(|seat| seat.member).collect();
-            holders.sort_unstable();
-            holders.dedup();
-            holders
-        }
+    if let Some(ahead) = seats[..at].iter().rev().find(|seat| !seat.held) {
+        return vec![ahead.member];
     }
+    let mut holders: Vec<MemberId> = seats[..at].iter().map(|seat| seat.member).collect();
+    holders.sort_unstable();
+    holders.dedup();
+    holders
 }
 
 /// Whom a change of the line concerns. Whoever may be granted is always among them, changed or not, so that a wake-up

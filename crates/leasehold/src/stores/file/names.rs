@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use crate::Name;
 
 /// A file system takes at most 255 bytes for one name, with the ending; longer ones go on in a folder.
@@ -32,36 +34,19 @@ pub(super) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<(&'a str, boo
     }
 }
 
+/// What stands for itself.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
 pub(super) fn encode(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len());
-    for (at, byte) in name.bytes().enumerate() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(char::from(byte)),
-            b'.' if at > 0 => encoded.push('.'),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
+    match name.strip_prefix('.') {
+        Some(rest) => format!("%2E{}", utf8_percent_encode(rest, PLAIN)),
+        None => utf8_percent_encode(name, PLAIN).to_string(),
     }
-    encoded
 }
 
 /// `None` if no name is encoded so.
 pub(super) fn decode(encoded: &str) -> Option<Name> {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = match first {
-            b'%' => {
-                let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                &tail[2..]
-            }
-            _ => {
-                bytes.push(*first);
-                tail
-            }
-        };
-    }
-    let name = Name::parse(&String::from_utf8(bytes).ok()?).ok()?;
+    let name = Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()?;
     (encode(name.as_str()) == encoded).then_some(name)
 }
 
