@@ -41,7 +41,7 @@ use async_trait::async_trait;
 use crate::{Result, Store};
 
 pub use exclusion::{excludes, released_is_invalid, tokens_rise};
-pub use faults::{cancelled_leaves_nothing, lost_answers_leave_nothing};
+pub use faults::{cancelled_leaves_nothing, cut_off_is_lost_in_time, lost_answers_leave_nothing};
 pub use reentry::{nested_acquires_cost_nothing, owners_exclude_each_other};
 pub use sharing::{
     big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share, slots_are_counted,
@@ -72,7 +72,7 @@ macro_rules! conformance_suites {
                 broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
             ]
             [
-                cancelled_leaves_nothing lost_answers_leave_nothing
+                cancelled_leaves_nothing cut_off_is_lost_in_time lost_answers_leave_nothing
                 nested_acquires_cost_nothing owners_exclude_each_other
                 big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
                 slots_are_counted writers_are_not_starved

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -12,13 +12,15 @@ use parking_lot::Mutex;
 
 use super::Service;
 use super::subject::{client, empty, fresh_name, over, soon, store};
-use crate::{Claim, Entered, Error, Line, Lock, Name, Patience, Promises, Result, Standing, Store};
+use crate::{Claim, Entered, Error, Line, Lock, Loss, Name, Patience, Promises, Result, Standing, Store};
 
 /// What happens to the questions a store is asked.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pub(super) calls: AtomicU32,
     reply: Mutex<Reply>,
+    /// Nothing arrives any more.
+    cut: AtomicBool,
 }
 
 /// What becomes of one answer.
@@ -51,7 +53,7 @@ impl Counting {
         let reply = std::mem::take(&mut *self.faults.reply.lock());
         let refused = || Err(Error::unavailable("injected: the connection broke"));
         tokio::task::yield_now().await;
-        if reply == Reply::Refused {
+        if reply == Reply::Refused || self.faults.cut.load(Ordering::SeqCst) {
             return refused();
         }
         let answer = answer.await;
@@ -167,4 +169,24 @@ pub async fn lost_answers_leave_nothing(service: &dyn Service) {
         assert!(left.is_ok() || reply == Reply::Lost, "{left:?}");
         empty(&theirs, &name).await;
     }
+}
+
+/// A holder that is cut off hears that it lost the lock before the store lets anybody else have it, and never again
+/// holds it, even if the store can be reached in time.
+pub async fn cut_off_is_lost_in_time(service: &dyn Service) {
+    let (faults, theirs, name) = (Arc::new(Faults::default()), client(service).await, fresh_name("cut"));
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    if !ours.promises().expiry {
+        return;
+    }
+    let held = ours.mutex(&name).lease(Duration::from_millis(400)).acquire().await.expect("granted");
+    faults.cut.store(true, Ordering::SeqCst);
+    let next = soon("the lease ends", theirs.mutex(&name).acquire()).await.expect("granted");
+    assert!(held.check().expect_err("two hold at once").is_lost());
+    assert_eq!(soon("the loss is heard", held.lost()).await, Loss::Unrenewed);
+    faults.cut.store(false, Ordering::SeqCst);
+    assert!(held.release().await.expect_err("lost for good").is_lost());
+    next.check().expect("a late release is not of this claim");
+    next.release().await.expect("released");
+    empty(&theirs, &name).await;
 }

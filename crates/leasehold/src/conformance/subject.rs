@@ -136,8 +136,9 @@ pub(super) fn fresh_name(suite: &str) -> String {
     format!("conformance/{suite}/{}", ClaimId::draw())
 }
 
-/// The longest that a suite waits for what must come.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest that a suite waits for what must come: less than a third of the usual lease, so that nothing a renewal
+/// would find passes for having been pushed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(9);
 
 /// Asks again and again until the answer is yes.
 pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, ask: impl Fn() -> F) {

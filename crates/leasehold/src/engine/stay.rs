@@ -147,3 +147,55 @@ pub(crate) fn trusted(lease: Duration) -> Duration {
     const GRAIN: Duration = Duration::from_millis(2);
     if lease == Duration::MAX { lease } else { lease.saturating_sub(lease / 2_000).saturating_sub(GRAIN) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClaimId, Name, Note, Share};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn stay(until: Moment, limit: Option<(Moment, Loss)>) -> Stay {
+        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        Stay::new(Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: HOUR, note }, until, limit, true)
+    }
+
+    #[test]
+    fn what_has_run_out_never_comes_back() {
+        let stay = stay(Moment::now(), None);
+        assert!(!stay.extend(Moment::now().after(HOUR)), "a late answer revived it");
+        assert_eq!(stay.ending(), Some(Ending::Lost(Loss::Unrenewed)));
+        assert!(stay.check().expect_err("over").is_lost());
+    }
+
+    #[test]
+    fn no_answer_makes_it_shorter_and_none_reaches_beyond_the_limit() {
+        let now = Moment::now();
+        let stay = stay(now.after(HOUR), Some((now.after(2 * HOUR), Loss::LeaseOver)));
+        assert!(stay.extend(now.after(HOUR / 2)));
+        assert_eq!(stay.until(), Some(now.after(HOUR)));
+        assert!(stay.extend(now.after(9 * HOUR)));
+        assert_eq!(stay.until(), Some(now.after(2 * HOUR)));
+    }
+
+    #[test]
+    fn the_limit_names_the_loss() {
+        let now = Moment::now();
+        let stay = stay(now.after(HOUR), Some((now, Loss::HeldTooLong)));
+        assert_eq!(stay.ending(), Some(Ending::Lost(Loss::HeldTooLong)));
+    }
+
+    #[test]
+    fn the_first_ending_counts() {
+        let stay = stay(Moment::NEVER, None);
+        assert!(stay.end(Ending::Left) && !stay.end(Ending::Lost(Loss::Gone)));
+        assert_eq!((stay.ending(), stay.until()), (Some(Ending::Left), None));
+    }
+
+    #[test]
+    fn a_lease_is_trusted_for_less_than_it_lasts() {
+        assert!(trusted(HOUR) + Duration::from_secs(1) < HOUR);
+        assert_eq!(trusted(Duration::MAX), Duration::MAX);
+        assert_eq!(trusted(Duration::from_millis(1)), Duration::ZERO);
+    }
+}

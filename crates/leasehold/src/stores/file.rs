@@ -349,6 +349,17 @@ impl Shared {
         Ok(true)
     }
 
+    /// Whether a claim of this process is in line. Rings it if its turn has come: whoever should have done so may have
+    /// had no descriptor left to do it with.
+    fn is_there(&self, edit: &Edit, id: ClaimId) -> bool {
+        let Some(at) = edit.position(id) else { return false };
+        let ticket = &edit.tickets()[at];
+        if ticket.token().is_none() && at < edit.admitted() {
+            self.ring(id);
+        }
+        ticket.member() == self.me()
+    }
+
     fn line(&self, edit: &mut Edit, name: Name) -> Result<Line> {
         let mut entries = Vec::new();
         for (at, ticket) in edit.tickets().iter().enumerate() {
@@ -467,9 +478,7 @@ impl Store for File {
         let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
             let id = claim.id;
-            let there = move |shared: &Shared, edit: &mut Edit| {
-                Ok(edit.position(id).is_some_and(|at| edit.tickets()[at].member() == shared.me()))
-            };
+            let there = move |shared: &Shared, edit: &mut Edit| Ok(shared.is_there(edit, id));
             let there = self.shared.edit(&claim.name, Missing::Leave, there).await?;
             answers.push((there == Some(true)).then_some(Duration::MAX));
         }

@@ -1,7 +1,7 @@
 //! `NAME.lock` itself: the flock(2) that keeps out, and is kept out by, flock(1) and older tools.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,23 +54,23 @@ impl Key {
     /// `None` if somebody who is not in our line has it.
     pub(super) fn take(path: &Path, turn: Turn) -> Result<Option<Self>> {
         loop {
-            let file = open_gate(path)?;
+            let (file, about) = open_gate(path)?;
             match flock(&file, turn.at_once()) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(trouble(error, "lock", path)),
             }
-            let key = Self { file, turn };
-            if key.opens(path)? {
-                return Ok(Some(key));
+            if is_at(&about, path)? {
+                return Ok(Some(Self { file, turn }));
             }
         }
     }
 
     /// Whether it locks the file that has this path now, and not one that was deleted meanwhile.
     pub(super) fn opens(&self, path: &Path) -> Result<bool> {
-        is_at(&self.file, path)
+        let about = self.file.metadata().map_err(|error| trouble(error, "look at", path))?;
+        is_at(&about, path)
     }
 
     pub(super) fn fits(&self, turn: Turn) -> bool {
@@ -85,18 +85,17 @@ impl Key {
     }
 }
 
-/// Whether an open file is still the one at `path`.
-pub(super) fn is_at(file: &File, path: &Path) -> Result<bool> {
-    let open = file.metadata().map_err(|error| trouble(error, "look at", path))?;
+/// Whether an open file, of which this is known, is still the one at `path`.
+pub(super) fn is_at(about: &Metadata, path: &Path) -> Result<bool> {
     match std::fs::symlink_metadata(path) {
-        Ok(there) => Ok((open.dev(), open.ino()) == (there.dev(), there.ino())),
+        Ok(there) => Ok((about.dev(), about.ino()) == (there.dev(), there.ino())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(trouble(error, "look at", path)),
     }
 }
 
 /// Opens the file for locking, making it if need be. It is never written, so one that another user made will do.
-fn open_gate(path: &Path) -> Result<File> {
+fn open_gate(path: &Path) -> Result<(File, Metadata)> {
     // Not blocking: a FIFO that somebody put in its place would otherwise wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let opened = match open(path, flags, Mode::empty()) {
@@ -106,7 +105,7 @@ fn open_gate(path: &Path) -> Result<File> {
     let file = File::from(opened.map_err(|error| trouble(error, "open", path))?);
     let about = file.metadata().map_err(|error| trouble(error, "look at", path))?;
     if about.is_file() {
-        return Ok(file);
+        return Ok((file, about));
     }
     Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"))
 }
@@ -161,7 +160,7 @@ impl Porter {
     }
 
     fn send(&self, path: &Path, turn: Turn) -> Result<Arc<Watch>> {
-        let file = open_gate(path)?;
+        let (file, _) = open_gate(path)?;
         let watch = Arc::new(Watch::default());
         let (idle, sent, at) = (Arc::clone(&self.idle), Arc::clone(&watch), path.to_owned());
         let sleep = move || {

@@ -1,6 +1,6 @@
 //! A line file: who holds one lock and who waits for it, edited under a short lock on the file itself.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -80,10 +80,11 @@ impl Locked {
     /// Reads the line. `None` if the file was deleted between opening and locking it: open it again.
     pub(super) fn read(self, boot: Boot) -> Result<Option<Edit>> {
         let LineFile { file, path } = self.0;
-        if !is_at(&file, &path)? {
+        let about = file.metadata().map_err(|error| trouble(error, "look at", &path))?;
+        if !is_at(&about, &path)? {
             return Ok(None);
         }
-        let bytes = read_all(&file, &path)?;
+        let bytes = read_all(&file, &about, &path)?;
         let (fence, state) = open_fence(&bytes, boot, &path)?;
         let slots = if state == State::Void { &[] } else { bytes.get(FENCE_LEN..).unwrap_or_default() };
         let tickets = read_tickets(slots).map_err(|error| error.remedy(remedy(&path)))?;
@@ -124,8 +125,7 @@ fn remedy(path: &Path) -> String {
     format!("stop everybody who uses this lock, then remove {}: tokens go on from the clock", path.display())
 }
 
-fn read_all(file: &File, path: &Path) -> Result<Vec<u8>> {
-    let about = file.metadata().map_err(|error| trouble(error, "read", path))?;
+fn read_all(file: &File, about: &Metadata, path: &Path) -> Result<Vec<u8>> {
     if !about.is_file() {
         return Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"));
     }

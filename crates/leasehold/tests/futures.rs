@@ -1,0 +1,94 @@
+//! What every future and face must be.
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use leasehold::{Guard, Lock, Locks, Owner, Reentrant, ReentrantGuard, RwLock, blocking};
+
+fn send<T: Send>(value: T) -> T {
+    value
+}
+
+fn shared<T: Send + Sync + 'static>() {}
+
+#[test]
+fn faces_and_guards_may_go_anywhere() {
+    shared::<Locks>();
+    shared::<Lock>();
+    shared::<RwLock>();
+    shared::<Reentrant>();
+    shared::<Owner>();
+    shared::<Guard>();
+    shared::<ReentrantGuard>();
+    shared::<leasehold::Error>();
+    shared::<blocking::Locks>();
+    shared::<blocking::Lock>();
+    shared::<blocking::Guard>();
+    shared::<blocking::ReentrantGuard>();
+}
+
+#[tokio::test]
+async fn every_future_is_send() {
+    let locks = send(leasehold::open("memory:")).await.expect("opened");
+    let lock = locks.rwlock("a").exclusive();
+    let guard = send(lock.acquire()).await.expect("granted");
+    drop(send(lock.try_acquire()));
+    drop(send(lock.try_acquire_for(Duration::ZERO)));
+    drop(send(guard.lost()));
+    drop(send(guard.ending_within(Duration::ZERO)));
+    drop(send(guard.while_held(async {})));
+    drop(send(guard.downgrade()));
+    drop(send(locks.look("a")));
+    drop(send(locks.names("", 1)));
+    drop(send(locks.break_hold("a", guard.token())));
+    drop(send(guard.release()));
+    let (lock, owner) = (locks.reentrant("b"), Owner::new());
+    drop(send(lock.try_acquire(&owner)));
+    drop(send(lock.try_acquire_for(&owner, Duration::ZERO)));
+    let guard = send(lock.acquire(&owner)).await.expect("granted");
+    drop(send(guard.release()));
+}
+
+/// No runtime of the caller's is needed: any executor will do, and it may be gone when the guard is dropped.
+#[test]
+fn any_executor_will_do() {
+    let locks = pollster::block_on(leasehold::open("memory:")).expect("opened");
+    let guard = pollster::block_on(locks.mutex("a").acquire()).expect("granted");
+    let refused = pollster::block_on(locks.mutex("a").try_acquire_for(Duration::from_millis(20))).expect("asked");
+    assert!(refused.is_none());
+    drop(guard);
+    pollster::block_on(locks.mutex("a").acquire()).expect("granted again").check().expect("held");
+}
+
+/// A runtime of the caller's that does nothing for longer than the lease does not cost the lock.
+#[tokio::test(flavor = "current_thread")]
+async fn a_busy_runtime_keeps_its_lock() {
+    let locks = leasehold::open("memory:").await.expect("opened");
+    let lease = Duration::from_millis(200);
+    let guard = locks.mutex("a").lease(lease).acquire().await.expect("granted");
+    let busy = std::time::Instant::now();
+    while busy.elapsed() < lease * 4 {
+        std::hint::spin_loop();
+    }
+    guard.check().expect("renewed by the background thread");
+    guard.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn wrong_terms_are_refused_by_name() {
+    let locks = leasehold::open("memory:").await.expect("opened");
+    let second = Duration::from_secs(1);
+    for (lock, word) in [
+        (locks.mutex("a").lease(Duration::from_millis(99)), "lease"),
+        (locks.mutex("a").lease(Duration::from_secs(86_401)), "lease"),
+        (locks.mutex("a").max_hold(Duration::ZERO), "max_hold"),
+        (locks.mutex("a").label(&"x".repeat(65)), "label"),
+        (locks.mutex("a").take(2), "slots"),
+        (locks.semaphore("a", 0), "slots"),
+        (locks.semaphore("a", u32::MAX), "slots"),
+    ] {
+        let error = lock.try_acquire_for(second).await.expect_err("refused");
+        assert!(error.is_invalid() && error.to_string().contains(word), "{error}");
+        assert!(error.to_string().starts_with("cannot acquire \"a\" on memory:"), "{error}");
+    }
+}
