@@ -11,13 +11,15 @@ use crate::Share;
 /// let (reader, writer) = (Share::READER, Share::WRITER);
 /// assert_eq!(admitted([reader, reader, writer, reader]), 2);
 /// assert_eq!(admitted([writer, reader]), 1);
+/// assert_eq!(admitted([reader, Share::MUTEX]), 1);
 /// ```
 pub fn admitted(line: impl IntoIterator<Item = Share>) -> usize {
     let mut taken = 0u64;
     line.into_iter()
         .take_while(|share| {
-            taken += u64::from(share.weight());
-            taken <= u64::from(share.capacity())
+            let (weight, capacity) = share.units();
+            taken += u64::from(weight);
+            taken <= u64::from(capacity)
         })
         .count()
 }

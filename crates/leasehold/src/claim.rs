@@ -119,6 +119,13 @@ impl Share {
         self.capacity
     }
 
+    /// Weight and capacity as they count in a line: a mutex and the writer of a reader-writer lock are the same, so that
+    /// they exclude each other on one name.
+    #[must_use]
+    pub fn units(self) -> (u32, u32) {
+        if self.capacity == 1 { (Self::WHOLE, Self::WHOLE) } else { (self.weight, self.capacity) }
+    }
+
     /// Whether nobody else can hold beside it.
     #[must_use]
     pub fn is_whole(self) -> bool {
@@ -135,12 +142,12 @@ impl Share {
         }
     }
 
-    /// Refuses to mix kinds or capacities on one name.
+    /// Refuses to mix kinds or capacities on one name. Mutexes and reader-writer locks go together.
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) if `present`, a share of somebody already in the line, is of another capacity.
     pub fn fits_kind(self, present: Self) -> Result<()> {
-        if self.capacity == present.capacity {
+        if self.units().1 == present.units().1 {
             return Ok(());
         }
         let (asked, used) = (self.kind(), present.kind());

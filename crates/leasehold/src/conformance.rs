@@ -44,8 +44,8 @@ pub use exclusion::{excludes, released_is_invalid, tokens_rise};
 pub use faults::{cancelled_leaves_nothing, cut_off_is_lost_in_time, lost_answers_leave_nothing};
 pub use reentry::{nested_acquires_cost_nothing, owners_exclude_each_other};
 pub use sharing::{
-    big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share, slots_are_counted,
-    writers_are_not_starved,
+    a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share,
+    slots_are_counted, writers_are_not_starved,
 };
 pub use steps::{entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing};
 pub use subject::Face;
@@ -74,7 +74,7 @@ macro_rules! conformance_suites {
             [
                 cancelled_leaves_nothing cut_off_is_lost_in_time lost_answers_leave_nothing
                 nested_acquires_cost_nothing owners_exclude_each_other
-                big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
+                a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
                 slots_are_counted writers_are_not_starved
                 entering_twice_is_once leaving_twice_is_once names_are_listed refused_leaves_nothing
             ]

@@ -28,7 +28,7 @@ impl Locks {
         Ok(Self { engine: Engine::new(store, place)? })
     }
 
-    /// A lock that one claim holds at a time.
+    /// A lock that one claim holds at a time; on one name, the same as the writer of [`rwlock`](Self::rwlock).
     ///
     /// A name of 0 or more than 512 bytes is refused when it is acquired.
     #[must_use]

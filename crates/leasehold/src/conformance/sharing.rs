@@ -34,6 +34,19 @@ pub async fn readers_share(service: &dyn Service) {
     writer.release().await.expect("released");
 }
 
+/// A mutex and a reader-writer lock of one name are one lock: its writer is the mutex.
+pub async fn a_mutex_is_a_writer(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else { return };
+    let name = fresh_name("writer");
+    let reader = ours.rwlock(&name).shared().acquire().await.expect("granted");
+    assert!(theirs.mutex(&name).try_acquire().await.expect("asked").is_none());
+    reader.release().await.expect("released");
+    let mutex = theirs.mutex(&name).try_acquire().await.expect("asked").expect("readers are gone");
+    assert!(ours.rwlock(&name).shared().try_acquire().await.expect("asked").is_none());
+    assert!(ours.rwlock(&name).exclusive().try_acquire().await.expect("asked").is_none());
+    mutex.release().await.expect("released");
+}
+
 /// A writer gets in although readers overlap without end: those who come later wait behind it.
 pub async fn writers_are_not_starved(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else { return };
