@@ -126,6 +126,19 @@ impl Share {
         if self.capacity == 1 { (Self::WHOLE, Self::WHOLE) } else { (self.weight, self.capacity) }
     }
 
+    /// Refuses to take more than `present`, a share the claim has already; it may keep less.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](Error::is_mismatch) as [`fits_kind`](Self::fits_kind), [`is_invalid`](Error::is_invalid) if it is
+    /// more.
+    pub fn is_part_of(self, present: Self) -> Result<()> {
+        self.fits_kind(present)?;
+        if self.units().0 <= present.units().0 {
+            return Ok(());
+        }
+        Err(Error::invalid("a claim can give back a part of its share, not take more"))
+    }
+
     /// Whether nobody else can hold beside it.
     #[must_use]
     pub fn is_whole(self) -> bool {

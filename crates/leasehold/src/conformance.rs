@@ -47,7 +47,9 @@ pub use sharing::{
     a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share,
     slots_are_counted, writers_are_not_starved,
 };
-pub use steps::{entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing};
+pub use steps::{
+    entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing, shares_only_shrink,
+};
 pub use subject::Face;
 pub use terms::{broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end, silent_claims_end};
 pub use waiting::{deadlines_are_kept, dropped_is_released, hostile_names_are_apart, served_in_order, shown_in_line};
@@ -77,6 +79,7 @@ macro_rules! conformance_suites {
                 a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
                 slots_are_counted writers_are_not_starved
                 entering_twice_is_once leaving_twice_is_once names_are_listed refused_leaves_nothing
+                shares_only_shrink
             ]
         }
     };

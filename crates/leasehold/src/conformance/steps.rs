@@ -32,6 +32,24 @@ pub async fn entering_twice_is_once(service: &dyn Service) {
     assert!(store.leave(&waiter).await.expect("left"));
 }
 
+/// A claim that is in line may keep a smaller share, and never take a larger one.
+pub async fn shares_only_shrink(service: &dyn Service) {
+    let (store, name) = (store(service).await, fresh_name("shrink"));
+    if !store.promises().shares {
+        return;
+    }
+    let with = |claim: &Claim, share| Claim { share, ..claim.clone() };
+    let reader = with(&claim(&name), Share::READER);
+    let held = store.enter(&reader, Patience::Queue).await.expect("entered").standing;
+    for larger in [Share::MUTEX, Share::WRITER] {
+        assert!(store.enter(&with(&reader, larger), Patience::Queue).await.expect_err("refused").is_invalid());
+    }
+    let slots = Share::slots(1, 3).expect("it fits");
+    assert!(store.enter(&with(&reader, slots), Patience::Queue).await.expect_err("refused").is_mismatch());
+    assert_eq!(store.enter(&reader, Patience::Queue).await.expect("entered").standing, held);
+    assert!(store.leave(&reader).await.expect("left"));
+}
+
 /// Leaving again is nothing, also for a claim that never entered; a waiter that left is gone.
 pub async fn leaving_twice_is_once(service: &dyn Service) {
     let (store, name) = (store(service).await, fresh_name("leave"));

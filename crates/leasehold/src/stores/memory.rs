@@ -97,9 +97,7 @@ impl Lane {
         let expires = Moment::now().after(claim.lease);
         if let Some(at) = self.position(claim) {
             let (entry, known) = &mut self.entries[at];
-            if claim.share.weight() > entry.share.weight() {
-                return Err(Error::invalid("a claim can give back a part of its share, not take more"));
-            }
+            claim.share.is_part_of(entry.share)?;
             (entry.share, *known) = (claim.share, expires);
             return Ok(());
         }
