@@ -9,9 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::{
-    Claim, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, admitted,
-};
+use crate::{Claim, Crash, Entered, Entry, Line, Name, Patience, Promises, Result, Standing, Store, Token, admitted};
 
 /// Locks inside this process: for tests, examples, and code that is to run with or without a service.
 ///
