@@ -1,4 +1,5 @@
 //! What can be typed: the one table behind the parser, `--help`, the man pages and the completions.
+#![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::exit::{self, Exit};
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
-#[command(name = "leasehold", version, max_term_width = 100, after_long_help = exit::table())]
+#[command(name = "leasehold", version, max_term_width = 100, after_long_help = exit::tables())]
 pub(crate) struct Command {
     #[command(subcommand)]
     pub(crate) action: Action,
@@ -29,6 +30,7 @@ pub(crate) enum Action {
     /// COMMAND runs in a process group of its own. Signals that leasehold receives (INT, TERM, HUP, QUIT, USR1, USR2)
     /// are passed on to that group; while it still waits, they make it leave the line. If leasehold is killed, COMMAND
     /// itself is killed with it; processes that COMMAND started are not.
+    #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 
     /// List the locks that somebody holds or waits for
@@ -113,7 +115,13 @@ pub(crate) struct Store {
     ///
     /// `file:/some/folder` is a folder on this machine; `file:` is the one in your state folder,
     /// $XDG_STATE_HOME/leasehold or ~/.local/state/leasehold.
-    #[arg(long = "store", value_name = "URL", env = "LEASEHOLD_STORE", default_value = "file:", hide_env_values = true)]
+    #[arg(
+        long = "store",
+        value_name = "URL",
+        env = "LEASEHOLD_STORE",
+        default_value = "file:",
+        hide_env_values = true
+    )]
     pub(crate) url: String,
 }
 
@@ -124,6 +132,7 @@ impl Store {
 }
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(override_usage = "leasehold run [OPTIONS] NAME -- COMMAND…")]
 pub(crate) struct Run {
     /// The lock's name: any text of 1 to 512 bytes

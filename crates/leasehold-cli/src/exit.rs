@@ -1,6 +1,5 @@
 //! How the command ends: the one table of exit codes.
 
-use std::fmt::Write as _;
 use std::io;
 use std::process::ExitCode;
 
@@ -24,27 +23,37 @@ impl Exit {
 }
 
 const TABLE: &[(&str, &str)] = &[
-    ("0", "done; for run: COMMAND ended with 0"),
+    ("0", "done; run: COMMAND ended with 0"),
     ("1", "break: nobody holds NAME with this token"),
-    ("64", "wrong usage, name or terms; NAME is in use as another kind of lock; run inside a run of the same NAME"),
-    ("69", "the store cannot be reached, does not answer, or has no room: trying again later may help"),
+    ("64", "wrong usage, name or terms; NAME is in use as another kind of lock; the store"),
+    ("", "cannot give what was asked; a run inside a run of the same NAME"),
+    ("69", "the store cannot be reached, does not answer or has no room: try later"),
     ("70", "the store holds something damaged or foreign, or leasehold itself failed"),
     ("75", "run: the lock was not granted within --wait"),
-    ("76", "run: the lock was lost, by break or because its lease ended; COMMAND was stopped as --on-lost says"),
+    ("76", "run: the lock was lost; COMMAND was dealt with as --on-lost says"),
     ("77", "the store refused: missing permission or wrong credentials"),
     ("126", "run: COMMAND was found but cannot be executed"),
     ("127", "run: COMMAND was not found"),
-    ("128+n", "ended by signal n: COMMAND by its own, leasehold while it waited, watch by Ctrl-C"),
-    ("other", "run: the exit code of COMMAND"),
+    ("128+n", "COMMAND was ended by signal n, or leasehold was while it waited or watched"),
+    ("other", "run: what COMMAND ended with"),
 ];
 
-/// The table as `--help` and the man page show it.
-pub(crate) fn table() -> String {
-    let mut text = "Exit codes:\n".to_owned();
-    for (code, meaning) in TABLE {
-        writeln!(text, "  {code:<6} {meaning}").expect("a string takes all that is written");
-    }
-    text
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("LEASEHOLD_STORE", "the store, unless --store names it"),
+    ("LEASEHOLD_LOG", "what to log on standard error, such as debug or leasehold=trace"),
+    ("LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_STORE", ""),
+    ("", "set by run for COMMAND"),
+    ("LEASEHOLD_HELD", "set by run too: by it a run inside a run is recognised"),
+];
+
+/// Both tables as `--help` and the man pages show them.
+pub(crate) fn tables() -> String {
+    format!("Exit codes:\n{}\nEnvironment:\n{}", rows(TABLE, 6), rows(ENVIRONMENT, 16))
+}
+
+fn rows(table: &[(&str, &str)], width: usize) -> String {
+    let row = |(what, meaning): &(&str, &str)| format!("  {what:<width$} {meaning}").trim_end().to_owned() + "\n";
+    table.iter().map(row).collect()
 }
 
 impl Exit {
@@ -81,7 +90,11 @@ pub(crate) fn tell(error: &anyhow::Error) -> Exit {
         // As `head` expects of everybody who writes to it.
         return Exit::by_signal(Signal::SIGPIPE);
     }
-    say(format_args!("{error:#}"));
+    match error.downcast_ref::<leasehold::Error>() {
+        // It has its causes in its own words.
+        Some(error) => say(error),
+        None => say(format_args!("{error:#}")),
+    }
     Exit::by_error(error)
 }
 

@@ -66,13 +66,7 @@ fn label(terms: &Run) -> String {
 }
 
 /// From the grant to the release. The guard lives until the command is gone: a store may keep others out for as long.
-async fn hold(
-    guard: Guard,
-    locks: &Locks,
-    terms: &Run,
-    stopping: Stopping,
-    mut signals: Signals,
-) -> Result<Exit> {
+async fn hold(guard: Guard, locks: &Locks, terms: &Run, stopping: Stopping, mut signals: Signals) -> Result<Exit> {
     let granted = Instant::now();
     signals.listen_to_stop()?;
     let terminal = Terminal::controlling();

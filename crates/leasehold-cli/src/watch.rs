@@ -30,11 +30,11 @@ pub(crate) async fn watch(store: &Store, name: &str, json: bool) -> Result<Exit>
 
 /// Ends only by an error.
 async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
-    let mut looks = interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut next = interval(LOOK_EVERY);
+    next.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = None;
     loop {
-        looks.tick().await;
+        next.tick().await;
         let line = locks.look(name).await?;
         if seen.as_ref() != Some(&line) {
             print(&line, json)?;

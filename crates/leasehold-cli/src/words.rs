@@ -34,11 +34,15 @@ pub(crate) fn who_and_how_long(entry: &Entry) -> String {
 
 /// Down to seconds, as nobody waits for less.
 pub(crate) fn whole_seconds(duration: Duration) -> String {
-    exactly(Duration::from_secs(duration.as_secs()))
+    printed(Duration::from_secs(duration.as_secs()))
 }
 
-/// `1h 30m`
-pub(crate) fn exactly(duration: Duration) -> String {
+/// Down to milliseconds, as terms are given: `1h 30m`, `200ms`.
+pub(crate) fn as_term(duration: Duration) -> String {
+    printed(Duration::from_millis(duration.as_millis().try_into().unwrap_or(u64::MAX)))
+}
+
+fn printed(duration: Duration) -> String {
     let printer = SpanPrinter::new().spacing(Spacing::BetweenUnits).designator(Designator::Compact);
     printer.unsigned_duration_to_string(&duration)
 }
@@ -73,8 +77,8 @@ mod tests {
 
     #[test]
     fn durations_are_read_back() {
-        assert_eq!(exactly(Duration::from_secs(5_400)), "1h 30m");
-        assert_eq!(exactly(Duration::from_millis(200)), "200ms");
+        assert_eq!(as_term(Duration::from_secs(5_400)), "1h 30m");
+        assert_eq!(as_term(Duration::from_millis(200)), "200ms");
         assert_eq!(whole_seconds(Duration::from_millis(12_900)), "12s");
         assert_eq!(whole_seconds(Duration::ZERO), "0s");
     }

@@ -48,13 +48,19 @@ fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 3] {
 
 /// The hold of `name` that we run under, if the store confirms it: an environment outlives what it tells of.
 pub(crate) async fn outer(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>> {
-    let mut tokens = chain().into_iter().filter(|hold| hold.store == locks.place() && hold.name == name).peekable();
-    if tokens.peek().is_none() {
+    let holds = chain().into_iter().filter(|hold| hold.name == name && is_same_place(&hold.store, locks.place()));
+    let tokens: Vec<_> = holds.filter_map(|hold| Token::new(hold.token)).collect();
+    if tokens.is_empty() {
         return Ok(None);
     }
-    let tokens: Vec<_> = tokens.filter_map(|hold| Token::new(hold.token)).collect();
     let line = locks.look(name).await?;
     Ok(line.holders().find(|entry| entry.token().is_some_and(|token| tokens.contains(&token))).cloned())
+}
+
+/// Many paths lead to one folder.
+fn is_same_place(one: &str, other: &str) -> bool {
+    let folder = |place: &str| std::fs::canonicalize(place.strip_prefix("file:")?).ok();
+    one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
 }
 
 fn chain() -> Vec<Hold> {

@@ -35,8 +35,11 @@ impl Signals {
     /// *Cancel safety*: none is lost, but several of one kind may become one, as always with signals.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            let came = self.heard.iter_mut().find(|(_, heard)| heard.poll_recv(context).is_ready());
-            came.map_or(Poll::Pending, |(signal, _)| Poll::Ready(*signal))
+            let mut came = self.heard.iter_mut().filter_map(|(number, heard)| match heard.poll_recv(context) {
+                Poll::Ready(_) => Some(*number),
+                Poll::Pending => None,
+            });
+            came.next().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{Error, Guard, Loss, Promises, Result};
 
 use crate::commands::{OnLost, Run};
-use crate::words::exactly;
+use crate::words::as_term;
 
 const GRACE: Duration = Duration::from_secs(5);
 /// From sending KILL to the last process of the group being gone, on a busy machine.
@@ -29,7 +29,7 @@ impl Stopping {
         let grace = terms.grace.unwrap_or(usual);
         match shortest {
             Some(shortest) if terms.on_lost == OnLost::Term && grace + margin > shortest / 2 => {
-                Err(too_long(grace, shortest, shortest / 2 - margin))
+                Err(too_long(grace, shortest, (shortest / 2).saturating_sub(margin)))
             }
             _ => Ok(Self { on_lost: terms.on_lost, grace, margin }),
         }
@@ -59,7 +59,7 @@ impl Stopping {
 fn check_hold_at_least(terms: &Run) -> Result<()> {
     match (terms.hold_at_least, super::limit(terms)) {
         (Some(least), Some(most)) if least >= most => {
-            let (least, most) = (exactly(least), exactly(most));
+            let (least, most) = (as_term(least), as_term(most));
             Err(Error::invalid(format!("cannot hold at least {least} what is held no longer than {most}"))
                 .remedy("shorten --hold-at-least, or lengthen --max-hold or the --fixed --lease"))
         }
@@ -68,7 +68,7 @@ fn check_hold_at_least(terms: &Run) -> Result<()> {
 }
 
 fn too_long(grace: Duration, shortest: Duration, most: Duration) -> Error {
-    let (grace, shortest, most) = (exactly(grace), exactly(shortest), exactly(most));
+    let (grace, shortest, most) = (as_term(grace), as_term(shortest), as_term(most));
     Error::invalid(format!("a grace of {grace} does not fit into a lease or --max-hold of {shortest}"))
         .remedy(format!("give a --grace of at most {most}"))
 }

@@ -15,7 +15,7 @@ use super::stopping::Stopping;
 use super::terminal::Terminal;
 use crate::commands::OnLost;
 use crate::exit::{Exit, say};
-use crate::words::{Plain, exactly};
+use crate::words::{Plain, as_term};
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ impl Supervision<'_> {
 
     fn terminate(&self) -> Stage {
         let grace = self.stopping.kill_after(self.guard);
-        self.say_lost(&format!("; sending TERM to the command, and KILL in {}", exactly(grace)));
+        self.say_lost(&format!("; sending TERM to the command, and KILL in {}", as_term(grace)));
         self.child.signal(Signal::SIGTERM);
         // A stopped process hears TERM only when it goes on.
         self.child.signal(Signal::SIGCONT);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use super::signals::Signals;
 use crate::commands::Run;
 use crate::exit::say;
-use crate::words::{Plain, exactly, ordinal, who_and_how_long, whole_seconds};
+use crate::words::{Plain, as_term, ordinal, who_and_how_long, whole_seconds};
 
 /// A wait that is over sooner is nothing to speak of.
 const WORTH_SAYING: Duration = Duration::from_millis(500);
@@ -135,7 +135,7 @@ async fn say_too_late(locks: &Locks, terms: &Run) {
     }
     let when = match terms.wait {
         None | Some(Duration::ZERO) => "at once".to_owned(),
-        Some(wait) => format!("within {}", exactly(wait)),
+        Some(wait) => format!("within {}", as_term(wait)),
     };
     let held = locks.look(&terms.name).await.ok().filter(|line| !line.entries.is_empty());
     let held = held.map(|line| format!(": {}", held_by(&line))).unwrap_or_default();

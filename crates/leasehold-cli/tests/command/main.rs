@@ -1,0 +1,12 @@
+//! The built program, from outside: each test has a store of its own, in a folder that goes with it.
+
+mod ends;
+mod exclusion;
+mod lines;
+mod nested;
+mod papers;
+mod place;
+mod signals;
+mod stopping;
+mod terminal;
+mod waiting;
