@@ -25,7 +25,8 @@ pub(crate) enum Action {
     ///
     /// Waits in line for the lock NAME, runs COMMAND while holding it, and ends as COMMAND does. COMMAND finds the
     /// lock's name, the token of this grant and the store in LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_STORE.
-    /// Standard input and output are COMMAND's own; leasehold says what it has to say on standard error.
+    /// Standard input and output are COMMAND's own; leasehold says what it has to say on standard error. To programs that
+    /// use the library, NAME is a reader-writer lock, or with --slots a semaphore.
     ///
     /// COMMAND runs in a process group of its own. Signals that leasehold receives (INT, TERM, HUP, QUIT, USR1, USR2)
     /// are passed on to that group; while it still waits, they make it leave the line. If leasehold is killed, COMMAND
@@ -274,8 +275,7 @@ mod tests {
         ok("1h 30m", 5_400_000);
         ok("1h30m", 5_400_000);
         ok("2 hours", 7_200_000);
-        ok("PT30S", 30_000);
-        for text in ["", "30", "-1s", "soon", "1x", "1s ago", "99999999999999999999h"] {
+        for text in ["", "30", "1d", "-1s", "soon", "1x", "1s ago", "99999999999999999999h"] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

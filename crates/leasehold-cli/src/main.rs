@@ -13,6 +13,7 @@ mod words;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use commands::{Action, Command};
 use exit::Exit;
 
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
 
 /// On this thread alone: a command dies with the thread that started it.
 fn perform(command: Command) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     runtime.block_on(async {
         match command.action {
             Action::Run(terms) => run::run(*terms).await,

@@ -9,8 +9,6 @@ mod terminal;
 pub(crate) mod trampoline;
 mod waiting;
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use leasehold::{Guard, Lock, Locks, Note};
 use nix::sys::signal::{Signal, raise};
@@ -110,10 +108,4 @@ async fn release(guard: Guard) -> leasehold::Result<()> {
             if error.is_lost() { Err(error) } else { Ok(()) }
         }
     }
-}
-
-/// The longest a lock of these terms is held, if there is a limit that renewal does not move.
-fn limit(terms: &Run) -> Option<Duration> {
-    let fixed = terms.fixed.then_some(terms.lease);
-    fixed.into_iter().chain(terms.max_hold).min()
 }

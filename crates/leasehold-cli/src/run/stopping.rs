@@ -23,7 +23,7 @@ impl Stopping {
     pub(crate) fn fitting(terms: &Run, promises: &Promises) -> Result<Self> {
         check_hold_at_least(terms)?;
         let lease = promises.expiry.then_some(terms.lease);
-        let shortest = lease.into_iter().chain(super::limit(terms)).min();
+        let shortest = lease.into_iter().chain(limit(terms)).min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
         let usual = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 4));
         let grace = terms.grace.unwrap_or(usual);
@@ -57,7 +57,7 @@ impl Stopping {
 }
 
 fn check_hold_at_least(terms: &Run) -> Result<()> {
-    match (terms.hold_at_least, super::limit(terms)) {
+    match (terms.hold_at_least, limit(terms)) {
         (Some(least), Some(most)) if least >= most => {
             let (least, most) = (as_term(least), as_term(most));
             Err(Error::invalid(format!("cannot hold at least {least} what is held no longer than {most}"))
@@ -65,6 +65,12 @@ fn check_hold_at_least(terms: &Run) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// The longest a lock of these terms is held, if there is a limit that renewal does not move.
+fn limit(terms: &Run) -> Option<Duration> {
+    let fixed = terms.fixed.then_some(terms.lease);
+    fixed.into_iter().chain(terms.max_hold).min()
 }
 
 fn too_long(grace: Duration, shortest: Duration, most: Duration) -> Error {

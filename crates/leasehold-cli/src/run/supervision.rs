@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::child::{Change, Child};
 use super::signals::Signals;
 use super::stopping::Stopping;
-use super::terminal::Terminal;
+use super::terminal::{Terminal, has_job_control};
 use crate::commands::OnLost;
 use crate::exit::{Exit, say};
 use crate::words::{Plain, as_term};
@@ -152,7 +152,7 @@ impl Supervision<'_> {
             return Ok(());
         }
         terminal.take_back(self.child.group());
-        if terminal.has_job_control() {
+        if has_job_control() {
             // The whole job stops, with a script or a pipeline that we are part of.
             kill(Pid::from_raw(0), Signal::SIGSTOP)?;
             self.go_on();

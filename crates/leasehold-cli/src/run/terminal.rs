@@ -28,12 +28,6 @@ impl Terminal {
         stdin().is_terminal() && stdout().is_terminal() && self.is_ours()
     }
 
-    /// Whether there is a shell that could make us go on if we stopped. The first process group of a session has none.
-    #[allow(clippy::unused_self, reason = "without a terminal there is no job control")]
-    pub(crate) fn has_job_control(&self) -> bool {
-        getsid(None) != Ok(getpgrp())
-    }
-
     /// Puts a process group into the foreground.
     pub(crate) fn hand_to(&self, group: Pid) {
         // Asked from the background this would stop us, unless the signal is blocked.
@@ -54,4 +48,9 @@ impl Terminal {
             self.hand_to(getpgrp());
         }
     }
+}
+
+/// Whether there is a shell that could make us go on if we stopped. The first process group of a session has none.
+pub(crate) fn has_job_control() -> bool {
+    getsid(None) != Ok(getpgrp())
 }

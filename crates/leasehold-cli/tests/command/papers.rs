@@ -44,7 +44,8 @@ fn help_is_no_error_and_tells_all() {
 
 #[test]
 fn help_does_not_tell_a_password() {
-    let mut help = Place::new().leasehold(&["run", "--help"]);
+    let place = Place::new();
+    let mut help = place.leasehold(&["run", "--help"]);
     let out = help.env("LEASEHOLD_STORE", "redis://me:secret@host").output().unwrap().stdout;
     assert!(!String::from_utf8(out).unwrap().contains("secret"));
 }

@@ -18,7 +18,7 @@ impl Terminal {
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"]).current_dir(place.path(""));
         script.env("LEASEHOLD_STORE", place.url()).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
-        script.env("PS1", "ready> ").env("TERM", "dumb").env("HISTFILE", "").env_remove("LEASEHOLD_HELD");
+        script.env("TERM", "dumb").env("HISTFILE", "").env_remove("LEASEHOLD_HELD");
         let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut screen = script.stdout.take().unwrap();
         let shown = Arc::new(Mutex::new(String::new()));
@@ -35,6 +35,7 @@ impl Terminal {
     /// A shell with job control.
     fn shell(place: &Place) -> Self {
         let mut terminal = Self::with(place, "bash --norc --noprofile -i");
+        terminal.types("PS1='rea''dy> '\n");
         terminal.until_shows("ready> ");
         terminal.types("set -b\n");
         terminal
