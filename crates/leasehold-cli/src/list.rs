@@ -63,3 +63,20 @@ fn row(line: &Line) -> [String; 5] {
         first.map_or_else(String::new, |entry| who(&entry.note)),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lists_no_more_than_anybody_reads() {
+        let locks = leasehold::open("memory:").await.unwrap();
+        let mut guards = Vec::new();
+        for number in 0..=NAMES_MAX {
+            guards.push(locks.mutex(&format!("{number:05}")).acquire().await.unwrap());
+        }
+        let lines = look_at_all(&locks, "").await.unwrap();
+        assert_eq!(lines.len(), NAMES_MAX);
+        assert_eq!(lines[NAMES_MAX - 1].name.as_str(), "09999", "the first in order, and none beyond");
+    }
+}

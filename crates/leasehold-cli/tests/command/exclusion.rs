@@ -21,7 +21,9 @@ fn shared_runs_hold_together_and_keep_others_out() {
     place.done(&["run", "a", "--wait", "0", "--", "true"]).assert(75, "", "held by leasehold[");
     let writer = place.waiter(&["run", "a", "--", "true"]);
     place.done(&["run", "a", "--shared", "--wait", "0", "--", "true"]).assert(75, "", "a was not granted at once");
-    readers.into_iter().for_each(|reader| assert_eq!(reader.end().code(), 0));
+    for reader in readers {
+        assert_eq!(reader.end().code(), 0);
+    }
     assert_eq!(writer.ended().code(), 0);
 }
 
@@ -82,7 +84,9 @@ fn each_name_is_a_lock_of_its_own_inside_the_store() {
     assert_eq!(listed.iter().map(|line| line["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), expected);
     let table = place.done(&["ls"]).out;
     assert_eq!(table.lines().count(), names.len() + 1, "a line each:\n{table}");
-    runs.into_iter().for_each(|run| assert_eq!(run.end().code(), 0));
+    for run in runs {
+        assert_eq!(run.end().code(), 0);
+    }
     let beside: Vec<_> = std::fs::read_dir(place.path("")).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert_eq!(beside, ["store"], "nothing outside the store was touched");
 }
