@@ -102,10 +102,12 @@ fn the_shell_has_it_back_afterwards() {
 fn interrupted_from_the_keyboard() {
     let place = Place::new();
     let mut terminal = Terminal::shell(&place);
-    terminal
-        .types("$LEASEHOLD run a -- sh -c 'trap \"echo heard >> said; exit 7\" INT; echo sta\"\"rted; sleep 1000'\n");
+    // A loop, as a shell that just starts a long sleep may hear of its trap only after that.
+    let command = r#"trap "echo heard >> said; exit 7" INT; echo sta""rted; while :; do sleep 0.01; done"#;
+    terminal.types(&format!("$LEASEHOLD run a -- sh -c '{command}'\n"));
     terminal.until_shows("started");
     terminal.types("\x03");
+    terminal.until_shows("ready> ");
     terminal.types("echo code=$?\n");
     terminal.until_shows("code=7");
     assert_eq!(place.read("said"), "heard\n", "once, not twice");
