@@ -1,0 +1,69 @@
+//! The command, as a process group.
+
+use std::ffi::OsString;
+use std::io;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::trampoline;
+use crate::exit::Exit;
+
+#[derive(Debug)]
+pub(crate) struct Child {
+    /// The process, and the group it leads.
+    pid: Pid,
+    changes: tokio::signal::unix::Signal,
+}
+
+/// What has become of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    Ended(Exit),
+    Stopped(Signal),
+}
+
+impl Child {
+    /// To be called from the main thread, with whose end the command ends.
+    pub(crate) fn spawn(
+        command: &[OsString],
+        environment: impl IntoIterator<Item = (&'static str, String)>,
+        foreground: bool,
+    ) -> io::Result<Self> {
+        let changes = signal(SignalKind::child())?;
+        let process = trampoline::start(command, foreground).envs(environment).spawn()?;
+        let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");
+        Ok(Self { pid: Pid::from_raw(pid), changes })
+    }
+
+    /// The process group.
+    pub(crate) fn group(&self) -> Pid {
+        self.pid
+    }
+
+    /// Waits until the command ends or is stopped.
+    ///
+    /// *Cancel safety*: a change that was not told is told by the next call.
+    pub(crate) async fn changed(&mut self) -> io::Result<Change> {
+        loop {
+            let status = waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED));
+            match status {
+                Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Ended(Exit::by_code(code))),
+                Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Change::Ended(Exit::by_signal(signal))),
+                Ok(WaitStatus::Stopped(_, signal)) => return Ok(Change::Stopped(signal)),
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            self.changes.recv().await;
+        }
+    }
+
+    /// Signals the whole group; says whether anybody was there.
+    pub(crate) fn signal(&self, signal: impl Into<Option<Signal>>) -> bool {
+        killpg(self.pid, signal).is_ok()
+    }
+}

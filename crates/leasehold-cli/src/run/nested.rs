@@ -1,0 +1,100 @@
+//! A run inside a run: whoever waited there for a lock that he holds himself would wait for ever.
+
+use std::process::Command;
+
+use anyhow::Result;
+use leasehold::{Entry, Error, Guard, Locks, Share, Token};
+use serde::{Deserialize, Serialize};
+
+use super::trampoline::become_command;
+use crate::commands::Run;
+use crate::exit::Exit;
+use crate::words::Plain;
+
+/// All holds a command runs under, outermost first, as JSON.
+const HELD: &str = "LEASEHOLD_HELD";
+
+/// One hold that a command runs under.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    store: String,
+    name: String,
+    token: u64,
+}
+
+impl Hold {
+    pub(crate) fn new(place: &str, guard: &Guard) -> Self {
+        Self { store: place.to_owned(), name: guard.name().to_owned(), token: guard.token().get() }
+    }
+}
+
+/// What a command that runs under this hold finds in its environment.
+pub(crate) fn environment(hold: &Hold, url: &str) -> Vec<(&'static str, String)> {
+    let mut chain = chain();
+    chain.push(hold.clone());
+    let chain = serde_json::to_string(&chain).expect("texts and numbers are always JSON");
+    own_environment(hold, url).into_iter().chain([(HELD, chain)]).collect()
+}
+
+fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 3] {
+    // A folder may be named from where leasehold was started, and the command may be elsewhere.
+    let store = if url.starts_with("file:") { &hold.store } else { url };
+    [
+        ("LEASEHOLD_NAME", hold.name.clone()),
+        ("LEASEHOLD_TOKEN", hold.token.to_string()),
+        ("LEASEHOLD_STORE", store.to_owned()),
+    ]
+}
+
+/// The hold of `name` that we run under, if the store confirms it: an environment outlives what it tells of.
+pub(crate) async fn outer(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>> {
+    let holds = chain().into_iter().filter(|hold| hold.name == name && is_same_place(&hold.store, locks.place()));
+    let tokens: Vec<_> = holds.filter_map(|hold| Token::new(hold.token)).collect();
+    if tokens.is_empty() {
+        return Ok(None);
+    }
+    let line = locks.look(name).await?;
+    Ok(line.holders().find(|entry| entry.token().is_some_and(|token| tokens.contains(&token))).cloned())
+}
+
+/// Many paths lead to one folder.
+fn is_same_place(one: &str, other: &str) -> bool {
+    let folder = |place: &str| std::fs::canonicalize(place.strip_prefix("file:")?).ok();
+    one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
+}
+
+fn chain() -> Vec<Hold> {
+    let text = std::env::var(HELD).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Runs the command under the outer hold, in our place; refuses unless that is asked for and enough.
+pub(crate) fn join(outer: &Entry, locks: &Locks, terms: &Run) -> Result<Exit> {
+    let asked = share(terms)?;
+    if !terms.reentrant {
+        return Err(inside(terms).remedy("add --reentrant to run it under that hold").into());
+    }
+    asked.fits_kind(outer.share)?;
+    if asked.weight() > outer.share.weight() {
+        let what = format!("{asked} asked for inside a run of {} that holds {}", Plain(&terms.name), outer.share);
+        return Err(Error::invalid(what).remedy("let the outer run take as much as the inner ones need").into());
+    }
+    let token = outer.token().expect("the outer hold was found among the holders").get();
+    let hold = Hold { store: locks.place().to_owned(), name: terms.name.clone(), token };
+    let mut command = Command::new(&terms.command[0]);
+    command.args(&terms.command[1..]).envs(own_environment(&hold, &terms.store.url));
+    Ok(become_command(&mut command))
+}
+
+fn inside(terms: &Run) -> Error {
+    let name = Plain(&terms.name);
+    Error::invalid(format!("this runs inside a run that holds {name}, and would wait for itself"))
+}
+
+fn share(terms: &Run) -> leasehold::Result<Share> {
+    match (terms.slots, terms.shared) {
+        (Some(slots), _) => Share::slots(terms.take.unwrap_or(1), slots),
+        (None, true) => Ok(Share::READER),
+        (None, false) => Ok(Share::WRITER),
+    }
+}

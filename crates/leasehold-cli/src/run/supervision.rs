@@ -1,0 +1,187 @@
+//! From the command's start to its end.
+
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use leasehold::Guard;
+use nix::sys::signal::{Signal, kill, raise};
+use nix::unistd::Pid;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::child::{Change, Child};
+use super::signals::Signals;
+use super::stopping::Stopping;
+use super::terminal::{Terminal, has_job_control};
+use crate::commands::OnLost;
+use crate::exit::{Exit, say};
+use crate::words::{Plain, as_term};
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    /// The lock was lost, or would have been had the command not been stopped.
+    pub(crate) stopped: bool,
+}
+
+/// Passes signals on, minds the terminal, and stops the command in time when the lock is about to be lost.
+pub(crate) async fn supervise(
+    child: &mut Child,
+    guard: &Guard,
+    signals: &mut Signals,
+    stopping: Stopping,
+    terminal: Option<Terminal>,
+) -> io::Result<Ended> {
+    Supervision { child, guard, signals, stopping, terminal, stage: Stage::Held }.run().await
+}
+
+struct Supervision<'a> {
+    child: &'a mut Child,
+    guard: &'a Guard,
+    signals: &'a mut Signals,
+    stopping: Stopping,
+    terminal: Option<Terminal>,
+    stage: Stage,
+}
+
+/// ```text
+/// Held ── the end is near ──► Terminating ── the grace is over ──► Killed
+///   ├────── --on-lost kill ──────────────────────────────────────────▲
+///   └────── --on-lost ignore ──► Ignored
+/// ```
+#[derive(Clone, Copy)]
+enum Stage {
+    Held,
+    Terminating { kill_at: Instant },
+    Killed,
+    Ignored,
+}
+
+impl Supervision<'_> {
+    async fn run(mut self) -> io::Result<Ended> {
+        let exit = loop {
+            tokio::select! {
+                change = self.child.changed() => match change? {
+                    Change::Ended(exit) => break exit,
+                    Change::Stopped(by) => self.child_stopped(by)?,
+                },
+                signal = self.signals.next() => self.pass_on(signal)?,
+                () = self.stage.over(self.guard, self.stopping) => self.next_stage(),
+            }
+        };
+        if let Some(terminal) = &self.terminal {
+            terminal.take_back(self.child.group());
+        }
+        self.stop_the_rest().await;
+        Ok(Ended { exit, stopped: !matches!(self.stage, Stage::Held) })
+    }
+
+    fn next_stage(&mut self) {
+        self.stage = match (self.stage, self.stopping.on_lost) {
+            (Stage::Held, OnLost::Term) => self.terminate(),
+            (Stage::Held, OnLost::Ignore) => self.ignore(),
+            (Stage::Held, OnLost::Kill) => self.kill("; sending KILL to the command"),
+            (Stage::Terminating { .. } | Stage::Killed | Stage::Ignored, _) => self.child_outlived_grace(),
+        };
+    }
+
+    fn terminate(&self) -> Stage {
+        let grace = self.stopping.kill_after(self.guard);
+        self.say_lost(&format!("; sending TERM to the command, and KILL in {}", as_term(grace)));
+        self.child.signal(Signal::SIGTERM);
+        // A stopped process hears TERM only when it goes on.
+        self.child.signal(Signal::SIGCONT);
+        Stage::Terminating { kill_at: Instant::now() + grace }
+    }
+
+    fn ignore(&self) -> Stage {
+        self.say_lost("; the command runs on without the lock");
+        Stage::Ignored
+    }
+
+    fn kill(&self, how: &str) -> Stage {
+        self.say_lost(how);
+        self.child.signal(Signal::SIGKILL);
+        Stage::Killed
+    }
+
+    fn child_outlived_grace(&self) -> Stage {
+        say("the command has not ended; sending KILL");
+        self.child.signal(Signal::SIGKILL);
+        Stage::Killed
+    }
+
+    fn say_lost(&self, and: &str) {
+        let name = Plain(self.guard.name());
+        match self.guard.loss() {
+            Some(loss) => say(format_args!("lost {name}: {loss}{and}")),
+            None => say(format_args!("losing {name}: its time is about to end{and}")),
+        }
+    }
+
+    /// What the command started may outlive it, but not its grace.
+    async fn stop_the_rest(&mut self) {
+        const LOOK_EVERY: Duration = Duration::from_millis(10);
+        let Stage::Terminating { kill_at } = self.stage else { return };
+        while self.child.signal(None) {
+            if Instant::now() >= kill_at {
+                self.child.signal(Signal::SIGKILL);
+                return;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn pass_on(&mut self, signal: Signal) -> io::Result<()> {
+        self.child.signal(signal);
+        if signal == Signal::SIGTSTP {
+            // Whoever stopped us meant us and our command, and will want both to go on.
+            raise(Signal::SIGSTOP)?;
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    /// Job control: whoever sits at the terminal deals with us, and we with the command.
+    fn child_stopped(&mut self, by: Signal) -> io::Result<()> {
+        let Some(terminal) = &self.terminal else { return Ok(()) };
+        if matches!(by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_ours() {
+            // It wants the terminal, and we can give it.
+            self.go_on();
+            return Ok(());
+        }
+        terminal.take_back(self.child.group());
+        if has_job_control() {
+            // The whole job stops, with a script or a pipeline that we are part of.
+            kill(Pid::from_raw(0), Signal::SIGSTOP)?;
+            self.go_on();
+        } else if by != Signal::SIGSTOP {
+            // Nobody could make it go on again.
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    /// Lets the command go on, unless the lock was lost while it was stopped.
+    fn go_on(&self) {
+        if self.guard.check().is_err() && self.stopping.on_lost != OnLost::Ignore {
+            return;
+        }
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.hand_to(self.child.group());
+        }
+        self.child.signal(Signal::SIGCONT);
+    }
+}
+
+impl Stage {
+    /// When this stage gives way to the next.
+    async fn over(self, guard: &Guard, stopping: Stopping) {
+        match self {
+            Self::Held => guard.ending_within(stopping.begins_before_end()).await,
+            Self::Terminating { kill_at } => sleep_until(kill_at).await,
+            Self::Killed | Self::Ignored => pending().await,
+        }
+    }
+}

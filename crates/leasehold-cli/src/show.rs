@@ -1,0 +1,103 @@
+//! `leasehold show`: who holds a lock and who waits.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use jiff::Timestamp;
+use leasehold::{Entry, Line};
+use serde::Serialize;
+
+use crate::commands::Store;
+use crate::exit::Exit;
+use crate::words::{time, who};
+
+pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> {
+    let line = store.open().await?.look(name).await?;
+    let mut out = io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&Shown::from(&line))?)?;
+    } else {
+        write!(out, "{}", block(&line))?;
+    }
+    Ok(Exit::DONE)
+}
+
+/// A line as people read it: what stands first, then one entry a row.
+pub(crate) fn block(line: &Line) -> String {
+    let last = line.last.map_or("none yet".to_owned(), |token| token.to_string());
+    let state = if line.entries.is_empty() { "free" } else { "in use" };
+    let head = format!("{}: {state}, last token {last}\n", line.name);
+    let holders = line.holders().map(|entry| row("held", entry));
+    let waiters = line.waiters().zip(1..).map(|(entry, place)| row(&format!("waiting {place}"), entry));
+    std::iter::once(head).chain(holders).chain(waiters).collect()
+}
+
+fn row(standing: &str, entry: &Entry) -> String {
+    let token = entry.token().map(|token| format!(", token {token}")).unwrap_or_default();
+    let (share, since, who) = (entry.share, time(entry.note.since), who(&entry.note));
+    format!("  {standing}: {who}, {share}{token}, since {since}\n")
+}
+
+/// A line as programs read it; `show --help` documents it.
+#[derive(Serialize)]
+pub(crate) struct Shown<'a> {
+    name: &'a str,
+    last_token: Option<u64>,
+    holders: Vec<Holder<'a>>,
+    waiters: Vec<Waiter<'a>>,
+}
+
+#[derive(Serialize)]
+struct Holder<'a> {
+    token: u64,
+    #[serde(flatten)]
+    claimant: Claimant<'a>,
+}
+
+#[derive(Serialize)]
+struct Waiter<'a> {
+    place: usize,
+    #[serde(flatten)]
+    claimant: Claimant<'a>,
+}
+
+#[derive(Serialize)]
+struct Claimant<'a> {
+    share: String,
+    weight: u32,
+    capacity: u32,
+    since: Timestamp,
+    host: &'a str,
+    pid: u32,
+    program: &'a str,
+    label: &'a str,
+}
+
+impl<'a> From<&'a Line> for Shown<'a> {
+    fn from(line: &'a Line) -> Self {
+        let holder = |entry: &'a Entry| Some(Holder { token: entry.token()?.get(), claimant: entry.into() });
+        let waiter = |(entry, place): (&'a Entry, _)| Waiter { place, claimant: entry.into() };
+        Self {
+            name: line.name.as_str(),
+            last_token: line.last.map(leasehold::Token::get),
+            holders: line.holders().filter_map(holder).collect(),
+            waiters: line.waiters().zip(1..).map(waiter).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a Entry> for Claimant<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let (share, note) = (entry.share, &entry.note);
+        Self {
+            share: share.to_string(),
+            weight: share.weight(),
+            capacity: share.capacity(),
+            since: time(note.since),
+            host: &note.host,
+            pid: note.pid,
+            program: &note.program,
+            label: &note.label,
+        }
+    }
+}
