@@ -8,11 +8,13 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, Handle};
+use tokio::sync::Notify;
 
 use crate::{Error, Result};
 
@@ -67,7 +69,8 @@ impl<F: Future> Future for Within<F> {
     }
 }
 
-/// A future that runs to its end: polled in place for speed, carried on in the background if it is dropped.
+/// A future that runs to its end: polled in place for speed, carried on in the background if it is dropped. Dropping one
+/// that was never polled starts it.
 pub(crate) struct Finish<T: Send + 'static>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T: Send + 'static> Finish<T> {
@@ -90,7 +93,43 @@ impl<T: Send + 'static> Future for Finish<T> {
 impl<T: Send + 'static> Drop for Finish<T> {
     fn drop(&mut self) {
         if let Some(future) = self.0.take() {
-            handle().spawn(future);
+            let pending = Pending::begin();
+            handle().spawn(async move {
+                future.await;
+                drop(pending);
+            });
         }
+    }
+}
+
+/// Something that is carried on in the background.
+struct Pending;
+
+static PENDING: AtomicUsize = AtomicUsize::new(0);
+static SETTLED: Notify = Notify::const_new();
+
+impl Pending {
+    fn begin() -> Self {
+        PENDING.fetch_add(1, Ordering::AcqRel);
+        Self
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if PENDING.fetch_sub(1, Ordering::AcqRel) == 1 {
+            SETTLED.notify_waiters();
+        }
+    }
+}
+
+/// Waits until nothing is carried on any more.
+pub(crate) async fn settled() {
+    loop {
+        let settled = SETTLED.notified();
+        if PENDING.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        settled.await;
     }
 }

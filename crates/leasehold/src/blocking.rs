@@ -19,6 +19,7 @@
 //! Called from async code these functions block the thread they run on, as any blocking call does.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use pollster::block_on;
@@ -83,6 +84,11 @@ impl Locks {
     /// As [`leasehold::Locks::break_hold`](crate::Locks::break_hold).
     pub fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
         block_on(self.0.break_hold(name, token))
+    }
+
+    /// As [`leasehold::Locks::settled`](crate::Locks::settled).
+    pub fn settled(&self) {
+        block_on(self.0.settled());
     }
 
     /// As [`leasehold::Locks::promises`](crate::Locks::promises).
@@ -212,6 +218,11 @@ impl Guard {
     #[must_use]
     pub fn lost_within(&self, wait: Duration) -> Option<Loss> {
         within_time(wait, self.0.lost())
+    }
+
+    /// As [`leasehold::Guard::anchors`](crate::Guard::anchors).
+    pub fn anchors(&self) -> Result<Vec<OwnedFd>> {
+        self.0.anchors()
     }
 
     /// As [`leasehold::Guard::downgrade`](crate::Guard::downgrade).

@@ -175,7 +175,8 @@ impl fmt::Display for Error {
             if let Some(name) = &place.name {
                 write!(f, " {name:?}")?;
             }
-            write!(f, " on {}: ", place.store)?;
+            // A URL may end with a colon of its own.
+            write!(f, " on {}: ", place.store.trim_end_matches(':'))?;
         }
         f.write_str(&self.0.what)?;
         match &self.0.remedy {

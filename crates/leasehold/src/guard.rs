@@ -1,6 +1,7 @@
 //! What a user holds.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -102,6 +103,19 @@ impl Guard {
             Some(done) => self.check().map(|()| done),
             None => Err(self.hold.over()),
         }
+    }
+
+    /// Descriptors for a child process that does the work: where the store knows such a thing (the file store does), the
+    /// lock stays held as long as any process has them open, even if this one is killed. Releasing frees it all the same.
+    /// Empty where only this process keeps the lock.
+    ///
+    /// They are closed on exec; clear that flag for the child that is to inherit them (`fcntl(F_SETFD)`).
+    ///
+    /// # Errors
+    /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if there is no descriptor
+    /// left.
+    pub fn anchors(&self) -> Result<Vec<OwnedFd>> {
+        self.hold.anchors()
     }
 
     /// Gives back a writer's exclusiveness and goes on as a reader, without a gap in which another writer could come;

@@ -1,6 +1,7 @@
 //! What a store must do. No logic lives here.
 
 use std::fmt::Debug;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -44,6 +45,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// *Asked twice*: the second answer is `false`.
     async fn leave(&self, claim: &Claim) -> Result<bool>;
+
+    /// Descriptors that keep a held claim alive for as long as any process has them open, also after the end of this
+    /// one; none if the store knows nothing of the kind. Leaving ends the claim all the same.
+    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
 
     /// The line of a name, for people.
     async fn look(&self, name: &Name) -> Result<Line>;

@@ -1,6 +1,7 @@
 //! Futures dropped at every moment, answers lost, late or refused: nothing may be left behind.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -85,6 +86,10 @@ impl Store for Counting {
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         self.pass(self.store.leave(claim)).await
+    }
+
+    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        self.store.anchors(claim)
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -9,7 +9,7 @@ use super::call::{ANSWER_MAX, Door, Pauses, silent};
 use super::depart::{Entering, depart};
 use super::stay::{Stay, trusted};
 use super::{Engine, Hold};
-use crate::background::{Finish, handle};
+use crate::background::Finish;
 use crate::clock::Moment;
 use crate::{Claim, ClaimId, Entered, Error, Loss, Name, Note, Patience, Result, Share, Standing, Token};
 
@@ -187,9 +187,7 @@ impl<'a> Attempt<'a> {
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        if let Some(departing) = self.departing() {
-            handle().spawn(departing);
-        }
+        drop(self.departing());
     }
 }
 

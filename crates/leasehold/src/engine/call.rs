@@ -1,6 +1,7 @@
 //! The one door to a store: time-outs, repeats of what may be repeated, and what is told to the log.
 
 use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -80,6 +81,10 @@ impl Door {
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let answer = within(ANSWER_MAX, self.store.leave(claim)).await;
         self.told("release", Some(&claim.name), answer)
+    }
+
+    pub(crate) fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        self.told("anchor", Some(&claim.name), self.store.anchors(claim))
     }
 
     pub(crate) async fn look(&self, name: &Name) -> Result<Line> {

@@ -1,5 +1,6 @@
 //! What a guard holds.
 
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use super::depart::depart;
 use super::stay::{Ending, Stay};
 use super::{Engine, call};
-use crate::background::{Finish, handle};
+use crate::background::Finish;
 use crate::clock::Moment;
 use crate::{Claim, Error, Loss, Patience, Result, Share, Standing, Token};
 
@@ -44,6 +45,11 @@ impl Hold {
 
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.stay.ending().and_then(Ending::loss)
+    }
+
+    pub(crate) fn anchors(&self) -> Result<Vec<OwnedFd>> {
+        self.check()?;
+        self.engine.door.anchors(&self.stay.claim)
     }
 
     /// How long it may be trusted from now; `Duration::MAX` without end.
@@ -129,7 +135,7 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.departed {
-            handle().spawn(self.depart());
+            drop(self.depart());
         }
     }
 }

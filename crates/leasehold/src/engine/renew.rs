@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::call::{ANSWER_MAX, ClosingDoor, Door};
 use super::depart::depart;
 use super::stay::{Ending, Stay, trusted};
+use crate::background::Finish;
 use crate::clock::{Alarm, Moment};
 use crate::{Claim, ClaimId, Loss, Result};
 
@@ -172,6 +173,6 @@ fn cadence(asked: Duration, true_lease: Duration) -> Duration {
 /// to leave; what its guard may still keep open goes with the guard.
 fn see_off(door: &Door, stay: &Stay) {
     if stay.ending().and_then(Ending::loss).is_some_and(|loss| loss != Loss::Gone) {
-        tokio::spawn(depart(door.clone(), stay.claim.clone(), None));
+        drop(Finish::new(depart(door.clone(), stay.claim.clone(), None)));
     }
 }

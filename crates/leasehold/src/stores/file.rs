@@ -16,6 +16,7 @@ mod ticket;
 mod trouble;
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -489,6 +490,14 @@ impl Store for File {
         // Whatever became of the ticket, the file does not stay locked.
         self.shared.keys.lock().remove(&claim.id);
         Ok(was_there?.unwrap_or(false))
+    }
+
+    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        let mut anchors = vec![self.shared.member.read().anchor()?];
+        if let Some(key) = self.shared.keys.lock().get(&claim.id) {
+            anchors.push(key.anchor(&self.shared.folder.lock(&claim.name))?);
+        }
+        Ok(anchors)
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

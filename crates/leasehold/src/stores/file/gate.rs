@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Turn {
     }
 }
 
-/// The file, locked; dropping it unlocks.
+/// The file, locked; dropping it unlocks, also where another process has inherited the descriptor.
 #[derive(Debug)]
 pub(super) struct Key {
     file: File,
@@ -73,6 +74,12 @@ impl Key {
         is_at(&about, path)
     }
 
+    /// A descriptor that keeps the file locked if this process ends.
+    pub(super) fn anchor(&self, path: &Path) -> Result<OwnedFd> {
+        let file = self.file.try_clone().map_err(|error| trouble(error, "keep open", path))?;
+        Ok(file.into())
+    }
+
     pub(super) fn fits(&self, turn: Turn) -> bool {
         self.turn == turn
     }
@@ -82,6 +89,13 @@ impl Key {
         flock(&self.file, Turn::Together.at_once()).map_err(|error| trouble(error, "share", path))?;
         self.turn = Turn::Together;
         Ok(())
+    }
+}
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // Unlocking fails on descriptors that are none; this is one.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

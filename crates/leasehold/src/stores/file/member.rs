@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -53,11 +53,13 @@ impl fmt::Debug for MemberId {
     }
 }
 
-/// This process as a member. Others see it alive until the inbox that came with it is dropped, or the process ends.
+/// This process as a member. Others see it alive until this and the inbox that came with it are dropped, or the process
+/// and all that inherited its [anchor](Member::anchor) have ended.
 #[derive(Debug)]
 pub(super) struct Member {
     id: MemberId,
     path: PathBuf,
+    presence: OwnedFd,
 }
 
 impl Member {
@@ -75,11 +77,17 @@ impl Member {
         // Under its own name it has a reader from the first moment on.
         fs::rename(&unborn, &path).map_err(|error| trouble(error, "name the FIFO", &path))?;
         let size = fcntl_getpipe_size(&inbox).map_err(|error| trouble(error, "measure the FIFO", &path))?;
-        Ok((Self { id, path }, Inbox { fifo: inbox, size }))
+        let presence = inbox.as_fd().try_clone_to_owned().map_err(|error| trouble(error, "keep open", &path))?;
+        Ok((Self { id, path, presence }, Inbox { fifo: inbox, size }))
     }
 
     pub(super) fn id(&self) -> MemberId {
         self.id
+    }
+
+    /// A descriptor with which another process can live on as this member.
+    pub(super) fn anchor(&self) -> Result<OwnedFd> {
+        self.presence.try_clone().map_err(|error| trouble(error, "keep open", &self.path))
     }
 
     /// Whether others can still see it; an outside hand may have deleted the FIFO.

@@ -22,6 +22,7 @@ pub(super) fn trouble(error: impl Into<io::Error>, doing: &str, path: &Path) -> 
         Some(Errno::MFILE | Errno::NFILE) => {
             Error::unavailable(what("too many open files")).remedy("raise the limit on open files (ulimit -n)")
         }
+        Some(Errno::NOENT) => Error::invalid(what("no such file or folder")),
         Some(Errno::EXIST) => Error::invalid(what("something that is not a folder stands in its place")),
         Some(Errno::NOTDIR) => Error::invalid(what("a part of the path is not a folder")),
         Some(Errno::LOOP) => Error::damaged(what("a symbolic link stands in its place")).remedy("remove the link"),
