@@ -26,11 +26,12 @@ pub(crate) enum Action {
     /// Waits in line for the lock NAME, runs COMMAND while holding it, and ends as COMMAND does. COMMAND finds the
     /// lock's name, the token of this grant and the store in LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_STORE.
     /// Standard input and output are COMMAND's own; leasehold says what it has to say on standard error. To programs that
-    /// use the library, NAME is a reader-writer lock, or with --slots a semaphore.
+    /// use the library, NAME is a mutex, with --shared a reader's lock, with --slots a semaphore.
     ///
     /// COMMAND runs in a process group of its own. Signals that leasehold receives (INT, TERM, HUP, QUIT, USR1, USR2)
     /// are passed on to that group; while it still waits, they make it leave the line. If leasehold is killed, COMMAND
-    /// itself is killed with it; processes that COMMAND started are not.
+    /// itself is killed with it; processes that COMMAND started are not, and on the file store the lock stays held until
+    /// they have ended.
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 

@@ -38,12 +38,12 @@ pub(crate) async fn run(terms: Run) -> Result<Exit> {
     }
 }
 
-/// Without --slots it is a reader-writer lock, so that --shared and its absence exclude each other.
+/// Without --slots or --shared it is what the library calls a mutex.
 fn lock(locks: &Locks, terms: &Run) -> Lock {
     let lock = match (terms.slots, terms.shared) {
         (Some(slots), _) => locks.semaphore(&terms.name, slots).take(terms.take.unwrap_or(1)),
         (None, true) => locks.rwlock(&terms.name).shared(),
-        (None, false) => locks.rwlock(&terms.name).exclusive(),
+        (None, false) => locks.mutex(&terms.name),
     };
     let lock = lock.lease(terms.lease).label(&label(terms));
     let lock = if terms.fixed { lock.fixed() } else { lock };
@@ -69,7 +69,8 @@ async fn hold(guard: Guard, locks: &Locks, terms: &Run, stopping: Stopping, mut 
     signals.listen_to_stop()?;
     let terminal = Terminal::controlling();
     let environment = nested::environment(&Hold::new(locks.place(), &guard), &terms.store.url);
-    let spawned = Child::spawn(&terms.command, environment, terminal.as_ref().is_some_and(Terminal::is_for_us_alone));
+    let foreground = terminal.as_ref().is_some_and(Terminal::is_for_us_alone);
+    let spawned = Child::spawn(&terms.command, environment, &guard.anchors()?, foreground);
     let mut child = match spawned {
         Ok(child) => child,
         Err(error) => {

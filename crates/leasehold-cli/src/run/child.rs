@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
@@ -27,13 +29,18 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    /// To be called from the main thread, with whose end the command ends.
+    /// To be called from the main thread, with whose end the command ends. All that it starts inherits the anchors: should
+    /// we be killed, the lock stays held until the last of them has ended.
     pub(crate) fn spawn(
         command: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, String)>,
+        anchors: &[OwnedFd],
         foreground: bool,
     ) -> io::Result<Self> {
         let changes = signal(SignalKind::child())?;
+        for anchor in anchors {
+            fcntl(anchor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
         let process = trampoline::start(command, foreground).envs(environment).spawn()?;
         let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");
         Ok(Self { pid: Pid::from_raw(pid), changes })

@@ -75,7 +75,7 @@ pub(crate) fn join(outer: &Entry, locks: &Locks, terms: &Run) -> Result<Exit> {
         return Err(inside(terms).remedy("add --reentrant to run it under that hold").into());
     }
     asked.fits_kind(outer.share)?;
-    if asked.weight() > outer.share.weight() {
+    if asked.units().0 > outer.share.units().0 {
         let what = format!("{asked} asked for inside a run of {} that holds {}", Plain(&terms.name), outer.share);
         return Err(Error::invalid(what).remedy("let the outer run take as much as the inner ones need").into());
     }
@@ -95,6 +95,6 @@ fn share(terms: &Run) -> leasehold::Result<Share> {
     match (terms.slots, terms.shared) {
         (Some(slots), _) => Share::slots(terms.take.unwrap_or(1), slots),
         (None, true) => Ok(Share::READER),
-        (None, false) => Ok(Share::WRITER),
+        (None, false) => Ok(Share::MUTEX),
     }
 }

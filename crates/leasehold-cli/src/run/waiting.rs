@@ -18,6 +18,9 @@ use crate::words::{Plain, as_term, ordinal, who_and_how_long, whole_seconds};
 /// A wait that is over sooner is nothing to speak of.
 const WORTH_SAYING: Duration = Duration::from_millis(500);
 
+/// Our claim leaves in the background, and should have left before this process ends.
+const LEAVING_MAX: Duration = Duration::from_secs(1);
+
 /// How the waiting ended.
 pub(crate) enum Waited {
     Granted(Guard),
@@ -41,7 +44,8 @@ pub(crate) async fn wait(lock: &Lock, locks: &Locks, terms: &Run, signals: &mut 
         }
         Waited::Granted(_) => {}
         Waited::TooLate => say_too_late(locks, terms).await,
-        Waited::Called(_) => see_left(locks, &terms.name).await,
+        // Beyond that the store finds it out by itself.
+        Waited::Called(_) => drop(timeout(LEAVING_MAX, locks.settled()).await),
     }
     Ok(waited)
 }
@@ -140,16 +144,4 @@ async fn say_too_late(locks: &Locks, terms: &Run) {
     let held = locks.look(&terms.name).await.ok().filter(|line| !line.entries.is_empty());
     let held = held.map(|line| format!(": {}", held_by(&line))).unwrap_or_default();
     say(format_args!("{} was not granted {when}{held}", Plain(&terms.name)));
-}
-
-/// Our claim leaves in the background, and must have left before this process ends.
-async fn see_left(locks: &Locks, name: &str) {
-    const LEAVING_MAX: Duration = Duration::from_secs(1);
-    let left = async {
-        while locks.look(name).await.is_ok_and(|line| line.entries.iter().any(is_ours)) {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    // Beyond that the store finds it out by itself.
-    let _ = timeout(LEAVING_MAX, left).await;
 }

@@ -47,6 +47,12 @@ impl Place {
         self.leasehold(arguments).output().unwrap().into()
     }
 
+    /// Whether flock(1) could lock the file of a name.
+    pub(crate) fn flock(&self, name: &str) -> bool {
+        let file = self.path("store").join(format!("{name}.lock"));
+        Command::new("flock").arg("-n").arg(file).arg("true").status().unwrap().success()
+    }
+
     /// Starts it, with pipes to all its ends.
     pub(crate) fn started<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Started {
         let mut command = self.leasehold(arguments);

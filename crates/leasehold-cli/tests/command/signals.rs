@@ -1,6 +1,6 @@
 //! Signals on their way to the command, and the death of leasehold.
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
 use crate::place::{Place, is_alive, until};
 
@@ -41,6 +41,35 @@ fn a_killed_leasehold_takes_the_command_with_it_and_frees_the_lock() {
     drop(run);
     until("the command is gone", || !is_alive(command));
     place.done(&["run", "a", "--wait", "30s", "--", "echo", "next"]).assert(0, "next\n", "");
+}
+
+/// The work goes on in what the command started, so nobody else gets in: neither through leasehold nor by flock(1).
+#[test]
+fn a_killed_leasehold_s_lock_stays_held_until_all_its_work_has_ended() {
+    for terms in [&[][..], &["--shared"], &["--slots", "1"]] {
+        let place = Place::new();
+        let line = "sleep 1000 & echo $! > pid; wait";
+        let run = place.started(&[&["run", "a"], terms, &["--", "sh", "-c", line]].concat());
+        let grandchild = place.pid("pid");
+        run.signal(Signal::SIGKILL);
+        drop(run);
+        assert_eq!(place.holders("a").len(), 1, "{terms:?}");
+        assert_eq!(place.done(&["run", "a", "--wait", "0", "--", "true"]).code(), 75, "{terms:?}");
+        assert!(!place.flock("a"), "{terms:?}");
+        kill(grandchild, Signal::SIGKILL).unwrap();
+        place.done(&["run", "a", "--wait", "30s", "--", "echo", "next"]).assert(0, "next\n", "");
+    }
+}
+
+/// What a command leaves running in the background does not keep the lock of a run that has ended.
+#[test]
+fn a_daemon_that_the_command_left_does_not_keep_the_lock() {
+    let place = Place::new();
+    place.done(&["run", "a", "--", "sh", "-c", "sleep 1000 > /dev/null 2>&1 & echo $! > pid"]).assert(0, "", "");
+    let daemon = place.pid("pid");
+    assert!(is_alive(daemon) && place.is_free("a") && place.flock("a"));
+    place.done(&["run", "a", "--wait", "0", "--", "echo", "next"]).assert(0, "next\n", "");
+    kill(daemon, Signal::SIGKILL).unwrap();
 }
 
 #[test]
