@@ -3,6 +3,7 @@
 
 mod ends;
 mod exclusion;
+mod folders;
 mod lines;
 mod nested;
 mod papers;

@@ -73,3 +73,14 @@ fn completions() {
 fn help_as_it_is_printed() {
     trycmd::TestCases::new().env("COLUMNS", "100").case("tests/command/*.trycmd");
 }
+
+/// Every console block of the README does what it shows.
+#[test]
+fn readme() {
+    let place = Place::new();
+    let here = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold")).parent().unwrap().to_owned();
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap());
+    let cases = trycmd::TestCases::new();
+    cases.env("PATH", path).env("LEASEHOLD_STORE", place.url()).env("LEASEHOLD_HELD", "");
+    cases.case("../../README.md");
+}
