@@ -25,7 +25,7 @@ use std::time::Duration;
 use pollster::block_on;
 
 use crate::background::within;
-use crate::{Entry, Line, Loss, Name, Owner, Promises, Result, Token};
+use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token};
 
 /// As [`leasehold::open`](crate::open).
 ///
@@ -212,6 +212,12 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
+    }
+
+    /// As [`leasehold::Guard::renewal`](crate::Guard::renewal).
+    #[must_use]
+    pub fn renewal(&self) -> Renewal {
+        self.0.renewal()
     }
 
     /// Sleeps until the lock is lost, but for no longer than `wait`; why it was lost, or `None` if it was not.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::background::within;
 use crate::engine::Hold;
-use crate::{Loss, Result, Share, Token};
+use crate::{Loss, Renewal, Result, Share, Token};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -67,6 +67,12 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
+    }
+
+    /// How the renewal of the lease goes.
+    #[must_use]
+    pub fn renewal(&self) -> Renewal {
+        self.hold.renewal()
     }
 
     /// Resolves when the lock is lost, at the latest when the lease could have ended; pends while it is held.

@@ -51,7 +51,7 @@ pub use guard::Guard;
 pub use line::{Entry, Line};
 pub use lock::Lock;
 pub use locks::Locks;
-pub use loss::Loss;
+pub use loss::{Loss, Renewal};
 pub use name::Name;
 pub use note::Note;
 pub use open::{open, over};

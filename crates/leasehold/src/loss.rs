@@ -18,6 +18,17 @@ pub enum Loss {
     HeldTooLong,
 }
 
+/// How the renewal of a held lease goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The last question was answered, or none was due yet.
+    OnTime,
+    /// The last question was not answered; it is asked again until the lease could have ended.
+    Late,
+    /// Nothing is renewed: the lease is fixed, or the hold is over.
+    Off,
+}
+
 impl Loss {
     pub(crate) fn error(self) -> Error {
         Error::lost(format!("the lock was lost: {self}"))

@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use super::Service;
-use super::subject::{client, empty, fresh_name, over, soon, store};
-use crate::{Claim, Entered, Error, Line, Lock, Loss, Name, Patience, Promises, Result, Standing, Store};
+use super::subject::{client, empty, eventually, fresh_name, over, soon, store};
+use crate::{Claim, Entered, Error, Line, Lock, Loss, Name, Patience, Promises, Renewal, Result, Standing, Store};
 
 /// What happens to the questions a store is asked.
 #[derive(Debug, Default)]
@@ -185,10 +185,12 @@ pub async fn cut_off_is_lost_in_time(service: &dyn Service) {
         return;
     }
     let held = ours.mutex(&name).lease(Duration::from_millis(400)).acquire().await.expect("granted");
+    assert_eq!(held.renewal(), Renewal::OnTime);
     faults.cut.store(true, Ordering::SeqCst);
+    eventually("its renewal is late", async || held.renewal() == Renewal::Late).await;
     let next = soon("the lease ends", theirs.mutex(&name).acquire()).await.expect("granted");
     assert!(held.check().expect_err("two hold at once").is_lost());
-    assert_eq!(soon("the loss is heard", held.lost()).await, Loss::Unrenewed);
+    assert_eq!((soon("the loss is heard", held.lost()).await, held.renewal()), (Loss::Unrenewed, Renewal::Off));
     faults.cut.store(false, Ordering::SeqCst);
     assert!(held.release().await.expect_err("lost for good").is_lost());
     next.check().expect("a late release is not of this claim");

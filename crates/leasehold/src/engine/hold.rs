@@ -10,7 +10,7 @@ use super::stay::{Ending, Stay};
 use super::{Engine, call};
 use crate::background::Finish;
 use crate::clock::Moment;
-use crate::{Claim, Error, Loss, Patience, Result, Share, Standing, Token};
+use crate::{Claim, Error, Loss, Patience, Renewal, Result, Share, Standing, Token};
 
 /// A granted claim. Dropping it leaves in the background.
 #[derive(Debug)]
@@ -45,6 +45,10 @@ impl Hold {
 
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.stay.ending().and_then(Ending::loss)
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        self.stay.renewal()
     }
 
     pub(crate) fn anchors(&self) -> Result<Vec<OwnedFd>> {

@@ -133,6 +133,7 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
     for (stay, answer) in stays.iter().zip(answers) {
         match answer {
             Answer::Safe(lease) => {
+                stay.set_late(false);
                 stay.extend(asked.after(trusted(lease)));
                 renewals.again(stay, asked.after(cadence(stay.claim.lease, lease)));
             }
@@ -140,7 +141,10 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
                 stay.end(Ending::Lost(Loss::Gone));
                 renewals.remove(stay.claim.id);
             }
-            Answer::Unknown => renewals.again(stay, Moment::now().after(cadence(stay.claim.lease, Duration::MAX) / 10)),
+            Answer::Unknown => {
+                stay.set_late(true);
+                renewals.again(stay, Moment::now().after(cadence(stay.claim.lease, Duration::MAX) / 10));
+            }
         }
     }
 }

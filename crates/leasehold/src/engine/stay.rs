@@ -1,13 +1,13 @@
 //! One claim's time in a line, as its own process may trust it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::{Claim, Error, Loss};
+use crate::{Claim, Error, Loss, Renewal};
 
 /// Trusted from a request to `until`, and never again once that has passed or an ending was named.
 ///
@@ -26,12 +26,15 @@ pub(crate) struct Stay {
     /// No renewal reaches beyond this.
     limit: Option<(Moment, Loss)>,
     renewed: bool,
+    /// The last question to renew it was not answered.
+    late: AtomicBool,
 }
 
 impl Stay {
     pub(crate) fn new(claim: Claim, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
+        let (until_unset, late) = (AtomicU64::new(0), AtomicBool::new(false));
         let stay =
-            Self { claim, until: AtomicU64::new(0), ending: OnceLock::new(), over: Notify::new(), limit, renewed };
+            Self { claim, until: until_unset, ending: OnceLock::new(), over: Notify::new(), limit, renewed, late };
         stay.until.store(stay.limited(until).as_nanos(), Ordering::Release);
         stay
     }
@@ -52,6 +55,18 @@ impl Stay {
         }
         self.end(Ending::Lost(self.loss_at(until)));
         None
+    }
+
+    /// Notes whether the last question to renew it was answered.
+    pub(crate) fn set_late(&self, late: bool) {
+        self.late.store(late, Ordering::Release);
+    }
+
+    pub(crate) fn renewal(&self) -> Renewal {
+        if !self.renewed || self.until().is_none() {
+            return Renewal::Off;
+        }
+        if self.late.load(Ordering::Acquire) { Renewal::Late } else { Renewal::OnTime }
     }
 
     /// When it ends by itself, whether or not that has been noticed.
