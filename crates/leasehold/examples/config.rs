@@ -1,0 +1,14 @@
+//! Many read a file, one replaces it, and goes on reading what it wrote without letting another writer in between.
+
+/// Writes as the writer, reads as a reader.
+#[tokio::main]
+pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let locks = leasehold::open("file:/tmp/leasehold-examples").await?;
+    let path = "/tmp/leasehold-examples/config";
+    let guard = locks.rwlock("config").exclusive().acquire().await?;
+    std::fs::write(path, "colour = blue")?;
+    guard.downgrade().await?;
+    assert_eq!(std::fs::read_to_string(path)?, "colour = blue");
+    guard.release().await?;
+    Ok(())
+}

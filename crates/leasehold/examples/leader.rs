@@ -1,0 +1,17 @@
+//! One of N leads for as long as it lives; the others stand by. What the leader does is stopped the moment it is none.
+
+use std::time::Duration;
+
+/// Leads for a moment.
+#[tokio::main]
+pub async fn main() -> leasehold::Result<()> {
+    let locks = leasehold::open("file:/tmp/leasehold-examples").await?;
+    let guard = locks.mutex("leader").label("http://10.0.0.7:8080").acquire().await?;
+    guard.while_held(lead()).await?;
+    guard.release().await
+}
+
+async fn lead() {
+    println!("leading");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}

@@ -1,0 +1,34 @@
+//! Every example runs to its end.
+#![cfg(feature = "file")]
+#![allow(missing_docs, unreachable_pub, clippy::missing_errors_doc)]
+
+macro_rules! examples {
+    ($($name:ident at $path:literal)*) => {
+        $(
+            #[path = $path]
+            mod $name;
+
+            #[test]
+            fn $name() {
+                $name::main().expect("it runs to its end");
+            }
+        )*
+
+        #[test]
+        fn none_is_missing() {
+            let known = [$(concat!(stringify!($name), ".rs")),*];
+            for example in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("listed") {
+                let file = example.expect("listed").file_name();
+                assert!(known.iter().any(|name| **name == *file), "{file:?} is not run");
+            }
+        }
+    };
+}
+
+examples!(
+    config at "../examples/config.rs"
+    fenced at "../examples/fenced.rs"
+    leader at "../examples/leader.rs"
+    nightly at "../examples/nightly.rs"
+    slots at "../examples/slots.rs"
+);
