@@ -57,6 +57,7 @@ pub(crate) enum Action {
     ///   last_token  the token of the last grant, null if the store knows of none
     ///   holders     array: token, share, weight, capacity, since, host, pid, program, label
     ///   waiters     array in the order of their turn: place (1 is next), and all the same but token
+    ///   strangers   array: pid, program of those who hold it by flock(1)
     /// Times are RFC 3339.
     #[command(verbatim_doc_comment)]
     Show {

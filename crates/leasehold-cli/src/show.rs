@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::commands::Store;
 use crate::exit::Exit;
-use crate::words::{time, who};
+use crate::words::{stranger, time, who};
 
 pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> {
     let line = store.open().await?.look(name).await?;
@@ -25,11 +25,12 @@ pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> 
 /// A line as people read it: what stands first, then one entry a row.
 pub(crate) fn block(line: &Line) -> String {
     let last = line.last.map_or("none yet".to_owned(), |token| token.to_string());
-    let state = if line.entries.is_empty() { "free" } else { "in use" };
+    let state = if line.entries.is_empty() && line.strangers.is_empty() { "free" } else { "in use" };
     let head = format!("{}: {state}, last token {last}\n", line.name);
     let holders = line.holders().map(|entry| row("held", entry));
     let waiters = line.waiters().zip(1..).map(|(entry, place)| row(&format!("waiting {place}"), entry));
-    std::iter::once(head).chain(holders).chain(waiters).collect()
+    let strangers = line.strangers.iter().map(|by| format!("  held outside the line: {}\n", stranger(by)));
+    std::iter::once(head).chain(strangers).chain(holders).chain(waiters).collect()
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
@@ -45,6 +46,13 @@ pub(crate) struct Shown<'a> {
     last_token: Option<u64>,
     holders: Vec<Holder<'a>>,
     waiters: Vec<Waiter<'a>>,
+    strangers: Vec<Outside<'a>>,
+}
+
+#[derive(Serialize)]
+struct Outside<'a> {
+    pid: u32,
+    program: &'a str,
 }
 
 #[derive(Serialize)]
@@ -82,6 +90,7 @@ impl<'a> From<&'a Line> for Shown<'a> {
             last_token: line.last.map(leasehold::Token::get),
             holders: line.holders().filter_map(holder).collect(),
             waiters: line.waiters().zip(1..).map(waiter).collect(),
+            strangers: line.strangers.iter().map(|by| Outside { pid: by.pid, program: &by.program }).collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
-use leasehold::{Entry, Note};
+use leasehold::{Entry, Note, Stranger};
 
 /// A text from elsewhere, with its control characters escaped.
 pub(crate) struct Plain<'a>(pub(crate) &'a str);
@@ -23,6 +23,11 @@ impl fmt::Display for Plain<'_> {
 pub(crate) fn who(note: &Note) -> String {
     let who = format!("{}[{}]@{}", Plain(&note.program), note.pid, Plain(&note.host));
     if note.label.is_empty() { who } else { format!("{who} ({})", Plain(&note.label)) }
+}
+
+/// `program[pid]`
+pub(crate) fn stranger(by: &Stranger) -> String {
+    format!("{}[{}]", Plain(&by.program), by.pid)
 }
 
 /// `who for 12s`

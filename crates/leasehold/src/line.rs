@@ -20,6 +20,17 @@ pub struct Line {
     pub entries: Vec<Entry>,
     /// The token of the last grant, if the store still knows it.
     pub last: Option<Token>,
+    /// Those who hold the lock without being in line: by flock(1) on the file store.
+    pub strangers: Vec<Stranger>,
+}
+
+/// A process that holds a lock without being in line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// The process, as this machine or container numbers it.
+    pub pid: u32,
+    /// What the kernel calls its program; empty if it does not say.
+    pub program: String,
 }
 
 /// One claim in a line.

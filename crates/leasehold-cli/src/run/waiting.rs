@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use super::signals::Signals;
 use crate::commands::Run;
 use crate::exit::say;
-use crate::words::{Plain, as_term, ordinal, who_and_how_long, whole_seconds};
+use crate::words::{Plain, as_term, ordinal, stranger, who_and_how_long, whole_seconds};
 
 /// A wait that is over sooner is nothing to speak of.
 const WORTH_SAYING: Duration = Duration::from_millis(500);
@@ -120,13 +120,18 @@ async fn place(locks: &Locks, name: &str) -> Option<String> {
 
 fn held_by(line: &Line) -> String {
     let mut holders = line.holders();
-    let Some(first) = holders.next() else { return "held by a program that is not in line".to_owned() };
+    let Some(first) = holders.next() else { return held_outside(line) };
     let first = who_and_how_long(first);
     match holders.count() {
         0 => format!("held by {first}"),
         1 => format!("held by {first} and 1 other"),
         others => format!("held by {first} and {others} others"),
     }
+}
+
+fn held_outside(line: &Line) -> String {
+    let known = line.strangers.first().map(stranger);
+    format!("held outside the line by {}", known.unwrap_or_else(|| "a program unknown".to_owned()))
 }
 
 fn is_ours(entry: &Entry) -> bool {
@@ -141,7 +146,7 @@ async fn say_too_late(locks: &Locks, terms: &Run) {
         None | Some(Duration::ZERO) => "at once".to_owned(),
         Some(wait) => format!("within {}", as_term(wait)),
     };
-    let held = locks.look(&terms.name).await.ok().filter(|line| !line.entries.is_empty());
+    let held = locks.look(&terms.name).await.ok().filter(|line| !line.entries.is_empty() || !line.strangers.is_empty());
     let held = held.map(|line| format!(": {}", held_by(&line))).unwrap_or_default();
     say(format_args!("{} was not granted {when}{held}", Plain(&terms.name)));
 }

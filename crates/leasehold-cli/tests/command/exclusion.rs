@@ -61,11 +61,15 @@ fn flock_and_we_keep_each_other_out() {
     assert!(!flock("true").unwrap().success());
     holder.end();
     until("flock gets it", || flock("true").unwrap().success());
-    let inside = format!("{} run a --wait 0 -- true; echo $? > code", env!("CARGO_BIN_EXE_leasehold"));
+    let inside = "$L show a > shown; $L run a --wait 0 -- true 2> said; echo $? > code";
     let mut outer = std::process::Command::new("flock");
-    outer.arg(place.path("store/a.lock")).args(["sh", "-c", &inside]);
-    outer.env("LEASEHOLD_STORE", place.url()).current_dir(place.path("")).output().unwrap();
+    outer.arg(place.path("store/a.lock")).args(["sh", "-c", inside]);
+    outer.env("LEASEHOLD_STORE", place.url()).env("L", env!("CARGO_BIN_EXE_leasehold"));
+    outer.current_dir(place.path("")).output().unwrap();
     assert_eq!(place.read("code"), "75\n");
+    let (shown, said) = (place.read("shown"), place.read("said"));
+    assert!(shown.starts_with("a: in use") && shown.contains("held outside the line: flock["), "{shown}");
+    assert!(said.contains("a was not granted at once: held outside the line by flock["), "{said}");
 }
 
 #[test]

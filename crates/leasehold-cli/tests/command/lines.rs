@@ -1,8 +1,8 @@
 //! ls, show, watch and break.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::place::Place;
@@ -17,7 +17,10 @@ fn fields(value: &Value) -> Vec<&str> {
 fn a_free_lock_is_no_error() {
     let place = Place::new();
     place.done(&["show", "a"]).assert(0, "a: free, last token none yet\n", "");
-    assert_eq!(place.show("a"), serde_json::json!({"name": "a", "last_token": null, "holders": [], "waiters": []}));
+    assert_eq!(
+        place.show("a"),
+        serde_json::json!({"name": "a", "last_token": null, "holders": [], "waiters": [], "strangers": []})
+    );
     place.done(&["ls"]).assert(0, "NAME  HOLDERS  WAITERS  SINCE  HOLDER\n", "");
     place.done(&["ls", "--json"]).assert(0, "[]\n", "");
 }
@@ -32,7 +35,7 @@ fn holders_and_waiters_are_shown_with_all_their_fields() {
     let line = place.show("a");
     let (holder, waiter) = (&line["holders"][0], &line["waiters"][1]);
     let claimant = ["capacity", "host", "label"];
-    assert_eq!(fields(&line), ["holders", "last_token", "name", "waiters"]);
+    assert_eq!(fields(&line), ["holders", "last_token", "name", "strangers", "waiters"]);
     assert_eq!(fields(holder), [&claimant[..], &["pid", "program", "share", "since", "token", "weight"]].concat());
     assert_eq!(fields(waiter), [&claimant[..], &["pid", "place", "program", "share", "since", "weight"]].concat());
     assert_eq!((&holder["label"], &holder["program"]), (&"first".into(), &"leasehold".into()));
@@ -68,30 +71,29 @@ fn ls_lists_what_begins_with_the_prefix() {
 #[test]
 fn watch_tells_every_change_until_interrupted() {
     let place = Place::new();
-    let mut watch = place.leasehold(&["watch", "a", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut watch = place.started(&["watch", "a", "--json"]);
+    let mut lines = BufReader::new(watch.out()).lines();
     let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
     let free = next();
-    assert_eq!(fields(&free), ["at", "holders", "last_token", "name", "waiters"]);
+    assert_eq!(fields(&free), ["at", "holders", "last_token", "name", "strangers", "waiters"]);
     let holder = place.holder("a", &[]);
     let held = next();
     assert_eq!((held["holders"].as_array().unwrap().len(), &held["name"]), (1, &"a".into()));
     holder.end();
     assert_eq!(next()["holders"], free["holders"]);
-    let pid = nix::unistd::Pid::from_raw(watch.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
-    assert_eq!(watch.wait().unwrap().code(), Some(130));
+    watch.signal(Signal::SIGINT);
+    assert_eq!(watch.ended().code(), 130);
 }
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_watch_quietly() {
     let place = Place::new();
-    let mut watch = place.leasehold(&["watch", "a"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut watch = place.started(&["watch", "a"]);
     let mut first = String::new();
-    BufReader::new(watch.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    BufReader::new(watch.out()).read_line(&mut first).unwrap();
     let _holder = place.holder("a", &[]);
-    let ended = watch.wait_with_output().unwrap();
-    assert_eq!((ended.status.code(), ended.stderr), (Some(141), Vec::new()));
+    let ended = watch.ended();
+    assert_eq!((ended.code(), ended.err.as_str()), (141, ""));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -152,6 +152,11 @@ impl Started {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
+    }
+
+    /// Its standard output, to read from while it runs.
+    pub(crate) fn out(&mut self) -> ChildStdout {
+        self.child_mut().stdout.take().unwrap()
     }
 
     /// Closes its standard input, which ends `cat`, and waits for its end.

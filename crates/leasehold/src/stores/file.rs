@@ -12,6 +12,7 @@ mod gate;
 mod line;
 mod member;
 mod names;
+mod strangers;
 mod ticket;
 mod trouble;
 
@@ -366,7 +367,7 @@ impl Shared {
                 entries.push(Entry { id: ticket.id(), share: ticket.share(), standing, note });
             }
         }
-        Ok(Line { name, entries, last: edit.last() })
+        Ok(Line { name, entries, last: edit.last(), strangers: Vec::new() })
     }
 
     /// Rings claims, in this process or through their members' inboxes.
@@ -504,7 +505,11 @@ impl Store for File {
         let its = name.clone();
         let line = move |shared: &Shared, edit: &mut Edit| shared.line(edit, its);
         let line = self.shared.edit(name, Missing::Leave, line).await?;
-        Ok(line.unwrap_or_else(|| Line { name: name.clone(), entries: Vec::new(), last: None::<Token> }))
+        let nobody = Line { name: name.clone(), entries: Vec::new(), last: None::<Token>, strangers: Vec::new() };
+        let mut line = line.unwrap_or(nobody);
+        line.strangers = strangers::holders_of(&self.shared.folder.lock(name));
+        line.strangers.retain(|stranger| line.entries.iter().all(|entry| entry.note.pid != stranger.pid));
+        Ok(line)
     }
 
     async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

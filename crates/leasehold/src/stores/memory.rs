@@ -167,7 +167,7 @@ impl Store for Memory {
         Ok(self.at(name, |lane| {
             let entries = lane.entries.iter().enumerate();
             let entries = entries.map(|(at, (entry, _))| Entry { standing: lane.standing_at(at), ..entry.clone() });
-            Line { name: name.clone(), entries: entries.collect(), last: Token::new(lane.last) }
+            Line { name: name.clone(), entries: entries.collect(), last: Token::new(lane.last), strangers: Vec::new() }
         }))
     }
 
