@@ -335,8 +335,12 @@ fn watched(seats: &[Seat], at: usize) -> Vec<MemberId> {
 }
 
 /// Whom a change of the line concerns. Whoever may be granted is always among them, changed or not, so that a wake-up
-/// that was lost with its sender's life is made up for by the next change.
+/// that was lost with its sender's life is made up for by the next change. Looking is no change: two who wait for a
+/// stranger would otherwise ring each other, and each himself, for as long as he stays.
 fn stirred(before: &[Seat], after: &[Seat]) -> Vec<(MemberId, ClaimId)> {
+    if before == after {
+        return Vec::new();
+    }
     let granted = admitted(after.iter().map(|seat| seat.share));
     // Nobody changes places, so one pass over both finds everybody.
     let mut earlier = before.iter().enumerate();
@@ -393,6 +397,12 @@ mod tests {
         let mut granted = line.to_vec();
         granted[0].held = true;
         assert!(woken(&line, &granted).contains(&3), "3 could be granted before this change and still can");
+    }
+
+    #[test]
+    fn looking_wakes_nobody() {
+        let line = [seat(1, Share::READER, false), seat(2, Share::READER, false)];
+        assert_eq!(woken(&line, &line), [0; 0]);
     }
 
     #[test]

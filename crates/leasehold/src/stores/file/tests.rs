@@ -209,6 +209,24 @@ async fn a_deleted_fifo_is_noticed() {
     next.expect("granted").check().expect("held");
 }
 
+/// Whoever may be granted, but for a stranger's flock, sleeps until that is gone; he does not ring himself awake.
+#[tokio::test]
+async fn waiting_for_a_stranger_is_sleeping() {
+    let lab = Lab::new();
+    let (store, claim) = (File::of_boot(lab.folder.path(), THIS).expect("opens"), claim());
+    let stranger = fs::File::create(lab.folder.path().join("a.lock")).expect("made");
+    stranger.lock().expect("it is free");
+    let seen = store.enter(&claim, Patience::Queue).await.expect("entered").standing;
+    let (sender, polled) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut changed = background::within(store.changed(&claim, seen));
+        let polled =
+            std::pin::Pin::new(&mut changed).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        sender.send(polled.is_pending()).expect("somebody listens");
+    });
+    assert_eq!(polled.recv_timeout(Duration::from_secs(20)), Ok(true), "it looks again and again");
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
