@@ -41,7 +41,10 @@ use async_trait::async_trait;
 use crate::{Result, Store};
 
 pub use exclusion::{excludes, released_is_invalid, tokens_rise};
-pub use faults::{cancelled_leaves_nothing, cut_off_is_lost_in_time, lost_answers_leave_nothing};
+pub use faults::{
+    a_broken_writer_stays_out, cancelled_downgrades_leave_nothing, cancelled_leaves_nothing, cut_off_is_lost_in_time,
+    lost_answers_leave_nothing,
+};
 pub use reentry::{nested_acquires_cost_nothing, owners_exclude_each_other};
 pub use sharing::{
     a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share,
@@ -74,6 +77,7 @@ macro_rules! conformance_suites {
                 broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
             ]
             [
+                a_broken_writer_stays_out cancelled_downgrades_leave_nothing
                 cancelled_leaves_nothing cut_off_is_lost_in_time lost_answers_leave_nothing
                 nested_acquires_cost_nothing owners_exclude_each_other
                 a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
