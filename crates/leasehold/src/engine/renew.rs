@@ -51,6 +51,15 @@ impl Renewals {
         self.agenda.lock().take(id);
     }
 
+    /// Ends what is kept of a claim that is gone: also a hold that came while a renewal of the waiting claim was under
+    /// way, as a claim that was gone never comes back.
+    pub(crate) fn gone(&self, id: ClaimId) {
+        let stay = self.agenda.lock().take(id);
+        if let Some(stay) = stay {
+            stay.end(Ending::Lost(Loss::Gone));
+        }
+    }
+
     /// Puts a stay back unless it was removed meanwhile.
     fn again(&self, stay: &Arc<Stay>, due: Moment) {
         let mut agenda = self.agenda.lock();
@@ -139,7 +148,7 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
             }
             Answer::Gone => {
                 stay.end(Ending::Lost(Loss::Gone));
-                renewals.remove(stay.claim.id);
+                renewals.gone(stay.claim.id);
             }
             Answer::Unknown => {
                 stay.set_late(true);
@@ -178,5 +187,33 @@ fn cadence(asked: Duration, true_lease: Duration) -> Duration {
 fn see_off(door: &Door, stay: &Stay) {
     if stay.ending().and_then(Ending::loss).is_some_and(|loss| loss != Loss::Gone) {
         drop(Finish::new(depart(door.clone(), stay.claim.clone(), None)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Name, Note, Patience, Share, Store, background, stores};
+
+    fn stay(claim: &Claim) -> Arc<Stay> {
+        Arc::new(Stay::new(claim.clone(), Moment::NEVER, None, true))
+    }
+
+    /// A renewal of the waiting claim was sent; then the claim is granted, then broken, and then the answer comes.
+    #[tokio::test]
+    async fn a_hold_hears_what_was_asked_of_its_waiting() {
+        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let claim = Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), note };
+        let store = stores::Memory::new();
+        store.enter(&claim, Patience::Queue).await.expect("entered");
+        let (renewals, waiting, held) = (Renewals::default(), stay(&claim), stay(&claim));
+        renewals.add(Arc::clone(&waiting), Moment::now());
+        let door = Door::new(Arc::new(store.clone()), "memory:");
+        let renewing = round(door, &renewals, vec![waiting]);
+        renewals.add(Arc::clone(&held), Moment::now());
+        store.leave(&claim).await.expect("broken");
+        background::start().expect("it runs");
+        background::within(renewing).await;
+        assert_eq!(held.ending(), Some(Ending::Lost(Loss::Gone)));
     }
 }
