@@ -54,7 +54,10 @@ pub use steps::{
     entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing, shares_only_shrink,
 };
 pub use subject::Face;
-pub use terms::{broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end, silent_claims_end};
+pub use terms::{
+    broken_by_its_own_client, broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end,
+    silent_claims_end,
+};
 pub use waiting::{deadlines_are_kept, dropped_is_released, hostile_names_are_apart, served_in_order, shown_in_line};
 
 /// A running service, to be connected to as often as a suite needs clients.
@@ -74,7 +77,7 @@ macro_rules! conformance_suites {
             [
                 excludes released_is_invalid tokens_rise
                 deadlines_are_kept dropped_is_released hostile_names_are_apart served_in_order shown_in_line
-                broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
+                broken_by_its_own_client broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
             ]
             [
                 a_broken_writer_stays_out cancelled_downgrades_leave_nothing

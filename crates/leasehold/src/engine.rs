@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tokio::task::AbortHandle;
 
-use crate::{Result, Store, background};
+use crate::{ClaimId, Result, Store, background};
 
 pub(crate) use acquire::{Ask, Wait};
 pub(crate) use call::Door;
@@ -34,6 +34,11 @@ impl Engine {
         let renewals = Arc::new(Renewals::default());
         let renewing = runtime.spawn(renew::run(door.closing(), Arc::clone(&renewals))).abort_handle();
         Ok(Arc::new(Self { door, renewals, renewing }))
+    }
+
+    /// Ends what this engine itself holds of a claim that is to be broken.
+    pub(crate) fn gone(&self, id: ClaimId) {
+        self.renewals.gone(id);
     }
 
     pub(crate) fn door(&self) -> &Door {

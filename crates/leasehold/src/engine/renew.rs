@@ -53,7 +53,7 @@ impl Renewals {
 
     /// Ends what is kept of a claim that is gone: also a hold that came while a renewal of the waiting claim was under
     /// way, as a claim that was gone never comes back.
-    pub(crate) fn gone(&self, id: ClaimId) {
+    pub(super) fn gone(&self, id: ClaimId) {
         let stay = self.agenda.lock().take(id);
         if let Some(stay) = stay {
             stay.end(Ending::Lost(Loss::Gone));

@@ -341,9 +341,7 @@ impl Shared {
         let Some(at) = edit.position(claim.id) else { return Ok(false) };
         let member = edit.tickets()[at].member();
         edit.remove(at)?;
-        if member != self.me() {
-            self.wake(vec![(member, claim.id)]);
-        }
+        self.wake(vec![(member, claim.id)]);
         Ok(true)
     }
 
