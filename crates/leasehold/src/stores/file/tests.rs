@@ -285,6 +285,21 @@ fn claim() -> Claim {
     }
 }
 
+/// A process was killed while it raised the ceiling, before the disk had it: the next one does not count on it.
+#[test]
+fn a_ceiling_that_was_not_synced_is_not_counted_on() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    let mut fence = fence::Fence::fresh(THIS);
+    fence.reserve(&file).expect("written");
+    assert!(!fence.is_spent());
+    let last = fence.last();
+    fence.announce(&file).expect("written");
+    let mut bytes = vec![0; FENCE_LEN];
+    file.read_at(&mut bytes, 0).expect("read");
+    let fence::Found::Whole(found) = fence::Fence::read(&bytes) else { panic!("both blocks are good") };
+    assert!(found.is_spent() && found.last() >= last, "{found:?}");
+}
+
 proptest! {
     #[test]
     fn a_ticket_comes_back_as_it_was(slot in 0usize..9, place in 1u64.., host in "\\PC{0,16}", label in "\\PC{0,16}", token in 1u64..) {
