@@ -31,8 +31,14 @@ impl Folder {
         let path = std::path::absolute(path).map_err(|error| trouble(error, "find the folder", path))?;
         make(&path)?;
         check_local(&path)?;
-        make(&path.join(MEMBERS))?;
-        Ok(Self { path })
+        let folder = Self { path };
+        folder.make_members()?;
+        Ok(folder)
+    }
+
+    /// Makes the folder of the processes, and with it its own, if somebody deleted them.
+    pub(super) fn make_members(&self) -> Result<()> {
+        make(&self.members())
     }
 
     /// The user's state folder.

@@ -227,6 +227,47 @@ async fn waiting_for_a_stranger_is_sleeping() {
     assert_eq!(polled.recv_timeout(Duration::from_secs(20)), Ok(true), "it looks again and again");
 }
 
+/// A cleaner deleted the whole folder: whoever holds hears of it, and the same process can go on in a new one.
+#[tokio::test]
+async fn a_deleted_folder_is_noticed() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    let held = locks.mutex("a").lease(Duration::from_millis(150)).acquire().await.expect("granted");
+    fs::remove_dir_all(lab.folder.path()).expect("it can be deleted");
+    let patience = Duration::from_secs(20);
+    assert_eq!(tokio::time::timeout(patience, held.lost()).await.expect("it hears"), crate::Loss::Gone);
+    drop(held);
+    grant(&locks).await;
+}
+
+/// Many notice at once that their process's FIFO is gone: they all enter as one new member.
+#[tokio::test]
+async fn a_deleted_fifo_is_replaced_once() {
+    const THREADS: usize = 4;
+    let lab = Lab::new();
+    let store = File::of_boot(lab.folder.path(), THIS).expect("opens");
+    for _ in 0..100 {
+        fs::remove_dir_all(lab.folder.path().join(".members")).expect("removed");
+        let go = std::sync::Barrier::new(THREADS);
+        let enter = || {
+            let claim = Claim { share: Share::READER, ..claim() };
+            go.wait();
+            let entered = background::within(store.enter(&claim, Patience::Queue));
+            pollster::block_on(entered).expect("entered");
+            claim
+        };
+        let claims = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let kept = store.renew(&claims).await.expect("asked");
+        assert!(kept.iter().all(Option::is_some), "{kept:?}");
+        for claim in &claims {
+            assert!(store.leave(claim).await.expect("left"));
+        }
+    }
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
