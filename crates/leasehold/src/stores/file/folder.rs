@@ -92,9 +92,11 @@ fn collect(folder: &Path, begun: &str, names: &mut Vec<Name>) -> Result<()> {
         let file = entry.file_name();
         // What is not ours may be called anything.
         match file.to_str().and_then(|file| names::piece_of(file, LINE)) {
-            Some((piece, true)) => collect(&entry.path(), &format!("{begun}{piece}"), names)?,
+            Some((piece, true)) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
+                collect(&entry.path(), &format!("{begun}{piece}"), names)?;
+            }
             Some((piece, false)) => names.extend(names::decode(&format!("{begun}{piece}"))),
-            None => {}
+            Some((_, true)) | None => {}
         }
     }
     Ok(())

@@ -269,6 +269,17 @@ async fn a_deleted_fifo_is_replaced_once() {
 }
 
 #[tokio::test]
+async fn what_is_not_ours_is_not_listed() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    let _guard = locks.mutex("a").acquire().await.expect("granted");
+    fs::write(lab.folder.path().join("notes+"), "x").expect("written");
+    symlink(".", lab.folder.path().join("here+")).expect("linked");
+    let names = locks.names("", 9).await.expect("listed");
+    assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+}
+
+#[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
     let lab = Lab::new();
