@@ -279,6 +279,20 @@ async fn what_is_not_ours_is_not_listed() {
     assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
 }
 
+/// The first grant of a name waits for the disk; that is no waiting in line.
+#[tokio::test]
+async fn no_time_to_wait_is_time_to_ask() {
+    let lab = Lab::new();
+    lab.boot(THIS)
+        .mutex("a")
+        .try_acquire_for(Duration::ZERO)
+        .await
+        .expect("asked")
+        .expect("it is free")
+        .check()
+        .expect("held");
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
