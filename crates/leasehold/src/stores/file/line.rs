@@ -136,7 +136,12 @@ fn read_all(file: &File, about: &Metadata, path: &Path) -> Result<Vec<u8>> {
 
 fn read_tickets(slots: &[u8]) -> Result<Vec<Ticket>> {
     let mut tickets = Vec::new();
-    for (slot, bytes) in slots.chunks_exact(TICKET_LEN).enumerate() {
+    let whole = slots.chunks_exact(TICKET_LEN);
+    // Tickets are written whole, so something else has cut the file, and who else stood in it is not known.
+    if !whole.remainder().is_empty() {
+        return Err(Error::damaged("the file ends within a ticket"));
+    }
+    for (slot, bytes) in whole.enumerate() {
         tickets.extend(Ticket::read(bytes, slot)?);
     }
     tickets.sort_unstable_by_key(Ticket::place);

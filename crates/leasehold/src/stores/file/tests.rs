@@ -293,6 +293,18 @@ async fn no_time_to_wait_is_time_to_ask() {
         .expect("held");
 }
 
+/// A line that was cut within a ticket is not read as free.
+#[tokio::test]
+async fn a_cut_ticket_is_refused() {
+    let lab = Lab::new();
+    let (ours, theirs) = (lab.boot(THIS), lab.boot(THIS));
+    let _guard = ours.semaphore("a", 2).take(2).acquire().await.expect("granted");
+    let line = fs::OpenOptions::new().write(true).open(lab.line()).expect("there is a line file");
+    line.set_len((FENCE_LEN + TICKET_LEN) as u64 - 1).expect("cut");
+    let error = theirs.semaphore("a", 2).try_acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
