@@ -305,6 +305,16 @@ async fn a_cut_ticket_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// A foreign file may be larger than the memory.
+#[tokio::test]
+async fn a_huge_foreign_file_is_refused() {
+    let lab = Lab::new();
+    fs::write(lab.line(), "#!/bin/sh").expect("written");
+    fs::OpenOptions::new().write(true).open(lab.line()).expect("opened").set_len(1 << 40).expect("made longer");
+    let error = lab.boot(THIS).mutex("a").acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
