@@ -43,7 +43,7 @@ use crate::{Result, Store};
 pub use exclusion::{excludes, released_is_invalid, tokens_rise};
 pub use faults::{
     a_broken_writer_stays_out, cancelled_downgrades_leave_nothing, cancelled_leaves_nothing, cut_off_is_lost_in_time,
-    lost_answers_leave_nothing,
+    leaving_outlasts_the_lease, lost_answers_leave_nothing,
 };
 pub use reentry::{nested_acquires_cost_nothing, owners_exclude_each_other};
 pub use sharing::{
@@ -81,7 +81,8 @@ macro_rules! conformance_suites {
             ]
             [
                 a_broken_writer_stays_out cancelled_downgrades_leave_nothing
-                cancelled_leaves_nothing cut_off_is_lost_in_time lost_answers_leave_nothing
+                cancelled_leaves_nothing cut_off_is_lost_in_time leaving_outlasts_the_lease
+                lost_answers_leave_nothing
                 nested_acquires_cost_nothing owners_exclude_each_other
                 a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
                 slots_are_counted writers_are_not_starved

@@ -218,6 +218,19 @@ pub async fn lost_answers_leave_nothing(service: &dyn Service) {
     }
 }
 
+/// A release that the store could not take for longer than the lease is made up for when it can.
+pub async fn leaving_outlasts_the_lease(service: &dyn Service) {
+    let (faults, theirs, name) = (Arc::new(Faults::default()), client(service).await, fresh_name("outlast"));
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    let held = ours.mutex(&name).lease(Duration::from_millis(100)).acquire().await.expect("granted");
+    faults.cut.store(true, Ordering::SeqCst);
+    drop(held);
+    ours.settled().await;
+    faults.cut.store(false, Ordering::SeqCst);
+    let next = soon("the next holds", theirs.mutex(&name).acquire()).await.expect("granted");
+    next.release().await.expect("released");
+}
+
 /// A holder that is cut off hears that it lost the lock before the store lets anybody else have it, and never again
 /// holds it, even if the store can be reached in time.
 pub async fn cut_off_is_lost_in_time(service: &dyn Service) {
