@@ -111,8 +111,7 @@ impl Agenda {
 }
 
 /// The renewal task: lives as long as its engine.
-pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>) {
-    let alarm = Alarm::new().expect("a timer was there for the runtime's own start, and one more is for the clock");
+pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>, alarm: Alarm) {
     let mut rounds = FuturesUnordered::new();
     loop {
         let (due, next) = renewals.due();
