@@ -135,9 +135,7 @@ pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>, alarm: Alarm
 /// One question for many claims, and what its answer means for each.
 async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
     let asked = Moment::now();
-    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
-    let answer = door.renew(&claims, patience(&stays, asked)).await;
-    let answers = spread(answer, stays.len());
+    let answers = ask(&door, &stays, asked).await;
     for (stay, answer) in stays.iter().zip(answers) {
         match answer {
             Answer::Safe(lease) => {
@@ -161,6 +159,21 @@ enum Answer {
     Safe(Duration),
     Gone,
     Unknown,
+}
+
+/// Trouble with one claim, a damaged line say, is no reason not to hear of the others: then each is asked for alone.
+async fn ask(door: &Door, stays: &[Arc<Stay>], now: Moment) -> Vec<Answer> {
+    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
+    match door.renew(&claims, patience(stays, now)).await {
+        Err(error) if claims.len() > 1 && !error.is_unavailable() => {
+            let mut answers = Vec::with_capacity(claims.len());
+            for claim in claims.chunks(1) {
+                answers.extend(spread(door.renew(claim, patience(stays, now)).await, 1));
+            }
+            answers
+        }
+        answer => spread(answer, claims.len()),
+    }
 }
 
 fn spread(answer: Result<Vec<Option<Duration>>>, count: usize) -> Vec<Answer> {
@@ -194,15 +207,37 @@ mod tests {
     use super::*;
     use crate::{Name, Note, Patience, Share, Store, background, stores};
 
+    fn claim(name: &str) -> Claim {
+        let (name, note) = (Name::parse(name).expect("a good name"), Note::here("").expect("a good label"));
+        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), note }
+    }
+
     fn stay(claim: &Claim) -> Arc<Stay> {
         Arc::new(Stay::new(claim.clone(), Moment::NEVER, None, true))
+    }
+
+    /// What is wrong with one line does not keep the holders of others from hearing that they were broken.
+    #[cfg(feature = "file")]
+    #[tokio::test]
+    async fn a_damaged_line_is_its_own_trouble() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Arc::new(stores::File::at(folder.path()).expect("it opens"));
+        let (torn, broken) = (claim("a"), claim("b"));
+        for claim in [&torn, &broken] {
+            store.enter(claim, Patience::Queue).await.expect("entered");
+        }
+        std::fs::write(folder.path().join("a.line"), "#!/bin/sh").expect("written");
+        store.leave(&broken).await.expect("broken");
+        let (renewals, held) = (Renewals::default(), stay(&broken));
+        let door = Door::new(store, "file:");
+        background::within(round(door, &renewals, vec![stay(&torn), Arc::clone(&held)])).await;
+        assert_eq!(held.ending(), Some(Ending::Lost(Loss::Gone)));
     }
 
     /// A renewal of the waiting claim was sent; then the claim is granted, then broken, and then the answer comes.
     #[tokio::test]
     async fn a_hold_hears_what_was_asked_of_its_waiting() {
-        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
-        let claim = Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), note };
+        let claim = claim("a");
         let store = stores::Memory::new();
         store.enter(&claim, Patience::Queue).await.expect("entered");
         let (renewals, waiting, held) = (Renewals::default(), stay(&claim), stay(&claim));
