@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 
 use crate::background::within;
+use crate::engine::Engine;
 use crate::{Guard, Lock, Locks, Result, Token};
 
 /// Somebody who may hold a [`Reentrant`] mutex more than once: a task, a thread, a request.
@@ -27,7 +28,8 @@ pub struct Owner {
 /// What an owner has under one name of one store.
 #[derive(Clone, Debug)]
 struct Place {
-    locks: Locks,
+    /// Which store; a guard keeps it open, an owner does not.
+    engine: Weak<Engine>,
     seat: Arc<Seat>,
 }
 
@@ -47,6 +49,7 @@ impl Owner {
     }
 
     fn seat(&self, locks: &Locks, name: &str) -> Arc<Seat> {
+        let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
         // What is neither held nor being acquired need not be remembered.
         holds.retain(|_, places| {
@@ -54,10 +57,10 @@ impl Owner {
             !places.is_empty()
         });
         let places = holds.entry(name.to_owned()).or_default();
-        if let Some(place) = places.iter().find(|place| place.locks == *locks) {
+        if let Some(place) = places.iter().find(|place| Weak::ptr_eq(&place.engine, &engine)) {
             return Arc::clone(&place.seat);
         }
-        let place = Place { locks: locks.clone(), seat: Arc::default() };
+        let place = Place { engine, seat: Arc::default() };
         places.push(place.clone());
         place.seat
     }

@@ -315,6 +315,24 @@ async fn a_huge_foreign_file_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
+/// An owner who lives on keeps no store open that he has nothing in any more.
+#[tokio::test]
+async fn an_owner_keeps_no_store_open() {
+    let (lab, owner) = (Lab::new(), crate::Owner::new());
+    let locks = lab.boot(THIS);
+    locks.reentrant("a").acquire(&owner).await.expect("granted").release().await.expect("released");
+    locks.settled().await;
+    drop(locks);
+    let left = || fs::read_dir(lab.folder.path().join(".members")).expect("listed").count();
+    let closed = async {
+        while left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(9), closed).await.expect("the store is closed");
+    drop(owner);
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
