@@ -41,8 +41,11 @@ use async_trait::async_trait;
 use crate::{Result, Store};
 
 pub use exclusion::{excludes, released_is_invalid, tokens_rise};
-pub use faults::{cancelled_leaves_nothing, cut_off_is_lost_in_time, lost_answers_leave_nothing};
-pub use reentry::{nested_acquires_cost_nothing, owners_exclude_each_other};
+pub use faults::{
+    a_broken_writer_stays_out, cancelled_downgrades_leave_nothing, cancelled_leaves_nothing, cut_off_is_lost_in_time,
+    leaving_outlasts_the_lease, lost_answers_leave_nothing,
+};
+pub use reentry::{nested_acquires_cost_nothing, nested_acquires_never_wait, owners_exclude_each_other};
 pub use sharing::{
     a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share,
     slots_are_counted, writers_are_not_starved,
@@ -51,7 +54,10 @@ pub use steps::{
     entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing, shares_only_shrink,
 };
 pub use subject::Face;
-pub use terms::{broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end, silent_claims_end};
+pub use terms::{
+    broken_by_its_own_client, broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end,
+    silent_claims_end,
+};
 pub use waiting::{deadlines_are_kept, dropped_is_released, hostile_names_are_apart, served_in_order, shown_in_line};
 
 /// A running service, to be connected to as often as a suite needs clients.
@@ -71,11 +77,13 @@ macro_rules! conformance_suites {
             [
                 excludes released_is_invalid tokens_rise
                 deadlines_are_kept dropped_is_released hostile_names_are_apart served_in_order shown_in_line
-                broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
+                broken_by_its_own_client broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
             ]
             [
-                cancelled_leaves_nothing cut_off_is_lost_in_time lost_answers_leave_nothing
-                nested_acquires_cost_nothing owners_exclude_each_other
+                a_broken_writer_stays_out cancelled_downgrades_leave_nothing
+                cancelled_leaves_nothing cut_off_is_lost_in_time leaving_outlasts_the_lease
+                lost_answers_leave_nothing
+                nested_acquires_cost_nothing nested_acquires_never_wait owners_exclude_each_other
                 a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
                 slots_are_counted writers_are_not_starved
                 entering_twice_is_once leaving_twice_is_once names_are_listed refused_leaves_nothing

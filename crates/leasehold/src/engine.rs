@@ -11,9 +11,11 @@ mod stay;
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::{Result, Store, background};
+use crate::clock::Alarm;
+use crate::{ClaimId, Error, Result, Store, background};
 
 pub(crate) use acquire::{Ask, Wait};
 pub(crate) use call::Door;
@@ -32,13 +34,25 @@ impl Engine {
         let runtime = background::start()?;
         let door = Door::new(store, place);
         let renewals = Arc::new(Renewals::default());
-        let renewing = runtime.spawn(renew::run(door.closing(), Arc::clone(&renewals))).abort_handle();
+        let alarm = renewals_alarm(runtime)?;
+        let renewing = runtime.spawn(renew::run(door.closing(), Arc::clone(&renewals), alarm)).abort_handle();
         Ok(Arc::new(Self { door, renewals, renewing }))
+    }
+
+    /// Ends what this engine itself holds of a claim that is to be broken.
+    pub(crate) fn gone(&self, id: ClaimId) {
+        self.renewals.gone(id);
     }
 
     pub(crate) fn door(&self) -> &Door {
         &self.door
     }
+}
+
+/// Made here, where its want can be told: a renewal task without one would keep no lock.
+fn renewals_alarm(runtime: &Handle) -> Result<Alarm> {
+    let _entered = runtime.enter();
+    Alarm::new().map_err(|error| Error::unavailable("there is no timer left to renew by").caused_by(error))
 }
 
 /// Guards keep their engine, so nothing is held any more when this runs. The store closes with the last departure.

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::background::within;
+use crate::engine::Engine;
 use crate::{Guard, Lock, Locks, Result, Token};
 
 /// Somebody who may hold a [`Reentrant`] mutex more than once: a task, a thread, a request.
@@ -24,12 +25,20 @@ pub struct Owner {
     holds: Arc<parking_lot::Mutex<HashMap<String, Vec<Place>>>>,
 }
 
-/// What an owner has under one name of one store. The inner lock is taken while acquiring, so that two of one owner's
-/// tasks cannot queue up behind each other.
+/// What an owner has under one name of one store.
 #[derive(Clone, Debug)]
 struct Place {
-    locks: Locks,
-    hold: Arc<AsyncMutex<Weak<Guard>>>,
+    /// Which store; a guard keeps it open, an owner does not.
+    engine: Weak<Engine>,
+    seat: Arc<Seat>,
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    hold: parking_lot::Mutex<Weak<Guard>>,
+    /// Taken for a first acquire, so that two of one owner's tasks cannot queue up behind each other. Nested ones do not
+    /// take it, and so are in nobody's way.
+    first: AsyncMutex<()>,
 }
 
 impl Owner {
@@ -39,25 +48,40 @@ impl Owner {
         Self::default()
     }
 
-    fn place(&self, locks: &Locks, name: &str) -> Arc<AsyncMutex<Weak<Guard>>> {
+    fn seat(&self, locks: &Locks, name: &str) -> Arc<Seat> {
+        let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
         // What is neither held nor being acquired need not be remembered.
         holds.retain(|_, places| {
-            places.retain(|place| Arc::strong_count(&place.hold) > 1 || !unheld(&place.hold));
+            places.retain(|place| Arc::strong_count(&place.seat) > 1 || place.seat.is_held());
             !places.is_empty()
         });
         let places = holds.entry(name.to_owned()).or_default();
-        if let Some(place) = places.iter().find(|place| place.locks == *locks) {
-            return Arc::clone(&place.hold);
+        if let Some(place) = places.iter().find(|place| Weak::ptr_eq(&place.engine, &engine)) {
+            return Arc::clone(&place.seat);
         }
-        let place = Place { locks: locks.clone(), hold: Arc::default() };
+        let place = Place { engine, seat: Arc::default() };
         places.push(place.clone());
-        place.hold
+        place.seat
     }
 }
 
-fn unheld(hold: &AsyncMutex<Weak<Guard>>) -> bool {
-    hold.try_lock().is_ok_and(|guard| guard.strong_count() == 0)
+impl Seat {
+    fn is_held(&self) -> bool {
+        self.hold.lock().strong_count() > 0
+    }
+
+    fn again(&self) -> Result<Option<ReentrantGuard>> {
+        let Some(guard) = self.hold.lock().upgrade() else { return Ok(None) };
+        guard.check()?;
+        Ok(Some(ReentrantGuard { guard }))
+    }
+
+    fn begin(&self, guard: Guard) -> ReentrantGuard {
+        let guard = Arc::new(guard);
+        *self.hold.lock() = Arc::downgrade(&guard);
+        ReentrantGuard { guard }
+    }
 }
 
 /// Owners are the same if one is a clone of the other.
@@ -108,50 +132,47 @@ impl Reentrant {
     ///
     /// *Cancel safety*: as [`Lock::acquire`].
     pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
-        let place = owner.place(self.lock.locks(), self.lock.name());
-        let mut hold = place.lock().await;
-        match held(&hold)? {
+        let seat = owner.seat(self.lock.locks(), self.lock.name());
+        if let Some(again) = seat.again()? {
+            return Ok(again);
+        }
+        let _first = seat.first.lock().await;
+        match seat.again()? {
             Some(again) => Ok(again),
-            None => Ok(first(&mut hold, self.lock.acquire().await?)),
+            None => Ok(seat.begin(self.lock.acquire().await?)),
         }
     }
 
     /// As [`acquire`](Self::acquire), but `None` if it would have to wait.
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
-        let place = owner.place(self.lock.locks(), self.lock.name());
-        // Another of this owner's tasks is waiting in line.
-        let Ok(mut hold) = place.try_lock() else { return Ok(None) };
-        match held(&hold)? {
+        let seat = owner.seat(self.lock.locks(), self.lock.name());
+        if let Some(again) = seat.again()? {
+            return Ok(Some(again));
+        }
+        // Another of this owner's tasks is waiting in line, or has just been granted.
+        let Ok(_first) = seat.first.try_lock() else { return seat.again() };
+        match seat.again()? {
             Some(again) => Ok(Some(again)),
-            None => Ok(self.lock.try_acquire().await?.map(|guard| first(&mut hold, guard))),
+            None => Ok(self.lock.try_acquire().await?.map(|guard| seat.begin(guard))),
         }
     }
 
     /// As [`acquire`](Self::acquire), but `None` if it was not granted within `wait`.
     pub async fn try_acquire_for(&self, owner: &Owner, wait: Duration) -> Result<Option<ReentrantGuard>> {
-        let place = owner.place(self.lock.locks(), self.lock.name());
+        let seat = owner.seat(self.lock.locks(), self.lock.name());
+        if let Some(again) = seat.again()? {
+            return Ok(Some(again));
+        }
         let started = std::time::Instant::now();
-        let Ok(mut hold) = within(async { tokio::time::timeout(wait, place.lock()).await }).await else {
-            return Ok(None);
+        let Ok(_first) = within(async { tokio::time::timeout(wait, seat.first.lock()).await }).await else {
+            return seat.again();
         };
         let left = wait.saturating_sub(started.elapsed());
-        match held(&hold)? {
+        match seat.again()? {
             Some(again) => Ok(Some(again)),
-            None => Ok(self.lock.try_acquire_for(left).await?.map(|guard| first(&mut hold, guard))),
+            None => Ok(self.lock.try_acquire_for(left).await?.map(|guard| seat.begin(guard))),
         }
     }
-}
-
-fn held(hold: &AsyncMutexGuard<'_, Weak<Guard>>) -> Result<Option<ReentrantGuard>> {
-    let Some(guard) = hold.upgrade() else { return Ok(None) };
-    guard.check()?;
-    Ok(Some(ReentrantGuard { guard }))
-}
-
-fn first(hold: &mut AsyncMutexGuard<'_, Weak<Guard>>, guard: Guard) -> ReentrantGuard {
-    let guard = Arc::new(guard);
-    **hold = Arc::downgrade(&guard);
-    ReentrantGuard { guard }
 }
 
 /// One of an owner's acquires of a [`Reentrant`] mutex; the lock is free when the last of them is gone.

@@ -153,6 +153,48 @@ async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<(u32, crate::Gua
     false
 }
 
+/// Downgrading is dropped after every number of polls, and its guard right after it: the claim does not get in line again
+/// behind its own leaving.
+pub async fn cancelled_downgrades_leave_nothing(service: &dyn Service) {
+    let faults = Arc::new(Faults::default());
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    if !ours.promises().shares {
+        return;
+    }
+    let theirs = client(service).await;
+    for reply in [Reply::Ok, Reply::Refused, Reply::Lost, Reply::Late] {
+        for polls in 1..6 {
+            let name = fresh_name("downgrade");
+            let held = ours.rwlock(&name).exclusive().acquire().await.expect("granted");
+            *faults.reply.lock() = reply;
+            let mut downgrading = Box::pin(held.downgrade());
+            for _ in 0..polls {
+                if downgrading.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    break;
+                }
+            }
+            drop(downgrading);
+            drop(held);
+            ours.settled().await;
+            *faults.reply.lock() = Reply::Ok;
+            assert_eq!(theirs.look(&name).await.expect("looked").entries, [], "{reply:?} after {polls} polls");
+        }
+    }
+}
+
+/// A writer who was broken does not get in line again by downgrading.
+pub async fn a_broken_writer_stays_out(service: &dyn Service) {
+    let (ours, theirs, name) = (client(service).await, client(service).await, fresh_name("broken"));
+    if !ours.promises().shares {
+        return;
+    }
+    let held = ours.rwlock(&name).exclusive().acquire().await.expect("granted");
+    theirs.break_hold(&name, held.token()).await.expect("asked").expect("it was held");
+    assert!(held.downgrade().await.expect_err("broken").is_lost());
+    assert_eq!(theirs.look(&name).await.expect("looked").entries, []);
+    assert!(held.check().expect_err("broken").is_lost());
+}
+
 /// An answer that is lost, late or refused, at entering, waiting, renewing or leaving, neither loses the lock nor leaves
 /// it behind.
 pub async fn lost_answers_leave_nothing(service: &dyn Service) {
@@ -174,6 +216,19 @@ pub async fn lost_answers_leave_nothing(service: &dyn Service) {
         assert!(left.is_ok() || reply == Reply::Lost, "{left:?}");
         empty(&theirs, &name).await;
     }
+}
+
+/// A release that the store could not take for longer than the lease is made up for when it can.
+pub async fn leaving_outlasts_the_lease(service: &dyn Service) {
+    let (faults, theirs, name) = (Arc::new(Faults::default()), client(service).await, fresh_name("outlast"));
+    let ours = over(Arc::new(Counting::new(store(service).await, Arc::clone(&faults))));
+    let held = ours.mutex(&name).lease(Duration::from_millis(100)).acquire().await.expect("granted");
+    faults.cut.store(true, Ordering::SeqCst);
+    drop(held);
+    ours.settled().await;
+    faults.cut.store(false, Ordering::SeqCst);
+    let next = soon("the next holds", theirs.mutex(&name).acquire()).await.expect("granted");
+    next.release().await.expect("released");
 }
 
 /// A holder that is cut off hears that it lost the lock before the store lets anybody else have it, and never again

@@ -54,3 +54,18 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     soon("the loss is heard", outer.lost()).await;
     assert!(lock.acquire(&me).await.expect_err("not anew behind the outer guard's back").is_lost());
 }
+
+/// Threads of one owner that acquire again at the same moment are in nobody's way.
+pub async fn nested_acquires_never_wait(service: &dyn Service) {
+    let lock = client(service).await.reentrant(&fresh_name("nested"));
+    let owner = Owner::new();
+    let outer = lock.acquire(&owner).await.expect("granted");
+    let again = || (0..10_000).all(|_| pollster::block_on(lock.try_acquire(&owner)).expect("asked").is_some());
+    let all_held = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(again)).collect();
+        threads.into_iter().all(|thread| thread.join().expect("no panic"))
+    });
+    assert!(all_held, "a nested acquire was refused");
+    assert_eq!(outer.count(), 1);
+    outer.release().await.expect("released");
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::subject::{PATIENCE, client, empty, fresh_name, soon, store};
+use super::subject::{PATIENCE, client, empty, fresh_name, soon, store, waiters};
 use super::{Face, Service};
 use crate::{Claim, ClaimId, Loss, Name, Note, Patience, Standing};
 
@@ -72,6 +72,22 @@ pub async fn broken_is_heard(service: &dyn Service, face: Face) {
         .release()
         .await
         .expect("released");
+}
+
+/// A hold that its own client breaks is over before the next one holds.
+pub async fn broken_by_its_own_client(service: &dyn Service, face: Face) {
+    let (locks, name) = (client(service).await, fresh_name("own"));
+    let held = face.lock(&locks, &name).acquire().await.expect("granted");
+    let lock = face.lock(&locks, &name);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&locks, &name, 1).await;
+    locks.break_hold(&name, held.token()).await.expect("asked").expect("it was held");
+    let next = soon("the next holds", waiting).await.expect("it runs").expect("granted");
+    assert!(held.check().expect_err("two hold at once").is_lost());
+    assert_eq!(soon("the loss is heard", held.lost()).await, Loss::Gone);
+    assert!(held.release().await.expect_err("broken").is_lost());
+    next.check().expect("a late release is not of this claim");
+    next.release().await.expect("released");
 }
 
 /// A claim that nobody renews ends with its lease, where the store promises so, and is passed over.

@@ -37,8 +37,9 @@ impl Wait {
     fn deadline(self) -> Option<Instant> {
         match self {
             // Beyond the clock's range is for ever.
-            Self::AtMost(wait) => Instant::now().checked_add(wait),
-            Self::Forever | Self::Never => None,
+            Self::AtMost(wait) if !wait.is_zero() => Instant::now().checked_add(wait),
+            // No time to wait in line is time to ask: the store may have to wait for its disk.
+            Self::AtMost(_) | Self::Forever | Self::Never => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Leaving a line, whatever happened on the way in.
 
-use super::call::{Door, Pauses};
-use crate::background::Finish;
+use super::call::{ClosingDoor, Door, Pauses};
+use crate::background::{self, Finish};
 use crate::clock::Moment;
 use crate::{Claim, Entered, Result};
 
@@ -21,11 +21,27 @@ pub(crate) async fn depart(door: Door, claim: Claim, entering: Option<Entering>)
     loop {
         match door.leave(&claim).await {
             Err(error) if Moment::now() >= give_up => {
-                tracing::warn!(name = claim.name.as_str(), %error, "gave up leaving; the store must end the claim itself");
+                if error.is_unavailable() && !door.promises().expiry {
+                    background::handle().spawn(leave_at_last(door.closing(), claim));
+                } else {
+                    tracing::warn!(name = claim.name.as_str(), %error, "gave up leaving; the store must end the claim itself");
+                }
                 return Err(error);
             }
             Err(_) => pauses.next().await,
             done => return done,
+        }
+    }
+}
+
+/// Nobody waits for it any more; but a store without leases would keep the claim for as long as it is open.
+async fn leave_at_last(door: ClosingDoor, claim: Claim) {
+    let mut pauses = Pauses::default();
+    loop {
+        pauses.next().await;
+        let Some(door) = door.open() else { return };
+        if !door.leave(&claim).await.is_err_and(|error| error.is_unavailable()) {
+            return;
         }
     }
 }

@@ -5,9 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex as AsyncMutex;
+
 use super::depart::depart;
 use super::stay::{Ending, Stay};
-use super::{Engine, call};
+use super::{Door, Engine, call};
 use crate::background::Finish;
 use crate::clock::Moment;
 use crate::{Claim, Error, Loss, Patience, Renewal, Result, Share, Standing, Token};
@@ -19,11 +21,13 @@ pub(crate) struct Hold {
     stay: Arc<Stay>,
     token: Token,
     departed: bool,
+    /// Taken by every request to give back a part, and by departing: leaving must not overtake entering here either.
+    asking: Arc<AsyncMutex<()>>,
 }
 
 impl Hold {
     pub(super) fn new(engine: Arc<Engine>, stay: Arc<Stay>, token: Token) -> Self {
-        Self { engine, stay, token, departed: false }
+        Self { engine, stay, token, departed: false, asking: Arc::default() }
     }
 
     pub(crate) fn token(&self) -> Token {
@@ -99,10 +103,12 @@ impl Hold {
     pub(crate) async fn reshare(&self, share: Share) -> Result<()> {
         self.check()?;
         let claim = Claim { share, ..self.stay.claim.clone() };
-        let door = self.engine.door.clone();
-        let asking = Finish::new(async move { door.enter(&claim, Patience::Queue).await });
-        let (_, entered) = asking.await?;
-        if entered.standing.token() == Some(self.token) {
+        let (door, token, alone) = (self.engine.door.clone(), self.token, Arc::clone(&self.asking));
+        let asking = Finish::new(async move {
+            let _alone = alone.lock_owned().await;
+            keep_part(door, claim, token).await
+        });
+        if asking.await? {
             return Ok(());
         }
         self.stay.end(Ending::Lost(Loss::Gone));
@@ -128,12 +134,27 @@ impl Hold {
         self.departed = true;
         self.stay.end(Ending::Left);
         self.engine.renewals.remove(self.stay.claim.id);
-        Finish::new(depart(self.engine.door.clone(), self.stay.claim.clone(), None))
+        let (door, claim, alone) = (self.engine.door.clone(), self.stay.claim.clone(), Arc::clone(&self.asking));
+        Finish::new(async move {
+            let _alone = alone.lock_owned().await;
+            depart(door, claim, None).await
+        })
     }
 
     fn placed(&self, operation: &'static str, error: Error) -> Error {
         error.at(operation, self.engine.door.place(), Some(self.stay.claim.name.as_str()))
     }
+}
+
+/// Enters again with a smaller share; says whether the hold goes on. A claim that was gone has got in line anew, where
+/// nobody wants it: it leaves at once.
+async fn keep_part(door: Door, claim: Claim, token: Token) -> Result<bool> {
+    let (_, entered) = door.enter(&claim, Patience::Refuse).await?;
+    let goes_on = entered.standing.token() == Some(token);
+    if !goes_on {
+        depart(door, claim, None).await?;
+    }
+    Ok(goes_on)
 }
 
 impl Drop for Hold {

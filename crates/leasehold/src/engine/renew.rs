@@ -51,6 +51,15 @@ impl Renewals {
         self.agenda.lock().take(id);
     }
 
+    /// Ends what is kept of a claim that is gone: also a hold that came while a renewal of the waiting claim was under
+    /// way, as a claim that was gone never comes back.
+    pub(super) fn gone(&self, id: ClaimId) {
+        let stay = self.agenda.lock().take(id);
+        if let Some(stay) = stay {
+            stay.end(Ending::Lost(Loss::Gone));
+        }
+    }
+
     /// Puts a stay back unless it was removed meanwhile.
     fn again(&self, stay: &Arc<Stay>, due: Moment) {
         let mut agenda = self.agenda.lock();
@@ -102,8 +111,7 @@ impl Agenda {
 }
 
 /// The renewal task: lives as long as its engine.
-pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>) {
-    let alarm = Alarm::new().expect("a timer was there for the runtime's own start, and one more is for the clock");
+pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>, alarm: Alarm) {
     let mut rounds = FuturesUnordered::new();
     loop {
         let (due, next) = renewals.due();
@@ -127,9 +135,7 @@ pub(crate) async fn run(door: ClosingDoor, renewals: Arc<Renewals>) {
 /// One question for many claims, and what its answer means for each.
 async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
     let asked = Moment::now();
-    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
-    let answer = door.renew(&claims, patience(&stays, asked)).await;
-    let answers = spread(answer, stays.len());
+    let answers = ask(&door, &stays, asked).await;
     for (stay, answer) in stays.iter().zip(answers) {
         match answer {
             Answer::Safe(lease) => {
@@ -139,7 +145,7 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
             }
             Answer::Gone => {
                 stay.end(Ending::Lost(Loss::Gone));
-                renewals.remove(stay.claim.id);
+                renewals.gone(stay.claim.id);
             }
             Answer::Unknown => {
                 stay.set_late(true);
@@ -153,6 +159,21 @@ enum Answer {
     Safe(Duration),
     Gone,
     Unknown,
+}
+
+/// Trouble with one claim, a damaged line say, is no reason not to hear of the others: then each is asked for alone.
+async fn ask(door: &Door, stays: &[Arc<Stay>], now: Moment) -> Vec<Answer> {
+    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
+    match door.renew(&claims, patience(stays, now)).await {
+        Err(error) if claims.len() > 1 && !error.is_unavailable() => {
+            let mut answers = Vec::with_capacity(claims.len());
+            for claim in claims.chunks(1) {
+                answers.extend(spread(door.renew(claim, patience(stays, now)).await, 1));
+            }
+            answers
+        }
+        answer => spread(answer, claims.len()),
+    }
 }
 
 fn spread(answer: Result<Vec<Option<Duration>>>, count: usize) -> Vec<Answer> {
@@ -178,5 +199,55 @@ fn cadence(asked: Duration, true_lease: Duration) -> Duration {
 fn see_off(door: &Door, stay: &Stay) {
     if stay.ending().and_then(Ending::loss).is_some_and(|loss| loss != Loss::Gone) {
         drop(Finish::new(depart(door.clone(), stay.claim.clone(), None)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Name, Note, Patience, Share, Store, background, stores};
+
+    fn claim(name: &str) -> Claim {
+        let (name, note) = (Name::parse(name).expect("a good name"), Note::here("").expect("a good label"));
+        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), note }
+    }
+
+    fn stay(claim: &Claim) -> Arc<Stay> {
+        Arc::new(Stay::new(claim.clone(), Moment::NEVER, None, true))
+    }
+
+    /// What is wrong with one line does not keep the holders of others from hearing that they were broken.
+    #[cfg(feature = "file")]
+    #[tokio::test]
+    async fn a_damaged_line_is_its_own_trouble() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let store = Arc::new(stores::File::at(folder.path()).expect("it opens"));
+        let (torn, broken) = (claim("a"), claim("b"));
+        for claim in [&torn, &broken] {
+            store.enter(claim, Patience::Queue).await.expect("entered");
+        }
+        std::fs::write(folder.path().join("a.line"), "#!/bin/sh").expect("written");
+        store.leave(&broken).await.expect("broken");
+        let (renewals, held) = (Renewals::default(), stay(&broken));
+        let door = Door::new(store, "file:");
+        background::within(round(door, &renewals, vec![stay(&torn), Arc::clone(&held)])).await;
+        assert_eq!(held.ending(), Some(Ending::Lost(Loss::Gone)));
+    }
+
+    /// A renewal of the waiting claim was sent; then the claim is granted, then broken, and then the answer comes.
+    #[tokio::test]
+    async fn a_hold_hears_what_was_asked_of_its_waiting() {
+        let claim = claim("a");
+        let store = stores::Memory::new();
+        store.enter(&claim, Patience::Queue).await.expect("entered");
+        let (renewals, waiting, held) = (Renewals::default(), stay(&claim), stay(&claim));
+        renewals.add(Arc::clone(&waiting), Moment::now());
+        let door = Door::new(Arc::new(store.clone()), "memory:");
+        let renewing = round(door, &renewals, vec![waiting]);
+        renewals.add(Arc::clone(&held), Moment::now());
+        store.leave(&claim).await.expect("broken");
+        background::start().expect("it runs");
+        background::within(renewing).await;
+        assert_eq!(held.ending(), Some(Ending::Lost(Loss::Gone)));
     }
 }

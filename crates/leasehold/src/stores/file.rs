@@ -122,10 +122,16 @@ impl File {
         if self.shared.member.read().is_listed() {
             return Ok(());
         }
+        // One joins for all: whoever entered as a member that is replaced at once would count as dead.
+        let mut listening = self.listening.lock();
+        if self.shared.member.read().is_listed() {
+            return Ok(());
+        }
+        self.shared.folder.make_members()?;
         let _entered = background::handle().enter();
         let (member, inbox) = Member::join(&self.shared.folder.members())?;
         *self.shared.member.write() = Arc::new(member);
-        std::mem::replace(&mut *self.listening.lock(), listen(&self.shared, inbox)).abort();
+        std::mem::replace(&mut *listening, listen(&self.shared, inbox)).abort();
         self.shared.ring_all();
         Ok(())
     }
@@ -342,9 +348,7 @@ impl Shared {
         let Some(at) = edit.position(claim.id) else { return Ok(false) };
         let member = edit.tickets()[at].member();
         edit.remove(at)?;
-        if member != self.me() {
-            self.wake(vec![(member, claim.id)]);
-        }
+        self.wake(vec![(member, claim.id)]);
         Ok(true)
     }
 

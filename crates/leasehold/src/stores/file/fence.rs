@@ -5,7 +5,7 @@
 //! magic 8 · version 4 · zero 4 · generation 8 · boot id 16 · last 8 · ceiling 8 · zero 4 · crc32 4
 //! ```
 //! `last` is the token given last and is written without a sync; `ceiling` is synced before any token above the
-//! previous ceiling is given. After a reboot, or if a block is torn, counting goes on at the ceiling. A raised ceiling
+//! previous ceiling is given; a block whose ceiling may not be on the disk yet has it for its `last` too. After a reboot, or if a block is torn, counting goes on at the ceiling. A raised ceiling
 //! is written to both blocks, so either of them alone suffices.
 
 use std::fs::File;
@@ -102,14 +102,23 @@ impl Fence {
 
     /// Raises the ceiling, durably.
     pub(super) fn reserve(&mut self, file: &File) -> io::Result<()> {
-        let raised = Self { ceiling: self.last + RESERVE, ..*self };
-        let first = raised.next_generation();
+        let announced = self.announce(file)?;
+        file.sync_data()?;
+        let raised = Self { last: self.last, ..announced }.next_generation();
+        raised.write(file)?;
+        *self = raised;
+        Ok(())
+    }
+
+    /// Writes a raised ceiling to both blocks. It reads as spent until it is known to be on the disk: if this process ends
+    /// here, or the sync fails, nobody gives tokens that power loss could take back.
+    pub(super) fn announce(&self, file: &File) -> io::Result<Self> {
+        let ceiling = self.last + RESERVE;
+        let first = Self { last: ceiling, ceiling, ..*self }.next_generation();
         let second = first.next_generation();
         first.write(file)?;
         second.write(file)?;
-        file.sync_data()?;
-        *self = second;
-        Ok(())
+        Ok(second)
     }
 
     /// The next token, written down; [`reserve`](Self::reserve) comes first when the fence [is spent](Self::is_spent).

@@ -31,8 +31,14 @@ impl Folder {
         let path = std::path::absolute(path).map_err(|error| trouble(error, "find the folder", path))?;
         make(&path)?;
         check_local(&path)?;
-        make(&path.join(MEMBERS))?;
-        Ok(Self { path })
+        let folder = Self { path };
+        folder.make_members()?;
+        Ok(folder)
+    }
+
+    /// Makes the folder of the processes, and with it its own, if somebody deleted them.
+    pub(super) fn make_members(&self) -> Result<()> {
+        make(&self.members())
     }
 
     /// The user's state folder.
@@ -86,9 +92,11 @@ fn collect(folder: &Path, begun: &str, names: &mut Vec<Name>) -> Result<()> {
         let file = entry.file_name();
         // What is not ours may be called anything.
         match file.to_str().and_then(|file| names::piece_of(file, LINE)) {
-            Some((piece, true)) => collect(&entry.path(), &format!("{begun}{piece}"), names)?,
+            Some((piece, true)) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
+                collect(&entry.path(), &format!("{begun}{piece}"), names)?;
+            }
             Some((piece, false)) => names.extend(names::decode(&format!("{begun}{piece}"))),
-            None => {}
+            Some((_, true)) | None => {}
         }
     }
     Ok(())

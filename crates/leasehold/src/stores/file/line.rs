@@ -129,14 +129,28 @@ fn read_all(file: &File, about: &Metadata, path: &Path) -> Result<Vec<u8>> {
     if !about.is_file() {
         return Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"));
     }
-    let mut bytes = vec![0; usize::try_from(about.len()).unwrap_or(usize::MAX)];
-    file.read_exact_at(&mut bytes, 0).map_err(|error| trouble(error, "read", path))?;
-    Ok(bytes)
+    let read = |len: u64| {
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(|error| trouble(error, "read", path))
+    };
+    if about.len() > IDLE_LEN_MAX {
+        // Another's file may be larger than the memory: no more is read of it than shows whose it is.
+        let head = read(FENCE_LEN as u64)?;
+        if !matches!(Fence::read(&head), Found::Whole(_) | Found::Half(_)) {
+            return Ok(head);
+        }
+    }
+    read(about.len())
 }
 
 fn read_tickets(slots: &[u8]) -> Result<Vec<Ticket>> {
     let mut tickets = Vec::new();
-    for (slot, bytes) in slots.chunks_exact(TICKET_LEN).enumerate() {
+    let whole = slots.chunks_exact(TICKET_LEN);
+    // Tickets are written whole, so something else has cut the file, and who else stood in it is not known.
+    if !whole.remainder().is_empty() {
+        return Err(Error::damaged("the file ends within a ticket"));
+    }
+    for (slot, bytes) in whole.enumerate() {
         tickets.extend(Ticket::read(bytes, slot)?);
     }
     tickets.sort_unstable_by_key(Ticket::place);
@@ -335,8 +349,12 @@ fn watched(seats: &[Seat], at: usize) -> Vec<MemberId> {
 }
 
 /// Whom a change of the line concerns. Whoever may be granted is always among them, changed or not, so that a wake-up
-/// that was lost with its sender's life is made up for by the next change.
+/// that was lost with its sender's life is made up for by the next change. Looking is no change: two who wait for a
+/// stranger would otherwise ring each other, and each himself, for as long as he stays.
 fn stirred(before: &[Seat], after: &[Seat]) -> Vec<(MemberId, ClaimId)> {
+    if before == after {
+        return Vec::new();
+    }
     let granted = admitted(after.iter().map(|seat| seat.share));
     // Nobody changes places, so one pass over both finds everybody.
     let mut earlier = before.iter().enumerate();
@@ -393,6 +411,12 @@ mod tests {
         let mut granted = line.to_vec();
         granted[0].held = true;
         assert!(woken(&line, &granted).contains(&3), "3 could be granted before this change and still can");
+    }
+
+    #[test]
+    fn looking_wakes_nobody() {
+        let line = [seat(1, Share::READER, false), seat(2, Share::READER, false)];
+        assert_eq!(woken(&line, &line), [0; 0]);
     }
 
     #[test]

@@ -209,6 +209,130 @@ async fn a_deleted_fifo_is_noticed() {
     next.expect("granted").check().expect("held");
 }
 
+/// Whoever may be granted, but for a stranger's flock, sleeps until that is gone; he does not ring himself awake.
+#[tokio::test]
+async fn waiting_for_a_stranger_is_sleeping() {
+    let lab = Lab::new();
+    let (store, claim) = (File::of_boot(lab.folder.path(), THIS).expect("opens"), claim());
+    let stranger = fs::File::create(lab.folder.path().join("a.lock")).expect("made");
+    stranger.lock().expect("it is free");
+    let seen = store.enter(&claim, Patience::Queue).await.expect("entered").standing;
+    let (sender, polled) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut changed = background::within(store.changed(&claim, seen));
+        let polled =
+            std::pin::Pin::new(&mut changed).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        sender.send(polled.is_pending()).expect("somebody listens");
+    });
+    assert_eq!(polled.recv_timeout(Duration::from_secs(20)), Ok(true), "it looks again and again");
+}
+
+/// A cleaner deleted the whole folder: whoever holds hears of it, and the same process can go on in a new one.
+#[tokio::test]
+async fn a_deleted_folder_is_noticed() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    let held = locks.mutex("a").lease(Duration::from_millis(150)).acquire().await.expect("granted");
+    fs::remove_dir_all(lab.folder.path()).expect("it can be deleted");
+    let patience = Duration::from_secs(20);
+    assert_eq!(tokio::time::timeout(patience, held.lost()).await.expect("it hears"), crate::Loss::Gone);
+    drop(held);
+    grant(&locks).await;
+}
+
+/// Many notice at once that their process's FIFO is gone: they all enter as one new member.
+#[tokio::test]
+async fn a_deleted_fifo_is_replaced_once() {
+    const THREADS: usize = 4;
+    let lab = Lab::new();
+    let store = File::of_boot(lab.folder.path(), THIS).expect("opens");
+    for _ in 0..100 {
+        fs::remove_dir_all(lab.folder.path().join(".members")).expect("removed");
+        let go = std::sync::Barrier::new(THREADS);
+        let enter = || {
+            let claim = Claim { share: Share::READER, ..claim() };
+            go.wait();
+            let entered = background::within(store.enter(&claim, Patience::Queue));
+            pollster::block_on(entered).expect("entered");
+            claim
+        };
+        let claims = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        let kept = store.renew(&claims).await.expect("asked");
+        assert!(kept.iter().all(Option::is_some), "{kept:?}");
+        for claim in &claims {
+            assert!(store.leave(claim).await.expect("left"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_ours_is_not_listed() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    let _guard = locks.mutex("a").acquire().await.expect("granted");
+    fs::write(lab.folder.path().join("notes+"), "x").expect("written");
+    symlink(".", lab.folder.path().join("here+")).expect("linked");
+    let names = locks.names("", 9).await.expect("listed");
+    assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+}
+
+/// The first grant of a name waits for the disk; that is no waiting in line.
+#[tokio::test]
+async fn no_time_to_wait_is_time_to_ask() {
+    let lab = Lab::new();
+    lab.boot(THIS)
+        .mutex("a")
+        .try_acquire_for(Duration::ZERO)
+        .await
+        .expect("asked")
+        .expect("it is free")
+        .check()
+        .expect("held");
+}
+
+/// A line that was cut within a ticket is not read as free.
+#[tokio::test]
+async fn a_cut_ticket_is_refused() {
+    let lab = Lab::new();
+    let (ours, theirs) = (lab.boot(THIS), lab.boot(THIS));
+    let _guard = ours.semaphore("a", 2).take(2).acquire().await.expect("granted");
+    let line = fs::OpenOptions::new().write(true).open(lab.line()).expect("there is a line file");
+    line.set_len((FENCE_LEN + TICKET_LEN) as u64 - 1).expect("cut");
+    let error = theirs.semaphore("a", 2).try_acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
+/// A foreign file may be larger than the memory.
+#[tokio::test]
+async fn a_huge_foreign_file_is_refused() {
+    let lab = Lab::new();
+    fs::write(lab.line(), "#!/bin/sh").expect("written");
+    fs::OpenOptions::new().write(true).open(lab.line()).expect("opened").set_len(1 << 40).expect("made longer");
+    let error = lab.boot(THIS).mutex("a").acquire().await.expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+}
+
+/// An owner who lives on keeps no store open that he has nothing in any more.
+#[tokio::test]
+async fn an_owner_keeps_no_store_open() {
+    let (lab, owner) = (Lab::new(), crate::Owner::new());
+    let locks = lab.boot(THIS);
+    locks.reentrant("a").acquire(&owner).await.expect("granted").release().await.expect("released");
+    locks.settled().await;
+    drop(locks);
+    let left = || fs::read_dir(lab.folder.path().join(".members")).expect("listed").count();
+    let closed = async {
+        while left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(9), closed).await.expect("the store is closed");
+    drop(owner);
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -265,6 +389,21 @@ fn claim() -> Claim {
         lease: Duration::from_secs(30),
         note: Note::here("label").expect("a good label"),
     }
+}
+
+/// A process was killed while it raised the ceiling, before the disk had it: the next one does not count on it.
+#[test]
+fn a_ceiling_that_was_not_synced_is_not_counted_on() {
+    let file = tempfile::tempfile().expect("a temporary file");
+    let mut fence = fence::Fence::fresh(THIS);
+    fence.reserve(&file).expect("written");
+    assert!(!fence.is_spent());
+    let last = fence.last();
+    fence.announce(&file).expect("written");
+    let mut bytes = vec![0; FENCE_LEN];
+    file.read_at(&mut bytes, 0).expect("read");
+    let fence::Found::Whole(found) = fence::Fence::read(&bytes) else { panic!("both blocks are good") };
+    assert!(found.is_spent() && found.last() >= last, "{found:?}");
 }
 
 proptest! {
