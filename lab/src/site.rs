@@ -1,0 +1,182 @@
+//! A store of its own for a test.
+
+use std::cell::Cell;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use leasehold::{Line, Locks};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{Event, Orders, Process, What, now, until};
+
+/// A file store in a temporary folder, takers for it, and an onlooker.
+#[derive(Debug)]
+pub struct Site {
+    taker: PathBuf,
+    folder: TempDir,
+    runtime: Runtime,
+    locks: Locks,
+    hands: Cell<u32>,
+    notes: Cell<u32>,
+}
+
+impl Site {
+    /// A new one; `taker` is the path of the program, which only a test knows.
+    ///
+    /// # Errors
+    /// If the folder cannot be made.
+    pub fn new(taker: &str) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("leasehold-lab-").tempdir()?;
+        fs::create_dir(folder.path().join("notes"))?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let locks = runtime.block_on(leasehold::open(&format!("file:{}/store", folder.path().display())))?;
+        Ok(Self { taker: taker.into(), folder, runtime, locks, hands: Cell::new(0), notes: Cell::new(0) })
+    }
+
+    /// The URL of the store.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("file:{}", self.store().display())
+    }
+
+    /// The folder of the store.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// A path of its own, outside the store.
+    #[must_use]
+    pub fn note(&self) -> PathBuf {
+        self.notes.set(self.notes.get() + 1);
+        self.folder.path().join(format!("notes/{}", self.notes.get()))
+    }
+
+    /// What `flock(1)` locks for a name.
+    #[must_use]
+    pub fn lock_file(&self, name: &str) -> PathBuf {
+        self.store().join(format!("{name}.lock"))
+    }
+
+    /// Starts a taker here; its hands get numbers of their own.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(&self, orders: Orders) -> Result<Process> {
+        Process::start(&self.taker, self.here(orders))
+    }
+
+    /// As [`start`](Self::start), with the events read at the end only.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_quiet(&self, orders: Orders) -> Result<Process> {
+        Process::start_quiet(&self.taker, self.here(orders), self.note())
+    }
+
+    fn here(&self, orders: Orders) -> Orders {
+        let first_hand = self.hands.get();
+        self.hands.set(first_hand + orders.hands);
+        Orders { store: self.url(), first_hand, ..orders }
+    }
+
+    /// The store as this process has it open.
+    #[must_use]
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
+
+    /// Runs a future of the library.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The line of a name now.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn look(&self, name: &str) -> Result<Line> {
+        Ok(self.run(self.locks.look(name))?)
+    }
+
+    /// Waits until a hand is in the line and does not hold.
+    ///
+    /// # Errors
+    /// If it is not seen.
+    pub fn see_waiting(&self, name: &str, hand: u32) -> Result<Event> {
+        let label = hand.to_string();
+        until(&format!("hand {hand} to wait"), || {
+            let line = self.look(name)?;
+            Ok(line.waiters().any(|entry| entry.note.label == label).then_some(()))
+        })?;
+        Ok(Event { at: now(), hand, name: 0, what: What::Seen })
+    }
+
+    /// Waits until some hand is in the line that was not seen before and does not hold.
+    ///
+    /// # Errors
+    /// If none is seen.
+    pub fn see_another(&self, name: &str, before: &[u32]) -> Result<u32> {
+        until("another hand to wait", || {
+            let line = self.look(name)?;
+            let hands = line.waiters().filter_map(|entry| entry.note.label.parse().ok());
+            Ok(hands.filter(|hand| !before.contains(hand)).next_back())
+        })
+    }
+
+    /// What is left in the store once all takers are gone.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn leftovers(&self, names: &[String]) -> Result<Leftovers> {
+        // Whoever joins sweeps away the inboxes of the dead; the onlooker's and the newcomer's own remain.
+        let newcomer = self.run(leasehold::open(&self.url()))?;
+        let mut left = Leftovers { members: count_fifos(&self.store().join(".members"))?, ..Leftovers::default() };
+        drop(newcomer);
+        for name in names {
+            left.claims += self.look(name)?.entries.len();
+        }
+        for entry in fs::read_dir(self.store())? {
+            let file = entry?.file_name().into_string().ok().context("all names here are text")?;
+            let known = names.iter().any(|name| [".lock", ".line"].iter().any(|end| file == format!("{name}{end}")));
+            if !known && file != ".members" {
+                left.files.push(file);
+            }
+        }
+        Ok(left)
+    }
+
+    /// All takers are gone, and so is everything of theirs.
+    ///
+    /// # Errors
+    /// If anything is left, saying what.
+    pub fn check_clean(&self, names: &[String]) -> Result<()> {
+        let left = self.leftovers(names)?;
+        ensure!(left == Leftovers { members: 2, ..Leftovers::default() }, "left over: {left:?}");
+        Ok(())
+    }
+}
+
+/// What may be left behind in a store.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Claims in the lines.
+    pub claims: usize,
+    /// Inboxes of members; the onlooker has one, and so has the newcomer who looks.
+    pub members: usize,
+    /// Files that are not the two of a name.
+    pub files: Vec<String>,
+}
+
+fn count_fifos(folder: &Path) -> Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        ensure!(entry.file_type()?.is_fifo(), "{} is no inbox", entry.path().display());
+        count += 1;
+    }
+    Ok(count)
+}
