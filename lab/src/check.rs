@@ -41,9 +41,10 @@ pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
     let mut holds = holds(events)?;
     holds.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     for one_name in holds.chunk_by(|one, other| one.name == other.name) {
-        exclusion(one_name)?;
-        tokens(one_name)?;
-        order(one_name)?;
+        let fault = exclusion(one_name).or_else(|| tokens(one_name)).or_else(|| order(one_name));
+        if let Some(fault) = fault {
+            return Err(fault.into());
+        }
     }
     Ok(holds)
 }

@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of CLOCK_BOOTTIME, which is the same for all processes of a machine and never steps.
+/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same for all processes of a machine and never steps.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

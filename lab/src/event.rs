@@ -12,7 +12,7 @@ use anyhow::{Context, Error, Result, bail};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When: nanoseconds of CLOCK_BOOTTIME. Never later than what it tells of for `asked`, `releasing` and `killed`,
+    /// When: nanoseconds of `CLOCK_BOOTTIME`. Never later than what it tells of for `asked`, `releasing` and `killed`,
     /// never earlier for the others, so that a hold is never told longer than it was.
     pub at: u64,
     /// Which thread or task of which process, numbered through a whole test.

@@ -89,8 +89,6 @@ fn in_time(events: &[Event]) -> Vec<Event> {
 fn next(stage: Stage, event: &Event) -> Result<Stage> {
     let &Event { at, hand, name, what } = event;
     Ok(match (stage, what) {
-        (_, What::Killed) => Stage::Dead,
-        (stage, What::Descriptors(_)) => stage,
         (Stage::Idle, What::Asked) => Stage::Asking { asked: at, seen: None },
         (Stage::Asking { asked, seen: None }, What::Seen) => Stage::Asking { asked, seen: Some(at) },
         (Stage::Asking { asked, seen }, What::Granted { token, weight, capacity }) => {
@@ -99,7 +97,9 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         (Stage::Holding(hold), What::Releasing) if hold.name == name => Stage::Releasing,
         (Stage::Releasing, What::Released) => Stage::Idle,
         // What it was doing when it was killed could still be told afterwards.
-        (Stage::Dead, _) => Stage::Dead,
+        (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
+        // By the time it was seen waiting it may have been granted.
+        (stage, What::Descriptors(_) | What::Seen) => stage,
         (stage, _) => bail!("no event {event} after {stage:?}"),
     })
 }
@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn a_cycle_is_a_hold() {
         let told = ["1 7 0 asked", "2 7 0 seen", "3 7 0 granted 5 1 1", "8 7 0 releasing", "9 7 0 released"];
-        let hold = Hold { hand: 7, name: 0, asked: 1, seen: Some(2), granted: 3, until: 8, token: 5, weight: 1, capacity: 1 };
+        let hold =
+            Hold { hand: 7, name: 0, asked: 1, seen: Some(2), granted: 3, until: 8, token: 5, weight: 1, capacity: 1 };
         assert_eq!(holds(&events(&told)).unwrap(), [hold]);
         assert_eq!(holds(&events(&told[..3])).unwrap(), [Hold { until: u64::MAX, ..hold }]);
     }

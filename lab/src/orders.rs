@@ -110,6 +110,9 @@ impl Default for Orders {
 
 impl Orders {
     /// The index of the name that a hand takes in a cycle.
+    ///
+    /// # Panics
+    /// If there are no names, or more than 65,536.
     #[must_use]
     pub fn name(&self, hand: u32, cycle: u64) -> u16 {
         let count = self.names.len() as u64;

@@ -100,10 +100,10 @@ impl Process {
     /// If it was dead already.
     pub fn kill(mut self) -> Result<Vec<Event>> {
         self.kill_now()?;
-        self.drain()
+        self.end()
     }
 
-    /// Kills it, and waits for nothing.
+    /// Kills it, and waits for nothing; when that was.
     ///
     /// # Errors
     /// If it was dead already.
@@ -140,11 +140,14 @@ impl Process {
     pub fn finish(mut self) -> Result<Vec<Event>> {
         let status = until("a taker to end", || Ok(self.child.try_wait()?))?;
         ensure!(status.success(), "hand {} failed: {status}", self.hand());
-        self.drain()
+        self.end()
     }
 
-    /// All it told; it must be dead, or about to be.
-    fn drain(&mut self) -> Result<Vec<Event>> {
+    /// All that one told which is dead, or about to be.
+    ///
+    /// # Errors
+    /// If what it told makes no sense.
+    pub fn end(mut self) -> Result<Vec<Event>> {
         self.child.wait()?;
         let mut events = std::mem::take(&mut self.events);
         match &self.told {

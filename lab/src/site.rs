@@ -115,18 +115,6 @@ impl Site {
         Ok(Event { at: now(), hand, name: 0, what: What::Seen })
     }
 
-    /// Waits until some hand is in the line that was not seen before and does not hold.
-    ///
-    /// # Errors
-    /// If none is seen.
-    pub fn see_another(&self, name: &str, before: &[u32]) -> Result<u32> {
-        until("another hand to wait", || {
-            let line = self.look(name)?;
-            let hands = line.waiters().filter_map(|entry| entry.note.label.parse().ok());
-            Ok(hands.filter(|hand| !before.contains(hand)).next_back())
-        })
-    }
-
     /// What is left in the store once all takers are gone.
     ///
     /// # Errors

@@ -5,9 +5,9 @@ use crate::Hold;
 
 /// At no instant do the holds of one name, sorted by when they were granted, take more than there is.
 ///
-/// # Errors
-/// The first hold that did not fit, with one that it met.
-pub fn exclusion(holds: &[Hold]) -> Result<(), Fault> {
+/// Finds the first hold that did not fit, with one that it met.
+#[must_use]
+pub fn exclusion(holds: &[Hold]) -> Option<Fault> {
     let mut present: Vec<Hold> = Vec::new();
     for hold in holds {
         present.retain(|other| other.until > hold.granted);
@@ -15,11 +15,11 @@ pub fn exclusion(holds: &[Hold]) -> Result<(), Fault> {
         if let Some(first) = present.first()
             && taken + u64::from(hold.weight) > u64::from(hold.capacity)
         {
-            return Err(Fault { rule: "more held at once than fits", first: *first, second: *hold });
+            return Some(Fault { rule: "more held at once than fits", first: *first, second: *hold });
         }
         present.push(*hold);
     }
-    Ok(())
+    None
 }
 
 #[cfg(test)]
@@ -29,31 +29,31 @@ mod tests {
 
     #[test]
     fn one_after_the_other_is_sound() {
-        assert_eq!(exclusion(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(3, 31, u64::MAX)]), Ok(()));
+        assert_eq!(exclusion(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(3, 31, u64::MAX)]), None);
     }
 
     #[test]
     fn an_overlap_of_a_nanosecond_is_caught() {
-        let broken = exclusion(&[mutex(1, 10, 21), mutex(2, 20, 30)]).unwrap_err();
+        let broken = exclusion(&[mutex(1, 10, 21), mutex(2, 20, 30)]).unwrap();
         assert_eq!((broken.first.token, broken.second.token), (1, 2));
     }
 
     #[test]
     fn whoever_never_released_still_holds() {
-        assert!(exclusion(&[mutex(1, 10, u64::MAX), mutex(2, 20, 30)]).is_err());
+        assert!(exclusion(&[mutex(1, 10, u64::MAX), mutex(2, 20, 30)]).is_some());
     }
 
     #[test]
     fn readers_share_and_writers_do_not() {
-        assert_eq!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]), Ok(()));
-        assert!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 35, 50)]).is_err());
-        assert!(exclusion(&[writer(1, 10, 30), reader(2, 15, 40)]).is_err());
+        assert_eq!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]), None);
+        assert!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 35, 50)]).is_some());
+        assert!(exclusion(&[writer(1, 10, 30), reader(2, 15, 40)]).is_some());
     }
 
     #[test]
     fn a_ninth_slot_of_eight_is_caught() {
         let slots = |count| (0..count).map(|n| reader(n + 1, 10 + n, 100)).collect::<Vec<_>>();
-        assert_eq!(exclusion(&slots(8)), Ok(()));
-        assert!(exclusion(&slots(9)).is_err());
+        assert_eq!(exclusion(&slots(8)), None);
+        assert!(exclusion(&slots(9)).is_some());
     }
 }
