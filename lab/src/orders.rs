@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// The one argument of the `taker` program, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Orders {
-    /// The URL of the store.
+    /// The URL of the store; empty is that of the site it is started at.
     pub store: String,
     /// The locks, taken in turn; events name them by index.
     pub names: Vec<String>,
@@ -25,6 +25,8 @@ pub struct Orders {
     pub start: Start,
     /// What is done while holding.
     pub work: Work,
+    /// What it tells of.
+    pub tells: Tells,
 }
 
 /// A kind of lock.
@@ -90,6 +92,15 @@ pub enum Work {
     },
 }
 
+/// What a taker tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tells {
+    /// Every event.
+    All,
+    /// Of no cycles, as telling takes time.
+    Nothing,
+}
+
 impl Default for Orders {
     /// One thread takes the mutex `a` once.
     fn default() -> Self {
@@ -104,6 +115,7 @@ impl Default for Orders {
             cycles: 1,
             start: Start::AtOnce,
             work: Work::Nothing,
+            tells: Tells::All,
         }
     }
 }

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{DEADLINE, Event, Orders, What, now, until};
+use crate::{DEADLINE, Event, Orders, What, now, until, until_within};
 
 /// A running `taker`. Dropping it kills it.
 #[derive(Debug)]
@@ -137,8 +138,16 @@ impl Process {
     ///
     /// # Errors
     /// If it fails, or takes longer than [`DEADLINE`].
-    pub fn finish(mut self) -> Result<Vec<Event>> {
-        let status = until("a taker to end", || Ok(self.child.try_wait()?))?;
+    pub fn finish(self) -> Result<Vec<Event>> {
+        self.finish_within(DEADLINE)
+    }
+
+    /// As [`finish`](Self::finish), for one that has more to do.
+    ///
+    /// # Errors
+    /// If it fails, or takes longer than `patience`.
+    pub fn finish_within(mut self, patience: Duration) -> Result<Vec<Event>> {
+        let status = until_within(patience, "a taker to end", || Ok(self.child.try_wait()?))?;
         ensure!(status.success(), "hand {} failed: {status}", self.hand());
         self.end()
     }

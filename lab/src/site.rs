@@ -80,7 +80,8 @@ impl Site {
     fn here(&self, orders: Orders) -> Orders {
         let first_hand = self.hands.get();
         self.hands.set(first_hand + orders.hands);
-        Orders { store: self.url(), first_hand, ..orders }
+        let store = if orders.store.is_empty() { self.url() } else { orders.store };
+        Orders { store, first_hand, ..orders }
     }
 
     /// The store as this process has it open.

@@ -14,14 +14,22 @@ const GLANCE: Duration = Duration::from_millis(1);
 ///
 /// # Errors
 /// After [`DEADLINE`], naming `what` was waited for; and if `look` fails.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    until_within(DEADLINE, what, look)
+}
+
+/// As [`until`], with another end of patience.
+///
+/// # Errors
+/// As [`until`].
+pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
         if let Some(found) = look()? {
             return Ok(found);
         }
-        if begun.elapsed() > DEADLINE {
-            bail!("waited {} s in vain for {what}", DEADLINE.as_secs());
+        if begun.elapsed() > patience {
+            bail!("waited {} s in vain for {what}", patience.as_secs());
         }
         sleep(GLANCE);
     }

@@ -34,13 +34,13 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
 async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
     for cycle in 0..orders.cycles {
         let name = orders.name(hand, cycle);
-        let teller = Teller { hand, name };
+        let teller = Teller { orders: &orders, hand, name };
         if matches!(orders.start, Start::Told) {
             apart(&orders, begin).await?;
         }
         teller.asked()?;
         let guard = lock(&orders, &locks, hand, name).acquire().await?;
-        teller.granted(&orders, guard.token())?;
+        teller.granted(guard.token())?;
         if !matches!(orders.work, Work::Nothing) {
             apart(&orders, work).await?;
         }

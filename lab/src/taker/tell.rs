@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 
 use anyhow::Result;
 
-use crate::{Event, Face, Orders, What, now};
+use crate::{Event, Face, Orders, Tells, What, now};
 
 /// One line, written in one go.
 pub(super) fn tell(event: Event) -> Result<()> {
@@ -16,18 +16,19 @@ pub(super) fn tell(event: Event) -> Result<()> {
 
 /// What one hand tells of one lock.
 #[derive(Clone, Copy)]
-pub(super) struct Teller {
+pub(super) struct Teller<'a> {
+    pub(super) orders: &'a Orders,
     pub(super) hand: u32,
     pub(super) name: u16,
 }
 
-impl Teller {
+impl Teller<'_> {
     pub(super) fn asked(self) -> Result<()> {
         self.tell(What::Asked)
     }
 
-    pub(super) fn granted(self, orders: &Orders, token: leasehold::Token) -> Result<()> {
-        let (weight, capacity) = share(orders.face);
+    pub(super) fn granted(self, token: leasehold::Token) -> Result<()> {
+        let (weight, capacity) = share(self.orders.face);
         self.tell(What::Granted { token: token.get(), weight, capacity })
     }
 
@@ -40,7 +41,10 @@ impl Teller {
     }
 
     fn tell(self, what: What) -> Result<()> {
-        tell(Event { at: now(), hand: self.hand, name: self.name, what })
+        match self.orders.tells {
+            Tells::All => tell(Event { at: now(), hand: self.hand, name: self.name, what }),
+            Tells::Nothing => Ok(()),
+        }
     }
 }
 

@@ -29,11 +29,11 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
 fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
     for cycle in 0..orders.cycles {
         let name = orders.name(hand, cycle);
-        let teller = Teller { hand, name };
+        let teller = Teller { orders, hand, name };
         begin(orders)?;
         teller.asked()?;
         let guard = lock(orders, locks, hand, name).acquire()?;
-        teller.granted(orders, guard.token())?;
+        teller.granted(guard.token())?;
         work(orders)?;
         teller.releasing()?;
         guard.release()?;

@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use lab::{Api, Opens, Orders, Site, Work, check};
+use lab::{Api, Opens, Orders, Site, Start, Work, check};
 
 use crate::TAKER;
 
@@ -38,6 +38,17 @@ fn a_hundred_tasks_each_with_its_own_opening() -> Result<()> {
     count_down(1, &Orders { hands: HANDS, api: Api::Async, opens: Opens::Each, ..Orders::default() })
 }
 
+/// The proof of the proof: takers that share no store are no lock, and must be found out.
+#[test]
+fn a_lock_that_excludes_nobody_is_found_out() -> Result<()> {
+    let site = Site::new(TAKER)?;
+    let apart = Orders { store: "memory:".to_owned(), cycles: 50, work: Work::Micros(1_000), ..Orders::default() };
+    let events = all_at_once(&site, 8, &Orders { start: Start::AtOnce, ..apart })?;
+    let found = check::all(&events).expect_err("eight holders at once").to_string();
+    ensure!(found.starts_with("more held at once than fits"), "{found}");
+    Ok(())
+}
+
 fn count_down(processes: u32, orders: &Orders) -> Result<()> {
     let site = Site::new(TAKER)?;
     let mut events = Vec::new();
@@ -45,7 +56,7 @@ fn count_down(processes: u32, orders: &Orders) -> Result<()> {
         let file = site.note();
         fs::write(&file, (HANDS + 1).to_string())?;
         let work = Work::CountDown { file: file.display().to_string(), micros: MOMENT_MICROS };
-        let orders = Orders { start: lab::Start::Told, work, ..orders.clone() };
+        let orders = Orders { start: Start::Told, work, ..orders.clone() };
         events.extend(all_at_once(&site, processes, &orders)?);
         let left = fs::read_to_string(&file)?;
         ensure!(left == "1", "run {run} ended at {left}");
@@ -59,8 +70,10 @@ fn count_down(processes: u32, orders: &Orders) -> Result<()> {
 fn all_at_once(site: &Site, processes: u32, orders: &Orders) -> Result<Vec<lab::Event>> {
     let takers: Result<Vec<_>> = (0..processes).map(|_| site.start_quiet(orders.clone())).collect();
     let mut takers = takers?;
-    for taker in &mut takers {
-        (0..orders.hands).try_for_each(|_| taker.tell())?;
+    if matches!(orders.start, Start::Told) {
+        for taker in &mut takers {
+            (0..orders.hands).try_for_each(|_| taker.tell())?;
+        }
     }
     let mut events = Vec::new();
     for taker in takers {
