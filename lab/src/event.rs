@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, bail};
 /// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
 ///
 /// ```text
-/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | releasing | released | seen | killed | descriptors COUNT
+/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | gave-up | releasing | released | seen | killed | descriptors COUNT
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -37,6 +37,8 @@ pub enum What {
         /// Of how much.
         capacity: u32,
     },
+    /// It waited no longer.
+    GaveUp,
     /// It is about to release.
     Releasing,
     /// It has released.
@@ -55,6 +57,7 @@ impl fmt::Display for Event {
         match self.what {
             What::Asked => f.write_str("asked"),
             What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
+            What::GaveUp => f.write_str("gave-up"),
             What::Releasing => f.write_str("releasing"),
             What::Released => f.write_str("released"),
             What::Seen => f.write_str("seen"),
@@ -79,6 +82,7 @@ fn parse(line: &str) -> Result<Event> {
     let what = match word()? {
         "asked" => What::Asked,
         "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
+        "gave-up" => What::GaveUp,
         "releasing" => What::Releasing,
         "released" => What::Released,
         "seen" => What::Seen,
@@ -96,7 +100,9 @@ mod tests {
     #[test]
     fn every_event_comes_back() {
         let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
-        for what in [What::Asked, granted, What::Releasing, What::Released, What::Seen, What::Descriptors(9)] {
+        for what in
+            [What::Asked, granted, What::GaveUp, What::Releasing, What::Released, What::Seen, What::Descriptors(9)]
+        {
             let event = Event { at: 12, hand: 3, name: 1, what };
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
         }

@@ -95,7 +95,7 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
             Stage::Holding(Hold { hand, name, asked, seen, granted: at, until: u64::MAX, token, weight, capacity })
         }
         (Stage::Holding(hold), What::Releasing) if hold.name == name => Stage::Releasing,
-        (Stage::Releasing, What::Released) => Stage::Idle,
+        (Stage::Asking { .. }, What::GaveUp) | (Stage::Releasing, What::Released) => Stage::Idle,
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted.

@@ -23,6 +23,8 @@ pub struct Orders {
     pub cycles: u64,
     /// When a cycle begins.
     pub start: Start,
+    /// How many microseconds it waits for a grant, if not for ever.
+    pub patience: Option<u64>,
     /// What is done while holding.
     pub work: Work,
     /// What it tells of.
@@ -114,6 +116,7 @@ impl Default for Orders {
             opens: Opens::Shared,
             cycles: 1,
             start: Start::AtOnce,
+            patience: None,
             work: Work::Nothing,
             tells: Tells::All,
         }

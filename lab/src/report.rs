@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
@@ -16,7 +16,7 @@ impl Samples {
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = work();
-        self.add(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.add(nanos(begun.elapsed()));
         done
     }
 
@@ -36,6 +36,16 @@ impl Samples {
         let at = |hundredths: usize| sorted[(sorted.len() * hundredths).div_ceil(100) - 1];
         Spread { count: sorted.len(), p50_ns: at(50), p99_ns: at(99) }
     }
+}
+
+impl FromIterator<Duration> for Samples {
+    fn from_iter<I: IntoIterator<Item = Duration>>(times: I) -> Self {
+        Self(times.into_iter().map(nanos).collect())
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What is told of measured times.

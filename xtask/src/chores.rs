@@ -24,14 +24,15 @@ pub(crate) fn test() -> Result<()> {
 /// The full soak. The test suite runs a shorter one.
 pub(crate) fn soak() -> Result<()> {
     needs::meet()?;
-    Step::cargo("a million cycles", "test --release -p lab --test promises -- --nocapture soak")
+    Step::cargo("a million cycles", "test --release -p lab --test promises -- --nocapture --test-threads=1 soak")
         .env("LAB_CYCLES", "1000000")
         .run()
 }
 
 pub(crate) fn bench() -> Result<()> {
     needs::meet()?;
-    Step::cargo("benchmarks", "bench -p lab").run()
+    Step::cargo("the command", "build --release -p leasehold-cli").run()?;
+    Step::cargo("benchmarks", "bench -p lab --benches").run()
 }
 
 fn test_steps() -> Result<Vec<Step>> {

@@ -1,9 +1,10 @@
 //! Taking locks through the async face.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::{Lock, Locks};
+use leasehold::{Guard, Lock, Locks};
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, spawn_blocking};
 
@@ -39,7 +40,10 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
             apart(&orders, begin).await?;
         }
         teller.asked()?;
-        let guard = lock(&orders, &locks, hand, name).acquire().await?;
+        let Some(guard) = acquire(&orders, &lock(&orders, &locks, hand, name)).await? else {
+            teller.gave_up()?;
+            continue;
+        };
         teller.granted(guard.token())?;
         if !matches!(orders.work, Work::Nothing) {
             apart(&orders, work).await?;
@@ -50,6 +54,13 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
         tell_when_warm(&orders, hand, cycle)?;
     }
     Ok(())
+}
+
+/// An impatient one drops the future, which must leave as little behind as a refusal.
+async fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
+    let Some(micros) = orders.patience else { return Ok(Some(lock.acquire().await?)) };
+    let patience = Duration::from_micros(micros);
+    Ok(tokio::time::timeout(patience, lock.acquire()).await.ok().transpose()?)
 }
 
 /// What blocks, on a thread that may.

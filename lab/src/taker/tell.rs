@@ -32,6 +32,10 @@ impl Teller<'_> {
         self.tell(What::Granted { token: token.get(), weight, capacity })
     }
 
+    pub(super) fn gave_up(self) -> Result<()> {
+        self.tell(What::GaveUp)
+    }
+
     pub(super) fn releasing(self) -> Result<()> {
         self.tell(What::Releasing)
     }

@@ -1,9 +1,10 @@
 //! Taking locks through the blocking face.
 
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use leasehold::blocking::{self, Lock, Locks};
+use leasehold::blocking::{self, Guard, Lock, Locks};
 
 use super::tell::Teller;
 use super::{begin, tell_descriptors, tell_when_warm, work};
@@ -32,7 +33,10 @@ fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
         let teller = Teller { orders, hand, name };
         begin(orders)?;
         teller.asked()?;
-        let guard = lock(orders, locks, hand, name).acquire()?;
+        let Some(guard) = acquire(orders, &lock(orders, locks, hand, name))? else {
+            teller.gave_up()?;
+            continue;
+        };
         teller.granted(guard.token())?;
         work(orders)?;
         teller.releasing()?;
@@ -41,6 +45,15 @@ fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
         tell_when_warm(orders, hand, cycle)?;
     }
     Ok(())
+}
+
+fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
+    let Some(micros) = orders.patience else { return Ok(Some(lock.acquire()?)) };
+    match lock.try_acquire_for(Duration::from_micros(micros)) {
+        // So little patience may end before the store has said anything.
+        Err(error) if error.is_unavailable() => Ok(None),
+        granted => Ok(granted?),
+    }
 }
 
 /// The claim's label is its hand, so that others can tell who is seen in line.

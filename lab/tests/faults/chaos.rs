@@ -30,10 +30,24 @@ fn chaos_among_slots() -> Result<()> {
     chaos("chaos_among_slots", &[Face::Slots { take: 1, of: 3 }, Face::Slots { take: 2, of: 3 }])
 }
 
+/// Half of them do not wait for long, so that claims come and go in the middle of the line too.
+#[test]
+fn chaos_among_the_impatient() -> Result<()> {
+    let impatient = |number: usize| (number % 4 < 2).then_some(300);
+    chaos_with("chaos_among_the_impatient", |number| Orders {
+        patience: impatient(number),
+        ..orders(Face::Mutex, number)
+    })
+}
+
 fn chaos(test: &str, faces: &[Face]) -> Result<()> {
+    chaos_with(test, |number| orders(faces[number % faces.len()], number))
+}
+
+fn chaos_with(test: &str, orders: impl Fn(usize) -> Orders) -> Result<()> {
     let mut random = Random::announced(test);
     let site = Site::new(TAKER)?;
-    let start = |number: usize| site.start_quiet(orders(faces[number % faces.len()], number));
+    let start = |number: usize| site.start_quiet(orders(number));
     let mut takers = (0..TAKERS).map(start).collect::<Result<Vec<_>>>()?;
     let (mut dead, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < LENGTH {
@@ -53,7 +67,7 @@ fn chaos(test: &str, faces: &[Face]) -> Result<()> {
     let holds = check::all(&events)?;
     println!("{} holds, {kills} kills", holds.len());
     ensure!(holds.len() >= HOLDS_MIN, "only {} holds", holds.len());
-    check_usable(&site, faces[0])?;
+    check_usable(&site, orders(0).face)?;
     site.check_clean(&["a".to_owned(), "b".to_owned()])
 }
 

@@ -171,3 +171,33 @@ fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result
     }
     site.check_clean(&["a".to_owned()])
 }
+
+/// The articles' test, with half of the takers foreign.
+#[test]
+fn takers_and_flock_count_down_together() -> Result<()> {
+    const EACH: u64 = 25;
+    const SCRIPT: &str = "n=$(cat \"$2\"); sleep 0.001; echo $((n - 1)) >\"$2\"";
+    const LOOP: &str = "i=0; while [ $i -lt $4 ]; do flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
+    let site = Site::new(TAKER)?;
+    let file = site.note();
+    std::fs::write(&file, (8 * EACH + 1).to_string())?;
+    let work = Work::CountDown { file: file.display().to_string(), micros: 500 };
+    let ours = (0..4).map(|_| site.start(Orders { cycles: EACH, work: work.clone(), ..Orders::default() }));
+    let ours = ours.collect::<Result<Vec<_>>>()?;
+    let foreign = (0..4).map(|_| {
+        let mut command = Command::new("sh");
+        command.args(["-ceu", LOOP, "sh"]).arg(site.lock_file("a")).arg(&file).arg(SCRIPT).arg(EACH.to_string());
+        Ok(command.spawn()?)
+    });
+    for mut shell in foreign.collect::<Result<Vec<_>>>()? {
+        ensure!(shell.wait()?.success(), "a loop of flock(1) failed");
+    }
+    let mut events = Vec::new();
+    for taker in ours {
+        events.extend(taker.finish()?);
+    }
+    check::all(&events)?;
+    let left = std::fs::read_to_string(&file)?;
+    ensure!(left.trim_end() == "1", "it ended at {left}");
+    site.check_clean(&["a".to_owned()])
+}
