@@ -25,5 +25,5 @@ pub use history::{Hold, holds};
 pub use orders::{Api, Face, Opens, Orders, Start, Tells, Work};
 pub use process::Process;
 pub use random::Random;
-pub use site::{Leftovers, Site};
+pub use site::Site;
 pub use wait::{DEADLINE, until, until_within};
