@@ -1,7 +1,7 @@
 //! One command of a chore.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ impl Step {
     pub(crate) fn run(self) -> Result<()> {
         println!("xtask: {} …", self.name);
         let begun = Instant::now();
-        let mut command = Command::new(&self.program);
+        let mut command = with_all_signals(&self.program);
         command.args(&self.args).envs(self.env.iter().copied()).stdin(Stdio::null());
         let status = command.status().with_context(|| format!("cannot run {}", self.line()))?;
         if !status.success() {
@@ -59,6 +59,20 @@ impl Step {
         let args = self.args.iter().map(|arg| format!(" {}", quoted(arg)));
         env.chain(["cargo".to_owned()]).chain(args).collect()
     }
+}
+
+/// What was started with signals ignored, as nohup(1) and shells in the background do, would pass that on to every
+/// process of every test, and a signal that a test sends would do nothing. GNU's env(1) takes it back.
+fn with_all_signals(program: &OsStr) -> Command {
+    const RESET: &str = "--default-signal";
+    let mut asked = Command::new("env");
+    asked.args([RESET, "true"]).stderr(Stdio::null());
+    if !asked.status().is_ok_and(|status| status.success()) {
+        return Command::new(program);
+    }
+    let mut command = Command::new("env");
+    command.arg(RESET).arg(program);
+    command
 }
 
 /// The cargo that runs this.

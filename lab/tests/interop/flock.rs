@@ -172,6 +172,21 @@ fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result
     site.check_clean(&["a".to_owned()])
 }
 
+#[test]
+fn the_one_behind_is_served_when_the_first_waiter_was_killed() -> Result<()> {
+    let site = Site::new(TAKER)?;
+    let mut shell = Shell::holding(BY_NUMBER, &site.lock_file("a"))?;
+    let first = site.start(Orders::default())?;
+    let mut events = vec![site.see_waiting("a", first.hand())?];
+    let behind = site.start(Orders::default())?;
+    events.push(site.see_waiting("a", behind.hand())?);
+    events.extend(first.kill()?);
+    shell.go_on()?;
+    events.extend(behind.finish()?);
+    ensure!(check::all(&events)?.len() == 1);
+    site.check_clean(&["a".to_owned()])
+}
+
 /// The articles' test, with half of the takers foreign.
 #[test]
 fn takers_and_flock_count_down_together() -> Result<()> {
