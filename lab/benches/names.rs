@@ -17,7 +17,7 @@ fn main() -> Result<()> {
     let folder = site.note();
     std::fs::create_dir(&folder)?;
     let (mut acquired, mut locked, mut released) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut guards, mut files) = (Vec::new(), Vec::new());
+    let mut guards = Vec::new();
     for name in 0..NAMES {
         let lock = site.locks().mutex(&name.to_string());
         let begun = Instant::now();
@@ -27,7 +27,6 @@ fn main() -> Result<()> {
         let file = open(&folder.join(name.to_string()))?;
         file.lock()?;
         locked.push(begun.elapsed());
-        files.push(file);
     }
     for guard in guards {
         let begun = Instant::now();
