@@ -1,1 +1,29 @@
+//! Where leasehold is put to the proof: real processes that take locks and can be killed or stopped at any time, what
+//! they saw by one common clock, and one checker per promise.
+//!
+//! A test gets a [`Site`], starts [`Process`]es of the `taker` program there with [`Orders`], and puts the [`Event`]s
+//! they tell into a history that [`check`] judges. The checkers are pure, and each has tests of histories it must
+//! refuse.
+#![forbid(unsafe_code)]
 
+pub mod check;
+mod clock;
+mod event;
+mod history;
+mod orders;
+mod process;
+mod random;
+pub mod raw;
+pub mod report;
+mod site;
+pub mod taker;
+mod wait;
+
+pub use clock::now;
+pub use event::{Event, What};
+pub use history::{Hold, holds};
+pub use orders::{Api, Face, Opens, Orders, Start, Tells, Work};
+pub use process::Process;
+pub use random::Random;
+pub use site::Site;
+pub use wait::{DEADLINE, until, until_within};

@@ -1,1 +1,33 @@
-fn main() {}
+//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`.
+
+mod chores;
+mod needs;
+mod step;
+
+use std::env;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask CHORE
+  test     everything that must pass before a change goes in; what CI runs
+  soak     a million acquire/release cycles over eight processes, in release mode
+  bench    the benchmarks, each beside its raw limit; figures go to target/bench";
+
+fn main() -> ExitCode {
+    let chore = env::args().nth(1).unwrap_or_default();
+    let done = match chore.as_str() {
+        "test" => chores::test(),
+        "soak" => chores::soak(),
+        "bench" => chores::bench(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Ten thousand names held at once by one process: what each costs as they grow more.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use lab::Site;
+use lab::raw::open;
+use lab::report::{Report, Samples};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+const NAMES: usize = 10_000;
+const TENTH: usize = NAMES / 10;
+
+fn main() -> Result<()> {
+    raise_descriptors()?;
+    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
+    let folder = site.note();
+    std::fs::create_dir(&folder)?;
+    let (mut acquired, mut locked, mut released) = (Vec::new(), Vec::new(), Vec::new());
+    let mut guards = Vec::new();
+    for name in 0..NAMES {
+        let lock = site.locks().mutex(&name.to_string());
+        let begun = Instant::now();
+        guards.push(site.run(lock.acquire())?);
+        acquired.push(begun.elapsed());
+        let begun = Instant::now();
+        let file = open(&folder.join(name.to_string()))?;
+        file.lock()?;
+        locked.push(begun.elapsed());
+    }
+    for guard in guards {
+        let begun = Instant::now();
+        site.run(guard.release())?;
+        released.push(begun.elapsed());
+    }
+    let mut report = Report::new("names");
+    let limit = "create + flock";
+    report.add("acquire, first 1,000 names", &samples(&acquired[..TENTH]), limit, &samples(&locked[..TENTH]));
+    let last = NAMES - TENTH..;
+    report.add("acquire, last 1,000 of 10,000", &samples(&acquired[last.clone()]), limit, &samples(&locked[last]));
+    let first = samples(&released[..TENTH]);
+    report.add("release of 1,000, none held", &samples(&released[NAMES - TENTH..]), "while 10,000 are held", &first);
+    report.finish()
+}
+
+/// Each held name keeps a file open.
+fn raise_descriptors() -> Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    Ok(setrlimit(Resource::Nofile, limit)?)
+}
+
+fn samples(times: &[Duration]) -> Samples {
+    times.iter().copied().collect()
+}

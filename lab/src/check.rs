@@ -1,0 +1,68 @@
+//! One checker for each promise, pure functions of what was seen.
+
+mod exclusion;
+mod order;
+mod tokens;
+
+use std::fmt;
+
+use anyhow::Result;
+
+use crate::{Event, Hold, holds};
+
+pub use exclusion::exclusion;
+pub use order::order;
+pub use tokens::tokens;
+
+/// Two holds that contradict a promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What was broken.
+    pub rule: &'static str,
+    /// The hold that had a right to be as it was.
+    pub first: Hold,
+    /// The hold that broke the rule.
+    pub second: Hold,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:\n  {}\n  {}", self.rule, self.first, self.second)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// Puts a history through all checkers; says what it held.
+///
+/// # Errors
+/// The first [`Fault`] found, or a history that contradicts itself.
+pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
+    let mut holds = holds(events)?;
+    holds.sort_unstable_by_key(|hold| (hold.name, hold.granted));
+    for one_name in holds.chunk_by(|one, other| one.name == other.name) {
+        let fault = exclusion(one_name).or_else(|| tokens(one_name)).or_else(|| order(one_name));
+        if let Some(fault) = fault {
+            return Err(fault.into());
+        }
+    }
+    Ok(holds)
+}
+
+#[cfg(test)]
+pub(crate) mod samples {
+    use crate::Hold;
+
+    /// A mutex held from `granted` to `until`, asked for just before.
+    pub(crate) fn mutex(token: u64, granted: u64, until: u64) -> Hold {
+        Hold { hand: 0, name: 0, asked: granted - 1, seen: None, granted, until, token, weight: 1, capacity: 1 }
+    }
+
+    pub(crate) fn reader(token: u64, granted: u64, until: u64) -> Hold {
+        Hold { capacity: 8, ..mutex(token, granted, until) }
+    }
+
+    pub(crate) fn writer(token: u64, granted: u64, until: u64) -> Hold {
+        Hold { weight: 8, ..reader(token, granted, until) }
+    }
+}

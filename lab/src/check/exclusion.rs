@@ -1,0 +1,59 @@
+//! Never more at once than fits.
+
+use super::Fault;
+use crate::Hold;
+
+/// At no instant do the holds of one name, sorted by when they were granted, take more than there is.
+///
+/// Finds the first hold that did not fit, with one that it met.
+#[must_use]
+pub fn exclusion(holds: &[Hold]) -> Option<Fault> {
+    let mut present: Vec<Hold> = Vec::new();
+    for hold in holds {
+        present.retain(|other| other.until > hold.granted);
+        let taken: u64 = present.iter().map(|other| u64::from(other.weight)).sum();
+        if let Some(first) = present.first()
+            && taken + u64::from(hold.weight) > u64::from(hold.capacity)
+        {
+            return Some(Fault { rule: "more held at once than fits", first: *first, second: *hold });
+        }
+        present.push(*hold);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mutex, reader, writer};
+    use super::*;
+
+    #[test]
+    fn one_after_the_other_is_sound() {
+        assert_eq!(exclusion(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(3, 31, u64::MAX)]), None);
+    }
+
+    #[test]
+    fn an_overlap_of_a_nanosecond_is_caught() {
+        let broken = exclusion(&[mutex(1, 10, 21), mutex(2, 20, 30)]).unwrap();
+        assert_eq!((broken.first.token, broken.second.token), (1, 2));
+    }
+
+    #[test]
+    fn whoever_never_released_still_holds() {
+        assert!(exclusion(&[mutex(1, 10, u64::MAX), mutex(2, 20, 30)]).is_some());
+    }
+
+    #[test]
+    fn readers_share_and_writers_do_not() {
+        assert_eq!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]), None);
+        assert!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 35, 50)]).is_some());
+        assert!(exclusion(&[writer(1, 10, 30), reader(2, 15, 40)]).is_some());
+    }
+
+    #[test]
+    fn a_ninth_slot_of_eight_is_caught() {
+        let slots = |count| (0..count).map(|n| reader(n + 1, 10 + n, 100)).collect::<Vec<_>>();
+        assert_eq!(exclusion(&slots(8)), None);
+        assert!(exclusion(&slots(9)).is_some());
+    }
+}

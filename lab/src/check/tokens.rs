@@ -1,0 +1,92 @@
+//! The later grant has the larger token.
+
+use std::collections::HashMap;
+
+use super::Fault;
+use crate::Hold;
+
+/// The tokens of one name are unique, and rise from each hold to any that came after it in real time: asked when the
+/// earlier one was already granted, or granted when an earlier one that excludes it was already over.
+///
+/// Finds two holds whose tokens are equal or in the wrong order.
+#[must_use]
+pub fn tokens(holds: &[Hold]) -> Option<Fault> {
+    unique(holds)
+        .or_else(|| rising(holds, |earlier| earlier.granted, |later| later.asked, |_, _| true))
+        .or_else(|| rising(holds, |earlier| earlier.until, |later| later.granted, Hold::excludes))
+}
+
+fn unique(holds: &[Hold]) -> Option<Fault> {
+    let mut known: HashMap<u64, Hold> = HashMap::new();
+    for hold in holds {
+        if let Some(first) = known.insert(hold.token, *hold) {
+            return Some(Fault { rule: "one token for two grants", first, second: *hold });
+        }
+    }
+    None
+}
+
+/// Of any two holds that are `related` and of which one's `end` is before the other's `begin`, the later has the larger
+/// token.
+fn rising(
+    holds: &[Hold],
+    end: impl Fn(&Hold) -> u64,
+    begin: impl Fn(&Hold) -> u64,
+    related: impl Fn(&Hold, &Hold) -> bool,
+) -> Option<Fault> {
+    let mut by_begin: Vec<&Hold> = holds.iter().collect();
+    let mut by_end = by_begin.clone();
+    by_begin.sort_unstable_by_key(|hold| begin(hold));
+    by_end.sort_unstable_by_key(|hold| end(hold));
+    let mut ended = by_end.into_iter().peekable();
+    // The largest token among all that have ended, for each weight: who excludes whom depends on the weights only.
+    let mut largest: HashMap<u32, &Hold> = HashMap::new();
+    for later in by_begin {
+        while let Some(earlier) = ended.next_if(|hold| end(hold) < begin(later)) {
+            let known = largest.entry(earlier.weight).or_insert(earlier);
+            if earlier.token > known.token {
+                *known = earlier;
+            }
+        }
+        if let Some(first) = largest.values().find(|first| related(first, later) && first.token >= later.token) {
+            return Some(Fault { rule: "a later grant without a larger token", first: **first, second: *later });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{mutex, reader, writer};
+    use super::*;
+
+    #[test]
+    fn rising_tokens_are_sound() {
+        assert_eq!(tokens(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(9, 31, u64::MAX)]), None);
+    }
+
+    #[test]
+    fn a_token_given_twice_is_caught() {
+        assert!(tokens(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(1, 31, 40)]).is_some());
+        assert!(tokens(&[reader(1, 10, 20), reader(1, 10, 20)]).is_some());
+    }
+
+    #[test]
+    fn a_token_that_falls_is_caught() {
+        let broken = tokens(&[mutex(1, 10, 20), mutex(3, 21, 30), mutex(2, 31, 40)]).unwrap();
+        assert_eq!((broken.first.token, broken.second.token), (3, 2));
+    }
+
+    #[test]
+    fn a_waiter_that_asked_early_is_no_excuse() {
+        let waited = crate::Hold { asked: 1, ..mutex(2, 31, 40) };
+        assert!(tokens(&[mutex(3, 21, 30), waited]).is_some());
+    }
+
+    #[test]
+    fn readers_that_were_granted_together_may_have_any_order() {
+        let (one, two) = (reader(3, 10, 20), crate::Hold { asked: 9, ..reader(2, 11, 30) });
+        assert_eq!(tokens(&[one, two, writer(4, 31, 40)]), None);
+        assert!(tokens(&[one, two, crate::Hold { asked: 1, ..writer(1, 31, 40) }]).is_some());
+    }
+}

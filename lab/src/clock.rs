@@ -1,0 +1,10 @@
+//! The one clock of all events, whichever process they are of.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same for all processes of a machine and never steps.
+#[must_use]
+pub fn now() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}

@@ -1,0 +1,116 @@
+//! What a taker did, and when.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Error, Result, bail};
+
+/// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
+///
+/// ```text
+/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | gave-up | releasing | released | seen | killed | descriptors COUNT
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When: nanoseconds of `CLOCK_BOOTTIME`. Never later than what it tells of for `asked`, `releasing` and `killed`,
+    /// never earlier for the others, so that a hold is never told longer than it was.
+    pub at: u64,
+    /// Which thread or task of which process, numbered through a whole test.
+    pub hand: u32,
+    /// Which lock: its index among the names of the orders.
+    pub name: u16,
+    /// What happened.
+    pub what: What,
+}
+
+/// What can happen to a hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is about to acquire.
+    Asked,
+    /// It has been granted.
+    Granted {
+        /// The number of the grant.
+        token: u64,
+        /// How much it takes.
+        weight: u32,
+        /// Of how much.
+        capacity: u32,
+    },
+    /// It waited no longer.
+    GaveUp,
+    /// It is about to release.
+    Releasing,
+    /// It has released.
+    Released,
+    /// Somebody else saw it waiting in line.
+    Seen,
+    /// Its process is about to be killed.
+    Killed,
+    /// So many descriptors were open in its process.
+    Descriptors(usize),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} ", self.at, self.hand, self.name)?;
+        match self.what {
+            What::Asked => f.write_str("asked"),
+            What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
+            What::GaveUp => f.write_str("gave-up"),
+            What::Releasing => f.write_str("releasing"),
+            What::Released => f.write_str("released"),
+            What::Seen => f.write_str("seen"),
+            What::Killed => f.write_str("killed"),
+            What::Descriptors(count) => write!(f, "descriptors {count}"),
+        }
+    }
+}
+
+impl FromStr for Event {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        parse(line).with_context(|| format!("not an event: {line:?}"))
+    }
+}
+
+fn parse(line: &str) -> Result<Event> {
+    let mut words = line.split(' ');
+    let mut word = || words.next().context("it is too short");
+    let (at, hand, name) = (word()?.parse()?, word()?.parse()?, word()?.parse()?);
+    let what = match word()? {
+        "asked" => What::Asked,
+        "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
+        "gave-up" => What::GaveUp,
+        "releasing" => What::Releasing,
+        "released" => What::Released,
+        "seen" => What::Seen,
+        "killed" => What::Killed,
+        "descriptors" => What::Descriptors(word()?.parse()?),
+        other => bail!("nothing is called {other:?}"),
+    };
+    Ok(Event { at, hand, name, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_comes_back() {
+        let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
+        for what in
+            [What::Asked, granted, What::GaveUp, What::Releasing, What::Released, What::Seen, What::Descriptors(9)]
+        {
+            let event = Event { at: 12, hand: 3, name: 1, what };
+            assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn a_torn_line_is_no_event() {
+        assert!("12 3 0 granted 7".parse::<Event>().is_err());
+        assert!("12 3 0 gran".parse::<Event>().is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! From events to holds.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use anyhow::{Result, bail};
+
+use crate::{Event, What};
+
+/// One claim that was granted, from beginning to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Who.
+    pub hand: u32,
+    /// Which lock.
+    pub name: u16,
+    /// From when on it asked.
+    pub asked: u64,
+    /// When another saw it waiting in line, if one did.
+    pub seen: Option<u64>,
+    /// From when on it knew that it held.
+    pub granted: u64,
+    /// Until when it held at least: it began to release then or was about to be killed; `u64::MAX` if neither.
+    pub until: u64,
+    /// The number of the grant.
+    pub token: u64,
+    /// How much it took.
+    pub weight: u32,
+    /// Of how much.
+    pub capacity: u32,
+}
+
+impl Hold {
+    /// Whether two holds may not be at the same time.
+    #[must_use]
+    pub fn excludes(&self, other: &Self) -> bool {
+        self.name == other.name && self.weight.saturating_add(other.weight) > self.capacity
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hand, name, asked, granted, until, token, weight, capacity, .. } = self;
+        write!(f, "hand {hand} of lock {name}: token {token}, {weight} of {capacity}, ")?;
+        write!(f, "asked {asked}, held {granted} to {until}")
+    }
+}
+
+/// What is known of a hand so far.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Idle,
+    Asking { asked: u64, seen: Option<u64> },
+    Holding(Hold),
+    Releasing,
+    Dead,
+}
+
+/// Puts the events of all hands, in any order among the hands but in order for each, together to holds.
+///
+/// # Errors
+/// If the events of a hand contradict each other.
+pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
+    let mut stages: HashMap<u32, Stage> = HashMap::new();
+    let mut holds = Vec::new();
+    for event in in_time(events) {
+        let stage = stages.entry(event.hand).or_insert(Stage::Idle);
+        if let Stage::Holding(hold) = *stage
+            && matches!(event.what, What::Releasing | What::Killed)
+        {
+            holds.push(Hold { until: event.at, ..hold });
+        }
+        *stage = next(*stage, &event)?;
+    }
+    holds.extend(stages.into_values().filter_map(|stage| match stage {
+        Stage::Holding(hold) => Some(hold),
+        _ => None,
+    }));
+    Ok(holds)
+}
+
+/// A hand's own events keep their order even where the clock did not move between them.
+fn in_time(events: &[Event]) -> Vec<Event> {
+    let mut events = events.to_vec();
+    events.sort_by_key(|event| event.at);
+    events
+}
+
+fn next(stage: Stage, event: &Event) -> Result<Stage> {
+    let &Event { at, hand, name, what } = event;
+    Ok(match (stage, what) {
+        (Stage::Idle, What::Asked) => Stage::Asking { asked: at, seen: None },
+        (Stage::Asking { asked, seen: None }, What::Seen) => Stage::Asking { asked, seen: Some(at) },
+        (Stage::Asking { asked, seen }, What::Granted { token, weight, capacity }) => {
+            Stage::Holding(Hold { hand, name, asked, seen, granted: at, until: u64::MAX, token, weight, capacity })
+        }
+        (Stage::Holding(hold), What::Releasing) if hold.name == name => Stage::Releasing,
+        (Stage::Asking { .. }, What::GaveUp) | (Stage::Releasing, What::Released) => Stage::Idle,
+        // What it was doing when it was killed could still be told afterwards.
+        (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
+        // By the time it was seen waiting it may have been granted.
+        (stage, What::Descriptors(_) | What::Seen) => stage,
+        (stage, _) => bail!("no event {event} after {stage:?}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(lines: &[&str]) -> Vec<Event> {
+        lines.iter().map(|line| line.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_cycle_is_a_hold() {
+        let told = ["1 7 0 asked", "2 7 0 seen", "3 7 0 granted 5 1 1", "8 7 0 releasing", "9 7 0 released"];
+        let hold =
+            Hold { hand: 7, name: 0, asked: 1, seen: Some(2), granted: 3, until: 8, token: 5, weight: 1, capacity: 1 };
+        assert_eq!(holds(&events(&told)).unwrap(), [hold]);
+        assert_eq!(holds(&events(&told[..3])).unwrap(), [Hold { until: u64::MAX, ..hold }]);
+    }
+
+    #[test]
+    fn death_ends_a_hold() {
+        let told = events(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 killed", "5 7 0 releasing"]);
+        assert_eq!(holds(&told).unwrap()[0].until, 4);
+    }
+
+    #[test]
+    fn a_contradiction_is_refused() {
+        assert!(holds(&events(&["1 7 0 granted 5 1 1"])).is_err());
+        assert!(holds(&events(&["1 7 0 asked", "2 7 0 releasing"])).is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! What a taker is told to do.
+
+use serde::{Deserialize, Serialize};
+
+/// The one argument of the `taker` program, as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Orders {
+    /// The URL of the store; empty is that of the site it is started at.
+    pub store: String,
+    /// The locks, taken in turn; events name them by index.
+    pub names: Vec<String>,
+    /// Which kind of lock.
+    pub face: Face,
+    /// How it is called.
+    pub api: Api,
+    /// How many threads or tasks take locks.
+    pub hands: u32,
+    /// The number of the first of them.
+    pub first_hand: u32,
+    /// Whether they share one opening of the store.
+    pub opens: Opens,
+    /// How many times each acquires and releases; `u64::MAX` until killed.
+    pub cycles: u64,
+    /// When a cycle begins.
+    pub start: Start,
+    /// How many microseconds it waits for a grant, if not for ever.
+    pub patience: Option<u64>,
+    /// What is done while holding.
+    pub work: Work,
+    /// What it tells of.
+    pub tells: Tells,
+}
+
+/// A kind of lock.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Face {
+    /// A mutex.
+    Mutex,
+    /// The shared side of a reader-writer lock.
+    Reader,
+    /// The exclusive side of a reader-writer lock.
+    Writer,
+    /// Slots of a semaphore.
+    Slots {
+        /// How many are taken.
+        take: u32,
+        /// How many there are.
+        of: u32,
+    },
+}
+
+/// A face of the library.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Api {
+    /// Tasks of a runtime with two threads.
+    Async,
+    /// Plain threads.
+    Blocking,
+}
+
+/// Openings of the store in one process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Opens {
+    /// One for all hands.
+    Shared,
+    /// One for each hand.
+    Each,
+}
+
+/// When a cycle begins.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub enum Start {
+    /// When the one before is done.
+    AtOnce,
+    /// When a line arrives on stdin.
+    Told,
+}
+
+/// What is done while holding.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Nothing.
+    Nothing,
+    /// Something that takes so many microseconds.
+    Micros(u64),
+    /// Waiting for a line on stdin.
+    Told,
+    /// The number in a file is read and, after so many microseconds, written back less one.
+    CountDown {
+        /// Path of the file.
+        file: String,
+        /// How long it takes.
+        micros: u64,
+    },
+}
+
+/// What a taker tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tells {
+    /// Every event.
+    All,
+    /// Of no cycles, as telling takes time.
+    Nothing,
+}
+
+impl Default for Orders {
+    /// One thread takes the mutex `a` once.
+    fn default() -> Self {
+        Self {
+            store: String::new(),
+            names: vec!["a".to_owned()],
+            face: Face::Mutex,
+            api: Api::Blocking,
+            hands: 1,
+            first_hand: 0,
+            opens: Opens::Shared,
+            cycles: 1,
+            start: Start::AtOnce,
+            patience: None,
+            work: Work::Nothing,
+            tells: Tells::All,
+        }
+    }
+}
+
+impl Orders {
+    /// The index of the name that a hand takes in a cycle.
+    ///
+    /// # Panics
+    /// If there are no names, or more than 65,536.
+    #[must_use]
+    pub fn name(&self, hand: u32, cycle: u64) -> u16 {
+        let count = self.names.len() as u64;
+        u16::try_from((u64::from(hand) + cycle) % count).expect("a test has few names")
+    }
+}

@@ -1,0 +1,220 @@
+//! A taker, seen from outside.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{DEADLINE, Event, Orders, What, now, until, until_within};
+
+/// A running `taker`. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    orders: Orders,
+    stdin: Option<ChildStdin>,
+    told: Told,
+    events: Vec<Event>,
+}
+
+/// Where its events go.
+#[derive(Debug)]
+enum Told {
+    /// Heard as they happen.
+    Live(Receiver<Event>),
+    /// Read when it is over.
+    Later(PathBuf),
+}
+
+impl Process {
+    /// Starts a taker whose events are heard as they happen.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(taker: &Path, orders: Orders) -> Result<Self> {
+        let mut child = command(taker, &orders)?.stdout(Stdio::piped()).spawn().context("cannot start the taker")?;
+        let stdout = child.stdout.take().context("its stdout is a pipe")?;
+        Ok(Self::new(child, orders, Told::Live(listen(stdout))))
+    }
+
+    /// Starts a taker whose events go to a file: many cost less so.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_quiet(taker: &Path, orders: Orders, file: PathBuf) -> Result<Self> {
+        let child = command(taker, &orders)?.stdout(File::create(&file)?).spawn().context("cannot start the taker")?;
+        Ok(Self::new(child, orders, Told::Later(file)))
+    }
+
+    fn new(mut child: Child, orders: Orders, told: Told) -> Self {
+        let stdin = child.stdin.take();
+        Self { child, orders, stdin, told, events: Vec::new() }
+    }
+
+    /// The number of its first hand.
+    #[must_use]
+    pub fn hand(&self) -> u32 {
+        self.orders.first_hand
+    }
+
+    /// Gives the word that a hand waits for: to begin, or to release.
+    ///
+    /// # Errors
+    /// If it is dead.
+    pub fn tell(&mut self) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("it was told that no word will come")?;
+        Ok(stdin.write_all(b"\n")?)
+    }
+
+    /// Waits for its next event of a kind.
+    ///
+    /// # Errors
+    /// If it ends before, or takes longer than [`DEADLINE`].
+    pub fn hear(&mut self, wanted: impl Fn(&What) -> bool) -> Result<Event> {
+        let Told::Live(heard) = &self.told else { bail!("a quiet taker is not heard") };
+        loop {
+            let event = heard.recv_timeout(DEADLINE).with_context(|| format!("hand {}", self.orders.first_hand))?;
+            self.events.push(event);
+            if wanted(&event.what) {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Waits until it holds; its token.
+    ///
+    /// # Errors
+    /// As [`hear`](Self::hear).
+    pub fn hear_granted(&mut self) -> Result<Event> {
+        self.hear(|what| matches!(what, What::Granted { .. }))
+    }
+
+    /// Kills it as `kill -9` does; all events it told.
+    ///
+    /// # Errors
+    /// If it was dead already.
+    pub fn kill(mut self) -> Result<Vec<Event>> {
+        self.kill_now()?;
+        self.end()
+    }
+
+    /// Kills it, and waits for nothing; when that was.
+    ///
+    /// # Errors
+    /// If it was dead already.
+    pub fn kill_now(&mut self) -> Result<u64> {
+        ensure!(self.child.try_wait()?.is_none(), "hand {} ended before it was killed", self.hand());
+        let at = now();
+        self.child.kill()?;
+        let hands = self.orders.first_hand..self.orders.first_hand + self.orders.hands;
+        self.events.extend(hands.map(|hand| Event { at, hand, name: 0, what: What::Killed }));
+        Ok(at)
+    }
+
+    /// Stops it, as `kill -STOP` does, until it is [resumed](Self::resume).
+    ///
+    /// # Errors
+    /// If it is dead.
+    pub fn stop(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        until("a process to be stopped", || Ok(self.is_stopped()?.then_some(())))
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// If it is dead.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Waits for its end, which must be a good one; all events it told.
+    ///
+    /// # Errors
+    /// If it fails, or takes longer than [`DEADLINE`].
+    pub fn finish(self) -> Result<Vec<Event>> {
+        self.finish_within(DEADLINE)
+    }
+
+    /// As [`finish`](Self::finish), for one that has more to do.
+    ///
+    /// # Errors
+    /// If it fails, or takes longer than `patience`.
+    pub fn finish_within(mut self, patience: Duration) -> Result<Vec<Event>> {
+        let status = until_within(patience, "a taker to end", || Ok(self.child.try_wait()?))?;
+        ensure!(status.success(), "hand {} failed: {status}", self.hand());
+        self.end()
+    }
+
+    /// All that one told which is dead, or about to be.
+    ///
+    /// # Errors
+    /// If what it told makes no sense.
+    pub fn end(mut self) -> Result<Vec<Event>> {
+        self.child.wait()?;
+        let mut events = std::mem::take(&mut self.events);
+        match &self.told {
+            Told::Live(heard) => loop {
+                match heard.recv_timeout(DEADLINE) {
+                    Ok(event) => events.push(event),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => bail!("its stdout stays open after its end"),
+                }
+            },
+            Told::Later(file) => events.extend(read_events(file)?),
+        }
+        Ok(events)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
+        Ok(kill_process(pid, signal)?)
+    }
+
+    /// The state is the word after the program's name in parentheses.
+    fn is_stopped(&self) -> Result<bool> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        Ok(stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may be dead and buried already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn command(taker: &Path, orders: &Orders) -> Result<Command> {
+    let mut command = Command::new(taker);
+    command.arg(serde_json::to_string(orders)?).stdin(Stdio::piped());
+    Ok(command)
+}
+
+fn listen(stdout: ChildStdout) -> Receiver<Event> {
+    let (told, heard) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines() {
+            let event = line.map_err(anyhow::Error::from).and_then(|line| line.parse());
+            // Nobody listens any more when the process is dropped, and a torn line is the last of one that was killed.
+            let Ok(event) = event else { return };
+            if told.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    heard
+}
+
+/// Whole lines only: the last of a taker that was killed may be torn.
+fn read_events(file: &Path) -> Result<Vec<Event>> {
+    let text = fs::read_to_string(file)?;
+    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::parse).collect()
+}

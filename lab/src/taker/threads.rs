@@ -1,0 +1,69 @@
+//! Taking locks through the blocking face.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use leasehold::blocking::{self, Guard, Lock, Locks};
+
+use super::tell::Teller;
+use super::{begin, tell_descriptors, tell_when_warm, work};
+use crate::{Face, Opens, Orders};
+
+pub(super) fn run(orders: &Orders) -> Result<()> {
+    let locks = blocking::open(&orders.store)?;
+    let hand = |hand| {
+        let own = match orders.opens {
+            Opens::Shared => locks.clone(),
+            Opens::Each => blocking::open(&orders.store)?,
+        };
+        cycles(orders, &own, hand)
+    };
+    thread::scope(|scope| {
+        let hands = orders.first_hand..orders.first_hand + orders.hands;
+        let threads: Vec<_> = hands.map(|number| scope.spawn(move || hand(number))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
+    })?;
+    tell_descriptors(orders)
+}
+
+fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
+    for cycle in 0..orders.cycles {
+        let name = orders.name(hand, cycle);
+        let teller = Teller { orders, hand, name };
+        begin(orders)?;
+        teller.asked()?;
+        let Some(guard) = acquire(orders, &lock(orders, locks, hand, name))? else {
+            teller.gave_up()?;
+            continue;
+        };
+        teller.granted(guard.token())?;
+        work(orders)?;
+        teller.releasing()?;
+        guard.release()?;
+        teller.released()?;
+        tell_when_warm(orders, hand, cycle)?;
+    }
+    Ok(())
+}
+
+fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
+    let Some(micros) = orders.patience else { return Ok(Some(lock.acquire()?)) };
+    match lock.try_acquire_for(Duration::from_micros(micros)) {
+        // So little patience may end before the store has said anything.
+        Err(error) if error.is_unavailable() => Ok(None),
+        granted => Ok(granted?),
+    }
+}
+
+/// The claim's label is its hand, so that others can tell who is seen in line.
+fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
+    let name = &orders.names[usize::from(name)];
+    let lock = match orders.face {
+        Face::Mutex => locks.mutex(name),
+        Face::Reader => locks.rwlock(name).shared(),
+        Face::Writer => locks.rwlock(name).exclusive(),
+        Face::Slots { take, of } => locks.semaphore(name, of).take(take),
+    };
+    lock.label(&hand.to_string())
+}

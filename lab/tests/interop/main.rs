@@ -1,0 +1,6 @@
+//! Locks shared with programs that know nothing of leasehold.
+#![forbid(unsafe_code)]
+
+mod flock;
+
+const TAKER: &str = env!("CARGO_BIN_EXE_taker");

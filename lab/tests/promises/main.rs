@@ -1,0 +1,8 @@
+//! What a store promises while nothing goes wrong, with real processes on the file store.
+#![forbid(unsafe_code)]
+
+mod articles;
+mod order;
+mod soak;
+
+const TAKER: &str = env!("CARGO_BIN_EXE_taker");

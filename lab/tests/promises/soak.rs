@@ -1,0 +1,62 @@
+//! Many cycles, and nothing left of them. `LAB_CYCLES` says how many; `cargo xtask soak` runs a million.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use lab::{Api, DEADLINE, Event, Orders, Site, What, check};
+
+use crate::TAKER;
+
+const PROCESSES: u64 = 8;
+const CYCLES: u64 = 100_000;
+/// How long one cycle may take on average, on a machine that has much else to do.
+const PATIENCE_EACH: Duration = Duration::from_millis(5);
+
+#[test]
+fn soak_on_one_name() -> Result<()> {
+    soak(&["a"])
+}
+
+#[test]
+fn soak_on_three_names() -> Result<()> {
+    soak(&["a", "b", "c"])
+}
+
+fn soak(names: &[&str]) -> Result<()> {
+    let cycles = std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?;
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let site = Site::new(TAKER)?;
+    let begun = Instant::now();
+    let orders = Orders { names: names.clone(), cycles: cycles / PROCESSES, ..Orders::default() };
+    let takers = (0..PROCESSES).map(|number| site.start_quiet(Orders { api: api(number), ..orders.clone() }));
+    let takers = takers.collect::<Result<Vec<_>>>()?;
+    let mut events = Vec::new();
+    for taker in takers {
+        let told = taker.finish_within(DEADLINE + PATIENCE_EACH * u32::try_from(cycles)?)?;
+        check_descriptors(&told)?;
+        events.extend(told);
+    }
+    let took = begun.elapsed();
+    let holds = check::all(&events)?;
+    ensure!(holds.len() as u64 == orders.cycles * PROCESSES, "{} holds", holds.len());
+    println!("{} cycles over {PROCESSES} processes and {} names in {took:.1?}", holds.len(), names.len());
+    site.check_clean(&names)
+}
+
+fn api(number: u64) -> Api {
+    if number.is_multiple_of(2) { Api::Async } else { Api::Blocking }
+}
+
+/// As many descriptors are open at the end as were soon after the beginning.
+fn check_descriptors(events: &[Event]) -> Result<()> {
+    let counts: Vec<usize> = events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Descriptors(count) => Some(count),
+            _ => None,
+        })
+        .collect();
+    let (first, last) = (counts.first().context("none told")?, counts.last().context("none told")?);
+    ensure!(counts.len() == 2 && last <= first, "descriptors: {counts:?}");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! What each chore does, step by step.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::needs;
+use crate::step::Step;
+
+/// Everything that must pass before a change goes in.
+pub(crate) fn test() -> Result<()> {
+    let begun = Instant::now();
+    needs::meet()?;
+    for step in test_steps()? {
+        step.run()?;
+    }
+    licences()?;
+    println!("xtask: all passed in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
+
+/// The full soak. The test suite runs a shorter one.
+pub(crate) fn soak() -> Result<()> {
+    needs::meet()?;
+    Step::cargo("a million cycles", "test --release -p lab --test promises -- --nocapture --test-threads=1 soak")
+        .env("LAB_CYCLES", "1000000")
+        .run()
+}
+
+pub(crate) fn bench() -> Result<()> {
+    needs::meet()?;
+    Step::cargo("the command", "build --release -p leasehold-cli").run()?;
+    Step::cargo("benchmarks", "bench -p lab --benches").run()
+}
+
+fn test_steps() -> Result<Vec<Step>> {
+    let mut steps = vec![
+        Step::cargo("format", "fmt --all --check"),
+        Step::cargo("lints", "clippy --workspace --all-targets --all-features -- -D warnings"),
+        Step::cargo("tests and doc tests", "test --workspace --all-features"),
+        Step::cargo("docs", "doc --workspace --all-features --no-deps --lib").env("RUSTDOCFLAGS", "-D warnings"),
+        lone_features("no features", ""),
+    ];
+    for feature in features_of("leasehold")? {
+        steps.push(lone_features(&format!("feature {feature} alone"), &feature));
+    }
+    Ok(steps)
+}
+
+fn lone_features(name: &str, features: &str) -> Step {
+    let line = "clippy -p leasehold --all-targets --no-default-features --features";
+    Step::cargo(name, line).arg(features).args("-- -D warnings")
+}
+
+/// The features that a package declares, without `default`.
+fn features_of(package: &str) -> Result<Vec<String>> {
+    let told = Command::new(crate::step::cargo()).args(["metadata", "--no-deps", "--format-version=1"]).output()?;
+    ensure!(told.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&told.stderr));
+    let told: Value = serde_json::from_slice(&told.stdout).context("cargo metadata is not JSON")?;
+    let packages = told["packages"].as_array().context("cargo metadata tells of no packages")?;
+    let found = packages.iter().find(|found| found["name"] == package);
+    let features = found.and_then(|found| found["features"].as_object()).context("the package is not there")?;
+    Ok(features.keys().filter(|feature| *feature != "default").cloned().collect())
+}
+
+/// cargo-deny takes minutes to build, so it is used where it is installed, and its absence is said.
+fn licences() -> Result<()> {
+    if needs::has("cargo-deny", "--version") {
+        return Step::cargo("licences, bans and sources", "deny --all-features check licenses bans sources").run();
+    }
+    println!("xtask: licences, bans and sources NOT checked: cargo-deny is not installed (cargo install cargo-deny)");
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! What the chores need from the machine besides Rust.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A program, how to ask whether it is there, and the Debian package that has it.
+struct Need {
+    program: &'static str,
+    asked: &'static str,
+    package: &'static str,
+}
+
+const PROGRAMS: [Need; 1] = [Need { program: "flock", asked: "--version", package: "util-linux" }];
+/// Parts of the Rust toolchain: the program and the component of rustup.
+const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
+
+/// Installs what is missing, or says what to install.
+pub(crate) fn meet() -> Result<()> {
+    for (program, component) in COMPONENTS {
+        if !has(program, "--version") {
+            run("rustup", &["component", "add", component])?;
+        }
+    }
+    let missing: Vec<&Need> = PROGRAMS.iter().filter(|need| !has(need.program, need.asked)).collect();
+    if missing.is_empty() { Ok(()) } else { install(&missing) }
+}
+
+/// Whether a program is there and answers.
+pub(crate) fn has(program: &str, asked: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg(asked).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn install(missing: &[&Need]) -> Result<()> {
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    if !is_root() || !has("apt-get", "--version") {
+        let programs: Vec<&str> = missing.iter().map(|need| need.program).collect();
+        let (programs, packages) = (programs.join(", "), packages.join(" "));
+        bail!("{programs} missing; on Debian: sudo apt-get install {packages}");
+    }
+    run("apt-get", &["update", "--quiet"])?;
+    run("apt-get", &[&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat())?;
+    let still = missing.iter().find(|need| !has(need.program, need.asked));
+    ensure!(still.is_none(), "{} is still missing", still.map_or("", |need| need.program));
+    Ok(())
+}
+
+fn is_root() -> bool {
+    let told = Command::new("id").arg("-u").output();
+    told.is_ok_and(|told| told.stdout.trim_ascii() == b"0")
+}
+
+fn run(program: &str, args: &[&str]) -> Result<()> {
+    let line = format!("{program} {}", args.join(" "));
+    println!("xtask: {line}");
+    let status = Command::new(program).args(args).stdin(Stdio::null()).status();
+    let status = status.with_context(|| format!("cannot run {line}"))?;
+    ensure!(status.success(), "{line} failed ({status})");
+    Ok(())
+}
