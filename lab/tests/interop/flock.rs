@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Face, Orders, Process, Site, Work, check};
+use lab::{Api, Face, Orders, Process, Site, Work, check};
 use leasehold::Lock;
 
 use crate::TAKER;
@@ -184,6 +185,27 @@ fn the_one_behind_is_served_when_the_first_waiter_was_killed() -> Result<()> {
     shell.go_on()?;
     events.extend(behind.finish()?);
     ensure!(check::all(&events)?.len() == 1);
+    site.check_clean(&["a".to_owned()])
+}
+
+/// Whoever gave up waiting for a stranger does not take the lock when the stranger ends.
+#[test]
+fn waits_that_were_given_up_leave_the_file_unlocked() -> Result<()> {
+    let site = Site::new(TAKER)?;
+    let mut shell = Shell::holding(BY_NUMBER, &site.lock_file("a"))?;
+    let impatient = Orders { cycles: 20, patience: Some(2_000), ..Orders::default() };
+    let given_up = [Api::Async, Api::Blocking].map(|api| site.start(Orders { api, hands: 4, ..impatient.clone() }));
+    for taker in given_up {
+        ensure!(check::all(&taker?.finish()?)?.is_empty(), "granted beside flock");
+    }
+    let lock = site.locks().mutex("a");
+    for _ in 0..20 {
+        ensure!(site.run(lock.try_acquire_for(Duration::from_millis(2)))?.is_none(), "granted beside flock");
+    }
+    shell.go_on()?;
+    shell.hear("unlocked")?;
+    lab::until("flock to get the file", || Ok(flock_gets("-x", &site.lock_file("a"))?.then_some(())))?;
+    ensure!(we_get(&site, &lock)?, "not to be had by us");
     site.check_clean(&["a".to_owned()])
 }
 
