@@ -11,7 +11,13 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 1] = [Need { program: "flock", asked: "--version", package: "util-linux" }];
+const PROGRAMS: [Need; 4] = [
+    Need { program: "flock", asked: "--version", package: "util-linux" },
+    Need { program: "unshare", asked: "--version", package: "util-linux" },
+    Need { program: "script", asked: "--version", package: "bsdutils" },
+    // A FUSE file system, which the file store must refuse.
+    Need { program: "bindfs", asked: "--version", package: "bindfs" },
+];
 /// Parts of the Rust toolchain: the program and the component of rustup.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 
