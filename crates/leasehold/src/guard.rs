@@ -115,6 +115,9 @@ impl Guard {
     /// lock stays held as long as any process has them open, even if this one is killed. Releasing frees it all the same.
     /// Empty where only this process keeps the lock.
     ///
+    /// On the file store they keep alive all that this process has in lines through the same [`Locks`](crate::Locks): open
+    /// the store once more for work that children carry on.
+    ///
     /// They are closed on exec; clear that flag for the child that is to inherit them (`fcntl(F_SETFD)`).
     ///
     /// # Errors

@@ -108,8 +108,8 @@ impl Lock {
     /// It returns after `wait` plus at most one round trip. Time that the machine is suspended does not count.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); [`is_unavailable`](Error::is_unavailable) too if the store has said nothing at all
-    /// within `wait`.
+    /// As [`acquire`](Self::acquire); [`is_unavailable`](Error::is_unavailable) too if `wait` is a second or more and the
+    /// store has said nothing at all within it.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

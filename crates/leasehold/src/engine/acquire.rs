@@ -52,6 +52,9 @@ impl Wait {
     }
 }
 
+/// A store that says nothing for as long is not just slow.
+const SILENCE_MIN: Duration = Duration::from_secs(1);
+
 /// `None` if it was not granted in time; then nothing is left in the line.
 ///
 /// Dropping this future at any point leaves nothing either: what was under way is finished and undone in the background.
@@ -64,9 +67,9 @@ pub(crate) async fn acquire(engine: &Arc<Engine>, ask: &Ask, wait: Wait) -> Resu
             Outcome::Granted(hold) => return Ok(Some(hold)),
             Outcome::Refused => return Ok(None),
             // The process slept, or somebody cleared the line: in again at its end, while there is time.
-            Outcome::Gone => pauses.next().await,
+            Outcome::Gone => {}
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if !pauses.next_before(deadline).await {
             return Ok(None);
         }
     }
@@ -100,7 +103,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn run(mut self, deadline: Option<Instant>) -> Result<Outcome> {
-        let (asked, entered) = self.enter(deadline).await?;
+        let Some((asked, entered)) = self.enter(deadline).await? else { return Ok(Outcome::Refused) };
         match entered.standing {
             Standing::Held { token } => Ok(self.granted(token, asked, asked.after(trusted(entered.lease)))),
             Standing::Gone if self.patience == Patience::Refuse => {
@@ -112,19 +115,20 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    async fn enter(&mut self, deadline: Option<Instant>) -> Result<(Moment, Entered)> {
+    /// `None` if the deadline came too soon to say that the store does not answer.
+    async fn enter(&mut self, deadline: Option<Instant>) -> Result<Option<(Moment, Entered)>> {
         let (door, claim, patience) = (self.engine.door.clone(), self.claim.clone(), self.patience);
         let entering = Finish::new(async move { door.enter(&claim, patience).await });
         let stake = self.stake.insert(Stake { entering: Some(entering) });
         let entering = stake.entering.as_mut().expect("just put there");
         let listen_until = earlier(deadline, Instant::now() + ANSWER_MAX);
         let started = Instant::now();
-        let answer = timeout_at(listen_until, entering).await.map_err(|_| {
-            let (place, name) = (self.engine.door.place(), self.claim.name.as_str());
-            silent(started.elapsed()).at("acquire", place, Some(name))
-        })?;
+        let Ok(answer) = timeout_at(listen_until, entering).await else {
+            let silence = started.elapsed();
+            return if silence < SILENCE_MIN { Ok(None) } else { Err(silent(silence)) };
+        };
         stake.entering = None;
-        answer
+        answer.map(Some)
     }
 
     async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {

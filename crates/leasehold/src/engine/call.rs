@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 use crate::clock::Moment;
 use crate::{Claim, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store};
 
@@ -132,6 +134,15 @@ impl Pauses {
         let pause = PAUSE_MIN.saturating_mul(1 << self.count.min(10)).min(PAUSE_MAX);
         self.count += 1;
         tokio::time::sleep(pause).await;
+    }
+
+    /// Says whether the pause was over before the deadline, if there is one.
+    pub(crate) async fn next_before(&mut self, deadline: Option<Instant>) -> bool {
+        let Some(deadline) = deadline else {
+            self.next().await;
+            return true;
+        };
+        timeout_at(deadline, self.next()).await.is_ok()
     }
 }
 

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::task::AbortHandle;
 
 use crate::{
@@ -68,6 +68,19 @@ struct Shared {
     /// The files that this process's claims keep locked, from just before a grant until leaving.
     keys: Mutex<HashMap<ClaimId, Key>>,
     porter: Porter,
+    slow: Turns,
+}
+
+/// Whose turn it is to wait for the line file of a name.
+#[derive(Debug, Default)]
+struct Turns(Mutex<HashMap<Name, Arc<AsyncMutex<()>>>>);
+
+impl Turns {
+    fn turn(&self, name: &Name) -> Arc<AsyncMutex<()>> {
+        let mut turns = self.0.lock();
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(name.clone()).or_default())
+    }
 }
 
 impl File {
@@ -112,6 +125,7 @@ impl File {
             bells: Mutex::default(),
             keys: Mutex::default(),
             porter: Porter::default(),
+            slow: Turns::default(),
         });
         let listening = Mutex::new(listen(&shared, inbox));
         Ok(Self { shared, listening })
@@ -201,13 +215,17 @@ impl Shared {
         }
     }
 
+    /// One thread per name and process waits for another's edit, however often it is asked: whoever is stopped in the
+    /// middle of one must not use up all threads.
     async fn edit_apart<T, W>(self: &Arc<Self>, name: &Name, missing: Missing, work: W) -> Result<Option<T>>
     where
         T: Send + 'static,
         W: FnOnce(&Shared, &mut Edit) -> Result<T> + Send + 'static,
     {
         let (shared, path) = (Arc::clone(self), self.folder.line(name));
+        let turn = self.slow.turn(name).lock_owned().await;
         let wait_and_work = move || {
+            let _turn = turn;
             loop {
                 let Some(line) = LineFile::open(&path, missing)? else { return Ok(None) };
                 if let Some(edit) = line.lock().and_then(|locked: Locked| locked.read(shared.boot))? {
@@ -309,6 +327,10 @@ impl Shared {
     fn stand(&self, edit: &mut Edit, claim: &Claim) -> Result<View> {
         loop {
             let Some(at) = edit.position(claim.id) else { return Ok(View::Is(Standing::Gone)) };
+            if edit.tickets()[at].member() != self.me() {
+                // It is of a member that this process no longer is, and others may bury it at any time.
+                return Ok(View::Is(Standing::Gone));
+            }
             if edit.tickets()[at].token().is_some() {
                 return Ok(View::Is(edit.standing(at)));
             }
@@ -345,7 +367,11 @@ impl Shared {
     fn leave(&self, edit: &mut Edit, claim: &Claim) -> Result<bool> {
         // Unlocked first: the next in line is let in by the ticket, and then finds the file unlocked.
         self.keys.lock().remove(&claim.id);
-        let Some(at) = edit.position(claim.id) else { return Ok(false) };
+        let Some(at) = edit.position(claim.id) else {
+            // It was broken; whoever did that may have been killed before he rang the next.
+            self.wake(edit.due());
+            return Ok(false);
+        };
         let member = edit.tickets()[at].member();
         edit.remove(at)?;
         self.wake(vec![(member, claim.id)]);

@@ -78,8 +78,13 @@ impl Fence {
     }
 
     /// Goes on where no token can have been given yet.
-    pub(super) fn restarted(self, boot: Boot) -> Self {
-        Self { boot, last: self.ceiling, ..self }
+    pub(super) fn restarted(self) -> Self {
+        Self { last: self.ceiling, ..self }
+    }
+
+    /// Of this boot from the next writing on.
+    pub(super) fn move_to(&mut self, boot: Boot) {
+        self.boot = boot;
     }
 
     pub(super) fn boot(&self) -> Boot {

@@ -85,32 +85,35 @@ impl Locked {
             return Ok(None);
         }
         let bytes = read_all(&file, &about, &path)?;
-        let (fence, state) = open_fence(&bytes, boot, &path)?;
-        let slots = if state == State::Void { &[] } else { bytes.get(FENCE_LEN..).unwrap_or_default() };
-        let tickets = read_tickets(slots).map_err(|error| error.remedy(remedy(&path)))?;
-        let mut edit = Edit { file, path, fence, state, len: bytes.len() as u64, tickets, before: Vec::new() };
+        let Opened { fence, worn, booted } = open_fence(&bytes, boot, &path)?;
+        let slots = bytes.get(FENCE_LEN..).unwrap_or_default();
+        let (tickets, torn) = read_tickets(slots);
+        if let Some(torn) = torn.first().filter(|_| !booted) {
+            return Err(Error::damaged(format!("the ticket in slot {torn} of {} is torn", path.display()))
+                .remedy(remedy(&path)));
+        }
+        let len = bytes.len() as u64;
+        let mut edit = Edit { file, path, fence, worn, boot, torn, len, tickets, before: Vec::new() };
         edit.before = edit.seats();
         Ok(Some(edit))
     }
 }
 
-/// What was found of the counter and the tickets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// All as this boot left it.
-    Current,
-    /// The counter must be written anew before it is used.
-    Worn,
-    /// So it must, and the tickets are of another boot, or there never were any.
-    Void,
+/// The counter, and what became of it.
+struct Opened {
+    fence: Fence,
+    /// It must be written anew before it is used.
+    worn: bool,
+    /// It is of another boot: power may have been lost, and tickets torn.
+    booted: bool,
 }
 
-fn open_fence(bytes: &[u8], boot: Boot, path: &Path) -> Result<(Fence, State)> {
+fn open_fence(bytes: &[u8], boot: Boot, path: &Path) -> Result<Opened> {
+    let opened = |fence: Fence, worn| Ok(Opened { booted: fence.boot() != boot, fence, worn });
     match Fence::read(bytes) {
-        Found::Fresh => Ok((Fence::fresh(boot), State::Void)),
-        Found::Whole(fence) if fence.boot() == boot => Ok((fence, State::Current)),
-        Found::Half(fence) if fence.boot() == boot => Ok((fence.restarted(boot), State::Worn)),
-        Found::Whole(fence) | Found::Half(fence) => Ok((fence.restarted(boot), State::Void)),
+        Found::Fresh => opened(Fence::fresh(boot), true),
+        Found::Whole(fence) if fence.boot() == boot => opened(fence, false),
+        Found::Whole(fence) | Found::Half(fence) => opened(fence.restarted(), true),
         Found::Newer(version) => {
             let what = format!("{} is of version {version} of the format, newer than this program", path.display());
             Err(Error::unsupported(what).remedy("use the newer leasehold everywhere on this machine"))
@@ -143,18 +146,21 @@ fn read_all(file: &File, about: &Metadata, path: &Path) -> Result<Vec<u8>> {
     read(about.len())
 }
 
-fn read_tickets(slots: &[u8]) -> Result<Vec<Ticket>> {
-    let mut tickets = Vec::new();
-    let whole = slots.chunks_exact(TICKET_LEN);
-    // Tickets are written whole, so something else has cut the file, and who else stood in it is not known.
-    if !whole.remainder().is_empty() {
-        return Err(Error::damaged("the file ends within a ticket"));
-    }
-    for (slot, bytes) in whole.enumerate() {
-        tickets.extend(Ticket::read(bytes, slot)?);
+/// The tickets in use, and the slots of those that are torn or cut off: whose they were is not known.
+///
+/// Tickets are written whole, so it takes the loss of power to tear one, and then its owner is gone as well. The tickets of
+/// another boot are read like all others: their members tell best who is dead, as some kinds of container have a boot id
+/// of their own.
+fn read_tickets(slots: &[u8]) -> (Vec<Ticket>, Vec<usize>) {
+    let (mut tickets, mut torn) = (Vec::new(), Vec::new());
+    for (slot, bytes) in slots.chunks(TICKET_LEN).enumerate() {
+        match Ticket::read(bytes, slot) {
+            Ok(ticket) => tickets.extend(ticket),
+            Err(_) => torn.push(slot),
+        }
     }
     tickets.sort_unstable_by_key(Ticket::place);
-    Ok(tickets)
+    (tickets, torn)
 }
 
 /// A line being edited. Every change is written at once, so that a process that is killed leaves a sound line.
@@ -162,7 +168,10 @@ pub(super) struct Edit {
     file: File,
     path: PathBuf,
     fence: Fence,
-    state: State,
+    worn: bool,
+    boot: Boot,
+    /// Slots that the loss of power has torn, to be freed before anything is written.
+    torn: Vec<usize>,
     len: u64,
     /// In order of arrival.
     tickets: Vec<Ticket>,
@@ -211,7 +220,7 @@ impl Edit {
 
     /// Whether [`mint`](Self::mint) would have to wait for the disk.
     pub(super) fn needs_sync(&self) -> bool {
-        self.state != State::Current || self.fence.is_spent()
+        self.worn || self.fence.is_spent()
     }
 
     /// The next token.
@@ -247,9 +256,7 @@ impl Edit {
     }
 
     pub(super) fn remove(&mut self, at: usize) -> Result<()> {
-        let offset = offset_of(self.tickets[at].slot);
-        // A place of zero frees the slot.
-        self.file.write_all_at(&[0; 8], offset).map_err(|error| trouble(error, "write", &self.path))?;
+        self.free(self.tickets[at].slot)?;
         self.tickets.remove(at);
         Ok(())
     }
@@ -267,29 +274,34 @@ impl Edit {
         watched(&self.seats(), at)
     }
 
+    /// Those whose turn it is.
+    pub(super) fn due(&self) -> Vec<(MemberId, ClaimId)> {
+        let due = self.tickets[..self.admitted()].iter().filter(|ticket| ticket.token().is_none());
+        due.map(|ticket| (ticket.member(), ticket.id())).collect()
+    }
+
     /// Unlocks; whom to wake, as their claim may be granted or they must watch somebody else than before.
     pub(super) fn close(self) -> Vec<(MemberId, ClaimId)> {
         if self.tickets.is_empty() && self.len > IDLE_LEN_MAX {
             // The slots are free; a file that stays long costs room and nothing else.
             let _ = self.file.set_len(FENCE_LEN as u64);
         }
+        // Said aloud, as a child that was forked meanwhile has the file open too. Closing does the rest.
+        let _ = flock(&self.file, FlockOperation::Unlock);
         stirred(&self.before, &self.seats())
     }
 
-    /// Writes a counter anew that cannot be gone on with as it is, and clears tickets that are void.
+    /// Writes a counter anew that cannot be gone on with as it is.
     fn settle(&mut self) -> Result<()> {
-        match self.state {
-            State::Current => return Ok(()),
-            State::Worn => {}
-            State::Void => {
-                // The old counter stays until the new one is written over it.
-                self.len = FENCE_LEN as u64;
-                self.file.set_len(self.len).map_err(|error| trouble(error, "clear", &self.path))?;
+        if self.worn {
+            for slot in std::mem::take(&mut self.torn) {
+                self.free(slot)?;
             }
+            self.sync_folder()?;
+            self.fence.move_to(self.boot);
+            self.reserve()?;
+            self.worn = false;
         }
-        self.reserve()?;
-        self.sync_folder()?;
-        self.state = State::Current;
         Ok(())
     }
 
@@ -302,6 +314,12 @@ impl Edit {
         let folder = self.path.parent().expect("a line file lies in a folder");
         let synced = File::open(folder).and_then(|folder| folder.sync_all());
         synced.map_err(|error| trouble(error, "sync the folder", folder))
+    }
+
+    /// A place of zero is a free slot.
+    fn free(&self, slot: usize) -> Result<()> {
+        let freed = self.file.write_all_at(&[0; TICKET_LEN], offset_of(slot));
+        freed.map_err(|error| trouble(error, "write", &self.path))
     }
 
     fn free_slot(&self) -> usize {

@@ -82,16 +82,34 @@ async fn tokens_rise_over_every_boot_and_over_a_deleted_folder() {
 }
 
 #[tokio::test]
-async fn tickets_of_another_boot_are_void() {
+async fn tickets_of_another_boot_are_their_members() {
     let lab = Lab::new();
     let (before, claim) = (File::of_boot(lab.folder.path(), THIS).expect("opens"), claim());
     before.enter(&claim, Patience::Queue).await.expect("entered").standing.token().expect("it was free");
-    before.shared.keys.lock().clear();
     let after = lab.boot(NEXT);
+    assert!(
+        after.mutex("a").try_acquire().await.expect("asked").is_none(),
+        "some containers have a boot id of their own"
+    );
+    drop(before);
     assert!(after.look("a").await.expect("looked").entries.is_empty());
     grant(&after).await;
     let line = after.look("a").await.expect("looked");
     assert!(line.entries.is_empty() && line.last.is_some());
+}
+
+/// The loss of power tears tickets, and takes their owners with it.
+#[tokio::test]
+async fn a_torn_ticket_of_another_boot_is_cleared() {
+    let lab = Lab::new();
+    grant(&lab.boot(THIS)).await;
+    let (torn, cut) = ([1; TICKET_LEN], [1; 100]);
+    lab.overwrite(FENCE_LEN as u64, &torn);
+    lab.overwrite((FENCE_LEN + TICKET_LEN) as u64, &cut);
+    assert!(lab.boot(THIS).mutex("a").try_acquire().await.expect_err("whose it is, is not known").is_damaged());
+    for _ in 0..3 {
+        grant(&lab.boot(NEXT)).await;
+    }
 }
 
 #[tokio::test]
@@ -333,6 +351,25 @@ async fn an_owner_keeps_no_store_open() {
     drop(owner);
 }
 
+/// Somebody is stopped in the middle of an edit. However often that line is asked for meanwhile, other names go on, also
+/// where they need a thread to wait for the disk.
+#[tokio::test]
+async fn a_stopped_editor_is_in_nobody_else_s_way() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    grant(&locks).await;
+    let stopped = fs::File::open(lab.line()).expect("there is a line file");
+    stopped.lock().expect("it is free");
+    for _ in 0..600 {
+        let looked = tokio::time::timeout(Duration::from_millis(1), locks.look("a")).await;
+        assert!(looked.is_err(), "the line is locked");
+    }
+    let other = locks.mutex("b").try_acquire().await.expect("asked").expect("it is free");
+    other.release().await.expect("released");
+    stopped.unlock().expect("it was locked");
+    grant(&locks).await;
+}
+
 #[tokio::test]
 async fn files_are_for_this_user_alone() {
     use std::os::unix::fs::PermissionsExt;
@@ -443,7 +480,7 @@ proptest! {
         let mut bytes = vec![0; FENCE_LEN];
         file.read_at(&mut bytes, 0).expect("read");
         match fence::Fence::read(&bytes) {
-            fence::Found::Half(fence) => prop_assert!(fence.restarted(NEXT).last() >= last),
+            fence::Found::Half(fence) => prop_assert!(fence.restarted().last() >= last),
             other => prop_assert!(false, "{:?}", other),
         }
     }

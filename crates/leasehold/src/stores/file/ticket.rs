@@ -48,7 +48,8 @@ impl Ticket {
 
     /// The ticket in a slot, or `None` if the slot is free.
     pub(super) fn read(bytes: &[u8], slot: usize) -> Result<Option<Self>> {
-        let bytes: [u8; TICKET_LEN] = bytes.try_into().expect("a slot is as long as a ticket");
+        let cut = |_| Error::damaged(format!("slot {slot} is cut off"));
+        let bytes: [u8; TICKET_LEN] = bytes.try_into().map_err(cut)?;
         let ticket = Self { bytes, slot };
         if ticket.place() == 0 {
             return Ok(None);
