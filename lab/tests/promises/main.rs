@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod articles;
+mod guarantees;
 mod order;
 mod soak;
 

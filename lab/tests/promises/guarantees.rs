@@ -1,0 +1,68 @@
+//! GUARANTEES.md names a test for each promise, and the tests are there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use leasehold::conformance::{FACED, PLAIN};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+#[test]
+fn every_promise_names_tests_that_are_there() -> Result<()> {
+    let sources = sources(&Path::new(ROOT).join("crates"))?;
+    let shown_by = shown_by()?;
+    ensure!(shown_by.len() > 15, "only {} promises were found", shown_by.len());
+    for (promise, tests) in shown_by {
+        ensure!(!tests.is_empty(), "nothing shows this: {promise}");
+        for test in tests {
+            let is_function = sources.iter().any(|source| source.contains(&format!("fn {test}(")));
+            ensure!(is_function || is_lab_file(&test), "{test} is no test, but shall show this: {promise}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_suite_shows_a_promise() -> Result<()> {
+    let named: Vec<String> = shown_by()?.into_iter().flat_map(|(_, tests)| tests).collect();
+    for suite in FACED.iter().chain(PLAIN) {
+        ensure!(named.iter().any(|name| name == suite), "GUARANTEES.md does not name {suite}");
+    }
+    Ok(())
+}
+
+/// Each row's promise, and what stands between backticks in its last column.
+fn shown_by() -> Result<Vec<(String, Vec<String>)>> {
+    let page = fs::read_to_string(Path::new(ROOT).join("GUARANTEES.md"))?;
+    let rows = page.lines().filter(|line| line.starts_with("| **"));
+    Ok(rows
+        .map(|row| {
+            let columns: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+            let tests = columns.last().into_iter().flat_map(|last| last.split('`').skip(1).step_by(2));
+            (columns[0].to_owned(), tests.map(str::to_owned).collect())
+        })
+        .collect())
+}
+
+fn is_lab_file(test: &str) -> bool {
+    ["promises", "faults", "interop"]
+        .iter()
+        .any(|folder| Path::new(ROOT).join(format!("lab/tests/{folder}/{test}.rs")).exists())
+}
+
+fn sources(folder: &Path) -> Result<Vec<String>> {
+    let mut sources = Vec::new();
+    let mut folders: Vec<PathBuf> = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                sources.push(fs::read_to_string(path)?);
+            }
+        }
+    }
+    Ok(sources)
+}
