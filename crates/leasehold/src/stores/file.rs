@@ -6,12 +6,16 @@
 //!
 //! Absent on purpose: time-outs, polling, and any lease: a claim ends when it leaves or its process ends.
 
+mod bells;
+mod conduct;
+mod editing;
 mod fence;
 mod folder;
 mod gate;
 mod line;
 mod member;
 mod names;
+mod seats;
 mod strangers;
 mod ticket;
 mod trouble;
@@ -26,17 +30,18 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::{
-    Claim, ClaimId, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token,
-    background,
+    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, background,
 };
+use conduct::View;
+use editing::Turns;
 use fence::Boot;
 use folder::Folder;
 use gate::{Key, Porter, Turn};
-use line::{Edit, LineFile, Locked, Missing};
+use line::{Edit, Missing};
 use member::{Inbox, Member, MemberId, Peer, Rung};
 use trouble::trouble;
 
@@ -69,18 +74,6 @@ struct Shared {
     keys: Mutex<HashMap<ClaimId, Key>>,
     porter: Porter,
     slow: Turns,
-}
-
-/// Whose turn it is to wait for the line file of a name.
-#[derive(Debug, Default)]
-struct Turns(Mutex<HashMap<Name, Arc<AsyncMutex<()>>>>);
-
-impl Turns {
-    fn turn(&self, name: &Name) -> Arc<AsyncMutex<()>> {
-        let mut turns = self.0.lock();
-        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(turns.entry(name.clone()).or_default())
-    }
 }
 
 impl File {
@@ -173,284 +166,9 @@ fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
     background::handle().spawn(task).abort_handle()
 }
 
-/// Where a claim stands that waits, and what it waits for.
-enum View {
-    Is(Standing),
-    /// Behind others whose lives matter to it.
-    Behind {
-        ahead: u32,
-        peers: Vec<Peer>,
-    },
-    /// First, but somebody who is not in the line has the file locked.
-    Shut {
-        ahead: u32,
-    },
-}
-
 impl Shared {
-    /// Does `work` on a line under its lock, then wakes whom it concerns. `Ok(None)` if there is no line file and none
-    /// is to be made.
-    ///
-    /// Work that need not wait, for another's edit or for the disk, is done in place; else on a thread that may wait.
-    async fn edit<T, W>(self: &Arc<Self>, name: &Name, missing: Missing, work: W) -> Result<Option<T>>
-    where
-        T: Send + 'static,
-        W: FnOnce(&Shared, &mut Edit) -> Result<T> + Send + 'static,
-    {
-        let path = self.folder.line(name);
-        if missing == Missing::Make {
-            self.folder.make_room(&path)?;
-        }
-        let Some(line) = LineFile::open(&path, missing)? else { return Ok(None) };
-        match line.try_lock()? {
-            Ok(locked) => match locked.read(self.boot)? {
-                Some(edit) if !edit.needs_sync() => self.finish(edit, work).map(Some),
-                Some(edit) => {
-                    let shared = Arc::clone(self);
-                    apart(move || shared.finish(edit, work)).await.map(Some)
-                }
-                None => self.edit_apart(name, missing, work).await,
-            },
-            Err(_busy) => self.edit_apart(name, missing, work).await,
-        }
-    }
-
-    /// One thread per name and process waits for another's edit, however often it is asked: whoever is stopped in the
-    /// middle of one must not use up all threads.
-    async fn edit_apart<T, W>(self: &Arc<Self>, name: &Name, missing: Missing, work: W) -> Result<Option<T>>
-    where
-        T: Send + 'static,
-        W: FnOnce(&Shared, &mut Edit) -> Result<T> + Send + 'static,
-    {
-        let (shared, path) = (Arc::clone(self), self.folder.line(name));
-        let turn = self.slow.turn(name).lock_owned().await;
-        let wait_and_work = move || {
-            let _turn = turn;
-            loop {
-                let Some(line) = LineFile::open(&path, missing)? else { return Ok(None) };
-                if let Some(edit) = line.lock().and_then(|locked: Locked| locked.read(shared.boot))? {
-                    return shared.finish(edit, work).map(Some);
-                }
-            }
-        };
-        apart(wait_and_work).await
-    }
-
-    fn finish<T>(&self, mut edit: Edit, work: impl FnOnce(&Self, &mut Edit) -> Result<T>) -> Result<T> {
-        let answer = work(self, &mut edit);
-        self.wake(edit.close());
-        answer
-    }
-
     fn me(&self) -> MemberId {
         self.member.read().id()
-    }
-
-    fn enter(&self, edit: &mut Edit, claim: &Claim, patience: Patience) -> Result<Standing> {
-        if let Some(at) = edit.position(claim.id) {
-            self.give_back(edit, at, claim)?;
-            return Ok(edit.standing(at));
-        }
-        self.check_kind(edit, claim)?;
-        if patience == Patience::Refuse && !edit.has_room_for(claim.share) {
-            self.bury_the_dead(edit)?;
-        }
-        let key = if edit.has_room_for(claim.share) { self.key_for(claim)? } else { None };
-        match (key, patience) {
-            (Some(key), _) => {
-                let token = edit.mint()?;
-                edit.append(claim, self.me(), Some(token))?;
-                self.keys.lock().insert(claim.id, key);
-                Ok(Standing::Held { token })
-            }
-            (None, Patience::Queue) => {
-                let at = edit.append(claim, self.me(), None)?;
-                Ok(edit.standing(at))
-            }
-            (None, Patience::Refuse) => Ok(Standing::Gone),
-        }
-    }
-
-    /// A claim that is in line already may keep a smaller share.
-    fn give_back(&self, edit: &mut Edit, at: usize, claim: &Claim) -> Result<()> {
-        let present = edit.tickets()[at].share();
-        if present == claim.share {
-            return Ok(());
-        }
-        claim.share.is_part_of(present)?;
-        if let Some(key) = self.keys.lock().get_mut(&claim.id) {
-            key.share(&self.folder.lock(&claim.name))?;
-        }
-        edit.reshare(at, claim.share)
-    }
-
-    /// One kind and size for a name, as long as anybody alive uses it.
-    fn check_kind(&self, edit: &mut Edit, claim: &Claim) -> Result<()> {
-        let fits = |edit: &Edit| edit.tickets().first().map_or(Ok(()), |first| claim.share.fits_kind(first.share()));
-        if fits(edit).is_err() {
-            self.bury_the_dead(edit)?;
-        }
-        fits(edit)
-    }
-
-    fn bury_the_dead(&self, edit: &mut Edit) -> Result<()> {
-        let mut members: Vec<MemberId> = edit.tickets().iter().map(ticket::Ticket::member).collect();
-        members.sort_unstable();
-        members.dedup();
-        for member in members {
-            if self.peer(member)?.is_none() {
-                edit.bury(member)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Another member, or `None` if it is dead; this process is alive, and nobody's peer.
-    fn peer(&self, member: MemberId) -> Result<Option<Life>> {
-        if member == self.me() {
-            return Ok(Some(Life::Mine));
-        }
-        Ok(Peer::open(&self.folder.members(), member)?.map(Life::Other))
-    }
-
-    /// The lock file, locked, if nobody else has it.
-    fn key_for(&self, claim: &Claim) -> Result<Option<Key>> {
-        let (path, turn) = (self.folder.lock(&claim.name), Turn::of(claim.share));
-        let kept = self.keys.lock().remove(&claim.id);
-        match kept {
-            Some(key) if key.fits(turn) && key.opens(&path)? => Ok(Some(key)),
-            _ => Key::take(&path, turn),
-        }
-    }
-
-    /// Where a claim stands; grants it if its turn has come, and buries whoever stood dead in its way.
-    fn stand(&self, edit: &mut Edit, claim: &Claim) -> Result<View> {
-        loop {
-            let Some(at) = edit.position(claim.id) else { return Ok(View::Is(Standing::Gone)) };
-            if edit.tickets()[at].member() != self.me() {
-                // It is of a member that this process no longer is, and others may bury it at any time.
-                return Ok(View::Is(Standing::Gone));
-            }
-            if edit.tickets()[at].token().is_some() {
-                return Ok(View::Is(edit.standing(at)));
-            }
-            let ahead = u32::try_from(at).unwrap_or(u32::MAX);
-            if at < edit.admitted() {
-                let Some(key) = self.key_for(claim)? else { return Ok(View::Shut { ahead }) };
-                let token = edit.mint()?;
-                edit.grant(at, token)?;
-                self.keys.lock().insert(claim.id, key);
-                return Ok(View::Is(Standing::Held { token }));
-            }
-            if let Some(peers) = self.living(edit, at)? {
-                return Ok(View::Behind { ahead, peers });
-            }
-        }
-    }
-
-    /// Those whose lives matter to the waiter at `at`; `None` after burying one that was dead.
-    fn living(&self, edit: &mut Edit, at: usize) -> Result<Option<Vec<Peer>>> {
-        let mut peers = Vec::new();
-        for member in edit.watched(at) {
-            match self.peer(member)? {
-                Some(Life::Other(peer)) => peers.push(peer),
-                Some(Life::Mine) => {}
-                None => {
-                    edit.bury(member)?;
-                    return Ok(None);
-                }
-            }
-        }
-        Ok(Some(peers))
-    }
-
-    fn leave(&self, edit: &mut Edit, claim: &Claim) -> Result<bool> {
-        // Unlocked first: the next in line is let in by the ticket, and then finds the file unlocked.
-        self.keys.lock().remove(&claim.id);
-        let Some(at) = edit.position(claim.id) else {
-            // It was broken; whoever did that may have been killed before he rang the next.
-            self.wake(edit.due());
-            return Ok(false);
-        };
-        let member = edit.tickets()[at].member();
-        edit.remove(at)?;
-        self.wake(vec![(member, claim.id)]);
-        Ok(true)
-    }
-
-    /// Whether a claim of this process is in line. Rings it if its turn has come: whoever should have done so may have
-    /// had no descriptor left to do it with.
-    fn is_there(&self, edit: &Edit, id: ClaimId) -> bool {
-        let Some(at) = edit.position(id) else { return false };
-        let ticket = &edit.tickets()[at];
-        if ticket.token().is_none() && at < edit.admitted() {
-            self.ring(id);
-        }
-        ticket.member() == self.me()
-    }
-
-    fn line(&self, edit: &mut Edit, name: Name) -> Result<Line> {
-        let mut entries = Vec::new();
-        for (at, ticket) in edit.tickets().iter().enumerate() {
-            if self.peer(ticket.member())?.is_some() {
-                let (standing, note) = (edit.standing(at), ticket.note());
-                entries.push(Entry { id: ticket.id(), share: ticket.share(), standing, note });
-            }
-        }
-        Ok(Line { name, entries, last: edit.last(), strangers: Vec::new() })
-    }
-
-    /// Rings claims, in this process or through their members' inboxes.
-    fn wake(&self, concerned: Vec<(MemberId, ClaimId)>) {
-        let mut others: HashMap<MemberId, Vec<ClaimId>> = HashMap::new();
-        for (member, id) in concerned {
-            if member == self.me() { self.ring(id) } else { others.entry(member).or_default().push(id) }
-        }
-        for (member, ids) in others {
-            match Peer::open(&self.folder.members(), member) {
-                Ok(Some(peer)) => peer.ring(&ids),
-                // The dead are buried by whoever watches them.
-                Ok(None) => {}
-                Err(error) => tracing::warn!(%error, "could not wake the next in line"),
-            }
-        }
-    }
-
-    fn ring(&self, id: ClaimId) {
-        if let Some(bell) = self.bells.lock().get(&id) {
-            bell.notify_waiters();
-        }
-    }
-
-    fn ring_all(&self) {
-        self.bells.lock().values().for_each(|bell| bell.notify_waiters());
-    }
-
-    fn bell(&self, id: ClaimId) -> Bell<'_> {
-        let rings = Arc::clone(self.bells.lock().entry(id).or_default());
-        Bell { shared: self, id, rings }
-    }
-}
-
-enum Life {
-    Mine,
-    Other(Peer),
-}
-
-/// Hears rings for one claim as long as it lives.
-struct Bell<'a> {
-    shared: &'a Shared,
-    id: ClaimId,
-    rings: Arc<Notify>,
-}
-
-impl Drop for Bell<'_> {
-    fn drop(&mut self) {
-        let mut bells = self.shared.bells.lock();
-        // One in the table and this one.
-        if Arc::strong_count(&self.rings) == 2 {
-            bells.remove(&self.id);
-        }
     }
 }
 
@@ -472,7 +190,7 @@ impl Store for File {
         let bell = self.shared.bell(claim.id);
         loop {
             // From here on no ring is missed.
-            let rung = bell.rings.notified();
+            let rung = bell.rung();
             let theirs = claim.clone();
             let stand = move |shared: &Shared, edit: &mut Edit| shared.stand(edit, &theirs);
             let view = self.shared.edit(&claim.name, Missing::Leave, stand).await?;
@@ -554,12 +272,6 @@ impl Store for File {
         }
         Ok(names)
     }
-}
-
-/// Runs what may wait on a thread that may. It runs to its end even if nobody listens any more.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = background::handle().spawn_blocking(work).await;
-    done.unwrap_or_else(|failed| Err(Error::unavailable(format!("a thread of the file store failed: {failed}"))))
 }
 
 /// The kernel's name for the present boot.
