@@ -14,7 +14,7 @@ use crate::words::{time, who};
 const NAMES_MAX: usize = 10_000;
 
 pub(crate) async fn list(store: &Store, prefix: &str, json: bool) -> Result<Exit> {
-    let lines = look_at_all(&store.open().await?, prefix).await?;
+    let (lines, exit) = look_at_all(&store.open().await?, prefix).await?;
     let mut out = io::stdout().lock();
     if json {
         let shown: Vec<Shown<'_>> = lines.iter().map(Shown::from).collect();
@@ -22,24 +22,30 @@ pub(crate) async fn list(store: &Store, prefix: &str, json: bool) -> Result<Exit
     } else {
         write!(out, "{}", table(&lines))?;
     }
-    Ok(Exit::DONE)
+    Ok(exit)
 }
 
-async fn look_at_all(locks: &Locks, prefix: &str) -> Result<Vec<Line>> {
+/// What can be looked at; what is damaged is said, and shows in the exit code.
+async fn look_at_all(locks: &Locks, prefix: &str) -> Result<(Vec<Line>, Exit)> {
     let mut names = locks.names(prefix, NAMES_MAX + 1).await?;
     if names.len() > NAMES_MAX {
         names.truncate(NAMES_MAX);
         say(format_args!("there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"));
     }
-    let mut lines = Vec::new();
+    let (mut lines, mut exit) = (Vec::new(), Exit::DONE);
     for name in &names {
-        let line = locks.look(name.as_str()).await?;
-        // It may have become free since it was listed.
-        if !line.entries.is_empty() {
-            lines.push(line);
+        match locks.look(name.as_str()).await {
+            // It may have become free since it was listed.
+            Ok(line) if line.entries.is_empty() => {}
+            Ok(line) => lines.push(line),
+            Err(error) if error.is_damaged() => {
+                say(&error);
+                exit = Exit::INTERNAL;
+            }
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(lines)
+    Ok((lines, exit))
 }
 
 fn table(lines: &[Line]) -> String {
@@ -75,7 +81,7 @@ mod tests {
         for number in 0..=NAMES_MAX {
             guards.push(locks.mutex(&format!("{number:05}")).acquire().await.unwrap());
         }
-        let lines = look_at_all(&locks, "").await.unwrap();
+        let (lines, _) = look_at_all(&locks, "").await.unwrap();
         assert_eq!(lines.len(), NAMES_MAX);
         assert_eq!(lines[NAMES_MAX - 1].name.as_str(), "09999", "the first in order, and none beyond");
     }

@@ -69,6 +69,17 @@ fn ls_lists_what_begins_with_the_prefix() {
 }
 
 #[test]
+fn ls_tells_what_is_damaged_and_lists_the_others() {
+    let place = Place::new();
+    let holder = place.holder("b", &[]);
+    std::fs::write(place.path("store/a.line"), "not ours").unwrap();
+    let done = place.done(&["ls"]);
+    assert_eq!((done.code(), done.out.lines().count()), (70, 2), "{}", done.out);
+    assert!(done.err.contains("cannot look at \"a\"") && done.err.contains("not a line file"), "{}", done.err);
+    holder.end();
+}
+
+#[test]
 fn watch_tells_every_change_until_interrupted() {
     let place = Place::new();
     let mut watch = place.started(&["watch", "a", "--json"]);
