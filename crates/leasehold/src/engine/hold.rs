@@ -78,7 +78,7 @@ impl Hold {
                 },
                 answer = self.engine.door.changed(&self.stay.claim, held) => match answer {
                     Ok(standing) if standing.token() == Some(self.token) => {}
-                    Ok(_) => { self.stay.end(Ending::Lost(Loss::Gone)); }
+                    Ok(_) => { self.stay.gone(); }
                     // Not knowing is not losing: the lease decides, and the store is asked again.
                     Err(_) => pauses.next().await,
                 },
@@ -111,7 +111,7 @@ impl Hold {
         if asking.await? {
             return Ok(());
         }
-        self.stay.end(Ending::Lost(Loss::Gone));
+        self.stay.gone();
         self.check()
     }
 

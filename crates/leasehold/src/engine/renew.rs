@@ -56,7 +56,7 @@ impl Renewals {
     pub(super) fn gone(&self, id: ClaimId) {
         let stay = self.agenda.lock().take(id);
         if let Some(stay) = stay {
-            stay.end(Ending::Lost(Loss::Gone));
+            stay.gone();
         }
     }
 
@@ -144,7 +144,7 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
                 renewals.again(stay, asked.after(cadence(stay.claim.lease, lease)));
             }
             Answer::Gone => {
-                stay.end(Ending::Lost(Loss::Gone));
+                stay.gone();
                 renewals.gone(stay.claim.id);
             }
             Answer::Unknown => {

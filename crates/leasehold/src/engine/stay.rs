@@ -97,6 +97,11 @@ impl Stay {
         first
     }
 
+    /// The store no longer has the claim. If its time had run out before, that is why.
+    pub(crate) fn gone(&self) -> bool {
+        self.until().is_some() && self.end(Ending::Lost(Loss::Gone))
+    }
+
     /// Waits for the end.
     pub(crate) async fn ended(&self) -> Ending {
         loop {
@@ -201,9 +206,17 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_has_run_out_is_not_called_gone() {
+        let now = Moment::now();
+        let stay = stay(now.after(HOUR), Some((now, Loss::LeaseOver)));
+        stay.gone();
+        assert_eq!(stay.ending(), Some(Ending::Lost(Loss::LeaseOver)));
+    }
+
+    #[test]
     fn the_first_ending_counts() {
         let stay = stay(Moment::NEVER, None);
-        assert!(stay.end(Ending::Left) && !stay.end(Ending::Lost(Loss::Gone)));
+        assert!(stay.end(Ending::Left) && !stay.gone());
         assert_eq!((stay.ending(), stay.until()), (Some(Ending::Left), None));
     }
 
