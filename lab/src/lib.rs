@@ -17,13 +17,12 @@ pub mod raw;
 pub mod report;
 mod site;
 pub mod taker;
-mod wait;
 
 pub use clock::now;
 pub use event::{Event, What};
 pub use history::{Hold, holds};
+pub use lab_servers::{DEADLINE, until, until_within};
 pub use orders::{Api, Face, Opens, Orders, Start, Tells, Work};
 pub use process::Process;
 pub use random::Random;
 pub use site::Site;
-pub use wait::{DEADLINE, until, until_within};

@@ -1,0 +1,60 @@
+//! Ports that nobody else is given.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt::set_socket_reuseaddr};
+
+/// A loopback port, kept for one service for as long as this lives, also while the service is dead.
+///
+/// It is a socket that is bound and never listens. The kernel then gives the port to nobody who asks for any free one,
+/// and refuses who connects; but a server that asks for this one by number, with `SO_REUSEADDR` as servers do, has it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    number: u16,
+    _kept: OwnedFd,
+}
+
+impl Port {
+    /// Takes a free port.
+    pub(crate) fn reserve() -> Self {
+        Self::try_reserve().expect("the machine has a free loopback port")
+    }
+
+    fn try_reserve() -> rustix::io::Result<Self> {
+        let kept = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        rustix::io::fcntl_setfd(&kept, rustix::io::FdFlags::CLOEXEC)?;
+        set_socket_reuseaddr(&kept, true)?;
+        bind(&kept, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        let number = SocketAddr::try_from(getsockname(&kept)?)?.port();
+        Ok(Self { number, _kept: kept })
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::Port;
+
+    #[test]
+    fn no_port_is_given_twice_and_its_server_can_come_and_go() {
+        let ports: Vec<Port> = (0..500).map(|_| Port::reserve()).collect();
+        let numbers: HashSet<u16> = ports.iter().map(Port::number).collect();
+        assert_eq!(numbers.len(), ports.len());
+        for port in &ports {
+            let place = (Ipv4Addr::LOCALHOST, port.number());
+            for _ in 0..2 {
+                let listener = TcpListener::bind(place).expect("its server binds by number");
+                TcpStream::connect(place).expect("its server is reached");
+                drop(listener);
+                TcpStream::connect(place).expect_err("nobody listens");
+            }
+        }
+    }
+}
