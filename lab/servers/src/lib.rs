@@ -16,6 +16,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod certificates;
 mod child;
 mod port;
 mod redis;

@@ -6,6 +6,7 @@ use std::io;
 use tempfile::TempDir;
 
 use super::{CONFIGURATION, Place, Redis};
+use crate::certificates;
 use crate::port::Port;
 
 /// Keeps nothing, waits for nobody at its end, and lets tests use `DEBUG`. What is set up comes after it and wins.
@@ -92,6 +93,9 @@ impl Setup {
         let folder = tempfile::Builder::new().prefix("redis-").tempdir()?;
         let port = Port::reserve();
         let tls_port = self.tls.then(Port::reserve);
+        if self.tls {
+            certificates::make(folder.path());
+        }
         fs::write(folder.path().join(CONFIGURATION), self.configuration(&folder, &port, tls_port.as_ref()))?;
         Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu })
     }
