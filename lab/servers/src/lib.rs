@@ -21,6 +21,8 @@ mod child;
 mod port;
 mod redis;
 mod wait;
+mod wire;
 
 pub use redis::{Raw, Redis, Reply, Setup, request};
 pub use wait::{DEADLINE, until, until_within};
+pub use wire::{Traffic, Wire};

@@ -65,13 +65,19 @@ impl Redis {
     /// Where clients find it: `redis://127.0.0.1:PORT`, without the password.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port())
+        format!("redis://{}", self.address())
     }
 
     /// Where clients find it by TLS: `rediss://localhost:PORT`, another port than [`port`](Self::port).
     #[must_use]
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port())
+    }
+
+    /// `127.0.0.1:PORT`, without TLS.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
     }
 
     /// Its port for clients without TLS.

@@ -55,7 +55,7 @@ fn paused_it_answers_nothing_until_it_goes_on() {
     let silence = raw.ask(&["PING"]).expect_err("it stands still");
     assert_eq!(silence.kind(), ErrorKind::WouldBlock);
     redis.resume();
-    raw.wait_at_most(Duration::from_mins(1)).expect("a minute is something");
+    raw.wait_at_most(Duration::from_secs(60)).expect("a minute is something");
     assert_eq!(raw.hear().expect("it goes on").text(), "PONG");
     redis.pause();
     redis.shutdown();
