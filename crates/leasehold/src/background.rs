@@ -4,6 +4,7 @@
 //! neither cost a lock nor leave one behind. Faces may be polled by any executor: [`Within`] lends them this runtime's
 //! timers and I/O.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{self, Builder, Handle};
 use tokio::sync::Notify;
 
 use crate::{Error, Result};
@@ -64,8 +65,56 @@ impl<F: Future> Future for Within<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let _asking = Asking::begin();
         let _entered = HANDLE.get().map(Handle::enter);
         self.project().future.poll(context)
+    }
+}
+
+thread_local! {
+    static ASKER: Cell<Asker> = const { Cell::new(Asker::Here) };
+}
+
+/// Who asks: the runtime around the outermost [`Within`] that is being polled.
+#[derive(Clone, Copy)]
+enum Asker {
+    /// None is being polled, so whoever runs this.
+    Here,
+    Runtime(runtime::Id),
+    NoRuntime,
+}
+
+/// The runtime that asks: the one in which a face is polled.
+pub(crate) fn asked_from() -> Option<runtime::Id> {
+    match ASKER.get() {
+        Asker::Here => current(),
+        Asker::Runtime(id) => Some(id),
+        Asker::NoRuntime => None,
+    }
+}
+
+fn current() -> Option<runtime::Id> {
+    Handle::try_current().ok().map(|handle| handle.id())
+}
+
+/// Remembers who asks until dropped, unless somebody further out does already.
+struct Asking {
+    before: Asker,
+}
+
+impl Asking {
+    fn begin() -> Self {
+        let before = ASKER.get();
+        if let Asker::Here = before {
+            ASKER.set(current().map_or(Asker::NoRuntime, Asker::Runtime));
+        }
+        Self { before }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        ASKER.set(self.before);
     }
 }
 

@@ -32,7 +32,8 @@ use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token};
 /// # Errors
 /// As [`leasehold::open`](crate::open).
 pub fn open(url: &str) -> Result<Locks> {
-    block_on(crate::open(url)).map(Locks::from)
+    // Whatever runtime may be around this thread cannot drive anything while the thread is blocked.
+    block_on(crate::open::open_on(url, None)).map(Locks::from)
 }
 
 /// A store, opened; see [`leasehold::Locks`](crate::Locks).

@@ -18,6 +18,8 @@ pub struct Claim {
     pub share: Share,
     /// How long the store shall keep the claim without hearing of it.
     pub lease: Duration,
+    /// Whether its holder keeps renewing it. If not, it lasts for its lease whatever becomes of the holder's connection.
+    pub renewed: bool,
     /// Who claims, for people.
     pub note: Note,
 }

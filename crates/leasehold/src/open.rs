@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use crate::{Error, Locks, Result, Store, stores};
 
 /// Opens the store a URL names.
@@ -11,6 +13,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `memory:` | [inside this process](stores::Memory), for tests and examples; each `open` is a store of its own |
 /// | `file:/var/lib/app/locks` | [a folder on this machine](stores::File), made if missing |
 /// | `file:` | the same, in the user's state folder: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
+/// | `redis://host:6379` | [a Redis server](stores::Redis); `rediss://` with TLS, `redis+unix:///path` by its socket |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -24,13 +27,18 @@ use crate::{Error, Locks, Result, Store, stores};
 /// store this build has no feature for, and what the store says of itself.
 ///
 /// *Cancel safety*: dropping the future leaves nothing open.
-#[allow(clippy::unused_async, reason = "stores on a network connect here")]
 pub async fn open(url: &str) -> Result<Locks> {
+    open_on(url, Handle::try_current().ok()).await
+}
+
+/// As [`open`]; `home` is the runtime that drives connections beside the background, if there is one to do so.
+pub(crate) async fn open_on(url: &str, home: Option<Handle>) -> Result<Locks> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" if rest.is_empty() => over(stores::Memory::new(), "memory:"),
         "memory" => Err(Error::invalid(format!("{url:?} has more than memory:, which takes no path"))),
         "file" => open_file(rest),
+        "redis" | "rediss" | "redis+unix" => open_redis(url, home).await,
         _ => Err(unknown(scheme)),
     }
     .map_err(|error| error.at("open the store", &shown(url), None))
@@ -62,12 +70,26 @@ fn open_file(_path: &str) -> Result<Locks> {
     Err(Error::unsupported("this build has no file store").remedy("build leasehold with its feature `file`"))
 }
 
-fn unknown(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}")).remedy("use file: or file:/some/folder")
+#[cfg(feature = "redis")]
+async fn open_redis(url: &str, home: Option<Handle>) -> Result<Locks> {
+    let at = stores::Redis::at(url)?;
+    let place = at.place();
+    over(at.connect_on(home).await?, &place)
 }
 
-/// A URL as it may be shown: without user and password.
+#[cfg(not(feature = "redis"))]
+#[allow(clippy::unused_async, reason = "as the one that connects")]
+async fn open_redis(_url: &str, _home: Option<Handle>) -> Result<Locks> {
+    Err(Error::unsupported("this build has no Redis store").remedy("build leasehold with its feature `redis`"))
+}
+
+fn unknown(scheme: &str) -> Error {
+    Error::invalid(format!("no store is called {scheme:?}")).remedy("use file:, file:/some/folder or redis://host")
+}
+
+/// A URL as it may be shown: without user, password and settings.
 fn shown(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let authority = rest.find('/').unwrap_or(rest.len());
     match rest[..authority].rfind('@') {

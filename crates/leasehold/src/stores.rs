@@ -3,7 +3,11 @@
 #[cfg(feature = "file")]
 mod file;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 #[cfg(feature = "file")]
 pub use file::File;
 pub use memory::Memory;
+#[cfg(feature = "redis")]
+pub use redis::{Redis, RedisAt};

@@ -1,5 +1,5 @@
-//! Every store of this crate that needs no server × every suite.
-#![cfg(all(feature = "conformance", feature = "file"))]
+//! Every store of this crate × every suite.
+#![cfg(all(feature = "conformance", feature = "file", feature = "redis"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::BTreeSet;
@@ -42,6 +42,21 @@ impl Drop for Folder {
     }
 }
 
+/// A server of its own, and every client a connection of its own.
+struct Server(lab_servers::Redis);
+
+#[async_trait]
+impl Service for Server {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(stores::Redis::at(&self.0.url())?.connect().await?))
+    }
+}
+
+mod redis {
+    use super::*;
+    leasehold::conformance_tests!(Server(lab_servers::Redis::start()));
+}
+
 mod memory {
     use super::*;
     leasehold::conformance_tests!(Memory(stores::Memory::new()));
@@ -60,7 +75,7 @@ fn no_pair_is_missing() {
         std::process::Command::new(this_program).args(["--list", "--format", "terse"]).output().expect("it runs");
     let listed = String::from_utf8(listed.stdout).expect("test names are text");
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    for store in ["memory", "file"] {
+    for store in ["memory", "file", "redis"] {
         let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {

@@ -10,6 +10,7 @@ fn claim(name: &str) -> Claim {
         id: ClaimId::draw(),
         share: Share::MUTEX,
         lease: std::time::Duration::from_secs(30),
+        renewed: true,
         note: Note::here("").expect("a good label"),
     }
 }

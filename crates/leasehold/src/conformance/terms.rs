@@ -102,6 +102,7 @@ pub async fn silent_claims_end(service: &dyn Service, face: Face) {
         id: ClaimId::draw(),
         share,
         lease: SHORT,
+        renewed: true,
         note: Note::here("").expect("a good label"),
     };
     let (holder, waiter) = (claim(face.share()), claim(face.share()));

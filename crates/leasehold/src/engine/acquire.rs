@@ -98,7 +98,8 @@ struct Stake {
 impl<'a> Attempt<'a> {
     fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
         let note = Note::here(&ask.label)?;
-        let claim = Claim { name: ask.name.clone(), id: ClaimId::draw(), share: ask.share, lease: ask.lease, note };
+        let (name, id, renewed) = (ask.name.clone(), ClaimId::draw(), !ask.fixed);
+        let claim = Claim { name, id, share: ask.share, lease: ask.lease, renewed, note };
         Ok(Self { engine, ask, claim, patience, stake: None })
     }
 
@@ -140,7 +141,7 @@ impl<'a> Attempt<'a> {
             None => Ok(granted.await),
         };
         match waited {
-            Ok(Ok(Some(token))) => self.confirmed(token, &stay).await,
+            Ok(Ok(Some(token))) => self.confirmed(token, &stay, entered.lease).await,
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
             Err(_too_late) => {
@@ -152,10 +153,10 @@ impl<'a> Attempt<'a> {
 
     /// A grant that came while waiting is trusted from the last answered question about this claim. If too little of
     /// that is left, or the lease is to run in full, the store is asked once more.
-    async fn confirmed(self, token: Token, waited: &Stay) -> Result<Outcome> {
+    async fn confirmed(self, token: Token, waited: &Stay, true_lease: Duration) -> Result<Outcome> {
         let asked = Moment::now();
         let left = waited.ends_at().since(asked);
-        if left == Duration::MAX || !self.ask.fixed && left >= self.ask.lease / 2 {
+        if left == Duration::MAX || !self.ask.fixed && left >= self.ask.lease.min(true_lease) / 2 {
             return Ok(self.granted(token, asked, waited.ends_at()));
         }
         let answer = self.engine.door.renew(std::slice::from_ref(&self.claim), ANSWER_MAX).await?;

@@ -177,7 +177,12 @@ mod tests {
 
     fn stay(until: Moment, limit: Option<(Moment, Loss)>) -> Stay {
         let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
-        Stay::new(Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: HOUR, note }, until, limit, true)
+        Stay::new(
+            Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: HOUR, renewed: true, note },
+            until,
+            limit,
+            true,
+        )
     }
 
     #[test]

@@ -424,6 +424,7 @@ fn claim() -> Claim {
         id: ClaimId::draw(),
         share: Share::MUTEX,
         lease: Duration::from_secs(30),
+        renewed: true,
         note: Note::here("label").expect("a good label"),
     }
 }

@@ -1,0 +1,506 @@
+//! The store on a Redis server.
+//!
+//! A claim's record and the line are kept by scripts (`redis/lua/`), which grant, hand over and expire in one atomic step.
+//! A client has two links to the server. The *near* one is driven by the runtime the store was opened in, so that asking
+//! switches no thread; it carries questions and hears of grants. The *far* one is driven by the background thread; it
+//! renews, asks for those who cannot wait, and its subscription is what vouches for the client's life.
+
+mod address;
+mod greeting;
+mod ledger;
+mod link;
+mod record;
+mod renewal;
+mod script;
+mod session;
+mod sightings;
+mod stream;
+#[cfg_attr(not(feature = "tls"), path = "redis/no_tls.rs")]
+mod tls;
+mod trouble;
+
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Value;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use crate::clock::Moment;
+use crate::{
+    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
+};
+use address::{Address, Terms};
+use greeting::{Presence, ServerClock};
+use ledger::{Ledger, Page};
+use link::{Greet, Link, Plan, State};
+use record::{Answer, Bond};
+use script::Script;
+use session::Session;
+use sightings::Sightings;
+
+/// Locks on a Redis server, 6.2 or newer, or Valkey.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use std::time::Duration;
+/// let store = leasehold::stores::Redis::at("redis://127.0.0.1")?.crash_grace(Duration::from_secs(2))?.connect().await?;
+/// let locks = leasehold::over(store, "redis://127.0.0.1")?;
+/// # Ok(()) }
+/// ```
+///
+/// Keys begin with `leasehold:{`, and all of them end: a name's last trace is gone a day after its last lease, or two
+/// after it was last waited for.
+#[derive(Debug)]
+pub struct Redis {
+    near: Link,
+    far: Link,
+    client: Arc<str>,
+    ledger: Arc<Ledger>,
+    sightings: Sightings,
+    clock: Arc<ServerClock>,
+    terms: Terms,
+    judged: Arc<Judged>,
+}
+
+/// Where to connect, and on which terms.
+#[derive(Clone, Debug)]
+pub struct RedisAt {
+    address: Address,
+}
+
+impl Redis {
+    /// The server a URL names: `redis://[user[:password]@]host[:port][/database]`, `rediss://…` with TLS, or
+    /// `redis+unix:///path/to/socket`.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `crash-grace=5s` | see [`RedisAt::crash_grace`]; `off` for [`RedisAt::no_crash_detection`] |
+    /// | `replicas=1` | see [`RedisAt::replicas`] |
+    /// | `password-file=/path` | a file with the password |
+    /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `rediss://` only |
+    /// | `db=3` | the database, where the path is a socket's |
+    /// | `protocol=2` | RESP2, for proxies that say they speak RESP3 and do not |
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a URL nobody understands.
+    pub fn at(url: &str) -> Result<RedisAt> {
+        Ok(RedisAt { address: Address::parse(url)? })
+    }
+
+    async fn open(address: Address, home: Option<Handle>) -> Result<Self> {
+        let client: Arc<str> = record::fresh_nonce().into();
+        let (ledger, clock, judged) =
+            (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
+        let told = Arc::clone(&ledger);
+        let near = Link::keep(Plan {
+            address: address.clone(),
+            channel: format!("leasehold:inbox:{client}"),
+            ear: Arc::new(move |text| told.told(text)),
+            greet: near_greeting(),
+            home,
+        });
+        let channel = format!("leasehold:alive:{client}");
+        let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
+        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
+        let store =
+            Self { near, far, client, ledger, sightings: Sightings::default(), clock, terms: address.terms, judged };
+        store.far.first().await?;
+        store.near.first().await?;
+        Ok(store)
+    }
+}
+
+impl RedisAt {
+    /// For how long a holder's connection may be gone before the lock is given to the next; 5 s unless said. From half a
+    /// second to an hour. A holder that cannot reach the server for as long has lost its locks, and knows it by then.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if it is out of range.
+    pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
+        self.address.terms.crash_grace = Some(address::check_grace(grace)?);
+        Ok(self)
+    }
+
+    /// A crash frees a lock only when its lease ends, and a holder that cannot reach the server keeps it until then.
+    #[must_use]
+    pub fn no_crash_detection(mut self) -> Self {
+        self.address.terms.crash_grace = None;
+        self
+    }
+
+    /// A grant counts only when `count` replicas have it too (`WAIT`); short of them it is given back, and the error says so.
+    ///
+    /// This makes it less likely, not impossible, that a failover forgets a lock: a promoted replica may be another one.
+    #[must_use]
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.address.terms.replicas = count;
+        self
+    }
+
+    /// The URL without user, password and settings.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Connects; the connection is made again by itself whenever it breaks.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if the server cannot be reached, [`is_denied`](Error::is_denied) if it
+    /// does not let this user in, [`is_unsupported`](Error::is_unsupported) if locks are not safe there: too old, or it
+    /// evicts keys.
+    ///
+    /// *Cancel safety*: dropping the future closes what it opened.
+    pub async fn connect(self) -> Result<Redis> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, home: Option<Handle>) -> Result<Redis> {
+        background::start()?;
+        background::within(Redis::open(self.address, home)).await
+    }
+}
+
+/// Whether holders are judged by their connections; decided at the first greeting, and for good: a holder that counted on
+/// its lease alone must not be judged later.
+#[derive(Debug, Default)]
+struct Judged(AtomicU8);
+
+impl Judged {
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+
+    fn decide(&self, yes: bool) {
+        let decision = if yes { Self::YES } else { Self::NO };
+        let _ = self.0.compare_exchange(0, decision, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn is_on(&self) -> bool {
+        self.0.load(Ordering::Acquire) == Self::YES
+    }
+}
+
+fn near_greeting() -> Greet {
+    Arc::new(|_| Box::pin(async { Ok(None) }))
+}
+
+fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
+    let presence = Arc::<Presence>::default();
+    Arc::new(move |session: Arc<Session>| {
+        let (channel, clock) = (channel.clone(), Arc::clone(&clock));
+        let (presence, judged) = (Arc::clone(&presence), Arc::clone(&judged));
+        Box::pin(async move {
+            greeting::greet(&session, &clock).await?;
+            if terms.crash_grace.is_none() {
+                judged.decide(false);
+                return Ok(None);
+            }
+            let server = presence.ask(&session, &channel).await?;
+            judged.decide(server.is_some());
+            Ok(server)
+        })
+    })
+}
+
+/// What is asked of enter.lua.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    Queue,
+    Refuse,
+    /// Only a claim that is in line already, whose lease begins anew.
+    Find,
+}
+
+impl Redis {
+    /// The grace, where a claim is judged by its connection: it is kept alive, and its lease is longer.
+    fn grace(&self, claim: &Claim) -> Option<Duration> {
+        let grace = self.terms.crash_grace.filter(|grace| *grace < claim.lease)?;
+        (claim.renewed && self.judged.is_on()).then_some(grace)
+    }
+
+    /// How long an answered question about a claim is good for.
+    fn safe_for(&self, claim: &Claim) -> Duration {
+        self.grace(claim).unwrap_or(claim.lease)
+    }
+
+    fn bond(&self, claim: &Claim) -> Bond {
+        let state = self.far.state();
+        let server = match &state {
+            State::Up(_, server) if self.grace(claim).is_some() => server.clone(),
+            _ => None,
+        };
+        Bond { client: self.client.to_string(), epoch: state.epoch(), server }
+    }
+
+    /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
+    /// question goes by a new one.
+    async fn run(&self, script: &Script, claim_lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
+        let limit = patience(claim_lease);
+        let link = if self.near.is_home() { &self.near } else { &self.far };
+        let session = link.session(limit).await?;
+        answered(&session, limit, script.run(&session, keys, arguments)).await
+    }
+
+    async fn stand(&self, claim: &Claim, how: How, page: &Page) -> Result<Answer> {
+        let key = record::key_of(&claim.name);
+        let hint = self.sightings.hint(&claim.name);
+        let (bond, whole) = (self.bond(claim), claim.share.is_whole());
+        let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
+        let record = record::record(claim, proposal, &bond);
+        let ripe = self.grace(claim).map(|grace| self.sightings.ripe(&claim.name, grace)).unwrap_or_default();
+        let how = how.letter();
+        let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
+        let life = record::life(claim).to_string();
+        let (asked, near) = (Moment::now(), self.near.state().epoch());
+        let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
+        let answer = answer.map_err(|error| mismatch(error, claim.share))?;
+        let text = text(answer)?;
+        let Some(answer) = Answer::parse(&text, claim.id) else { return Err(self.strange()) };
+        self.sightings.read(&claim.name, &answer);
+        if let Some(token) = answer.standing.token() {
+            self.sightings.saw(&claim.name, token);
+        }
+        page.answered(&answer, asked, bond.epoch, near);
+        Ok(answer)
+    }
+
+    /// Nothing that a connection says after such an answer can be believed.
+    fn strange(&self) -> Error {
+        for link in [&self.near, &self.far] {
+            if let State::Up(session, _) = link.state() {
+                session.poison();
+            }
+        }
+        trouble::strange()
+    }
+
+    /// When to look again whether somebody's lease has ended or somebody is missing.
+    fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
+        let known = page.known();
+        let now = Moment::now();
+        if !known.is_next {
+            return BEHIND;
+        }
+        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
+        let Some(grace) = self.grace(claim) else { return soonest };
+        let ripe = self.sightings.next_ripe(&claim.name, grace).map_or(LOOK, |ripe| ripe.since(now));
+        soonest.min(LOOK).min(ripe.max(LOOK_MIN))
+    }
+}
+
+/// How often the first in line looks after the holder.
+const LOOK: Duration = Duration::from_millis(400);
+const LOOK_MIN: Duration = Duration::from_millis(2);
+/// How often the foremost of a client's waiters looks, in case the first in line is gone together with the holder.
+const BEHIND: Duration = Duration::from_secs(2);
+
+impl How {
+    fn letter(self) -> char {
+        match self {
+            Self::Queue => 'Q',
+            Self::Refuse => 'R',
+            Self::Find => 'F',
+        }
+    }
+}
+
+/// How long to listen for an answer that concerns a lease.
+fn patience(lease: Duration) -> Duration {
+    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
+}
+
+async fn answered<T>(session: &Session, limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(limit, answer).await.unwrap_or_else(|_| {
+        session.poison();
+        Err(Error::unavailable(format!("the server did not answer within {limit:?}")))
+    })
+}
+
+fn text(answer: Value) -> Result<String> {
+    redis::from_redis_value(answer).map_err(|_| trouble::strange())
+}
+
+/// The script names the share that is there; the words are the same for all stores.
+fn mismatch(error: Error, asked: Share) -> Error {
+    let told = error.to_string();
+    let Some((_, told)) = told.split_once("MISMATCH") else { return error };
+    let mut numbers = told.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
+    let present = numbers.next().zip(numbers.next()).map(|(weight, capacity)| Share::from_parts(weight, capacity));
+    match present.map(|present| present.and_then(|present| asked.fits_kind(present))) {
+        Some(Err(mismatch)) => mismatch,
+        _ => error,
+    }
+}
+
+#[async_trait]
+impl Store for Redis {
+    fn promises(&self) -> Promises {
+        let crash = match self.terms.crash_grace {
+            Some(grace) if self.judged.is_on() => Crash::Within(grace),
+            _ => Crash::AtLeaseEnd,
+        };
+        Promises { fifo: true, tokens: true, shares: true, expiry: true, crash }
+    }
+
+    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+        let how = if patience == Patience::Queue { How::Queue } else { How::Refuse };
+        let page = self.ledger.begin(claim);
+        let answer = self.stand(claim, how, &page).await?;
+        match answer.standing {
+            Standing::Gone => self.ledger.end(claim.id),
+            Standing::Held { .. } => self.replicated(claim).await?,
+            Standing::Queued { .. } => {}
+        }
+        Ok(Entered { standing: answer.standing, lease: self.safe_for(claim) })
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let page = self.ledger.begin(claim);
+        let mut near = self.near.states();
+        loop {
+            let on_epoch = page.known().near;
+            let mut stirred = pin!(page.stirred.notified());
+            stirred.as_mut().enable();
+            if let Some(standing) = page.known().standing.filter(|standing| *standing != seen) {
+                if seen.token().is_none() && standing.token().is_some() {
+                    self.replicated(claim).await?;
+                }
+                return Ok(standing);
+            }
+            let waits = seen.token().is_none();
+            tokio::select! {
+                () = stirred => continue,
+                // What was told while the connection was broken is lost.
+                _ = near.wait_for(is_new(on_epoch)) => {}
+                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => {
+                    if !page.known().is_next && !self.ledger.is_foremost(&page) {
+                        continue;
+                    }
+                }
+            }
+            let answer = self.stand(claim, How::Find, &page).await?;
+            if answer.standing == Standing::Gone {
+                page.gone();
+            }
+        }
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.renew_all(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        // Another's claim takes the way on which its client is told.
+        let mine = self.ledger.page(claim.id).is_some();
+        self.ledger.end(claim.id);
+        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
+        let answer = self.run(&script::LEAVE, claim.lease, &[&key], &[&whose, &self.client]).await?;
+        match text(answer)?.split_at_checked(1) {
+            Some((there, of)) if of == id => Ok(there == "1"),
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
+
+    async fn look(&self, name: &Name) -> Result<Line> {
+        let answer = self.run(&script::LOOK, LISTEN, &[&record::key_of(name)], &[]).await?;
+        let records: Vec<String> = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
+        let (last, records) = records.split_first().ok_or_else(trouble::strange)?;
+        let mut entries = Vec::with_capacity(records.len());
+        for (ahead, record) in (0..).zip(records) {
+            entries.push(record::entry(record, ahead)?);
+        }
+        let last = last.parse().ok().and_then(Token::new);
+        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new() })
+    }
+
+    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.list(prefix, count_max).await
+    }
+}
+
+/// How long to listen for an answer that concerns no lease of ours, times four.
+const LISTEN: Duration = Duration::from_secs(20);
+
+fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
+    move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
+}
+
+impl Redis {
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let pattern = record::pattern_of(prefix);
+        let mut names = std::collections::BTreeSet::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let session = self.far.session(patience(LISTEN)).await?;
+            let mut request = redis::cmd("SCAN");
+            request.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
+            let asking = async { session.ask(&request).await.map_err(trouble::told) };
+            let answer = answered(&session, patience(LISTEN), asking).await?;
+            let (next, keys): (String, Vec<String>) =
+                redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            if !keys.is_empty() {
+                let in_use = answered(&session, patience(LISTEN), script::NAMES.run(&session, &keys, &[])).await?;
+                let in_use = text(in_use)?;
+                let in_use = keys.iter().zip(in_use.bytes()).filter(|(_, used)| *used == b'1');
+                names.extend(in_use.filter_map(|(key, _)| record::name_of(key)));
+                // The first of them in order, so that what is kept is bounded.
+                while names.len() > count_max {
+                    names.pop_last();
+                }
+            }
+            if next == "0" {
+                return Ok(names.into_iter().collect());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Makes sure that the replicas asked for have a grant; gives it back if not.
+    async fn replicated(&self, claim: &Claim) -> Result<()> {
+        if self.terms.replicas == 0 {
+            return Ok(());
+        }
+        let confirmed = self.confirm(claim).await;
+        if confirmed.is_err() {
+            self.leave(claim).await?;
+        }
+        confirmed
+    }
+
+    /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote.
+    async fn confirm(&self, claim: &Claim) -> Result<()> {
+        let limit = patience(claim.lease);
+        let session = self.far.session(limit).await?;
+        let key = record::key_of(&claim.name);
+        let expected = record::expected(claim, &self.bond(claim));
+        let life = record::life(claim).to_string();
+        let waiting = async {
+            let renewed = script::RENEW.run(&session, &[&key], &[&expected, &life]).await?;
+            if !text(renewed)?.ends_with('1') {
+                return Err(Error::unavailable("the grant was lost before its replicas had it"));
+            }
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(self.terms.replicas).arg((limit / 2).as_millis().to_string());
+            let answer = session.ask(&wait).await.map_err(trouble::told)?;
+            redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
+        };
+        let count = answered(&session, limit, waiting).await?;
+        if count >= self.terms.replicas {
+            return Ok(());
+        }
+        let wanted = self.terms.replicas;
+        Err(Error::unavailable(format!("only {count} of {wanted} replicas have the grant, so it was given back"))
+            .remedy("bring the replicas back, or ask for fewer with replicas="))
+    }
+}

@@ -1,0 +1,218 @@
+//! A Redis URL, taken apart.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use url::Url;
+
+use crate::{Error, Result};
+
+/// Where a server is, and as whom to talk to it.
+#[derive(Clone)]
+pub(super) struct Address {
+    pub(super) target: Target,
+    pub(super) database: i64,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) old_protocol: bool,
+    pub(super) terms: Terms,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Tcp { host: String, port: u16, tls: Option<Tls> },
+    Socket(PathBuf),
+}
+
+/// TLS, and the authority to trust if not the system's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    pub(super) authority: Option<PathBuf>,
+}
+
+/// What a store may be told about itself in its URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// `None`: crashes are noticed when the lease ends.
+    pub(super) crash_grace: Option<Duration>,
+    pub(super) replicas: u32,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { crash_grace: Some(Duration::from_secs(5)), replicas: 0 }
+    }
+}
+
+const PORT: u16 = 6379;
+
+impl Address {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = Url::parse(text).map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
+        let (target, database) = match url.scheme() {
+            "redis" | "rediss" => (tcp(&url)?, database(url.path().trim_matches('/'))?),
+            "redis+unix" => (socket(&url)?, 0),
+            other => return Err(Error::invalid(format!("{other:?} is not a scheme of Redis"))),
+        };
+        let mut address = Self {
+            target,
+            database,
+            user: Some(decoded(url.username())?).filter(|user| !user.is_empty()),
+            password: url.password().map(decoded).transpose()?,
+            old_protocol: false,
+            terms: Terms::default(),
+        };
+        for (key, value) in url.query_pairs() {
+            address.set(&key, &value)?;
+        }
+        Ok(address)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        match key {
+            "crash-grace" => self.terms.crash_grace = grace(value)?,
+            "replicas" => self.terms.replicas = number(key, value)?,
+            "db" => self.database = database(value)?,
+            "protocol" => self.old_protocol = number(key, value)? == 2,
+            "password-file" => self.password = Some(password_in(value)?),
+            "ca" => match &mut self.target {
+                Target::Tcp { tls: Some(tls), .. } => tls.authority = Some(value.into()),
+                _ => return Err(Error::invalid("ca= goes with rediss:// only")),
+            },
+            _ => {
+                return Err(Error::invalid(format!("{key:?} is not a setting of a Redis URL"))
+                    .remedy("there are crash-grace, replicas, db, protocol, password-file and ca"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tcp(url: &Url) -> Result<Target> {
+    let host = url.host_str().filter(|host| !host.is_empty());
+    let host = host.ok_or_else(|| Error::invalid("the URL names no host").remedy("write redis://host:6379"))?;
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let tls = (url.scheme() == "rediss").then(Tls::default);
+    Ok(Target::Tcp { host, port: url.port().unwrap_or(PORT), tls })
+}
+
+fn socket(url: &Url) -> Result<Target> {
+    let path = decoded(url.path())?;
+    if path.len() < 2 {
+        return Err(Error::invalid("the URL names no socket").remedy("write redis+unix:///run/redis/redis.sock"));
+    }
+    Ok(Target::Socket(path.into()))
+}
+
+fn database(text: &str) -> Result<i64> {
+    if text.is_empty() { Ok(0) } else { number("db", text).map(i64::from) }
+}
+
+fn number(key: &str, text: &str) -> Result<u32> {
+    text.parse().map_err(|_| Error::invalid(format!("{key}={text:?} is not a whole number")))
+}
+
+fn grace(text: &str) -> Result<Option<Duration>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let count: u64 = text[..digits].parse().unwrap_or(0);
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => 0,
+    };
+    let grace = Duration::from_millis(count.saturating_mul(unit));
+    check_grace(grace).map(Some)
+}
+
+/// Shorter ones would take a breath of the network for a death.
+pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
+    const MIN: Duration = Duration::from_millis(500);
+    if grace >= MIN && grace <= Duration::from_secs(3600) {
+        return Ok(grace);
+    }
+    Err(Error::invalid("the crash grace is from 500ms to 1 hour").remedy("write crash-grace=5s, or crash-grace=off"))
+}
+
+fn password_in(path: &str) -> Result<String> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::invalid(format!("the password file {path:?} cannot be read")).caused_by(error))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| Error::invalid("the URL has bytes that are no UTF-8"))
+}
+
+/// As a URL, without user, password and settings.
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.target {
+            Target::Tcp { host, port, tls } => {
+                let scheme = if tls.is_some() { "rediss" } else { "redis" };
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}")?;
+                } else {
+                    write!(f, "{scheme}://{host}:{port}")?;
+                }
+                if self.database == 0 { Ok(()) } else { write!(f, "/{}", self.database) }
+            }
+            Target::Socket(path) => write!(f, "redis+unix://{}", path.display()),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let address = Address::parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2").expect("good");
+        assert_eq!(address.target, Target::Tcp { host: "host".into(), port: 1234, tls: None });
+        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("me"), Some("p@ss")));
+        assert_eq!((address.database, address.terms), (3, Terms { crash_grace: None, replicas: 2 }));
+        assert_eq!(address.to_string(), "redis://host:1234/3");
+    }
+
+    #[test]
+    fn sockets_and_ipv6_are_understood() {
+        let address = Address::parse("redis+unix:///run/a%20b.sock?db=1").expect("good");
+        assert_eq!((address.target, address.database), (Target::Socket("/run/a b.sock".into()), 1));
+        let address = Address::parse("rediss://[::1]").expect("good");
+        let tls = Some(Tls::default());
+        assert_eq!(address.target, Target::Tcp { host: "::1".into(), port: PORT, tls });
+        assert_eq!(address.to_string(), "rediss://[::1]:6379");
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_telling_the_password() {
+        for url in [
+            "redis://",
+            "redis://:secret@/0",
+            "redis://:secret@h/x",
+            "redis://:secret@h?what=1",
+            "redis://:secret@h?crash-grace=5",
+            "redis://:secret@h?crash-grace=1ms",
+            "redis://:secret@h?ca=/x",
+            "redis://:secret@h?password-file=/nowhere",
+            "redis://:secret@h:99999",
+            "redis+unix://",
+        ] {
+            let error = Address::parse(url).expect_err(url);
+            assert!(error.is_invalid() && !format!("{error:?}").contains("secret"), "{url}: {error:?}");
+        }
+    }
+}

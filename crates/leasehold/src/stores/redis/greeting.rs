@@ -1,0 +1,146 @@
+//! The first words with a server: what it is, and whether locks are safe with it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redis::Value;
+
+use super::link::Greeting;
+use super::record::fresh_nonce;
+use super::script::PRESENCE;
+use super::session::Session;
+use super::trouble;
+use crate::clock::Moment;
+use crate::{Error, Result};
+
+/// The oldest Redis that has all it takes: `GETRANGE`, `PUBSUB` and `TIME` in scripts that write, RESP3, ACL channels.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// The server's clock, as this client reads it.
+#[derive(Debug, Default)]
+pub(super) struct ServerClock {
+    /// Microseconds to add to this machine's.
+    ahead: AtomicU64,
+}
+
+impl ServerClock {
+    /// Never ahead of the server, but for what two clocks differ in rate since it was last asked.
+    pub(super) fn micros(&self) -> u64 {
+        (Moment::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, server_micros: u64, read: Moment) {
+        self.ahead.store(server_micros.wrapping_sub(read.as_nanos() / 1_000), Ordering::Relaxed);
+    }
+}
+
+/// What is asked of every server before it is trusted with locks.
+pub(super) async fn greet(session: &Session, clock: &ServerClock) -> Result<()> {
+    check_version(&about(session, "server").await?)?;
+    check_memory(&about(session, "memory").await?)?;
+    check_role(&about(session, "replication").await?)?;
+    let time = session.ask(&redis::cmd("TIME")).await.map_err(trouble::told)?;
+    let read = Moment::now();
+    let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| trouble::strange())?;
+    clock.set(seconds * 1_000_000 + micros, read);
+    Ok(())
+}
+
+/// A part of INFO; empty where it may not be asked for.
+async fn about(session: &Session, section: &str) -> Result<String> {
+    let mut request = redis::cmd("INFO");
+    request.arg(section);
+    match session.ask(&request).await {
+        Ok(Value::VerbatimString { text, .. }) => Ok(text),
+        Ok(answer) => redis::from_redis_value(answer).map_err(|_| trouble::strange()),
+        Err(error) => {
+            let error = trouble::told(error);
+            if error.is_denied() || error.is_unsupported() { Ok(String::new()) } else { Err(error) }
+        }
+    }
+}
+
+fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+    about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn check_version(about: &str) -> Result<()> {
+    let Some(version) = field(about, "redis_version") else { return Ok(()) };
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OLDEST {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("the server is Redis {version}")).remedy(
+        "leasehold needs 6.2 or newer, for channels in ACLs and scripts that may ask for the time before they write",
+    ))
+}
+
+/// All keys of leasehold have an end, so every policy but one may throw locks away.
+fn check_memory(about: &str) -> Result<()> {
+    let limited = field(about, "maxmemory").is_some_and(|limit| limit != "0");
+    match field(about, "maxmemory_policy") {
+        Some(policy) if limited && policy != "noeviction" => Err(Error::unsupported(format!(
+            "the server evicts keys when its memory is full ({policy}), locks among them"
+        ))
+        .remedy("set its maxmemory-policy to noeviction, or use a server of its own for locks")),
+        _ => Ok(()),
+    }
+}
+
+fn check_role(about: &str) -> Result<()> {
+    if field(about, "role") == Some("slave") {
+        return Err(Error::unavailable("the server is a read-only replica").remedy("connect to its master"));
+    }
+    Ok(())
+}
+
+/// Whether a connection that is gone can be told from one that is there; said once where it cannot.
+#[derive(Debug, Default)]
+pub(super) struct Presence {
+    warned: AtomicBool,
+}
+
+impl Presence {
+    /// The server's history, if it shows `channel` with its subscriber and another without.
+    pub(super) async fn ask(&self, session: &Arc<Session>, channel: &str) -> Result<Greeting> {
+        let nobody = format!("{channel}:{}", fresh_nonce());
+        let answer = match PRESENCE.run(session, &[], &[channel, &nobody]).await {
+            Err(error) if error.is_denied() => None,
+            answer => redis::from_redis_value::<(String, String, String)>(answer?).ok(),
+        };
+        let server = answer.and_then(|(here, nowhere, server)| {
+            let tells = here.parse().is_ok_and(|count: u64| count > 0) && nowhere == "0";
+            tells.then(|| server.get(..10).map(str::to_owned)).flatten()
+        });
+        if server.is_none() && !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "crashed holders are noticed only when their lease ends: scripts may not use PUBSUB NUMSUB and INFO here, \
+                 or something stands between client and server"
+            );
+        }
+        Ok(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_roles_and_policies_are_read() {
+        assert!(check_version("redis_version:6.0.16\r\n").expect_err("too old").is_unsupported());
+        for about in ["redis_version:6.2.0\r\n", "redis_version:7.0.15\r\n", "redis_version:10.1\r\n", ""] {
+            check_version(about).expect(about);
+        }
+        assert!(
+            check_memory("maxmemory:100\r\nmaxmemory_policy:volatile-lru\r\n").expect_err("evicts").is_unsupported()
+        );
+        for about in
+            ["maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", "maxmemory:9\r\nmaxmemory_policy:noeviction\r\n"]
+        {
+            check_memory(about).expect(about);
+        }
+        assert!(check_role("role:slave\r\n").expect_err("a replica").is_unavailable());
+        check_role("role:master\r\n").expect("a master");
+    }
+}

@@ -1,0 +1,180 @@
+//! A connection that is made again whenever it breaks, for as long as its store is open.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::runtime::{self, Handle};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::address::Address;
+use super::session::{Ear, Session};
+use crate::{Error, Result, background};
+
+/// How long to try to connect at a time.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How often a connection that works is looked after.
+const VISIT: Duration = Duration::from_secs(60);
+
+/// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
+pub(super) type Greeting = Option<String>;
+/// Greets a new session, and again now and then.
+pub(super) type Greet = Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Greeting>> + Send + Sync>;
+
+/// ```text
+/// Connecting ──► Up(1) ──► Down(2) ──► Up(3) ──► …
+///      └───────► Down(1) ─┘ ↺
+/// ```
+/// The number is the epoch. Every change raises it, so that nothing said in one can be taken for another.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Connecting,
+    Down(u32, Error),
+    Up(Arc<Session>, Greeting),
+}
+
+impl State {
+    pub(super) fn epoch(&self) -> u32 {
+        match self {
+            Self::Connecting => 0,
+            Self::Down(epoch, _) => *epoch,
+            Self::Up(session, _) => session.epoch,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    states: watch::Receiver<State>,
+    home: Option<runtime::Id>,
+    keeper: AbortHandle,
+}
+
+pub(super) struct Plan {
+    pub(super) address: Address,
+    pub(super) channel: String,
+    pub(super) ear: Ear,
+    pub(super) greet: Greet,
+    /// Whose runtime drives the connection; none is the background.
+    pub(super) home: Option<Handle>,
+}
+
+impl Link {
+    pub(super) fn keep(plan: Plan) -> Self {
+        let (sender, states) = watch::channel(State::Connecting);
+        let home = plan.home.as_ref().map(Handle::id);
+        let keeper = background::handle().spawn(keep(plan, sender)).abort_handle();
+        Self { states, home, keeper }
+    }
+
+    /// Whether a question from here is best asked on this link: the runtime that drives it is the one that asks.
+    pub(super) fn is_home(&self) -> bool {
+        self.home.is_some() && self.home == background::asked_from()
+    }
+
+    pub(super) fn state(&self) -> State {
+        self.states.borrow().clone()
+    }
+
+    pub(super) fn states(&self) -> watch::Receiver<State> {
+        self.states.clone()
+    }
+
+    /// The session, or the one to come within `patience`; else why there is none.
+    pub(super) async fn session(&self, patience: Duration) -> Result<Arc<Session>> {
+        if let State::Up(session, _) = &*self.states.borrow()
+            && !session.is_over()
+        {
+            return Ok(Arc::clone(session));
+        }
+        let until = Instant::now() + patience;
+        let mut states = self.states.clone();
+        let up = states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_over()));
+        match timeout_at(until, up).await {
+            Ok(Ok(state)) => match &*state {
+                State::Up(session, _) => Ok(Arc::clone(session)),
+                _ => unreachable!("it was waited for"),
+            },
+            _ => Err(self.trouble()),
+        }
+    }
+
+    /// Waits for the first attempt to connect; its failure is the answer.
+    pub(super) async fn first(&self) -> Result<()> {
+        let mut states = self.states.clone();
+        let first = states.wait_for(|state| !matches!(state, State::Connecting)).await;
+        match first.as_deref() {
+            Ok(State::Up(..)) => Ok(()),
+            Ok(State::Down(_, error)) => Err(error.clone()),
+            Ok(State::Connecting) | Err(_) => Err(Error::unavailable("the store was closed")),
+        }
+    }
+
+    fn trouble(&self) -> Error {
+        match &*self.states.borrow() {
+            State::Down(_, error) => error.clone(),
+            State::Connecting | State::Up(..) => Error::unavailable("the server does not answer"),
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+async fn keep(plan: Plan, states: watch::Sender<State>) {
+    let mut pause = PAUSE_MIN;
+    let mut home = plan.home.clone();
+    for epoch in (1u32..).step_by(2) {
+        match connect(&plan, &mut home, epoch).await {
+            Ok((session, greeting)) => {
+                pause = PAUSE_MIN;
+                states.send_replace(State::Up(Arc::clone(&session), greeting.clone()));
+                look_after(&plan, &session, &greeting).await;
+                session.poison();
+                states.send_replace(State::Down(epoch + 1, Error::unavailable("the connection broke")));
+            }
+            Err(error) => {
+                tracing::debug!(server = %plan.address, %error, "cannot connect");
+                states.send_replace(State::Down(epoch + 1, error));
+                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+async fn connect(plan: &Plan, home: &mut Option<Handle>, epoch: u32) -> Result<(Arc<Session>, Greeting)> {
+    let (address, channel, ear) = (plan.address.clone(), plan.channel.clone(), Arc::clone(&plan.ear));
+    let opening = async move { Session::open(&address, &channel, epoch, ear).await };
+    let greeted = async {
+        let at = home.as_ref().unwrap_or_else(|| background::handle());
+        let Ok(opened) = at.spawn(opening).await else {
+            // From now on the background drives it.
+            *home = None;
+            return Err(Error::unavailable("the runtime that drove the connection has ended"));
+        };
+        let session = Arc::new(opened?);
+        let greeting = (plan.greet)(Arc::clone(&session)).await?;
+        Ok((session, greeting))
+    };
+    timeout(CONNECT_MAX, greeted)
+        .await
+        .unwrap_or_else(|_| Err(Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}"))))
+}
+
+/// Returns when the session has ended, or the server is no longer what it was.
+async fn look_after(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) {
+    while timeout(VISIT, session.ended()).await.is_err() {
+        let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
+        if !again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting)) {
+            return;
+        }
+    }
+}

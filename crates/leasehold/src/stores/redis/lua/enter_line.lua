@@ -1,0 +1,148 @@
+local id, how, hint = sub(claim, 18, 39), sub(ARGV[3], 1, 1), tonumber(sub(ARGV[3], 2, 17))
+local fresh, seen = sub(ARGV[3], 18, 28), sub(ARGV[3], 29)
+if hint > now + DAY * 1000 then
+    return redis.error_reply('HINT the token ' .. sub(ARGV[3], 2, 17) .. ' is more than a day ahead of this server')
+end
+local wrong = load(KEYS[1])
+if wrong then return redis.error_reply(wrong) end
+line.last = math.max(line.last, hint)
+asking = id
+
+-- Ends holders whose absence was seen a grace ago and still lasts, and notes the absence of others. A nonce is bound to
+-- its holder's token, as it stands in the same record.
+local absences = {}
+local function look_for(record, put, take)
+    if server_of(record) == NOWHERE then return end
+    if not absent(record) then
+        if nonce_of(record) ~= NONE then put(record, NONE) end
+    elseif nonce_of(record) == NONE then
+        put(record, fresh)
+        absences[#absences + 1] = claim_of(record) .. fresh
+    elseif string.find(seen, claim_of(record) .. nonce_of(record), 1, true) then
+        take(record)
+        tell(record, 'G')
+    else
+        absences[#absences + 1] = claim_of(record) .. nonce_of(record)
+    end
+end
+
+local function put_nonce(record, nonce)
+    local _, deadline = read(claim_of(record))
+    write(sub(record, 1, 39) .. nonce .. sub(record, 51), deadline)
+end
+
+-- At most 16 holders at a time, and others the next time.
+local function look_for_all()
+    if line.sole then
+        look_for(line.sole,
+            function(_, nonce) call('SETRANGE', key, 39, nonce) end,
+            function() line.sole = nil end)
+        return
+    end
+    for at = 1, #seen, 33 do
+        local record = read(sub(seen, at, at + 21))
+        if record and holds(record) then look_for(record, put_nonce, drop) end
+    end
+    if line.holding == 0 then return end
+    local first = line.holding > 16 and math.floor(now / 1000) % line.holding or 0
+    for _, holder in ipairs(call('ZRANGE', HOLDERS, first, first + 15)) do
+        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
+    end
+end
+
+-- How long from now until somebody's lease ends, in ms.
+local function soonest()
+    local at = line.sole and line.sole_until
+    if not at then
+        local first = call('ZRANGE', HOLDERS, 0, 0, 'WITHSCORES')
+        at = first[2] and tonumber(first[2]) or now
+    end
+    return format('%010.0f', math.max(0, math.ceil((at - now) / 1000)))
+end
+
+local function reply(number, standing)
+    local answer = format('%016.0f', number) .. standing .. id
+    if standing == 'N' or standing == 'G' then return answer .. soonest() .. table.concat(absences) end
+    return answer
+end
+
+local function mismatch(present)
+    return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', 80))
+end
+
+-- In line already: kept for another lease, with the terms it has now.
+local function keep(record)
+    local before, present = units(record)
+    local weight, capacity = units(claim)
+    if capacity ~= present then return mismatch(record) end
+    if weight > before then return redis.error_reply('LARGER') end
+    local link = sub(record, 51, 79)
+    if epoch_of(claim) >= epoch_of(record) then link = sub(claim, 51, 79) end
+    local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', 80)
+    local terms = match(claim, '^ %d+ %d+ %d+', 80)
+    local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
+    local deadline = now + lease_of(claim)
+    write(kept, deadline)
+    if holds(kept) then
+        call('ZADD', HOLDERS, format('%.0f', deadline), id)
+        line.taken = line.taken - before + weight
+    end
+end
+
+local function standing()
+    local record = read(id)
+    if not record then return reply(0, 'G') end
+    if holds(record) then return reply(tonumber(sub(record, 1, 16)), 'H') end
+    local rank = call('ZRANK', QUEUE, id)
+    return reply(line.holding + rank, rank == 0 and 'N' or 'Q')
+end
+
+local weight, capacity = units(claim)
+if line.sole and claim_of(line.sole) ~= id then
+    local _, present = units(line.sole)
+    if how ~= 'F' and capacity ~= present then return mismatch(line.sole) end
+    if how ~= 'Q' then
+        -- Nothing to put in line: the one holder's record stays as it is, but for a note of absence.
+        look_for_all()
+        if line.sole then return reply(0, 'G') end
+    end
+end
+unfold()
+expire()
+local record, deadline = read(id)
+if record and not holds(record) and deadline <= now then
+    drop(record)
+    record = nil
+end
+if record then
+    local refused = keep(record)
+    if not refused then
+        -- Its own absence is not looked for: it has just been heard of.
+        if not holds(record) and call('ZRANK', QUEUE, id) == 0 then look_for_all() end
+        settle(true)
+    end
+    save()
+    return refused or standing()
+end
+if line.count == 0 and weight == capacity and how ~= 'F' then
+    -- Alone, and whole: the fast path's record, with a token that is certain.
+    local number = token()
+    call('SET', key, number .. 'H' .. sub(claim, 18), 'PX', ARGV[2])
+    return number .. 'H' .. id
+end
+if line.count > 0 and how ~= 'F' and line.capacity ~= capacity then
+    local present = read(call('ZRANGE', line.holding > 0 and HOLDERS or QUEUE, 0, 0)[1])
+    save()
+    return mismatch(present)
+end
+if how ~= 'Q' then
+    look_for_all()
+    settle(true)
+end
+if how == 'Q' or how == 'R' and line.waiting == 0 and line.taken + weight <= capacity then
+    wait('0000000000000000Q' .. sub(claim, 18), now + lease_of(claim))
+    if line.waiting == 1 then look_for_all() end
+    settle(false)
+end
+save()
+return standing()

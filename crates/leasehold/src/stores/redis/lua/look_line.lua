@@ -1,0 +1,20 @@
+at(KEYS[1])
+local state = call('GET', key) or ''
+local mode = sub(state, 17, 17)
+local answers = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HL]') or '0000000000000000' }
+if mode == 'H' and call('PTTL', key) > DAY then answers[2] = state end
+if mode == 'L' then
+    local holders = {}
+    for _, claim in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do
+        local record, deadline = read(claim)
+        if record and deadline > now then holders[#holders + 1] = record end
+    end
+    -- Records begin with their tokens.
+    table.sort(holders)
+    for _, record in ipairs(holders) do answers[#answers + 1] = record end
+    for _, claim in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+        local record, deadline = read(claim)
+        if record and deadline > now then answers[#answers + 1] = record end
+    end
+end
+return answers

@@ -1,0 +1,37 @@
+-- One that is not alone, was missed, or whose connection is a new one. Its absence, if noted, is over.
+local function keep(expected, life)
+    local id = sub(expected, 2, 23)
+    local state = call('GET', key) or ''
+    local mode = sub(state, 17, 17)
+    local link = sub(expected, 35)
+    if mode == 'H' then
+        if claim_of(state) ~= id then return '0' end
+        if sub(link, 12, 19) < epoch_of(state) then link = sub(state, 51, 79) end
+        -- Without memory the other order would be refused.
+        call('PEXPIRE', key, life)
+        call('SETRANGE', key, 39, NONE .. link)
+        return '1'
+    end
+    if mode ~= 'L' then return '0' end
+    local record, deadline = read(id)
+    if not record or deadline <= now then return '0' end
+    if sub(link, 12, 19) < epoch_of(record) then link = sub(record, 51, 79) end
+    call('PEXPIRE', key, 2 * DAY)
+    deadline = now + lease_of(record)
+    write(sub(record, 1, 39) .. NONE .. link .. sub(record, 80), deadline)
+    if holds(record) then call('ZADD', HOLDERS, format('%.0f', deadline), id) end
+    return '1'
+end
+
+for i = 1, #KEYS do
+    key = KEYS[i]
+    local expected = ARGV[2 * i - 1]
+    if call('GETRANGE', key, '16', '78') == expected then
+        call('PEXPIRE', key, ARGV[2 * i])
+        answers[i] = '1'
+    else
+        at(key)
+        answers[i] = keep(expected, ARGV[2 * i])
+    end
+end
+return sub(ARGV[1], 2, 23) .. table.concat(answers)

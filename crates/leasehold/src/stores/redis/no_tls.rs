@@ -1,0 +1,13 @@
+//! In place of TLS, in a build without it.
+
+use tokio::net::TcpStream;
+
+use super::address::Tls;
+use crate::{Error, Result};
+
+pub(super) type Encrypted = TcpStream;
+
+#[allow(clippy::unused_async, reason = "as the one that encrypts")]
+pub(super) async fn encrypted(_stream: TcpStream, _host: &str, _tls: &Tls) -> Result<Encrypted> {
+    Err(Error::unsupported("this build has no TLS").remedy("build leasehold with its feature `tls`"))
+}

@@ -1,0 +1,256 @@
+//! How a claim is written in Redis, and how scripts answer. The layout is described in lua/line.lua.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use crate::{Claim, ClaimId, Entry, Error, Name, Note, Result, Share, Standing, Token};
+
+pub(super) const PREFIX: &str = "leasehold:{";
+/// A nonce that is none.
+const NONE: &str = "-----------";
+/// A server that is none: the claim is not judged by its connection.
+const NOWHERE: &str = "----------";
+const ID_LEN: usize = 22;
+const NONCE_LEN: usize = 11;
+/// How much longer than its lease a record lives, so that its token outlives it.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Everything but what is plain in keys, patterns and shells.
+const PLAIN: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':').remove(b'@');
+
+/// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.
+pub(super) fn key_of(name: &Name) -> String {
+    format!("{PREFIX}{}}}", utf8_percent_encode(name.as_str(), PLAIN))
+}
+
+/// The pattern of the keys of names that begin with `prefix`.
+pub(super) fn pattern_of(prefix: &str) -> String {
+    // A percent sign and what is plain have no meaning in a pattern.
+    format!("{PREFIX}{}*}}", utf8_percent_encode(prefix, PLAIN))
+}
+
+/// The name of a lock's key.
+pub(super) fn name_of(key: &str) -> Option<Name> {
+    let encoded = key.strip_prefix(PREFIX)?.strip_suffix('}')?;
+    Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
+}
+
+/// 64 random bits that have never been used.
+pub(super) fn fresh_nonce() -> String {
+    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+}
+
+pub(super) fn id_text(id: ClaimId) -> String {
+    URL_SAFE_NO_PAD.encode(id.to_bytes())
+}
+
+pub(super) fn id_from(text: &str) -> Option<ClaimId> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    Some(ClaimId::from_bytes(bytes.try_into().ok()?))
+}
+
+/// Which connection vouches for a claim: the client's, the how manieth, and to which server.
+#[derive(Clone, Debug)]
+pub(super) struct Bond {
+    pub(super) client: String,
+    pub(super) epoch: u32,
+    /// `None` if the connection says nothing about the claim.
+    pub(super) server: Option<String>,
+}
+
+impl Bond {
+    fn write(&self, text: &mut String) {
+        let server = self.server.as_deref().unwrap_or(NOWHERE);
+        let _ = write!(text, "{}{:08}{server}", self.client, self.epoch);
+    }
+}
+
+/// The record of a claim that is its lock's only holder, with the token it proposes.
+pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
+    let mut text = String::with_capacity(192);
+    let _ = write!(text, "{proposal:016}H{}{NONE}", id_text(claim.id));
+    bond.write(&mut text);
+    let (share, note) = (claim.share, &claim.note);
+    let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
+    let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
+    let _ = write!(text, " {} {host} {program} {label}", note.pid);
+    text
+}
+
+fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
+    utf8_percent_encode(text, PLAIN)
+}
+
+/// What a renewal expects of a record whose holder was not missed and has not moved.
+pub(super) fn expected(claim: &Claim, bond: &Bond) -> String {
+    let mut text = String::with_capacity(64);
+    let _ = write!(text, "H{}{NONE}", id_text(claim.id));
+    bond.write(&mut text);
+    text
+}
+
+/// How long a record lives, in milliseconds.
+pub(super) fn life(claim: &Claim) -> u64 {
+    millis(claim.lease + DAY)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The answer of enter.lua.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) standing: Standing,
+    /// First of those who wait.
+    pub(super) is_next: bool,
+    /// How soon somebody's lease ends, where it was looked at.
+    pub(super) soonest: Option<Duration>,
+    /// Holders whose connection is gone, with the nonce that says since when.
+    pub(super) absences: Vec<Absence>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Absence {
+    pub(super) claim: String,
+    pub(super) nonce: String,
+}
+
+impl Answer {
+    /// `None` if this is not an answer about `id`.
+    pub(super) fn parse(text: &str, id: ClaimId) -> Option<Self> {
+        let number: u64 = text.get(..16)?.parse().ok()?;
+        if text.get(17..17 + ID_LEN)? != id_text(id) {
+            return None;
+        }
+        let state = text.as_bytes()[16];
+        let standing = match state {
+            b'H' => Standing::Held { token: Token::new(number)? },
+            b'N' | b'Q' => Standing::Queued { ahead: u32::try_from(number).ok()? },
+            b'G' => Standing::Gone,
+            _ => return None,
+        };
+        let more = text.get(17 + ID_LEN..)?;
+        let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
+        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN);
+        let absences = absences.map(|pair| {
+            let pair = String::from_utf8_lossy(pair);
+            let (claim, nonce) = pair.split_at_checked(ID_LEN)?;
+            Some(Absence { claim: claim.to_owned(), nonce: nonce.to_owned() })
+        });
+        Some(Self { standing, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
+    }
+}
+
+/// What is told to a client's inbox.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Held(Token),
+    Next,
+    Gone,
+}
+
+impl Told {
+    pub(super) fn parse(text: &str) -> Option<(ClaimId, Self)> {
+        let (told, id) = match text.as_bytes().first()? {
+            b'H' => (Self::Held(Token::new(text.get(1..17)?.parse().ok()?)?), text.get(17..)?),
+            b'N' => (Self::Next, text.get(1..)?),
+            b'G' => (Self::Gone, text.get(1..)?),
+            _ => return None,
+        };
+        Some((id_from(id)?, told))
+    }
+}
+
+/// A record as an entry of a line.
+pub(super) fn entry(record: &str, ahead: u32) -> Result<Entry> {
+    read(record, ahead).unwrap_or_else(|| Err(Error::damaged("a record in this line is not of leasehold")))
+}
+
+fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
+    let number: u64 = record.get(..16)?.parse().ok()?;
+    let standing = match record.as_bytes().get(16)? {
+        b'H' => Standing::Held { token: Token::new(number)? },
+        b'Q' => Standing::Queued { ahead },
+        _ => return None,
+    };
+    let id = id_from(record.get(17..17 + ID_LEN)?)?;
+    let mut fields = record.get(80..)?.split(' ');
+    let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
+    let pid = fields.next()?.parse().ok()?;
+    let mut text = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
+    let (host, program, label) = (text()?, text()?, text()?);
+    let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since);
+    let note = Note { host, pid, program, label, since };
+    Some(Share::from_parts(weight, capacity).map(|share| Entry { id, share, standing, note }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(name: &str, label: &str) -> Claim {
+        let (name, note) = (Name::parse(name).expect("a name"), Note::here(label).expect("a label"));
+        let lease = Duration::from_secs(30);
+        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, note, renewed: true }
+    }
+
+    fn bond(server: Option<&str>) -> Bond {
+        Bond { client: "0123456789a".into(), epoch: 7, server: server.map(str::to_owned) }
+    }
+
+    #[test]
+    fn names_and_keys_go_both_ways() {
+        for name in ["orders/42", "a}b{c", "{}x", "x{u}", "*[?]\\", "\0\r\n", "ü%7D", "a b"] {
+            let name = Name::parse(name).expect("a name");
+            let key = key_of(&name);
+            assert_eq!(name_of(&key), Some(name));
+            assert_eq!((key.matches('{').count(), key.matches('}').count()), (1, 1), "{key}");
+        }
+        assert_eq!(name_of("leasehold:{a}:queue"), None);
+    }
+
+    #[test]
+    fn the_longest_record_is_read_as_it_was_written() {
+        let mut claim = claim("a", &"ü ".repeat(21));
+        claim.note.host = "h".repeat(64);
+        claim.note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        for server in [None, Some("0123456789")] {
+            let text = record(&claim, 1_795_268_260_247_958, &bond(server));
+            assert_eq!(text.as_bytes()[79], b' ');
+            assert!(text[16..].starts_with(&expected(&claim, &bond(server))));
+            let entry = entry(&text, 0).expect("readable");
+            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &claim.note));
+            assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
+        }
+    }
+
+    #[test]
+    fn answers_about_others_are_refused() {
+        let (id, other) = (ClaimId::draw(), ClaimId::draw());
+        let answer = |id| format!("0000000000000003N{}0000000250{}{}", id_text(id), "c".repeat(22), "n".repeat(11));
+        assert_eq!(Answer::parse(&answer(other), id), None);
+        let parsed = Answer::parse(&answer(id), id).expect("about this one");
+        assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
+        assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
+        assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11) }]);
+    }
+
+    #[test]
+    fn whatever_is_told_is_understood_or_ignored() {
+        let id = ClaimId::draw();
+        let token = Token::new(5).expect("above zero");
+        assert_eq!(Told::parse(&format!("H0000000000000005{}", id_text(id))), Some((id, Told::Held(token))));
+        assert_eq!(Told::parse(&format!("G{}", id_text(id))), Some((id, Told::Gone)));
+        for odd in ["", "H", "N", "Nü", "H000000000000000ü", "Xabc"] {
+            assert_eq!(Told::parse(odd), None);
+        }
+    }
+}

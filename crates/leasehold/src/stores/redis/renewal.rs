@@ -1,0 +1,89 @@
+//! Renewals: a script now and then, and a sign of life in between.
+
+use std::time::Duration;
+
+use futures_util::future::{join, try_join_all};
+
+use super::record::{self, Bond};
+use super::session::Session;
+use super::{Redis, answered, patience, script, text};
+use crate::clock::Moment;
+use crate::{Claim, ClaimId, Result};
+
+/// How many claims a script renews: a larger one would keep everybody else waiting.
+const BATCH: usize = 100;
+
+impl Redis {
+    /// Every third of a lease a script renews it. In between, a claim that is judged by its connection needs a sign of
+    /// life of that connection, one for all.
+    pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let question = Moment::now();
+        let session = self.far.session(shortest(claims)).await?;
+        let (alive, due): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| self.is_alive(claim, &session, question));
+        let (gone, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
+        let gone = gone?;
+        alive?;
+        // Everything was asked after `question`, so from there each is safe for what it is safe for.
+        let safe = |claim: &Claim| {
+            let left = self.ledger.page(claim.id)?.known().lease_left(claim.lease, question);
+            (!gone.contains(&claim.id)).then(|| left.min(self.safe_for(claim)))
+        };
+        Ok(claims.iter().map(safe).collect())
+    }
+
+    /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
+    /// connection, and not so long ago that the lease must be renewed.
+    fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
+        let Some(grace) = self.grace(claim) else { return false };
+        let Some((asked, epoch)) = self.ledger.page(claim.id).and_then(|page| page.known().heard) else {
+            return false;
+        };
+        epoch == session.epoch && now.since(asked) + grace / 6 < claim.lease / 3
+    }
+
+    async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
+        let Some(limit) = claims.iter().map(|claim| patience(claim.lease)).min() else { return Ok(()) };
+        answered(session, limit, session.ping()).await
+    }
+
+    /// The ones that are gone, of those that were due.
+    async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Vec<ClaimId>> {
+        let batches = due.chunks(BATCH).map(|batch| self.renew_batch(session, batch));
+        Ok(try_join_all(batches).await?.concat())
+    }
+
+    async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Vec<ClaimId>> {
+        let keys: Vec<String> = claims.iter().map(|claim| record::key_of(&claim.name)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let bonds: Vec<Bond> = claims.iter().map(|claim| self.bond(claim)).collect();
+        let arguments: Vec<String> = claims
+            .iter()
+            .zip(&bonds)
+            .flat_map(|(claim, bond)| [record::expected(claim, bond), record::life(claim).to_string()])
+            .collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let asked = Moment::now();
+        let limit = claims.iter().map(|claim| patience(claim.lease)).min().unwrap_or_default();
+        let answer = answered(session, limit, script::RENEW.run(session, &keys, &arguments)).await?;
+        let answer = text(answer)?;
+        let first = claims.first().map(|claim| record::id_text(claim.id)).unwrap_or_default();
+        let Some(flags) = answer.strip_prefix(&first).filter(|flags| flags.len() == claims.len()) else {
+            return Err(self.strange());
+        };
+        let mut gone = Vec::new();
+        for ((claim, bond), flag) in claims.iter().zip(&bonds).zip(flags.bytes()) {
+            let Some(page) = self.ledger.page(claim.id) else { continue };
+            if flag == b'1' {
+                page.renewed(asked, bond.epoch);
+            } else {
+                page.gone();
+                gone.push(claim.id);
+            }
+        }
+        Ok(gone)
+    }
+}
+
+fn shortest(claims: &[Claim]) -> Duration {
+    claims.iter().map(|claim| patience(claim.lease)).min().unwrap_or(Duration::from_secs(1))
+}

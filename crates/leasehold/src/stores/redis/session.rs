@@ -1,0 +1,231 @@
+//! One connection to a server, from its opening to its break.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
+use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use super::address::Address;
+use super::stream::Stream;
+use super::trouble;
+use crate::{Error, Result};
+
+/// What is heard on a channel.
+pub(super) type Ear = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A connection, subscribed to one channel. It ends when it breaks or is poisoned, and no other takes its place here.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) epoch: u32,
+    connection: MultiplexedConnection,
+    /// Where the server speaks RESP2 only, a subscription is a connection of its own.
+    subscription: Option<PubSubSink>,
+    channel: String,
+    over: Arc<Over>,
+    tasks: Mutex<Vec<AbortHandle>>,
+}
+
+#[derive(Debug, Default)]
+struct Over {
+    is_over: std::sync::atomic::AtomicBool,
+    told: Notify,
+}
+
+/// How many requests may be on their way to a driver.
+const REQUESTS_MAX: usize = 4096;
+
+impl Session {
+    /// Connects and subscribes; returns once the subscription is acknowledged. The connection is driven by the runtime this
+    /// is called in.
+    pub(super) async fn open(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self> {
+        if address.old_protocol {
+            return Self::open_old(address, channel, epoch, ear).await;
+        }
+        match Self::open_new(address, channel, epoch, Arc::clone(&ear)).await {
+            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, ear).await,
+            Err(Refused::For(error)) => Err(error),
+            Ok(session) => Ok(session),
+        }
+    }
+
+    /// RESP3: one connection for requests, answers and what is pushed.
+    async fn open_new(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self, Refused> {
+        let stream = Stream::connect(&address.target).await.map_err(Refused::For)?;
+        let pushed = move |push: PushInfo| -> Result<(), ()> {
+            if push.kind == PushKind::Message
+                && let Some(Value::BulkString(text)) = push.data.get(1)
+                && let Ok(text) = std::str::from_utf8(text)
+            {
+                ear(text);
+            }
+            Ok(())
+        };
+        let config = AsyncConnectionConfig::new()
+            .set_push_sender(pushed)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_MAX);
+        let login = login(address, ProtocolVersion::RESP3);
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&login, stream, config).await.map_err(Refused::because)?;
+        let over = Arc::<Over>::default();
+        let driving = drive(driver, &over);
+        let session = Self {
+            epoch,
+            connection,
+            subscription: None,
+            channel: channel.to_owned(),
+            over,
+            tasks: Mutex::new(vec![driving]),
+        };
+        let subscribed = session.connection.clone().subscribe(channel).await;
+        subscribed.map_err(|error| Refused::For(trouble::told(error)))?;
+        Ok(session)
+    }
+
+    /// RESP2: a connection for requests, and one for the subscription.
+    async fn open_old(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self> {
+        let login = login(address, ProtocolVersion::RESP2);
+        let stream = Stream::connect(&address.target).await?;
+        let mut subscription = PubSub::new(&login, stream).await.map_err(trouble::told)?;
+        subscription.subscribe(channel).await.map_err(trouble::told)?;
+        let stream = Stream::connect(&address.target).await?;
+        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(REQUESTS_MAX);
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(&login, stream, config).await.map_err(trouble::told)?;
+        let over = Arc::<Over>::default();
+        let driving = drive(driver, &over);
+        let (sink, mut messages) = subscription.split();
+        let hearing = async move {
+            while let Some(message) = messages.next().await {
+                if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
+                    ear(text);
+                }
+            }
+        };
+        let hearing = drive(hearing, &over);
+        let tasks = Mutex::new(vec![driving, hearing]);
+        Ok(Self { epoch, connection, subscription: Some(sink), channel: channel.to_owned(), over, tasks })
+    }
+
+    pub(super) async fn ask(&self, request: &Cmd) -> Result<Value, RedisError> {
+        match self.connection.clone().send_packed_command(request).await? {
+            Value::ServerError(error) => Err(error.into()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Asks on the subscribed connection itself for a sign of life, and of the subscription.
+    pub(super) async fn ping(&self) -> Result<()> {
+        if let Some(subscription) = &self.subscription {
+            let answer: Result<Value, RedisError> = subscription.clone().ping().await;
+            return answer.map(drop).map_err(trouble::told);
+        }
+        // Only the server itself can answer this; a PING might be answered by something on the way.
+        let mut request = redis::cmd("PUBSUB");
+        request.arg("NUMSUB").arg(&self.channel);
+        let answer = self.ask(&request).await.map_err(trouble::told)?;
+        if subscribers(&answer).is_some_and(|count| count > 0) {
+            return Ok(());
+        }
+        self.poison();
+        Err(Error::unavailable("the connection has lost its subscription"))
+    }
+
+    /// Ends it; every request that is under way fails.
+    pub(super) fn poison(&self) {
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        self.over.set();
+    }
+
+    /// Waits until it has broken.
+    pub(super) async fn ended(&self) {
+        self.over.wait().await;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.is_over.load(std::sync::atomic::Ordering::Acquire)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.poison();
+    }
+}
+
+impl Over {
+    fn set(&self) {
+        self.is_over.store(true, std::sync::atomic::Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        loop {
+            let told = self.told.notified();
+            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+/// Lets a connection run, and says when it has ended, however it did.
+fn drive(driver: impl Future<Output = ()> + Send + 'static, over: &Arc<Over>) -> AbortHandle {
+    struct Says(Arc<Over>);
+    impl Drop for Says {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+    let says = Says(Arc::clone(over));
+    let driving = async move {
+        driver.await;
+        drop(says);
+    };
+    tokio::spawn(driving).abort_handle()
+}
+
+fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default().set_db(address.database).set_protocol(protocol);
+    login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &address.user {
+        login = login.set_username(user);
+    }
+    match &address.password {
+        Some(password) => login.set_password(password),
+        None => login,
+    }
+}
+
+fn subscribers(answer: &Value) -> Option<i64> {
+    match answer {
+        Value::Array(pair) => pair.get(1),
+        Value::Map(pairs) => pairs.first().map(|(_, count)| count),
+        _ => None,
+    }
+    .and_then(|count| if let Value::Int(count) = count { Some(*count) } else { None })
+}
+
+enum Refused {
+    /// By a server or something on the way that knows no RESP3.
+    Protocol,
+    For(Error),
+}
+
+impl Refused {
+    fn because(error: RedisError) -> Self {
+        let text = error.to_string();
+        let unknown = text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
+        if unknown || error.kind() == redis::ErrorKind::RESP3NotSupported {
+            return Self::Protocol;
+        }
+        Self::For(trouble::told(error))
+    }
+}

@@ -1,0 +1,100 @@
+//! Sockets to a server: TCP, TLS and Unix.
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::address::Target;
+use super::tls::{self, Encrypted};
+use crate::{Error, Result};
+
+/// A connection that has said nothing for as long is asked by the kernel whether it still lives, three times.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// What was sent and not acknowledged for as long ends a connection.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
+
+pub(super) enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<Encrypted>),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(super) async fn connect(target: &Target) -> Result<Self> {
+        match target {
+            Target::Tcp { host, port, tls } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
+                tune(&stream).map_err(unreachable)?;
+                match tls {
+                    None => Ok(Self::Tcp(stream)),
+                    Some(tls) => Ok(Self::Tls(Box::new(tls::encrypted(stream, host, tls).await?))),
+                }
+            }
+            Target::Socket(path) => {
+                let stream = UnixStream::connect(path).await;
+                stream.map(Self::Unix).map_err(|error| closed(error, path))
+            }
+        }
+    }
+}
+
+fn unreachable(error: io::Error) -> Error {
+    Error::unavailable(format!("the server cannot be reached: {error}"))
+        .remedy("check host and port, and that it runs")
+        .caused_by(error)
+}
+
+fn closed(error: io::Error, path: &Path) -> Error {
+    let what = format!("the socket {} cannot be opened: {error}", path.display());
+    let kind =
+        if error.kind() == io::ErrorKind::PermissionDenied { Error::denied(what) } else { Error::unavailable(what) };
+    kind.remedy("check the path, and `unixsocketperm` of the server").caused_by(error)
+}
+
+/// So that a peer that went away without a word is noticed, and no small request waits for another.
+fn tune(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
+    sockopt::set_tcp_keepcnt(stream, 3)?;
+    let limit = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, limit)?;
+    Ok(())
+}
+
+macro_rules! each {
+    ($self:ident, $stream:ident => $body:expr) => {
+        match $self.get_mut() {
+            Stream::Tcp($stream) => $body,
+            Stream::Tls($stream) => $body,
+            Stream::Unix($stream) => $body,
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => Pin::new(stream).poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => Pin::new(stream).poll_shutdown(context))
+    }
+}
