@@ -11,13 +11,20 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 4] = [
+const PROGRAMS: [Need; 8] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
     // A FUSE file system, which the file store must refuse.
     Need { program: "bindfs", asked: "--version", package: "bindfs" },
+    // What starts servers for tests, and what they are.
+    Need { program: "setpriv", asked: "--version", package: "util-linux" },
+    Need { program: "taskset", asked: "--version", package: "util-linux" },
+    Need { program: "openssl", asked: "version", package: "openssl" },
+    Need { program: "redis-server", asked: "--version", package: "redis-server" },
 ];
+/// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
+const SERVICES: [&str; 1] = ["redis-server"];
 /// Parts of the Rust toolchain: the program and the component of rustup.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 
@@ -48,9 +55,16 @@ fn install(missing: &[&Need]) -> Result<()> {
     }
     run("apt-get", &["update", "--quiet"])?;
     run("apt-get", &[&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat())?;
+    missing.iter().filter(|need| SERVICES.contains(&need.program)).for_each(|need| stop_service(need.program));
     let still = missing.iter().find(|need| !has(need.program, need.asked));
     ensure!(still.is_none(), "{} is still missing", still.map_or("", |need| need.program));
     Ok(())
+}
+
+/// In a container it was never started, and a machine where it cannot be stopped can be tested on too.
+fn stop_service(service: &str) {
+    let mut stop = Command::new("service");
+    let _ = stop.args([service, "stop"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
 }
 
 fn is_root() -> bool {

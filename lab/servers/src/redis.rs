@@ -6,7 +6,7 @@ mod setup;
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use crate::child::{Child, Program};
 use crate::port::Port;
 use crate::until;
 
+use raw::PATIENCE;
 pub use raw::{Raw, request};
 pub use reply::Reply;
 pub use setup::Setup;
@@ -186,6 +187,7 @@ impl Redis {
     #[must_use]
     pub fn socket_connection(&self) -> Raw<UnixStream> {
         let stream = UnixStream::connect(self.socket_path()).expect("a living server takes connections");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a minute is something");
         self.place.admitted(Raw::new(stream)).expect("a living server answers")
     }
 
@@ -230,7 +232,7 @@ impl Place {
 
     /// Any answer is one, also that a password is wanted, but not that it is still reading its files.
     fn answers(&self) -> bool {
-        let reply = TcpStream::connect(self.address()).and_then(|stream| Raw::new(stream).ask(&["PING"]));
+        let reply = Raw::connect(self.address()).and_then(|mut raw| raw.ask(&["PING"]));
         reply.is_ok_and(|reply| !reply.error().is_some_and(|error| error.starts_with("LOADING")))
     }
 

@@ -135,7 +135,7 @@ impl Wire {
         }
     }
 
-    /// Closes new connections at once. Those that are there stay.
+    /// Closes new connections at once, often before the client has seen them open. Those that are there stay.
     pub fn refuse(&self, refuses: bool) {
         self.rule(|rules| rules.refuses = refuses);
     }

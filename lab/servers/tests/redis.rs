@@ -1,5 +1,6 @@
 //! A Redis server does what a test asks of it.
 
+use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
@@ -187,23 +188,26 @@ fn what_it_does_not_understand_is_said() {
 #[test]
 fn killed_with_its_starter_it_dies() {
     const STARTER: &str = "LAB_SERVERS_STARTER";
-    if std::env::var_os(STARTER).is_some() {
+    if env::var_os(STARTER).is_some() {
         let redis = Redis::start();
-        println!("\nstarted {}", redis.pid());
+        println!("\nstarted {} {}", redis.pid(), redis.folder().display());
         loop {
             thread::park();
         }
     }
-    let mut starter = Command::new(std::env::current_exe().expect("a test is a program"));
+    let mut starter = Command::new(env::current_exe().expect("a test is a program"));
     starter.args(["--exact", "killed_with_its_starter_it_dies", "--nocapture"]).env(STARTER, "1");
     let mut starter = starter.stdout(Stdio::piped()).spawn().expect("a test can be started");
     let said = BufReader::new(starter.stdout.take().expect("its stdout is a pipe")).lines();
-    let pid = said.map_while(Result::ok).find_map(|line| line.strip_prefix("started ").map(str::to_owned));
-    let stat = format!("/proc/{}/stat", pid.expect("it tells"));
+    let line = said.map_while(Result::ok).find_map(|line| line.strip_prefix("started ").map(str::to_owned));
+    let line = line.expect("it tells");
+    let (pid, folder) = line.split_once(' ').expect("it tells both");
+    let stat = format!("/proc/{pid}/stat");
     assert!(Path::new(&stat).exists());
     starter.kill().expect("it lives");
     starter.wait().expect("nobody else waits for it");
     // Whoever inherits it may leave it unburied.
     let dead = || Ok(fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z ")).then_some(()));
     until("the server to die", dead).expect("the kernel kills it");
+    fs::remove_dir_all(folder).expect("what was killed leaves its folder");
 }

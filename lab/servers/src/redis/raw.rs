@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reply::{Reply, size};
 
 /// How long an answer may take before a test gives up on it: no promise, only the end of patience.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// Fits the replies of a lock many times over, and grows for others.
 const BUFFER: usize = 16 * 1024;
 
