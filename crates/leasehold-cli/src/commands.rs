@@ -117,7 +117,9 @@ pub(crate) struct Store {
     /// Where the locks are kept
     ///
     /// `file:/some/folder` is a folder on this machine; `file:` is the one in your state folder,
-    /// $XDG_STATE_HOME/leasehold or ~/.local/state/leasehold.
+    /// $XDG_STATE_HOME/leasehold or ~/.local/state/leasehold. `redis://host:6379` is a Redis server, `rediss://host` one with
+    /// TLS, `redis+unix:///path` one by its socket. Give a URL that has a password in LEASEHOLD_STORE, where nobody else sees
+    /// it, or put `?password-file=/path` behind it.
     #[arg(
         long = "store",
         value_name = "URL",

@@ -77,6 +77,7 @@ thread_local! {
 
 /// Who asks: the runtime around the outermost [`Within`] that is being polled.
 #[derive(Clone, Copy)]
+#[allow(dead_code, reason = "only stores on a network want to know")]
 enum Asker {
     /// None is being polled, so whoever runs this.
     Here,
@@ -85,6 +86,7 @@ enum Asker {
 }
 
 /// The runtime that asks: the one in which a face is polled.
+#[allow(dead_code, reason = "only stores on a network want to know")]
 pub(crate) fn asked_from() -> Option<runtime::Id> {
     match ASKER.get() {
         Asker::Here => current(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Error, Guard, Loss, Promises, Result};
+use leasehold::{Crash, Error, Guard, Loss, Promises, Result};
 
 use crate::commands::{OnLost, Run};
 use crate::words::as_term;
@@ -22,8 +22,7 @@ impl Stopping {
     /// What the terms allow: TERM, grace and KILL fit into the half of the lease that a renewal leaves untouched.
     pub(crate) fn fitting(terms: &Run, promises: &Promises) -> Result<Self> {
         check_hold_at_least(terms)?;
-        let lease = promises.expiry.then_some(terms.lease);
-        let shortest = lease.into_iter().chain(limit(terms)).min();
+        let shortest = trusted(terms, promises).into_iter().chain(limit(terms)).min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
         let usual = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 4));
         let grace = terms.grace.unwrap_or(usual);
@@ -67,6 +66,17 @@ fn check_hold_at_least(terms: &Run) -> Result<()> {
     }
 }
 
+/// How long a hold outlasts its last sign of life, if a silent one ends at all.
+fn trusted(terms: &Run, promises: &Promises) -> Option<Duration> {
+    if !promises.expiry {
+        return None;
+    }
+    match promises.crash {
+        Crash::Within(grace) if !terms.fixed => Some(terms.lease.min(grace)),
+        _ => Some(terms.lease),
+    }
+}
+
 /// The longest a lock of these terms is held, if there is a limit that renewal does not move.
 fn limit(terms: &Run) -> Option<Duration> {
     let fixed = terms.fixed.then_some(terms.lease);
@@ -75,6 +85,6 @@ fn limit(terms: &Run) -> Option<Duration> {
 
 fn too_long(grace: Duration, shortest: Duration, most: Duration) -> Error {
     let (grace, shortest, most) = (as_term(grace), as_term(shortest), as_term(most));
-    Error::invalid(format!("a grace of {grace} does not fit into a lease or --max-hold of {shortest}"))
+    Error::invalid(format!("a grace of {grace} does not fit into a lease, crash-grace or --max-hold of {shortest}"))
         .remedy(format!("give a --grace of at most {most}"))
 }

@@ -8,6 +8,7 @@ mod lines;
 mod nested;
 mod papers;
 mod place;
+mod redis;
 mod signals;
 mod stopping;
 mod terminal;

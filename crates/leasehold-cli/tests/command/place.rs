@@ -8,6 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use lab_servers::Redis;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -19,15 +20,44 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A store, and room for files beside it.
 pub(crate) struct Place {
     folder: TempDir,
+    server: Option<Redis>,
+    settings: String,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap() }
+        Self { folder: TempDir::new().unwrap(), server: None, settings: String::new() }
+    }
+
+    /// With its store on a server of its own.
+    pub(crate) fn on_redis() -> Self {
+        Self { server: Some(Redis::start()), ..Self::new() }
+    }
+
+    pub(crate) fn server(&self) -> &Redis {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Adds a setting to the URL.
+    pub(crate) fn ask_for(&mut self, setting: &str) {
+        self.settings = format!("?{setting}");
+    }
+
+    /// How many connections are subscribed to anything.
+    pub(crate) fn subscribers(&self) -> i64 {
+        let channels = self.server().command(&["PUBSUB", "CHANNELS"]);
+        let counts = channels
+            .texts()
+            .into_iter()
+            .map(|channel| self.server().command(&["PUBSUB", "NUMSUB", channel]).list()[1].int());
+        counts.sum()
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("file:{}", self.path("store").display())
+        match &self.server {
+            Some(server) => format!("{}{}", server.url(), self.settings),
+            None => format!("file:{}", self.path("store").display()),
+        }
     }
 
     pub(crate) fn path(&self, file: &str) -> PathBuf {

@@ -42,7 +42,7 @@ impl Default for Agenda {
 impl Renewals {
     /// Takes charge of a stay whose last answered question was sent at `asked`; replaces the claim's earlier stay.
     pub(crate) fn add(&self, stay: Arc<Stay>, asked: Moment) {
-        let due = asked.after(cadence(stay.claim.lease, Duration::MAX));
+        let due = asked.after(cadence(stay.claim.lease, stay.ends_at().since(asked)));
         self.agenda.lock().put(stay, due, &self.sooner);
     }
 
@@ -149,7 +149,8 @@ async fn round(door: Door, renewals: &Renewals, stays: Vec<Arc<Stay>>) {
             }
             Answer::Unknown => {
                 stay.set_late(true);
-                renewals.again(stay, Moment::now().after(cadence(stay.claim.lease, Duration::MAX) / 10));
+                let now = Moment::now();
+                renewals.again(stay, now.after(pause(stay.claim.lease, stay.ends_at().since(now))));
             }
         }
     }
@@ -192,6 +193,12 @@ fn patience(stays: &[Arc<Stay>], now: Moment) -> Duration {
 /// A third of the true lease, or of the one asked for where the store keeps claims for ever.
 fn cadence(asked: Duration, true_lease: Duration) -> Duration {
     asked.min(true_lease) / 3
+}
+
+/// How soon to ask again after no answer: ever sooner as the end comes near.
+fn pause(asked: Duration, left: Duration) -> Duration {
+    const MIN: Duration = Duration::from_millis(10);
+    (asked / 30).min(left / 6).max(MIN)
 }
 
 /// Leaves for a stay that ended by its own clock, as the store may still have the claim. One that is gone has nothing
