@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::task::Task;
-pub(crate) use library::{Library, Tasks};
+pub(crate) use library::{Library, Tasks, nanos};
 
 type Connect = fn(&str) -> Result<Box<dyn Peer>>;
 

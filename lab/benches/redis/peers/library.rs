@@ -135,6 +135,7 @@ async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>
     Ok(held)
 }
 
+/// As whole nanoseconds.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
