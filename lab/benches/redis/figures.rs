@@ -18,8 +18,7 @@ macro_rules! figures {
 }
 
 /// All figures, in the order in which they are shown.
-const FIGURES: &[(&str, Show)] = 
-    figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash);
+const FIGURES: &[(&str, Show)] = figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash);
 
 /// Each figure is the median of so many rounds.
 const ROUNDS: usize = 5;
@@ -46,7 +45,8 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-fn count(number: usize) -> f64 {
+/// A count as a figure.
+pub(crate) fn count(number: usize) -> f64 {
     float(number as u64)
 }
 

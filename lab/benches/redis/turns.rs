@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::client::Client;
+use crate::figures::count;
 use crate::peers::nanos;
 use crate::task::Task;
 
@@ -45,7 +46,7 @@ pub(crate) struct Turn {
 /// All turns of a contest, in the order of their grants.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    turns: Vec<Turn>,
+    all: Vec<Turn>,
     /// The time in which all were there: from some time after the beginning until nobody asks any more.
     from: u64,
     until: u64,
@@ -62,18 +63,18 @@ impl Turns {
         turns.sort_unstable_by_key(|turn| turn.granted);
         let overlap = turns.windows(2).find(|two| two[1].granted < two[0].releasing);
         ensure!(overlap.is_none(), "two held at once: {overlap:?}");
-        Ok(Self { turns, from, until })
+        Ok(Self { all: turns, from, until })
     }
 
     /// All acquisitions, also those at the beginning and the end.
     pub(crate) fn count(&self) -> usize {
-        self.turns.len()
+        self.all.len()
     }
 
     /// Acquisitions in a millisecond.
     pub(crate) fn rate(&self) -> f64 {
-        let inside = self.turns.iter().filter(|turn| turn.granted >= self.from && turn.granted <= self.until).count();
-        inside as f64 / Duration::from_nanos(self.until - self.from).as_secs_f64() / 1e3
+        let inside = self.all.iter().filter(|turn| turn.granted >= self.from && turn.granted <= self.until).count();
+        count(inside) / Duration::from_nanos(self.until - self.from).as_secs_f64() / 1e3
     }
 
     /// From a release that begins to the grant that follows in another process.
@@ -83,7 +84,7 @@ impl Turns {
 
     /// How long each waited.
     pub(crate) fn waits(&self) -> Vec<u64> {
-        let inside = self.turns.iter().filter(|turn| turn.asked >= self.from && turn.granted <= self.until);
+        let inside = self.all.iter().filter(|turn| turn.asked >= self.from && turn.granted <= self.until);
         inside.map(|turn| turn.granted - turn.asked).collect()
     }
 
@@ -94,7 +95,7 @@ impl Turns {
 
     fn neighbours(&self) -> impl Iterator<Item = (&Turn, &Turn)> {
         let inside = |turn: &Turn| turn.releasing >= self.from && turn.releasing <= self.until;
-        self.turns.windows(2).map(|two| (&two[0], &two[1])).filter(move |(a, _)| inside(a))
+        self.all.windows(2).map(|two| (&two[0], &two[1])).filter(move |(a, _)| inside(a))
     }
 }
 

@@ -29,8 +29,7 @@ pub(super) fn show() -> Result<()> {
 fn measure(waiters: usize) -> Result<Rounds> {
     let server = place::server();
     let mut ours = place::clients("ours", PROCESSES, Cpus::Split, &server.url())?;
-    let contest =
-        Contest { hands: waiters / PROCESSES, hold: Duration::ZERO, think: Duration::ZERO, lasts: LASTS };
+    let contest = Contest { hands: waiters / PROCESSES, hold: Duration::ZERO, think: Duration::ZERO, lasts: LASTS };
     // The scripts are unknown the first time, and connections are greeted.
     Contest { hands: 1, lasts: LASTS / 10, ..contest }.run(&mut ours)?;
     let mut rounds = Rounds::default();

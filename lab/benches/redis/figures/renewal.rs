@@ -71,8 +71,8 @@ impl Site {
 
     fn note(&mut self, before: (Duration, Duration), passed: Duration) -> Result<()> {
         let (server, client) = self.used()?;
-        self.server_share.add(100.0 * (server - before.0).as_secs_f64() / passed.as_secs_f64());
-        self.client_share.add(100.0 * (client - before.1).as_secs_f64() / passed.as_secs_f64());
+        self.server_share.add(100.0 * server.saturating_sub(before.0).as_secs_f64() / passed.as_secs_f64());
+        self.client_share.add(100.0 * client.saturating_sub(before.1).as_secs_f64() / passed.as_secs_f64());
         Ok(())
     }
 }

@@ -31,8 +31,7 @@ pub(super) fn show() -> Result<()> {
         let (idle, used, longest) = (Rounds::default(), Rounds::default(), Rounds::default());
         anyhow::Ok(Measured { name, clients, idle, used, longest })
     };
-    let mut peers =
-        ["ours".to_owned()].into_iter().chain(peers::others()?).map(start).collect::<Result<Vec<_>>>()?;
+    let mut peers = ["ours".to_owned()].into_iter().chain(peers::others()?).map(start).collect::<Result<Vec<_>>>()?;
     for _ in 0..ROUNDS {
         for peer in &mut peers {
             let turns = CONTEST.run(&mut peer.clients)?;
