@@ -2,20 +2,54 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
-use std::time::Duration;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::Locks;
+use leasehold::{Guard, Locks};
 
-async fn client(server: &Redis, settings: &str) -> Locks {
-    leasehold::open(&format!("{}?{settings}", server.url())).await.expect("it opens")
+/// The longest that a test waits for what must come: less than a third of the usual lease.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+async fn open(url: &str, settings: &str) -> Locks {
+    leasehold::open(&format!("{url}?{settings}")).await.expect("it opens")
+}
+
+/// A client whose machine can be cut off.
+async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
+    let wire = Wire::to(server.address());
+    let locks = open(&wire.url_of("redis"), settings).await;
+    (wire, locks)
+}
+
+fn cut_off(wire: &Wire) {
+    wire.refuse(true);
+    wire.cut();
+}
+
+async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
+    let answer = tokio::time::timeout(PATIENCE, answer).await;
+    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !look() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn held_for(guard: &Guard, time: Duration) {
+    let lost = tokio::time::timeout(time, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
 }
 
 /// A holder judged by its connection must be heard of within the grace, which is shorter than its lease.
 #[tokio::test]
 async fn held_beyond_the_grace() {
     let server = Redis::start();
-    let locks = client(&server, "crash-grace=500ms").await;
+    let locks = open(&server.url(), "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     let waiting = locks.mutex("a");
     assert!(waiting.try_acquire_for(Duration::from_secs(2)).await.expect("asked").is_none());
@@ -26,16 +60,22 @@ async fn held_beyond_the_grace() {
 #[tokio::test]
 async fn a_short_break_costs_no_lock() {
     let server = Redis::start();
-    let wire = Wire::to(server.address());
-    let locks = leasehold::open(&format!("{}?crash-grace=2s", wire.url_of("redis"))).await.expect("it opens");
+    let (wire, locks) = remote(&server, "crash-grace=2s").await;
     let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
-    wire.refuse(true);
-    wire.cut();
-    while held.renewal() != leasehold::Renewal::Late {
-        held.check().expect("not yet over");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    cut_off(&wire);
+    eventually("a renewal without an answer", || held.renewal() == leasehold::Renewal::Late).await;
     wire.refuse(false);
-    let lost = tokio::time::timeout(Duration::from_secs(5), held.lost()).await;
-    assert!(lost.is_err(), "{lost:?}");
+    held_for(&held, Duration::from_secs(5)).await;
+}
+
+/// Who waits for less time than a holder counts on would take its lock while it is held.
+#[tokio::test]
+async fn each_holder_has_its_own_grace() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=4s").await;
+    let hasty = open(&server.url(), "crash-grace=500ms").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    cut_off(&wire);
+    let _next = soon("the next holds", hasty.mutex("a").acquire()).await.expect("granted");
+    assert!(held.check().is_err(), "two hold it");
 }

@@ -38,7 +38,7 @@ use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
-use record::{Answer, Bond};
+use record::{Answer, Bond, Judge};
 use script::Script;
 use session::Session;
 use sightings::Sightings;
@@ -230,11 +230,9 @@ impl Redis {
 
     fn bond(&self, claim: &Claim) -> Bond {
         let state = self.far.state();
-        let server = match &state {
-            State::Up(_, server) if self.grace(claim).is_some() => server.clone(),
-            _ => None,
-        };
-        Bond { client: self.client.to_string(), epoch: state.epoch(), server }
+        let server = if let State::Up(_, server) = &state { server.clone() } else { None };
+        let judge = server.zip(self.grace(claim)).map(|(server, grace)| Judge { server, grace });
+        Bond { client: self.client.to_string(), epoch: state.epoch(), judge }
     }
 
     /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
@@ -252,7 +250,7 @@ impl Redis {
         let (bond, whole) = (self.bond(claim), claim.share.is_whole());
         let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, proposal, &bond);
-        let ripe = self.grace(claim).map(|grace| self.sightings.ripe(&claim.name, grace)).unwrap_or_default();
+        let ripe = self.grace(claim).map(|_| self.sightings.ripe(&claim.name)).unwrap_or_default();
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
         let life = record::life(claim).to_string();
@@ -287,8 +285,10 @@ impl Redis {
             return BEHIND;
         }
         let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
-        let Some(grace) = self.grace(claim) else { return soonest };
-        let ripe = self.sightings.next_ripe(&claim.name, grace).map_or(LOOK, |ripe| ripe.since(now));
+        if self.grace(claim).is_none() {
+            return soonest;
+        }
+        let ripe = self.sightings.next_ripe(&claim.name).map_or(LOOK, |ripe| ripe.since(now));
         soonest.min(LOOK).min(ripe.max(LOOK_MIN))
     }
 }

@@ -17,12 +17,12 @@ local function look_for(record, put, take)
         if nonce_of(record) ~= NONE then put(record, NONE) end
     elseif nonce_of(record) == NONE then
         put(record, fresh)
-        absences[#absences + 1] = claim_of(record) .. fresh
+        absences[#absences + 1] = claim_of(record) .. fresh .. grace_of(record)
     elseif string.find(seen, claim_of(record) .. nonce_of(record), 1, true) then
         take(record)
         tell(record, 'G')
     else
-        absences[#absences + 1] = claim_of(record) .. nonce_of(record)
+        absences[#absences + 1] = claim_of(record) .. nonce_of(record) .. grace_of(record)
     end
 end
 
@@ -67,7 +67,7 @@ local function reply(number, standing)
 end
 
 local function mismatch(present)
-    return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', 80))
+    return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', TERMS))
 end
 
 -- In line already: kept for another lease, with the terms it has now.
@@ -76,10 +76,10 @@ local function keep(record)
     local weight, capacity = units(claim)
     if capacity ~= present then return mismatch(record) end
     if weight > before then return redis.error_reply('LARGER') end
-    local link = sub(record, 51, 79)
-    if epoch_of(claim) >= epoch_of(record) then link = sub(claim, 51, 79) end
-    local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', 80)
-    local terms = match(claim, '^ %d+ %d+ %d+', 80)
+    local link = link_of(record)
+    if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
+    local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', TERMS)
+    local terms = match(claim, '^ %d+ %d+ %d+', TERMS)
     local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     write(kept, deadline)

@@ -2,7 +2,8 @@
 --
 -- Keys, all with the hash tag of the lock:
 --   key           free:      token(16) '~' ...                       lives a day after its last lease
---                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) ' weight capacity lease since ...'
+--                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) grace(7)
+--                            ' weight capacity lease since ...'
 --                            held for as long as the key lives longer than a day
 --                 a line:    token(16) 'L' ' taken capacity place refreshed told'
 --   key:claims    hash: claim -> deadline(16), and the record as above with 'H' or 'Q'
@@ -12,6 +13,8 @@
 local call, sub, match, format = redis.call, string.sub, string.match, string.format
 local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
 local NONE, NOWHERE = '-----------', '----------'
+-- Where the terms of a record begin.
+local TERMS = 87
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -28,16 +31,19 @@ local function nonce_of(record) return sub(record, 40, 50) end
 local function client_of(record) return sub(record, 51, 61) end
 local function epoch_of(record) return sub(record, 62, 69) end
 local function server_of(record) return sub(record, 70, 79) end
+-- How long, in ms, its client counts on a connection that has gone: no other may count less.
+local function grace_of(record) return sub(record, 80, 86) end
+local function link_of(record) return sub(record, 51, 86) end
 local function holds(record) return sub(record, 17, 17) == 'H' end
 
 -- A mutex counts as a writer; see Share::units.
 local function units(record)
-    local weight, capacity = match(record, '^ (%d+) (%d+)', 80)
+    local weight, capacity = match(record, '^ (%d+) (%d+)', TERMS)
     if capacity == '1' then return WHOLE, WHOLE end
     return tonumber(weight), tonumber(capacity)
 end
 
-local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', 80) * 1000 end
+local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', TERMS) * 1000 end
 
 -- The claim that asks; it reads its standing in the reply.
 local asking
@@ -166,8 +172,8 @@ end
 
 -- The record of a waiter that holds from now on.
 local function granted(record)
-    local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', 80)
-    return token() .. 'H' .. claim_of(record) .. NONE .. sub(record, 51, 79) .. terms .. format(' %.0f', now / 1000) .. rest
+    local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', TERMS)
+    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. terms .. format(' %.0f', now / 1000) .. rest
 end
 
 local function next_waiter()
