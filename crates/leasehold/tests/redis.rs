@@ -40,6 +40,12 @@ async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     }
 }
 
+async fn waiters(locks: &Locks, name: &str, count: usize) {
+    while locks.look(name).await.expect("looked").waiters().count() != count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 async fn held_for(guard: &Guard, time: Duration) {
     let lost = tokio::time::timeout(time, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -78,4 +84,33 @@ async fn each_holder_has_its_own_grace() {
     cut_off(&wire);
     let _next = soon("the next holds", hasty.mutex("a").acquire()).await.expect("granted");
     assert!(held.check().is_err(), "two hold it");
+}
+
+/// A crash is noticed whatever the terms of the claim that waits.
+#[tokio::test]
+async fn whoever_waits_notices_a_crash() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=2s").await;
+    let second = Duration::from_secs(1);
+    for lock in [locks.mutex("a").fixed(), locks.mutex("a").lease(second)] {
+        let (wire, crashing) = remote(&server, "crash-grace=2s").await;
+        let _held = crashing.mutex("a").acquire().await.expect("granted");
+        cut_off(&wire);
+        soon("the next holds", lock.acquire()).await.expect("granted").release().await.expect("released");
+    }
+}
+
+/// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
+#[tokio::test]
+async fn nobody_relies_on_being_told() {
+    let mute = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
+    let server = Redis::setup().acl(mute).start();
+    let url = server.url().replace("redis://", "redis://app:x@");
+    let (ours, theirs) = (open(&url, "crash-grace=off").await, open(&url, "crash-grace=off").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let lock = theirs.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&ours, "a", 1).await;
+    held.release().await.expect("released");
+    let _next = soon("the next holds", waiting).await.expect("it runs").expect("granted");
 }

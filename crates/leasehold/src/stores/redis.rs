@@ -250,7 +250,7 @@ impl Redis {
         let (bond, whole) = (self.bond(claim), claim.share.is_whole());
         let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, proposal, &bond);
-        let ripe = self.grace(claim).map(|_| self.sightings.ripe(&claim.name)).unwrap_or_default();
+        let ripe = self.sightings.ripe(&claim.name);
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
         let life = record::life(claim).to_string();
@@ -278,17 +278,14 @@ impl Redis {
     }
 
     /// When to look again whether somebody's lease has ended or somebody is missing.
-    fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
+    fn next_look(&self, name: &Name, page: &Page) -> Duration {
         let known = page.known();
         let now = Moment::now();
         if !known.is_next {
             return BEHIND;
         }
         let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
-        if self.grace(claim).is_none() {
-            return soonest;
-        }
-        let ripe = self.sightings.next_ripe(&claim.name).map_or(LOOK, |ripe| ripe.since(now));
+        let ripe = self.sightings.next_ripe(name).map_or(LOOK, |ripe| ripe.since(now));
         soonest.min(LOOK).min(ripe.max(LOOK_MIN))
     }
 }
@@ -377,7 +374,7 @@ impl Store for Redis {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
                 _ = near.wait_for(is_new(on_epoch)) => {}
-                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => {
+                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => {
                     if !page.known().is_next && !self.ledger.is_foremost(&page) {
                         continue;
                     }
