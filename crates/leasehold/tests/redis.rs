@@ -100,6 +100,22 @@ async fn whoever_waits_notices_a_crash() {
     }
 }
 
+/// One that crashed is found among many holders.
+#[tokio::test]
+async fn one_crash_among_many_holders_is_noticed() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=1s").await;
+    let (wire, crashing) = remote(&server, "crash-grace=1s").await;
+    let slot = |locks: &Locks| locks.semaphore("a", 60);
+    let mut held = Vec::new();
+    for turn in 0..60 {
+        let locks = if turn == 30 { &crashing } else { &locks };
+        held.push(slot(locks).acquire().await.expect("granted"));
+    }
+    cut_off(&wire);
+    let _last = soon("its slot is free", slot(&locks).acquire()).await.expect("granted");
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

@@ -259,7 +259,7 @@ impl Redis {
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
         let Some(answer) = Answer::parse(&text, claim.id) else { return Err(self.strange()) };
-        self.sightings.read(&claim.name, &answer);
+        self.sightings.read(&claim.name, &answer, &ripe);
         if let Some(token) = answer.standing.token() {
             self.sightings.saw(&claim.name, token);
         }

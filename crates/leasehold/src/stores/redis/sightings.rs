@@ -12,6 +12,8 @@ use crate::{Name, Token};
 
 /// How many names are remembered. Forgetting costs a hint, or another grace.
 const NAMES_MAX: usize = 4096;
+/// How many absences of a name are.
+const ABSENCES_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct Sightings {
@@ -35,8 +37,9 @@ impl Sightings {
         self.of(name, |sighting| sighting.token = sighting.token.max(token.get()));
     }
 
-    /// Takes note of the absences in an answer that has just been read.
-    pub(super) fn read(&self, name: &Name, answer: &Answer) {
+    /// Takes note of the absences in an answer that has just been read, to a question that named the `ripe` ones. Of many
+    /// holders an answer tells of a few only, so what it does not mention is remembered, unless it was named.
+    pub(super) fn read(&self, name: &Name, answer: &Answer, ripe: &str) {
         if answer.soonest.is_none() || answer.absences.is_empty() && !self.names.lock().contains_key(name) {
             return;
         }
@@ -46,7 +49,14 @@ impl Sightings {
                 let known = sighting.absences.iter().find(|(known, _)| known == absence);
                 known.map_or(now, |(_, at)| *at)
             };
-            sighting.absences = answer.absences.iter().map(|absence| (absence.clone(), first(absence))).collect();
+            let told: Vec<_> = answer.absences.iter().map(|absence| (absence.clone(), first(absence))).collect();
+            let others = sighting.absences.drain(..).filter(|(known, _)| {
+                !ripe.contains(&known.nonce) && !answer.absences.iter().any(|absence| absence.claim == known.claim)
+            });
+            sighting.absences = others.collect();
+            sighting.absences.extend(told);
+            let surplus = sighting.absences.len().saturating_sub(ABSENCES_MAX);
+            sighting.absences.drain(..surplus);
         });
     }
 

@@ -31,7 +31,13 @@ local function put_nonce(record, nonce)
     write(sub(record, 1, 39) .. nonce .. sub(record, 51), deadline)
 end
 
--- At most 16 holders at a time, and others the next time.
+local function look_from(rank)
+    for _, holder in ipairs(call('ZRANGE', HOLDERS, rank, rank + 7)) do
+        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
+    end
+end
+
+-- At most 16 holders at a time: the ones that were not renewed for longest, and any others.
 local function look_for_all()
     if line.sole then
         look_for(line.sole,
@@ -44,10 +50,8 @@ local function look_for_all()
         if record and holds(record) then look_for(record, put_nonce, drop) end
     end
     if line.holding == 0 then return end
-    local first = line.holding > 16 and math.floor(now / 1000) % line.holding or 0
-    for _, holder in ipairs(call('ZRANGE', HOLDERS, first, first + 15)) do
-        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
-    end
+    look_from(0)
+    if line.holding > 8 then look_from(1 + now % (line.holding - 1)) end
 end
 
 -- How long from now until somebody's lease ends, in ms.
