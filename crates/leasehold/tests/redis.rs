@@ -74,6 +74,28 @@ async fn a_short_break_costs_no_lock() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
+/// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
+#[tokio::test]
+async fn tokens_rise_in_any_locale() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let ahead = async |micros: u64| {
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        let token = guard.token().get() + micros;
+        guard.release().await.expect("released");
+        server.command(&["SET", "leasehold:{a}", &format!("{token:016}~"), "PX", "86400000"]);
+        token
+    };
+    // Ahead of the clock, so that what is proposed next is one above the last that was seen.
+    for _ in 0..3 {
+        ahead(1_000_000).await;
+        let last = ahead(1).await;
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        assert!(guard.token().get() > last, "{last} was given again");
+        guard.release().await.expect("released");
+    }
+}
+
 /// Who waits for less time than a holder counts on would take its lock while it is held.
 #[tokio::test]
 async fn each_holder_has_its_own_grace() {
