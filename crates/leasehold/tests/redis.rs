@@ -138,6 +138,18 @@ async fn one_crash_among_many_holders_is_noticed() {
     let _last = soon("its slot is free", slot(&locks).acquire()).await.expect("granted");
 }
 
+/// What only renewals touch lives as long as they come.
+#[tokio::test]
+async fn renewing_keeps_all_keys_of_a_line() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let _held = locks.semaphore("a", 2).lease(Duration::from_millis(300)).acquire().await.expect("granted");
+    for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:holders"] {
+        server.command(&["PEXPIRE", key, "60000"]);
+        eventually(key, || server.command(&["PTTL", key]).int() > 100_000_000).await;
+    }
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

@@ -109,8 +109,12 @@ local function load(lock)
     end
 end
 
--- Remembers the keys for two days from now on, at least once an hour and when they are new.
+-- Remembers the keys for two days from now on: when they are new, with each renewal, and else at least once an hour.
 local function refresh(which) call('PEXPIRE', which, 2 * DAY) end
+
+local function refresh_all()
+    for _, which in ipairs({ key, CLAIMS, QUEUE, HOLDERS }) do refresh(which) end
+end
 
 local function add(record, deadline)
     write(record, deadline)
@@ -225,7 +229,7 @@ local function save()
     end
     if now / 1000 - line.refreshed > HOUR then
         line.refreshed = now / 1000
-        for _, which in ipairs({ CLAIMS, QUEUE, HOLDERS }) do refresh(which) end
+        refresh_all()
     end
     local state = format('%sL %d %d %d %.0f %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
     call('SET', key, state, 'PX', 2 * DAY)

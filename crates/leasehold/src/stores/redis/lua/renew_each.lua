@@ -16,7 +16,7 @@ local function keep(expected, life)
     local record, deadline = read(id)
     if not record or deadline <= now then return '0' end
     if sub(link, 12, 19) < epoch_of(record) then link = link_of(record) end
-    call('PEXPIRE', key, 2 * DAY)
+    refresh_all()
     deadline = now + lease_of(record)
     write(sub(record, 1, 39) .. NONE .. link .. sub(record, TERMS), deadline)
     if holds(record) then call('ZADD', HOLDERS, format('%.0f', deadline), id) end
