@@ -150,6 +150,17 @@ async fn renewing_keeps_all_keys_of_a_line() {
     }
 }
 
+/// Keys that somebody deleted by hand take their claims with them, and nothing of what those had taken stays taken.
+#[tokio::test]
+async fn deleted_claims_take_nothing() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let slot = locks.semaphore("a", 2);
+    let _held = (slot.acquire().await.expect("granted"), slot.acquire().await.expect("granted"));
+    server.command(&["DEL", "leasehold:{a}:claims", "leasehold:{a}:holders"]);
+    let _next = soon("both slots are free", slot.acquire()).await.expect("granted");
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

@@ -97,8 +97,9 @@ local function load(lock)
     if (mode ~= 'L' and line.count > 0) or line.count ~= line.waiting + line.holding then
         -- Somebody deleted one of the keys; the claims of what is left are gone.
         call('DEL', CLAIMS, QUEUE, HOLDERS)
-        line.taken, line.count, line.waiting, line.holding = 0, 0, 0, 0
+        line.count, line.waiting, line.holding = 0, 0, 0
     end
+    if line.holding == 0 then line.taken = 0 end
     if mode == 'H' then
         local left = call('PTTL', key) - DAY
         if left > 0 then
