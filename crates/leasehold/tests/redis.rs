@@ -74,6 +74,16 @@ async fn a_short_break_costs_no_lock() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
+/// A connection that has gone deaf is replaced before the hold it vouches for is lost.
+#[tokio::test]
+async fn a_deaf_connection_costs_no_lock() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=2s").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    wire.deafen();
+    held_for(&held, Duration::from_secs(5)).await;
+}
+
 /// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
 #[tokio::test]
 async fn tokens_rise_in_any_locale() {

@@ -42,8 +42,18 @@ impl Redis {
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
-        let Some(limit) = claims.iter().map(|claim| patience(claim.lease)).min() else { return Ok(()) };
-        answered(session, limit, session.ping()).await
+        if claims.is_empty() {
+            return Ok(());
+        }
+        answered(session, self.patience_with(claims), session.ping()).await
+    }
+
+    /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
+    /// the engine, which listens for a third of what is left, asks anew.
+    fn patience_with(&self, claims: &[&Claim]) -> Duration {
+        const MIN: Duration = Duration::from_millis(100);
+        const MAX: Duration = Duration::from_secs(5);
+        claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
     }
 
     /// The ones that are gone, of those that were due.
@@ -63,8 +73,8 @@ impl Redis {
             .collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let asked = Moment::now();
-        let limit = claims.iter().map(|claim| patience(claim.lease)).min().unwrap_or_default();
-        let answer = answered(session, limit, script::RENEW.run(session, &keys, &arguments)).await?;
+        let answer =
+            answered(session, self.patience_with(claims), script::RENEW.run(session, &keys, &arguments)).await?;
         let answer = text(answer)?;
         let first = claims.first().map(|claim| record::id_text(claim.id)).unwrap_or_default();
         let Some(flags) = answer.strip_prefix(&first).filter(|flags| flags.len() == claims.len()) else {
