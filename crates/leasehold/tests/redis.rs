@@ -171,6 +171,30 @@ async fn deleted_claims_take_nothing() {
     let _next = soon("both slots are free", slot.acquire()).await.expect("granted");
 }
 
+/// Waiting for a replica that does not answer is in nobody else's way.
+#[tokio::test]
+async fn waiting_for_replicas_costs_no_lock() {
+    let server = Redis::start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    let locks = open(&server.url(), "replicas=1&crash-grace=1s").await;
+    let held = locks.mutex("held").acquire().await.expect("granted");
+    replica.pause();
+    let others: Vec<_> = (0..8)
+        .map(|n| {
+            tokio::spawn({
+                let lock = locks.mutex(&format!("other-{n}"));
+                async move { lock.acquire().await }
+            })
+        })
+        .collect();
+    held_for(&held, Duration::from_secs(5)).await;
+    for other in others {
+        other.abort();
+    }
+    replica.resume();
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

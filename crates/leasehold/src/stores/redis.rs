@@ -59,6 +59,8 @@ use sightings::Sightings;
 pub struct Redis {
     near: Link,
     far: Link,
+    /// Where replicas are waited for, if any are: whatever else were asked on such a link would wait with it.
+    waiting: Option<Link>,
     client: Arc<str>,
     ledger: Arc<Ledger>,
     sightings: Sightings,
@@ -101,16 +103,20 @@ impl Redis {
             address: address.clone(),
             channel: format!("leasehold:inbox:{client}"),
             ear: Arc::new(move |text| told.told(text)),
-            greet: near_greeting(),
+            greet: no_greeting(),
             home,
         });
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
-        let store =
-            Self { near, far, client, ledger, sightings: Sightings::default(), clock, terms: address.terms, judged };
+        let (terms, sightings) = (address.terms, Sightings::default());
+        let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
+        let store = Self { near, far, waiting, client, ledger, sightings, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
+        if let Some(waiting) = &store.waiting {
+            waiting.first().await?;
+        }
         Ok(store)
     }
 }
@@ -185,8 +191,13 @@ impl Judged {
     }
 }
 
-fn near_greeting() -> Greet {
+fn no_greeting() -> Greet {
     Arc::new(|_| Box::pin(async { Ok(None) }))
+}
+
+fn waiting_plan(address: Address, client: &str) -> Plan {
+    let channel = format!("leasehold:waiting:{client}");
+    Plan { address, channel, ear: Arc::new(|_| {}), greet: no_greeting(), home: None }
 }
 
 fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
@@ -269,7 +280,7 @@ impl Redis {
 
     /// Nothing that a connection says after such an answer can be believed.
     fn strange(&self) -> Error {
-        for link in [&self.near, &self.far] {
+        for link in [&self.near, &self.far].into_iter().chain(&self.waiting) {
             if let State::Up(session, _) = link.state() {
                 session.poison();
             }
@@ -465,10 +476,8 @@ impl Redis {
 
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
-        if self.terms.replicas == 0 {
-            return Ok(());
-        }
-        let confirmed = self.confirm(claim).await;
+        let Some(waiting) = &self.waiting else { return Ok(()) };
+        let confirmed = self.confirm(claim, waiting).await;
         if confirmed.is_err() {
             self.leave(claim).await?;
         }
@@ -476,9 +485,9 @@ impl Redis {
     }
 
     /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote.
-    async fn confirm(&self, claim: &Claim) -> Result<()> {
+    async fn confirm(&self, claim: &Claim, waiting: &Link) -> Result<()> {
         let limit = patience(claim.lease);
-        let session = self.far.session(limit).await?;
+        let session = waiting.session(limit).await?;
         let key = record::key_of(&claim.name);
         let expected = record::expected(claim, &self.bond(claim));
         let life = record::life(claim).to_string();
