@@ -195,6 +195,18 @@ async fn waiting_for_replicas_costs_no_lock() {
     replica.resume();
 }
 
+/// Somebody who only looks at the clock, and waits for nothing, hears too that his hold was broken.
+#[tokio::test]
+async fn a_broken_hold_is_over_soon() {
+    let server = Redis::start();
+    let (ours, theirs) = (open(&server.url(), "crash-grace=1s").await, open(&server.url(), "").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    theirs.break_hold("a", held.token()).await.expect("asked").expect("it was held");
+    let started = Instant::now();
+    eventually("it is over", || held.check().is_err()).await;
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

@@ -8,7 +8,7 @@ use super::record::{self, Bond};
 use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Result};
+use crate::{Claim, ClaimId, Result, Standing};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
@@ -32,13 +32,14 @@ impl Redis {
     }
 
     /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
-    /// connection, and not so long ago that the lease must be renewed.
+    /// connection, and not so long ago that the lease must be renewed. One that was said to be gone is asked after.
     fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
         let Some(grace) = self.grace(claim) else { return false };
-        let Some((asked, epoch)) = self.ledger.page(claim.id).and_then(|page| page.known().heard) else {
-            return false;
-        };
-        epoch == session.epoch && now.since(asked) + grace / 6 < claim.lease / 3
+        let Some(known) = self.ledger.page(claim.id).map(|page| page.known()) else { return false };
+        let Some((asked, epoch)) = known.heard else { return false };
+        known.standing != Some(Standing::Gone)
+            && epoch == session.epoch
+            && now.since(asked) + grace / 6 < claim.lease / 3
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
