@@ -207,6 +207,18 @@ async fn a_broken_hold_is_over_soon() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
+/// A name is no error message.
+#[tokio::test]
+async fn names_are_no_error_codes() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    for name in ["MISMATCH/1/3", "HINT", "MISMATCH", "WRONGPASS", "LARGER"] {
+        server.command(&["SET", &format!("leasehold:{{{name}}}"), "something else"]);
+        let error = locks.mutex(name).try_acquire().await.expect_err("foreign");
+        assert!(error.is_damaged(), "{name}: {error}");
+    }
+}
+
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
 async fn nobody_relies_on_being_told() {

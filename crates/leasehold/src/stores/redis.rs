@@ -335,8 +335,7 @@ fn text(answer: Value) -> Result<String> {
 
 /// The script names the share that is there; the words are the same for all stores.
 fn mismatch(error: Error, asked: Share) -> Error {
-    let told = error.to_string();
-    let Some((_, told)) = told.split_once("MISMATCH") else { return error };
+    let Some(told) = trouble::detail(&error, "MISMATCH") else { return error };
     let mut numbers = told.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
     let present = numbers.next().zip(numbers.next()).map(|(weight, capacity)| Share::from_parts(weight, capacity));
     match present.map(|present| present.and_then(|present| asked.fits_kind(present))) {
