@@ -195,6 +195,23 @@ async fn waiting_for_replicas_costs_no_lock() {
     replica.resume();
 }
 
+/// A grant whose answer took longer than it may be trusted is asked for again before it is passed on.
+#[tokio::test]
+async fn no_guard_is_over_when_it_comes() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=500ms").await;
+    // So that the server knows the script.
+    locks.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    wire.hold_replies(true);
+    let lock = locks.mutex("a");
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    eventually("it is granted", || server.command(&["EXISTS", "leasehold:{a}"]).int() == 1).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    wire.hold_replies(false);
+    let guard = soon("granted", acquiring).await.expect("it runs").expect("granted");
+    guard.check().expect("held");
+}
+
 /// Somebody who only looks at the clock, and waits for nothing, hears too that his hold was broken.
 #[tokio::test]
 async fn a_broken_hold_is_over_soon() {
