@@ -204,7 +204,7 @@ local function settle(look_close)
             end
             return
         end
-        if deadline <= now or absent(record) then
+        if deadline <= now or claim_of(record) ~= asking and absent(record) then
             drop(record)
             tell(record, 'G')
         elseif fits then
