@@ -16,6 +16,9 @@ const NONE: &str = "-----------";
 const NOWHERE: &str = "----------";
 const ID_LEN: usize = 22;
 const NONCE_LEN: usize = 11;
+const GRACE_LEN: usize = 7;
+/// Where the terms of a record begin.
+const TERMS: usize = 87;
 /// How much longer than its lease a record lives, so that its token outlives it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -54,21 +57,27 @@ pub(super) fn id_from(text: &str) -> Option<ClaimId> {
     Some(ClaimId::from_bytes(bytes.try_into().ok()?))
 }
 
-/// Which connection vouches for a claim: the client's, the how manieth, and to which server.
+/// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
 #[derive(Clone, Debug)]
 pub(super) struct Bond {
     pub(super) client: String,
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
-    pub(super) server: Option<String>,
-    /// How long the client trusts itself without a sign of life; zero if that does not matter.
+    pub(super) judge: Option<Judge>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Judge {
+    pub(super) server: String,
+    /// How long the holder counts on an answer: whoever takes its lock has waited for as long, whatever grace is his own.
     pub(super) grace: Duration,
 }
 
 impl Bond {
     fn write(&self, text: &mut String) {
-        let server = self.server.as_deref().unwrap_or(NOWHERE);
-        let _ = write!(text, "{}{:08}{server}", self.client, self.epoch);
+        let (server, grace) =
+            self.judge.as_ref().map_or((NOWHERE, 0), |judge| (judge.server.as_str(), millis(judge.grace)));
+        let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
     }
 }
 
@@ -79,8 +88,7 @@ pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
     bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
     let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let (weight, capacity) = (share.weight(), share.capacity());
-    let _ = write!(text, " {weight} {capacity} {} {} {since}", millis(claim.lease), millis(bond.grace));
+    let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
     let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
     let _ = write!(text, " {} {host} {program} {label}", note.pid);
     text
@@ -92,7 +100,7 @@ fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
 
 /// What a renewal expects of a record whose holder was not missed and has not moved.
 pub(super) fn expected(claim: &Claim, bond: &Bond) -> String {
-    let mut text = String::with_capacity(64);
+    let mut text = String::with_capacity(70);
     let _ = write!(text, "H{}{NONE}", id_text(claim.id));
     bond.write(&mut text);
     text
@@ -123,7 +131,7 @@ pub(super) struct Answer {
 pub(super) struct Absence {
     pub(super) claim: String,
     pub(super) nonce: String,
-    /// How long it must last.
+    /// How long it must last before the holder has stopped counting on its connection.
     pub(super) grace: Duration,
 }
 
@@ -143,7 +151,7 @@ impl Answer {
         };
         let more = text.get(17 + ID_LEN..)?;
         let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
-        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + 10);
+        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
         let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
         Some(Self { standing, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
     }
@@ -191,9 +199,9 @@ fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
         _ => return None,
     };
     let id = id_from(record.get(17..17 + ID_LEN)?)?;
-    let mut fields = record.get(80..)?.split(' ');
+    let mut fields = record.get(TERMS..)?.split(' ');
     let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let (_lease, _grace, since) = (fields.next()?, fields.next()?, fields.next()?.parse().ok()?);
+    let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
     let pid = fields.next()?.parse().ok()?;
     let mut text = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
     let (host, program, label) = (text()?, text()?, text()?);
@@ -213,12 +221,8 @@ mod tests {
     }
 
     fn bond(server: Option<&str>) -> Bond {
-        Bond {
-            client: "0123456789a".into(),
-            epoch: 7,
-            server: server.map(str::to_owned),
-            grace: Duration::from_secs(5),
-        }
+        let judge = server.map(|server| Judge { server: server.to_owned(), grace: Duration::from_secs(3600) });
+        Bond { client: "0123456789a".into(), epoch: 7, judge }
     }
 
     #[test]
@@ -239,7 +243,7 @@ mod tests {
         claim.note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         for server in [None, Some("0123456789")] {
             let text = record(&claim, 1_795_268_260_247_958, &bond(server));
-            assert_eq!(text.as_bytes()[79], b' ');
+            assert_eq!(text.as_bytes()[TERMS - 1], b' ');
             assert!(text[16..].starts_with(&expected(&claim, &bond(server))));
             let entry = entry(&text, 0).expect("readable");
             assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &claim.note));
@@ -251,7 +255,7 @@ mod tests {
     fn answers_about_others_are_refused() {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
         let answer =
-            |id| format!("0000000000000003N{}0000000250{}{}0000005000", id_text(id), "c".repeat(22), "n".repeat(11));
+            |id| format!("0000000000000003N{}0000000250{}{}0005000", id_text(id), "c".repeat(22), "n".repeat(11));
         assert_eq!(Answer::parse(&answer(other), id), None);
         let parsed = Answer::parse(&answer(id), id).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
