@@ -38,7 +38,7 @@ use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
-use record::{Answer, Bond, Judge};
+use record::{Answer, Bond, Judge, Nonces};
 use script::Script;
 use session::Session;
 use sightings::Sightings;
@@ -62,6 +62,7 @@ pub struct Redis {
     /// Where replicas are waited for, if any are: whatever else were asked on such a link would wait with it.
     waiting: Option<Link>,
     client: Arc<str>,
+    nonces: Nonces,
     ledger: Arc<Ledger>,
     sightings: Sightings,
     clock: Arc<ServerClock>,
@@ -111,7 +112,8 @@ impl Redis {
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
         let (terms, sightings) = (address.terms, Sightings::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store = Self { near, far, waiting, client, ledger, sightings, clock, terms, judged };
+        let nonces = Nonces::begin();
+        let store = Self { near, far, waiting, client, nonces, ledger, sightings, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {
@@ -243,7 +245,7 @@ impl Redis {
         let state = self.far.state();
         let server = if let State::Up(_, server) = &state { server.clone() } else { None };
         let judge = server.zip(self.grace(claim)).map(|(server, grace)| Judge { server, grace });
-        Bond { client: self.client.to_string(), epoch: state.epoch(), judge }
+        Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
     }
 
     /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
@@ -262,10 +264,9 @@ impl Redis {
         let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, proposal, &bond);
         let ripe = self.sightings.ripe(&claim.name);
-        let how = how.letter();
-        let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
+        let terms = self.terms_of(how, hint, &ripe);
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.state().epoch());
+        let (asked, near) = (Moment::now(), self.near.epoch());
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
@@ -276,6 +277,16 @@ impl Redis {
         }
         page.answered(&answer, asked, bond.epoch, near);
         Ok(answer)
+    }
+
+    /// How it is asked; see enter.lua.
+    fn terms_of(&self, how: How, hint: u64, ripe: &str) -> String {
+        let mut terms = String::with_capacity(28 + ripe.len());
+        terms.push(how.letter());
+        record::push_digits(&mut terms, hint, 16);
+        terms.push_str(&self.nonces.fresh());
+        terms.push_str(ripe);
+        terms
     }
 
     /// Nothing that a connection says after such an answer can be believed.
@@ -368,6 +379,10 @@ impl Store for Redis {
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let page = self.ledger.begin(claim);
+        let waits = seen.token().is_none();
+        if waits {
+            self.ledger.waits(claim.id, &page);
+        }
         let mut near = self.near.states();
         loop {
             let on_epoch = page.known().near;
@@ -379,7 +394,6 @@ impl Store for Redis {
                 }
                 return Ok(standing);
             }
-            let waits = seen.token().is_none();
             tokio::select! {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
@@ -405,11 +419,13 @@ impl Store for Redis {
         // Another's claim takes the way on which its client is told.
         let mine = self.ledger.page(claim.id).is_some();
         self.ledger.end(claim.id);
-        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
-        let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
+        let key = record::key_of(&claim.name);
+        let mut whose = String::with_capacity(23);
+        whose.push(if mine { 'H' } else { 'B' });
+        record::push_id(&mut whose, claim.id);
         let answer = self.run(&script::LEAVE, claim.lease, &[&key], &[&whose, &self.client]).await?;
         match text(answer)?.split_at_checked(1) {
-            Some((there, of)) if of == id => Ok(there == "1"),
+            Some((there, of)) if record::is_id(of, claim.id) => Ok(there == "1"),
             _ => Err(self.strange()),
         }
     }

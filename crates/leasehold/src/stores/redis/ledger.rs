@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::record::{Answer, Told};
+use crate::claim::ById;
 use crate::clock::Moment;
 use crate::{Claim, ClaimId, Name, Standing};
 
@@ -18,8 +19,8 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Books {
-    pages: HashMap<ClaimId, Arc<Page>>,
-    /// Claims by name, in the order in which they were begun.
+    pages: ById<Arc<Page>>,
+    /// Claims that have waited, by name, in the order in which they were begun.
     names: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
     begun: u64,
 }
@@ -58,8 +59,15 @@ impl Ledger {
         let page = Page { name: claim.name.clone(), number, known: Mutex::default(), stirred: Notify::new() };
         let page = Arc::new(page);
         books.pages.insert(claim.id, Arc::clone(&page));
-        books.names.entry(claim.name.clone()).or_default().insert((number, claim.id));
         page
+    }
+
+    /// Takes note that it waits.
+    pub(super) fn waits(&self, id: ClaimId, page: &Page) {
+        let mut books = self.books.lock();
+        if books.pages.contains_key(&id) {
+            books.names.entry(page.name.clone()).or_default().insert((page.number, id));
+        }
     }
 
     pub(super) fn page(&self, id: ClaimId) -> Option<Arc<Page>> {
@@ -69,6 +77,9 @@ impl Ledger {
     pub(super) fn end(&self, id: ClaimId) {
         let mut books = self.books.lock();
         let Some(page) = books.pages.remove(&id) else { return };
+        if books.names.is_empty() {
+            return;
+        }
         if let Some(claims) = books.names.get_mut(&page.name) {
             claims.remove(&(page.number, id));
             if claims.is_empty() {

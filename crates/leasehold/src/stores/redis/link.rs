@@ -21,7 +21,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const VISIT: Duration = Duration::from_secs(60);
 
 /// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
-pub(super) type Greeting = Option<String>;
+pub(super) type Greeting = Option<Arc<str>>;
 /// Greets a new session, and again now and then.
 pub(super) type Greet = Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Greeting>> + Send + Sync>;
 
@@ -80,6 +80,10 @@ impl Link {
         self.states.borrow().clone()
     }
 
+    pub(super) fn epoch(&self) -> u32 {
+        self.states.borrow().epoch()
+    }
+
     pub(super) fn states(&self) -> watch::Receiver<State> {
         self.states.clone()
     }
@@ -91,6 +95,11 @@ impl Link {
         {
             return Ok(Arc::clone(session));
         }
+        Box::pin(self.session_to_come(patience)).await
+    }
+
+    #[cold]
+    async fn session_to_come(&self, patience: Duration) -> Result<Arc<Session>> {
         let until = Instant::now() + patience;
         let mut states = self.states.clone();
         let up = states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_over()));

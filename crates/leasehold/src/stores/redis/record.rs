@@ -1,6 +1,8 @@
 //! How a claim is written in Redis, and how scripts answer. The layout is described in lua/line.lua.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -28,7 +30,11 @@ const PLAIN: &AsciiSet =
 
 /// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.
 pub(super) fn key_of(name: &Name) -> String {
-    format!("{PREFIX}{}}}", utf8_percent_encode(name.as_str(), PLAIN))
+    let mut key = String::with_capacity(PREFIX.len() + name.as_str().len() + 1);
+    key.push_str(PREFIX);
+    key.extend(plain(name.as_str()));
+    key.push('}');
+    key
 }
 
 /// The pattern of the keys of names that begin with `prefix`.
@@ -45,11 +51,56 @@ pub(super) fn name_of(key: &str) -> Option<Name> {
 
 /// 64 random bits that have never been used.
 pub(super) fn fresh_nonce() -> String {
-    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+    nonce_text(random())
+}
+
+fn nonce_text(nonce: u64) -> String {
+    URL_SAFE_NO_PAD.encode(nonce.to_be_bytes())
+}
+
+fn random() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}
+
+/// Nonces of one client: the random number it began with, and then each the next of a sequence that repeats itself after
+/// 2⁶⁴ (SplitMix64). A question needs one, and asking the system for each takes longer than all else it is made of.
+#[derive(Debug)]
+pub(super) struct Nonces(AtomicU64);
+
+impl Nonces {
+    pub(super) fn begin() -> Self {
+        Self(AtomicU64::new(random()))
+    }
+
+    pub(super) fn fresh(&self) -> String {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut nonce = self.0.fetch_add(STEP, Ordering::Relaxed);
+        nonce = (nonce ^ (nonce >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        nonce = (nonce ^ (nonce >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        nonce_text(nonce ^ (nonce >> 31))
+    }
 }
 
 pub(super) fn id_text(id: ClaimId) -> String {
     URL_SAFE_NO_PAD.encode(id.to_bytes())
+}
+
+/// Whether a text is of this claim.
+pub(super) fn is_id(text: &str, id: ClaimId) -> bool {
+    let mut bytes = [0; ID_LEN];
+    URL_SAFE_NO_PAD.encode_slice(id.to_bytes(), &mut bytes).is_ok() && text.as_bytes() == bytes
+}
+
+pub(super) fn push_id(text: &mut String, id: ClaimId) {
+    URL_SAFE_NO_PAD.encode_string(id.to_bytes(), text);
+}
+
+/// A number of so many digits; none here has more.
+pub(super) fn push_digits(text: &mut String, number: u64, count: u32) {
+    for place in (0..count).rev() {
+        let digit = number / 10u64.pow(place) % 10;
+        text.push(char::from_digit(u32::try_from(digit).unwrap_or_default(), 10).unwrap_or('0'));
+    }
 }
 
 pub(super) fn id_from(text: &str) -> Option<ClaimId> {
@@ -60,7 +111,7 @@ pub(super) fn id_from(text: &str) -> Option<ClaimId> {
 /// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
 #[derive(Clone, Debug)]
 pub(super) struct Bond {
-    pub(super) client: String,
+    pub(super) client: Arc<str>,
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
     pub(super) judge: Option<Judge>,
@@ -68,29 +119,32 @@ pub(super) struct Bond {
 
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
-    pub(super) server: String,
+    pub(super) server: Arc<str>,
     /// How long the holder counts on an answer: whoever takes its lock has waited for as long, whatever grace is his own.
     pub(super) grace: Duration,
 }
 
 impl Bond {
     fn write(&self, text: &mut String) {
-        let (server, grace) =
-            self.judge.as_ref().map_or((NOWHERE, 0), |judge| (judge.server.as_str(), millis(judge.grace)));
-        let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
+        let (server, grace) = self.judge.as_ref().map_or((NOWHERE, 0), |judge| (&*judge.server, millis(judge.grace)));
+        text.push_str(&self.client);
+        push_digits(text, self.epoch.into(), 8);
+        text.push_str(server);
+        push_digits(text, grace, 7);
     }
 }
 
 /// The record of a claim that is its lock's only holder, with the token it proposes.
 pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
-    let mut text = String::with_capacity(192);
-    let _ = write!(text, "{proposal:016}H{}{NONE}", id_text(claim.id));
-    bond.write(&mut text);
+    let mut text = String::with_capacity(256);
+    push_digits(&mut text, proposal, 16);
+    push_state(&mut text, claim, bond);
     let (share, note) = (claim.share, &claim.note);
     let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
     let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
-    let _ = write!(text, " {} {host} {program} {label}", note.pid);
+    let _ = write!(text, " {} ", note.pid);
+    text.extend(host.chain([" "]).chain(program).chain([" "]).chain(label));
     text
 }
 
@@ -101,9 +155,16 @@ fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
 /// What a renewal expects of a record whose holder was not missed and has not moved.
 pub(super) fn expected(claim: &Claim, bond: &Bond) -> String {
     let mut text = String::with_capacity(70);
-    let _ = write!(text, "H{}{NONE}", id_text(claim.id));
-    bond.write(&mut text);
+    push_state(&mut text, claim, bond);
     text
+}
+
+/// That it holds, and has not been missed.
+fn push_state(text: &mut String, claim: &Claim, bond: &Bond) {
+    text.push('H');
+    push_id(text, claim.id);
+    text.push_str(NONE);
+    bond.write(text);
 }
 
 /// How long a record lives, in milliseconds.
@@ -139,7 +200,7 @@ impl Answer {
     /// `None` if this is not an answer about `id`.
     pub(super) fn parse(text: &str, id: ClaimId) -> Option<Self> {
         let number: u64 = text.get(..16)?.parse().ok()?;
-        if text.get(17..17 + ID_LEN)? != id_text(id) {
+        if !is_id(text.get(17..17 + ID_LEN)?, id) {
             return None;
         }
         let state = text.as_bytes()[16];
@@ -221,7 +282,7 @@ mod tests {
     }
 
     fn bond(server: Option<&str>) -> Bond {
-        let judge = server.map(|server| Judge { server: server.to_owned(), grace: Duration::from_secs(3600) });
+        let judge = server.map(|server| Judge { server: server.into(), grace: Duration::from_secs(3600) });
         Bond { client: "0123456789a".into(), epoch: 7, judge }
     }
 

@@ -42,16 +42,23 @@ impl Script {
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
             answer => return answer.map_err(super::trouble::told),
         }
-        // Nothing was run, so the same arguments may be sent again.
+        Box::pin(self.run_whole(session, keys, arguments)).await
+    }
+
+    /// Nothing was run, so the same arguments may be sent again.
+    #[cold]
+    async fn run_whole(&self, session: &Session, keys: &[&str], arguments: &[&str]) -> Result<Value> {
         session.ask(&call("EVAL", self.text, keys, arguments)).await.map_err(super::trouble::told)
     }
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let mut call = redis::cmd(command);
-    call.arg(script).arg(keys.len());
-    for argument in keys.iter().chain(arguments) {
-        call.arg(*argument);
+    let words = keys.iter().chain(arguments);
+    let size: usize = words.clone().map(|word| word.len()).sum();
+    let mut call = Cmd::with_capacity(words.clone().count() + 3, size + command.len() + script.len() + 8);
+    call.arg(command).arg(script).arg(keys.len());
+    for word in words {
+        call.arg(*word);
     }
     call
 }
@@ -75,8 +82,8 @@ mod tests {
     fn broken(server: &Redis) -> Bond {
         let about = server.info("replication");
         let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
-        let judge = Judge { server: id[..10].to_owned(), grace: Duration::from_secs(5) };
-        Bond { client: record::fresh_nonce(), epoch: 1, judge: Some(judge) }
+        let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
+        Bond { client: record::fresh_nonce().into(), epoch: 1, judge: Some(judge) }
     }
 
     fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
