@@ -96,11 +96,13 @@ pub(super) fn push_id(text: &mut String, id: ClaimId) {
 }
 
 /// A number of so many digits; none here has more.
-pub(super) fn push_digits(text: &mut String, number: u64, count: u32) {
-    for place in (0..count).rev() {
-        let digit = number / 10u64.pow(place) % 10;
-        text.push(char::from_digit(u32::try_from(digit).unwrap_or_default(), 10).unwrap_or('0'));
+pub(super) fn push_digits(text: &mut String, mut number: u64, count: usize) {
+    let mut digits = [b'0'; 20];
+    for digit in digits[..count].iter_mut().rev() {
+        *digit += u8::try_from(number % 10).expect("a digit is small");
+        number /= 10;
     }
+    text.push_str(std::str::from_utf8(&digits[..count]).expect("digits are text"));
 }
 
 pub(super) fn id_from(text: &str) -> Option<ClaimId> {
