@@ -95,7 +95,7 @@ impl Redis {
     }
 
     async fn open(address: Address, home: Option<Handle>) -> Result<Self> {
-        let client: Arc<str> = record::fresh_nonce().into();
+        let client: Arc<str> = record::fresh_client().into();
         let (ledger, clock, judged) =
             (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
         let told = Arc::clone(&ledger);
@@ -240,40 +240,38 @@ impl Redis {
     }
 
     fn bond(&self, claim: &Claim) -> Bond {
-        let state = self.far.state();
-        let server = if let State::Up(_, server) = &state { server.clone() } else { None };
-        let judge = server.zip(self.grace(claim)).map(|(server, grace)| Judge { server, grace });
-        Bond { client: self.client.to_string(), epoch: state.epoch(), judge }
+        let grace = self.grace(claim);
+        self.far.with_state(|state| {
+            let server = if let State::Up(_, server) = state { server.clone() } else { None };
+            let judge = server.zip(grace).map(|(server, grace)| Judge { server, grace });
+            Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
+        })
     }
 
-    /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
-    /// question goes by a new one.
-    async fn run(&self, script: &Script, claim_lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
-        let limit = patience(claim_lease);
+    /// Asks one of the two links. How long to listen is the caller's to say; a connection that answers nothing is closed
+    /// by whoever looks after it.
+    async fn run(&self, script: &Script, lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
         let link = if self.near.is_home() { &self.near } else { &self.far };
-        let session = link.session(limit).await?;
-        answered(&session, limit, script.run(&session, keys, arguments)).await
+        let session = link.session(patience(lease)).await?;
+        script.run(&session, keys, arguments).await
     }
 
     async fn stand(&self, claim: &Claim, how: How, page: &Page) -> Result<Answer> {
-        let key = record::key_of(&claim.name);
-        let hint = self.sightings.hint(&claim.name);
-        let (bond, whole) = (self.bond(claim), claim.share.is_whole());
-        let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
-        let record = record::record(claim, proposal, &bond);
-        let ripe = self.sightings.ripe(&claim.name);
+        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let (hint, ripe) = self.sightings.hint(&claim.name);
+        let bond = self.bond(claim);
+        let whole = claim.share.is_whole() && how != How::Find;
+        let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
+        let record = record::record(claim, &id, proposal, &bond);
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.state().epoch());
+        let (asked, near) = (Moment::now(), self.near.with_state(State::epoch));
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
-        let Some(answer) = Answer::parse(&text, claim.id) else { return Err(self.strange()) };
+        let Some(answer) = Answer::parse(&text, &id) else { return Err(self.strange()) };
         self.sightings.read(&claim.name, &answer, &ripe);
-        if let Some(token) = answer.standing.token() {
-            self.sightings.saw(&claim.name, token);
-        }
         page.answered(&answer, asked, bond.epoch, near);
         Ok(answer)
     }
@@ -281,9 +279,11 @@ impl Redis {
     /// Nothing that a connection says after such an answer can be believed.
     fn strange(&self) -> Error {
         for link in [&self.near, &self.far].into_iter().chain(&self.waiting) {
-            if let State::Up(session, _) = link.state() {
-                session.poison();
-            }
+            link.with_state(|state| {
+                if let State::Up(session, _) = state {
+                    session.poison();
+                }
+            });
         }
         trouble::strange()
     }
@@ -367,7 +367,7 @@ impl Store for Redis {
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let page = self.ledger.begin(claim);
+        let page = self.ledger.listen(claim);
         let mut near = self.near.states();
         loop {
             let on_epoch = page.known().near;

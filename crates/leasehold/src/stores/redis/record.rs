@@ -1,6 +1,7 @@
 //! How a claim is written in Redis, and how scripts answer. The layout is described in lua/line.lua.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -43,9 +44,14 @@ pub(super) fn name_of(key: &str) -> Option<Name> {
     Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
 }
 
+/// 64 random bits that have never been used, and that nobody can guess.
+pub(super) fn fresh_client() -> String {
+    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+}
+
 /// 64 random bits that have never been used.
 pub(super) fn fresh_nonce() -> String {
-    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+    URL_SAFE_NO_PAD.encode(fastrand::u64(..).to_ne_bytes())
 }
 
 pub(super) fn id_text(id: ClaimId) -> String {
@@ -60,7 +66,7 @@ pub(super) fn id_from(text: &str) -> Option<ClaimId> {
 /// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
 #[derive(Clone, Debug)]
 pub(super) struct Bond {
-    pub(super) client: String,
+    pub(super) client: Arc<str>,
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
     pub(super) judge: Option<Judge>,
@@ -68,29 +74,30 @@ pub(super) struct Bond {
 
 #[derive(Clone, Debug)]
 pub(super) struct Judge {
-    pub(super) server: String,
+    pub(super) server: Arc<str>,
     /// How long the holder counts on an answer: whoever takes its lock has waited for as long, whatever grace is his own.
     pub(super) grace: Duration,
 }
 
 impl Bond {
     fn write(&self, text: &mut String) {
-        let (server, grace) =
-            self.judge.as_ref().map_or((NOWHERE, 0), |judge| (judge.server.as_str(), millis(judge.grace)));
+        let (server, grace) = self.judge.as_ref().map_or((NOWHERE, 0), |judge| (&*judge.server, millis(judge.grace)));
         let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
     }
 }
 
 /// The record of a claim that is its lock's only holder, with the token it proposes.
-pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
-    let mut text = String::with_capacity(192);
-    let _ = write!(text, "{proposal:016}H{}{NONE}", id_text(claim.id));
+pub(super) fn record(claim: &Claim, id: &str, proposal: u64, bond: &Bond) -> String {
+    let mut text = String::with_capacity(256);
+    let _ = write!(text, "{proposal:016}H{id}{NONE}");
     bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
-    let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
-    let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
-    let _ = write!(text, " {} {host} {program} {label}", note.pid);
+    let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+    let _ = write!(text, " {} {} {} {since} {}", share.weight(), share.capacity(), millis(claim.lease), note.pid);
+    for word in [&note.host, &note.program, &note.label] {
+        text.push(' ');
+        text.extend(plain(word));
+    }
     text
 }
 
@@ -137,9 +144,9 @@ pub(super) struct Absence {
 
 impl Answer {
     /// `None` if this is not an answer about `id`.
-    pub(super) fn parse(text: &str, id: ClaimId) -> Option<Self> {
+    pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
         let number: u64 = text.get(..16)?.parse().ok()?;
-        if text.get(17..17 + ID_LEN)? != id_text(id) {
+        if text.get(17..17 + ID_LEN)? != id {
             return None;
         }
         let state = text.as_bytes()[16];
@@ -215,13 +222,13 @@ mod tests {
     use super::*;
 
     fn claim(name: &str, label: &str) -> Claim {
-        let (name, note) = (Name::parse(name).expect("a name"), Note::here(label).expect("a label"));
+        let (name, note) = (Name::parse(name).expect("a name"), Arc::new(Note::here(label).expect("a label")));
         let lease = Duration::from_secs(30);
         Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, note, renewed: true }
     }
 
     fn bond(server: Option<&str>) -> Bond {
-        let judge = server.map(|server| Judge { server: server.to_owned(), grace: Duration::from_secs(3600) });
+        let judge = server.map(|server| Judge { server: server.into(), grace: Duration::from_secs(3600) });
         Bond { client: "0123456789a".into(), epoch: 7, judge }
     }
 
@@ -239,14 +246,15 @@ mod tests {
     #[test]
     fn the_longest_record_is_read_as_it_was_written() {
         let mut claim = claim("a", &"ü ".repeat(21));
-        claim.note.host = "h".repeat(64);
-        claim.note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        let note = Arc::make_mut(&mut claim.note);
+        note.host = "h".repeat(64);
+        note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         for server in [None, Some("0123456789")] {
-            let text = record(&claim, 1_795_268_260_247_958, &bond(server));
+            let text = record(&claim, &id_text(claim.id), 1_795_268_260_247_958, &bond(server));
             assert_eq!(text.as_bytes()[TERMS - 1], b' ');
             assert!(text[16..].starts_with(&expected(&claim, &bond(server))));
             let entry = entry(&text, 0).expect("readable");
-            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &claim.note));
+            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &*claim.note));
             assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
         }
     }
@@ -256,8 +264,8 @@ mod tests {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
         let answer =
             |id| format!("0000000000000003N{}0000000250{}{}0005000", id_text(id), "c".repeat(22), "n".repeat(11));
-        assert_eq!(Answer::parse(&answer(other), id), None);
-        let parsed = Answer::parse(&answer(id), id).expect("about this one");
+        assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
+        let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);

@@ -48,9 +48,11 @@ impl Script {
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let mut call = redis::cmd(command);
-    call.arg(script).arg(keys.len());
-    for argument in keys.iter().chain(arguments) {
+    let parts = keys.iter().chain(arguments);
+    let len: usize = parts.clone().map(|part| part.len()).sum();
+    let mut call = Cmd::with_capacity(3 + keys.len() + arguments.len(), command.len() + script.len() + 8 + len);
+    call.arg(command).arg(script).arg(keys.len());
+    for argument in parts {
         call.arg(*argument);
     }
     call
@@ -68,6 +70,7 @@ mod tests {
 
     fn claim(share: Share) -> Claim {
         let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let note = std::sync::Arc::new(note);
         Claim { name, id: ClaimId::draw(), share, lease: Duration::from_secs(30), renewed: true, note }
     }
 
@@ -75,12 +78,12 @@ mod tests {
     fn broken(server: &Redis) -> Bond {
         let about = server.info("replication");
         let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
-        let judge = Judge { server: id[..10].to_owned(), grace: Duration::from_secs(5) };
-        Bond { client: record::fresh_nonce(), epoch: 1, judge: Some(judge) }
+        let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
+        Bond { client: record::fresh_nonce().into(), epoch: 1, judge: Some(judge) }
     }
 
     fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
-        let (key, text) = (record::key_of(&claim.name), record::record(claim, 0, bond));
+        let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
         let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_nonce()));
         server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms])
     }
