@@ -1,13 +1,15 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
 
 mod chores;
 mod needs;
 mod step;
+mod wheels;
 
 use std::env;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask CHORE
+  needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in release mode
   bench    the benchmarks, each beside its raw limit; figures go to target/bench";
@@ -15,6 +17,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
 fn main() -> ExitCode {
     let chore = env::args().nth(1).unwrap_or_default();
     let done = match chore.as_str() {
+        "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
         "bench" => chores::bench(),

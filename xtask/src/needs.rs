@@ -4,6 +4,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::wheels;
+
 /// A program, how to ask whether it is there, and the Debian package that has it.
 struct Need {
     program: &'static str,
@@ -11,7 +13,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 8] = [
+const PROGRAMS: [Need; 9] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -22,6 +24,8 @@ const PROGRAMS: [Need; 8] = [
     Need { program: "taskset", asked: "--version", package: "util-linux" },
     Need { program: "openssl", asked: "version", package: "openssl" },
     Need { program: "redis-server", asked: "--version", package: "redis-server" },
+    // What fetches other servers.
+    Need { program: "pip3", asked: "--version", package: "python3-pip" },
 ];
 /// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
 const SERVICES: [&str; 1] = ["redis-server"];
@@ -36,7 +40,10 @@ pub(crate) fn meet() -> Result<()> {
         }
     }
     let missing: Vec<&Need> = PROGRAMS.iter().filter(|need| !has(need.program, need.asked)).collect();
-    if missing.is_empty() { Ok(()) } else { install(&missing) }
+    if !missing.is_empty() {
+        install(&missing)?;
+    }
+    wheels::fetch()
 }
 
 /// Whether a program is there and answers.
@@ -72,7 +79,7 @@ fn is_root() -> bool {
     told.is_ok_and(|told| told.stdout.trim_ascii() == b"0")
 }
 
-fn run(program: &str, args: &[&str]) -> Result<()> {
+pub(crate) fn run(program: &str, args: &[&str]) -> Result<()> {
     let line = format!("{program} {}", args.join(" "));
     println!("xtask: {line}");
     let status = Command::new(program).args(args).stdin(Stdio::null()).status();

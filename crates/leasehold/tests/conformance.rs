@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use lab_servers::{Redis, Release};
 use leasehold::conformance::{FACED, Face, PLAIN, Service};
 use leasehold::{Result, Store, stores};
 
@@ -43,18 +44,72 @@ impl Drop for Folder {
 }
 
 /// A server of its own, and every client a connection of its own.
-struct Server(lab_servers::Redis);
+struct Server {
+    redis: Redis,
+    url: String,
+}
+
+impl Server {
+    fn of(release: Release) -> Self {
+        let redis = Redis::setup().release(release).start();
+        Self { url: redis.url(), redis }
+    }
+
+    /// By its socket, and with nothing that RESP2 does not have.
+    fn old_fashioned() -> Self {
+        let redis = Redis::start();
+        Self { url: format!("redis+unix://{}?protocol=2", redis.socket_path().display()), redis }
+    }
+
+    /// A crash frees a lock when its lease ends.
+    fn unjudged() -> Self {
+        let redis = Redis::start();
+        Self { url: format!("{}?crash-grace=off", redis.url()), redis }
+    }
+}
 
 #[async_trait]
 impl Service for Server {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(stores::Redis::at(&self.0.url())?.connect().await?))
+        Ok(Arc::new(stores::Redis::at(&self.url)?.connect().await?))
+    }
+}
+
+/// What no test has anything left to do with goes by itself: all keys have an end.
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for key in self.redis.command(&["KEYS", "*"]).texts() {
+            assert_ne!(self.redis.command(&["PTTL", key]).int(), -1, "{key} has no end");
+        }
     }
 }
 
 mod redis {
     use super::*;
-    leasehold::conformance_tests!(Server(lab_servers::Redis::start()));
+    leasehold::conformance_tests!(Server::of(Release::Installed));
+}
+
+mod redis_6_2 {
+    use super::*;
+    leasehold::conformance_tests!(Server::of(Release::Redis62));
+}
+
+mod valkey {
+    use super::*;
+    leasehold::conformance_tests!(Server::of(Release::Valkey9));
+}
+
+mod redis_old_fashioned {
+    use super::*;
+    leasehold::conformance_tests!(Server::old_fashioned());
+}
+
+mod redis_unjudged {
+    use super::*;
+    leasehold::conformance_tests!(Server::unjudged());
 }
 
 mod memory {
@@ -75,7 +130,7 @@ fn no_pair_is_missing() {
         std::process::Command::new(this_program).args(["--list", "--format", "terse"]).output().expect("it runs");
     let listed = String::from_utf8(listed.stdout).expect("test names are text");
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    for store in ["memory", "file", "redis"] {
+    for store in ["memory", "file", "redis", "redis_6_2", "valkey", "redis_old_fashioned", "redis_unjudged"] {
         let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {

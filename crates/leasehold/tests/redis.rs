@@ -39,3 +39,18 @@ async fn a_short_break_costs_no_lock() {
     let lost = tokio::time::timeout(Duration::from_secs(5), held.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
 }
+
+/// Whoever takes over waits for as long as the holder trusts itself, whatever its own grace is.
+#[tokio::test]
+async fn a_holder_s_own_grace_counts() {
+    let server = Redis::start();
+    let wire = Wire::to(server.address());
+    let patient = leasehold::open(&format!("{}?crash-grace=3s", wire.url_of("redis"))).await.expect("it opens");
+    let hasty = client(&server, "crash-grace=500ms").await;
+    let held = patient.mutex("a").acquire().await.expect("granted");
+    wire.refuse(true);
+    wire.cut();
+    let next = hasty.mutex("a").acquire().await.expect("granted");
+    assert!(held.check().is_err(), "two hold at once");
+    next.release().await.expect("released");
+}

@@ -6,14 +6,13 @@ use std::process::{Command, Stdio};
 
 use crate::child::Program;
 
-const OPENSSL: Program = Program { name: "openssl", package: "openssl" };
 const CONFIGURATION: &str = include_str!("openssl.cnf");
 const DAYS: &str = "2";
 
 /// Makes `ca.crt`, an authority; `server.crt` and `server.key`, which it signed for `localhost` and `127.0.0.1`; and
 /// `other.crt`, an authority that signed nothing.
 pub(crate) fn make(folder: &Path) {
-    OPENSSL.must_be_there();
+    Program::installed("openssl", "openssl").must_be_there();
     fs::write(folder.join("openssl.cnf"), CONFIGURATION).expect("a temporary folder can be written");
     certificate(folder, "ca", &["-extensions", "ca", "-subj", "/CN=lab authority"]);
     certificate(folder, "other", &["-extensions", "ca", "-subj", "/CN=another authority"]);
@@ -27,7 +26,7 @@ pub(crate) fn make(folder: &Path) {
 /// Makes a key and its certificate.
 fn certificate(folder: &Path, name: &str, says: &[&str]) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.crt"));
-    let mut openssl = Command::new(OPENSSL.name);
+    let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-config", "openssl.cnf", "-days", DAYS, "-nodes", "-newkey", "ec"]);
     openssl.args(["-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", &key, "-out", &certificate]).args(says);
     let done = openssl.current_dir(folder).stdin(Stdio::null()).output().expect("openssl can be started");

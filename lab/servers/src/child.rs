@@ -16,7 +16,7 @@ use crate::until;
 /// A running program. Dropping it kills it, and so does the kernel when this process ends in any way.
 #[derive(Debug)]
 pub(crate) struct Child {
-    name: &'static str,
+    name: String,
     process: process::Child,
 }
 
@@ -30,10 +30,10 @@ impl Child {
         if let Some(cpu) = cpu {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
-        command.arg(program.name).args(args).stdin(Stdio::null());
+        command.arg(&program.name).args(args).stdin(Stdio::null());
         command.stdout(said.try_clone().expect("a file can be opened twice")).stderr(said);
         let process = spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.name));
-        Self { name: program.name, process }
+        Self { name: program.name.clone(), process }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -94,19 +94,31 @@ impl Drop for Child {
     }
 }
 
-/// A program, and the Debian package that has it.
+/// A program that is installed or was fetched.
+#[derive(Clone, Debug)]
 pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) package: &'static str,
+    /// Its name, or the path of its file.
+    pub(crate) name: String,
+    /// The Debian package that has it, if one does.
+    package: Option<&'static str>,
 }
 
 impl Program {
+    pub(crate) fn installed(name: &str, package: &'static str) -> Self {
+        Self { name: name.to_owned(), package: Some(package) }
+    }
+
+    pub(crate) fn fetched(file: &Path) -> Self {
+        Self { name: file.display().to_string(), package: None }
+    }
+
     /// Panics with what to do about it if the program is missing.
     pub(crate) fn must_be_there(&self) {
-        let Self { name, package } = self;
+        let name = &self.name;
         let path = env::var_os("PATH").unwrap_or_default();
         let found = env::split_paths(&path).any(|folder| folder.join(name).is_file());
-        assert!(found, "{name} is missing: run `cargo xtask test`, which installs it, or `apt-get install {package}`");
+        let or = self.package.map(|package| format!(", or `apt-get install {package}`")).unwrap_or_default();
+        assert!(found, "{name} is missing: run `cargo xtask test`, which sees to it{or}");
     }
 }
 

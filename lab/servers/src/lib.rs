@@ -23,6 +23,6 @@ mod redis;
 mod wait;
 mod wire;
 
-pub use redis::{Raw, Redis, Reply, Setup, request};
+pub use redis::{Raw, Redis, Release, Reply, Setup, request};
 pub use wait::{DEADLINE, until, until_within};
 pub use wire::{Traffic, Wire};

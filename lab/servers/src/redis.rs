@@ -1,6 +1,7 @@
 //! A real `redis-server`.
 
 mod raw;
+mod release;
 mod reply;
 mod setup;
 
@@ -14,16 +15,16 @@ use std::time::Duration;
 use anyhow::ensure;
 use tempfile::TempDir;
 
-use crate::child::{Child, Program};
+use crate::child::Child;
 use crate::port::Port;
 use crate::until;
 
 use raw::PATIENCE;
 pub use raw::{Raw, request};
+pub use release::Release;
 pub use reply::Reply;
 pub use setup::Setup;
 
-const SERVER: Program = Program { name: "redis-server", package: "redis-server" };
 const CONFIGURATION: &str = "redis.conf";
 const LOG: &str = "redis.log";
 
@@ -43,6 +44,7 @@ struct Place {
     tls_port: Option<Port>,
     password: Option<String>,
     cpu: Option<usize>,
+    release: Release,
 }
 
 impl Redis {
@@ -221,7 +223,8 @@ impl Place {
     fn start(&self) -> Child {
         let configuration = self.folder.path().join(CONFIGURATION);
         let configuration = configuration.to_str().expect("a temporary folder has a plain name");
-        let mut child = Child::start(&SERVER, &[configuration], self.cpu, &self.folder.path().join(LOG));
+        let mut child =
+            Child::start(&self.release.program(), &[configuration], self.cpu, &self.folder.path().join(LOG));
         let started = until("redis-server to answer", || {
             ensure!(child.ended().is_none(), "it ended instead");
             Ok(self.answers().then_some(()))

@@ -229,12 +229,12 @@ impl Redis {
     }
 
     fn bond(&self, claim: &Claim) -> Bond {
-        let state = self.far.state();
+        let (state, grace) = (self.far.state(), self.grace(claim));
         let server = match &state {
-            State::Up(_, server) if self.grace(claim).is_some() => server.clone(),
+            State::Up(_, server) if grace.is_some() => server.clone(),
             _ => None,
         };
-        Bond { client: self.client.to_string(), epoch: state.epoch(), server }
+        Bond { client: self.client.to_string(), epoch: state.epoch(), server, grace: grace.unwrap_or_default() }
     }
 
     /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
@@ -252,7 +252,7 @@ impl Redis {
         let (bond, whole) = (self.bond(claim), claim.share.is_whole());
         let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, proposal, &bond);
-        let ripe = self.grace(claim).map(|grace| self.sightings.ripe(&claim.name, grace)).unwrap_or_default();
+        let ripe = self.sightings.ripe(&claim.name);
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
         let life = record::life(claim).to_string();
@@ -286,10 +286,10 @@ impl Redis {
         if !known.is_next {
             return BEHIND;
         }
-        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
-        let Some(grace) = self.grace(claim) else { return soonest };
-        let ripe = self.sightings.next_ripe(&claim.name, grace).map_or(LOOK, |ripe| ripe.since(now));
-        soonest.min(LOOK).min(ripe.max(LOOK_MIN))
+        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now));
+        let look = if self.terms.crash_grace.is_some() { LOOK } else { Duration::MAX };
+        let ripe = self.sightings.next_ripe(&claim.name).map_or(Duration::MAX, |ripe| ripe.since(now));
+        soonest.min(look).min(ripe).max(LOOK_MIN)
     }
 }
 
@@ -478,10 +478,11 @@ impl Redis {
         confirmed
     }
 
-    /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote.
+    /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote. On the near one:
+    /// signs of life must not wait for replicas.
     async fn confirm(&self, claim: &Claim) -> Result<()> {
         let limit = patience(claim.lease);
-        let session = self.far.session(limit).await?;
+        let session = self.near.session(limit).await?;
         let key = record::key_of(&claim.name);
         let expected = record::expected(claim, &self.bond(claim));
         let life = record::life(claim).to_string();

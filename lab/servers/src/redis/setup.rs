@@ -5,20 +5,9 @@ use std::io;
 
 use tempfile::TempDir;
 
-use super::{CONFIGURATION, Place, Redis};
+use super::{CONFIGURATION, Place, Redis, Release};
 use crate::certificates;
 use crate::port::Port;
-
-/// Keeps nothing, waits for nobody at its end, and lets tests use `DEBUG`. What is set up comes after it and wins.
-const BASE: &str = "\
-bind 127.0.0.1
-daemonize no
-save \"\"
-appendonly no
-shutdown-timeout 0
-repl-diskless-sync-delay 0
-enable-debug-command local
-";
 
 /// A Redis server to be started.
 ///
@@ -36,6 +25,7 @@ pub struct Setup {
     password: Option<String>,
     tls: bool,
     cpu: Option<usize>,
+    release: Release,
 }
 
 impl Setup {
@@ -76,6 +66,12 @@ impl Setup {
         }
     }
 
+    /// Is of this release.
+    pub fn release(mut self, release: Release) -> Self {
+        self.release = release;
+        self
+    }
+
     /// Runs on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
@@ -97,7 +93,7 @@ impl Setup {
             certificates::make(folder.path());
         }
         fs::write(folder.path().join(CONFIGURATION), self.configuration(&folder, &port, tls_port.as_ref()))?;
-        Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu })
+        Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu, release: self.release })
     }
 
     fn configuration(&self, folder: &TempDir, port: &Port, tls_port: Option<&Port>) -> String {
@@ -110,7 +106,7 @@ impl Setup {
                 port.number()
             )
         });
-        [BASE, &places, &tls.unwrap_or_default(), &self.lines.join("\n"), "\n"].concat()
+        [&self.release.base(), &places, &tls.unwrap_or_default(), &self.lines.join("\n"), "\n"].concat()
     }
 }
 

@@ -61,6 +61,8 @@ pub(super) struct Bond {
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
     pub(super) server: Option<String>,
+    /// How long the client trusts itself without a sign of life; zero if that does not matter.
+    pub(super) grace: Duration,
 }
 
 impl Bond {
@@ -77,7 +79,8 @@ pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
     bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
     let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
+    let (weight, capacity) = (share.weight(), share.capacity());
+    let _ = write!(text, " {weight} {capacity} {} {} {since}", millis(claim.lease), millis(bond.grace));
     let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
     let _ = write!(text, " {} {host} {program} {label}", note.pid);
     text
@@ -120,6 +123,8 @@ pub(super) struct Answer {
 pub(super) struct Absence {
     pub(super) claim: String,
     pub(super) nonce: String,
+    /// How long it must last.
+    pub(super) grace: Duration,
 }
 
 impl Answer {
@@ -138,13 +143,18 @@ impl Answer {
         };
         let more = text.get(17 + ID_LEN..)?;
         let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
-        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN);
-        let absences = absences.map(|pair| {
-            let pair = String::from_utf8_lossy(pair);
-            let (claim, nonce) = pair.split_at_checked(ID_LEN)?;
-            Some(Absence { claim: claim.to_owned(), nonce: nonce.to_owned() })
-        });
+        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + 10);
+        let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
         Some(Self { standing, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
+    }
+}
+
+impl Absence {
+    fn parse(text: &str) -> Option<Self> {
+        let (claim, rest) = text.split_at_checked(ID_LEN)?;
+        let (nonce, grace) = rest.split_at_checked(NONCE_LEN)?;
+        let grace = Duration::from_millis(grace.parse().ok()?);
+        Some(Self { claim: claim.to_owned(), nonce: nonce.to_owned(), grace })
     }
 }
 
@@ -183,7 +193,7 @@ fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
     let id = id_from(record.get(17..17 + ID_LEN)?)?;
     let mut fields = record.get(80..)?.split(' ');
     let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
+    let (_lease, _grace, since) = (fields.next()?, fields.next()?, fields.next()?.parse().ok()?);
     let pid = fields.next()?.parse().ok()?;
     let mut text = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
     let (host, program, label) = (text()?, text()?, text()?);
@@ -203,7 +213,12 @@ mod tests {
     }
 
     fn bond(server: Option<&str>) -> Bond {
-        Bond { client: "0123456789a".into(), epoch: 7, server: server.map(str::to_owned) }
+        Bond {
+            client: "0123456789a".into(),
+            epoch: 7,
+            server: server.map(str::to_owned),
+            grace: Duration::from_secs(5),
+        }
     }
 
     #[test]
@@ -235,12 +250,14 @@ mod tests {
     #[test]
     fn answers_about_others_are_refused() {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
-        let answer = |id| format!("0000000000000003N{}0000000250{}{}", id_text(id), "c".repeat(22), "n".repeat(11));
+        let answer =
+            |id| format!("0000000000000003N{}0000000250{}{}0000005000", id_text(id), "c".repeat(22), "n".repeat(11));
         assert_eq!(Answer::parse(&answer(other), id), None);
         let parsed = Answer::parse(&answer(id), id).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
-        assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11) }]);
+        let grace = Duration::from_secs(5);
+        assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11), grace }]);
     }
 
     #[test]

@@ -50,21 +50,24 @@ impl Sightings {
         });
     }
 
-    /// The absences that have lasted for `grace` by this clock, as a script takes them.
-    pub(super) fn ripe(&self, name: &Name, grace: Duration) -> String {
+    /// The absences that have lasted long enough by this clock, as a script takes them.
+    pub(super) fn ripe(&self, name: &Name) -> String {
         let now = Moment::now();
         let names = self.names.lock();
         let absences = names.get(name).map_or(&[][..], |sighting| &sighting.absences);
-        absences.iter().filter(|(_, at)| now >= ripe_at(*at, grace)).fold(String::new(), |mut text, (absence, _)| {
-            let _ = write!(text, "{}{}", absence.claim, absence.nonce);
-            text
-        })
+        absences.iter().filter(|(absence, at)| now >= ripe_at(absence, *at)).fold(
+            String::new(),
+            |mut text, (absence, _)| {
+                let _ = write!(text, "{}{}", absence.claim, absence.nonce);
+                text
+            },
+        )
     }
 
-    /// When the next absence will have lasted for `grace`.
-    pub(super) fn next_ripe(&self, name: &Name, grace: Duration) -> Option<Moment> {
+    /// When the next absence will have lasted long enough.
+    pub(super) fn next_ripe(&self, name: &Name) -> Option<Moment> {
         let names = self.names.lock();
-        names.get(name)?.absences.iter().map(|(_, at)| ripe_at(*at, grace)).min()
+        names.get(name)?.absences.iter().map(|(absence, at)| ripe_at(absence, *at)).min()
     }
 
     fn of(&self, name: &Name, note: impl FnOnce(&mut Sighting)) {
@@ -80,6 +83,7 @@ impl Sightings {
 }
 
 /// From the reading on, and a little longer than the holder counts: two clocks differ in rate.
-fn ripe_at(read: Moment, grace: Duration) -> Moment {
+fn ripe_at(absence: &Absence, read: Moment) -> Moment {
+    let grace = absence.grace;
     read.after(grace + grace / 1_000 + Duration::from_millis(5))
 }

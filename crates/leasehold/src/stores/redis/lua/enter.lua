@@ -6,9 +6,10 @@
 --          All zeros: never without looking at the line.
 -- ARGV[2]  the life of that record in ms: its lease and a day
 -- ARGV[3]  how (Q wait in line, R refuse to wait, F only find), hint (16), a fresh nonce (11), and for each absence the
---          client has seen for the grace: claim (22), nonce (11)
+--          client has seen for as long as it must last: claim (22), nonce (11)
 -- replies  number (16: token, or how many are ahead), standing (H held, N next, Q queued, G gone), claim (22);
---          N and G go on with: ms until a lease ends (10), and for each absent holder: claim (22), nonce (11)
+--          N and G go on with: ms until a lease ends (10), and for each absent holder: claim (22), nonce (11),
+--          and for how long it must be absent in ms (10)
 --
 -- Free, and used in the same ten seconds: then the proposal cannot be far off, and the clock need not be asked.
 local key, claim = KEYS[1], ARGV[1]

@@ -8,7 +8,7 @@ if wrong then return redis.error_reply(wrong) end
 line.last = math.max(line.last, hint)
 asking = id
 
--- Ends holders whose absence was seen a grace ago and still lasts, and notes the absence of others. A nonce is bound to
+-- Ends holders whose absence was seen their grace ago and still lasts, and notes the absence of others. A nonce is bound to
 -- its holder's token, as it stands in the same record.
 local absences = {}
 local function look_for(record, put, take)
@@ -17,12 +17,12 @@ local function look_for(record, put, take)
         if nonce_of(record) ~= NONE then put(record, NONE) end
     elseif nonce_of(record) == NONE then
         put(record, fresh)
-        absences[#absences + 1] = claim_of(record) .. fresh
+        absences[#absences + 1] = claim_of(record) .. fresh .. grace_of(record)
     elseif string.find(seen, claim_of(record) .. nonce_of(record), 1, true) then
         take(record)
         tell(record, 'G')
     else
-        absences[#absences + 1] = claim_of(record) .. nonce_of(record)
+        absences[#absences + 1] = claim_of(record) .. nonce_of(record) .. grace_of(record)
     end
 end
 
@@ -78,8 +78,8 @@ local function keep(record)
     if weight > before then return redis.error_reply('LARGER') end
     local link = sub(record, 51, 79)
     if epoch_of(claim) >= epoch_of(record) then link = sub(claim, 51, 79) end
-    local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', 80)
-    local terms = match(claim, '^ %d+ %d+ %d+', 80)
+    local since, rest = match(record, '^ %d+ %d+ %d+ %d+ (%d+)(.*)$', 80)
+    local terms = match(claim, '^ %d+ %d+ %d+ %d+', 80)
     local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     write(kept, deadline)

@@ -2,13 +2,13 @@
 --
 -- Keys, all with the hash tag of the lock:
 --   key           free:      token(16) '~' ...                       lives a day after its last lease
---                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) ' weight capacity lease since ...'
+--                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) ' weight capacity lease grace since ...'
 --                            held for as long as the key lives longer than a day
 --                 a line:    token(16) 'L' ' taken capacity place refreshed told'
 --   key:claims    hash: claim -> deadline(16), and the record as above with 'H' or 'Q'
 --   key:queue     sorted set of those who wait, by place
 --   key:holders   sorted set of those who hold, by deadline
--- Times are microseconds of this server, leases milliseconds. Nothing is written before all types are known to be right.
+-- Times are microseconds of this server, leases and graces milliseconds. Nothing is written before all types are known to be right.
 local call, sub, match, format = redis.call, string.sub, string.match, string.format
 local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
 local NONE, NOWHERE = '-----------', '----------'
@@ -36,6 +36,9 @@ local function units(record)
     if capacity == '1' then return WHOLE, WHOLE end
     return tonumber(weight), tonumber(capacity)
 end
+
+-- How long its client trusts itself without a sign of life; whoever takes over waits for as long.
+local function grace_of(record) return format('%010.0f', match(record, '^ %d+ %d+ %d+ (%d+)', 80)) end
 
 local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', 80) * 1000 end
 
@@ -166,7 +169,7 @@ end
 
 -- The record of a waiter that holds from now on.
 local function granted(record)
-    local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', 80)
+    local terms, rest = match(record, '^( %d+ %d+ %d+ %d+) %d+(.*)$', 80)
     return token() .. 'H' .. claim_of(record) .. NONE .. sub(record, 51, 79) .. terms .. format(' %.0f', now / 1000) .. rest
 end
 
