@@ -1,5 +1,6 @@
 //! Renewals: a script now and then, and a sign of life in between.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
@@ -8,7 +9,7 @@ use super::record::{self, Bond};
 use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Result};
+use crate::{Claim, ClaimId, Result, background};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
@@ -19,8 +20,10 @@ impl Redis {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let question = Moment::now();
         let session = self.far.session(shortest(claims)).await?;
+        let doubt = Doubt::about(&session);
         let (alive, due): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| self.is_alive(claim, &session, question));
         let (gone, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
+        doubt.dispel();
         let gone = gone?;
         alive?;
         // Everything was asked after `question`, so from there each is safe for what it is safe for.
@@ -81,6 +84,31 @@ impl Redis {
             }
         }
         Ok(gone)
+    }
+}
+
+/// Whoever asks listens for as long as suits its claims, which may be too short to call a connection dead. So what is not
+/// listened for any more leaves a doubt: the connection is asked once more whether it lives, and ended if it is silent.
+struct Doubt(Option<Arc<Session>>);
+
+/// For how long a connection in doubt is listened to.
+const DOUBT: Duration = Duration::from_millis(250);
+
+impl Doubt {
+    fn about(session: &Arc<Session>) -> Self {
+        Self(Some(Arc::clone(session)))
+    }
+
+    fn dispel(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        let Some(session) = self.0.take() else { return };
+        // A connection that is found dead has been ended by that.
+        background::handle().spawn(async move { drop(answered(&session, DOUBT, session.ping()).await) });
     }
 }
 
