@@ -96,13 +96,22 @@ impl Report {
     /// # Errors
     /// If that cannot be written.
     pub fn finish(self) -> Result<()> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-        let target = target.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")));
-        let folder = target.join("bench");
-        fs::create_dir_all(&folder)?;
+        let folder = folder()?;
         println!();
         Ok(fs::write(folder.join(format!("{}.json", self.bench)), serde_json::to_string_pretty(&self)?)?)
     }
+}
+
+/// Where figures go: `target/bench`, made if missing.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn folder() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")));
+    let folder = target.join("bench");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 /// With one decimal, in the unit that fits.

@@ -1,0 +1,68 @@
+//! A peer at work in a process of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::peers;
+use crate::task::Task;
+
+/// A running peer, on one CPU. Dropping it kills it, and so does the kernel when this process ends.
+#[derive(Debug)]
+pub(crate) struct Client {
+    peer: String,
+    child: Child,
+    says: BufReader<ChildStdout>,
+}
+
+impl Client {
+    /// Starts a peer that talks to the server at `url`.
+    pub(crate) fn start(peer: &str, cpu: usize, url: &str) -> Result<Self> {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()]).args(peers::command(peer)?).arg(url);
+        peers::environment(&mut command);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a peer")?;
+        let says = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
+        Ok(Self { peer: peer.to_owned(), child, says })
+    }
+
+    /// Has it do a task; `None` if it knows no such task.
+    pub(crate) fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+        self.begin(task)?;
+        self.end()
+    }
+
+    /// Has it begin a task.
+    pub(crate) fn begin(&mut self, task: &Task) -> Result<()> {
+        let line = serde_json::to_string(task)? + "\n";
+        let stdin = self.child.stdin.as_mut().context("its stdin is a pipe")?;
+        stdin.write_all(line.as_bytes()).with_context(|| format!("{} has ended", self.peer))
+    }
+
+    /// Waits for the answer to the task that was begun.
+    pub(crate) fn end(&mut self) -> Result<Option<Vec<u64>>> {
+        let mut line = String::new();
+        ensure!(self.says.read_line(&mut line)? > 0, "{} has ended instead of answering", self.peer);
+        serde_json::from_str(&line).with_context(|| format!("{} answers {line:?}", self.peer))
+    }
+
+    /// The time of a CPU that all its threads have used, in nanoseconds.
+    pub(crate) fn cpu_used(&self) -> Result<u64> {
+        let mut used = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let told = fs::read_to_string(thread?.path().join("schedstat"))?;
+            used += told.split(' ').next().context("it is empty")?.parse::<u64>()?;
+        }
+        Ok(used)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It may be dead and buried already, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,44 @@
+//! What is measured: one file each.
+
+mod names;
+mod uncontended;
+
+use anyhow::{Result, bail};
+
+type Show = fn() -> Result<()>;
+
+macro_rules! figures {
+    ($($name:ident),+) => { &[$((stringify!($name), $name::show as Show)),+] };
+}
+
+/// All figures, in the order in which they are shown.
+const FIGURES: &[(&str, Show)] = figures!(uncontended, names);
+
+/// Each figure is the median of so many rounds.
+const ROUNDS: usize = 5;
+
+/// Shows the figures that are named, or all.
+pub(crate) fn show(names: &[String]) -> Result<()> {
+    for name in names {
+        if !FIGURES.iter().any(|(figure, _)| figure == name) {
+            let known: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
+            bail!("no figure is called {name:?}; there are {}", known.join(", "));
+        }
+    }
+    let wanted = |figure: &str| names.is_empty() || names.iter().any(|name| name == figure);
+    FIGURES.iter().filter(|(figure, _)| wanted(figure)).try_for_each(|(_, show)| show())
+}
+
+/// The time below which so many of 1,000 samples are.
+fn permille(sorted: &[u64], part: usize) -> u64 {
+    sorted[(sorted.len() * part).div_ceil(1000) - 1]
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure has three digits that count")]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+fn micros(nanos: u64) -> f64 {
+    float(nanos) / 1e3
+}

@@ -1,0 +1,92 @@
+//! As many pairs as possible on 64 names at once, over one connection, and what they cost the server: each peer batches
+//! as it does.
+
+use anyhow::{Context, Result};
+use lab_servers::Redis;
+
+use super::{ROUNDS, float};
+use crate::client::Client;
+use crate::peers;
+use crate::place::{self, Cpus};
+use crate::table::{Goal, Rounds, Table};
+use crate::task::Task;
+
+const NAMES: usize = 64;
+/// A round takes each peer about this long.
+const EACH: usize = 400;
+/// A peer that is so much slower than the limit does less.
+const EACH_SLOW: usize = 20;
+
+struct Measured {
+    client: Client,
+    name: String,
+    each: usize,
+    rate: Rounds,
+    server: Rounds,
+}
+
+pub(super) fn show() -> Result<()> {
+    let server = place::server();
+    let names = ["raw", "scripts", "ours"].map(str::to_owned).into_iter().chain(peers::others()?);
+    let mut peers = names.map(|name| start(name, &server)).collect::<Result<Vec<_>>>()?;
+    for _ in 0..ROUNDS {
+        peers.iter_mut().try_for_each(|peer| peer.measure(&server))?;
+    }
+    let mut table = Table::new("names");
+    rates(&mut table, &peers)?;
+    costs(&mut table, &peers)?;
+    table.finish()
+}
+
+fn start(name: String, server: &Redis) -> Result<Measured> {
+    let client = Client::start(&name, Cpus::Split.client(), &server.url())?;
+    let each = if name.ends_with("_py") { EACH_SLOW } else { EACH };
+    let mut peer = Measured { client, name, each, rate: Rounds::default(), server: Rounds::default() };
+    // Names are new and scripts unknown the first time.
+    peer.pass(EACH_SLOW)?;
+    Ok(peer)
+}
+
+impl Measured {
+    fn measure(&mut self, server: &Redis) -> Result<()> {
+        let pairs = float((NAMES * self.each) as u64);
+        let before = server.cpu_used();
+        let took = self.pass(self.each)?;
+        let used = server.cpu_used() - before;
+        self.rate.add(pairs / float(took) * 1e6);
+        self.server.add(used.as_secs_f64() * 1e6 / pairs);
+        Ok(())
+    }
+
+    fn pass(&mut self, each: usize) -> Result<u64> {
+        let took = self.client.run(&Task::Names { names: NAMES, each })?;
+        took.and_then(|took| took.first().copied()).context("every peer knows names")
+    }
+}
+
+fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
+    let (raw, rslock, ours) = (find(peers, "raw")?, find(peers, "rslock")?, find(peers, "ours")?);
+    let what = "pairs, 64 names at once";
+    table.add(what, "raw", "/ms", &raw.rate, None);
+    for peer in peers.iter().filter(|peer| peer.name != "raw") {
+        let goal = (peer.name == "ours").then_some(Goal::AtLeast(0.6));
+        table.add_beside((what, &peer.name, "/ms"), &peer.rate, ("raw", &raw.rate), goal);
+    }
+    table.add_beside((what, "ours", "/ms"), &ours.rate, ("rslock", &rslock.rate), Some(Goal::AtLeast(0.95)));
+    Ok(())
+}
+
+fn costs(table: &mut Table, peers: &[Measured]) -> Result<()> {
+    let raw = find(peers, "raw")?;
+    let what = "server CPU per pair";
+    table.add(what, "raw", "µs", &raw.server, None);
+    for peer in peers.iter().filter(|peer| peer.name != "raw") {
+        let goal = ["ours", "scripts"].contains(&peer.name.as_str()).then_some(Goal::AtMost(2.0));
+        table.add_beside((what, &peer.name, "µs"), &peer.server, ("raw", &raw.server), goal);
+    }
+    Ok(())
+}
+
+fn find<'a>(peers: &'a [Measured], name: &str) -> Result<&'a Measured> {
+    peers.iter().find(|peer| peer.name == name).with_context(|| format!("there is no peer {name}"))
+}

@@ -1,0 +1,98 @@
+//! The tasks with requests that are made beforehand, over a blocking socket: what the server and the system need.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use lab_servers::Raw;
+
+use super::Peer;
+use super::library::nanos;
+use crate::task::Task;
+
+/// How a lock is taken and given back: the bytes of two requests.
+pub(crate) trait Requests: Sized {
+    /// Those of one lock.
+    fn of(raw: &mut Raw, name: &str) -> Result<Self>;
+    /// The request to acquire, written at the end of `requests`.
+    fn acquire(&mut self, requests: &mut Vec<u8>);
+    /// The request to release, written at the end of `requests`.
+    fn release(&mut self, requests: &mut Vec<u8>);
+    /// Whether an answer says that it holds.
+    fn is_granted(answer: &[u8]) -> bool;
+    /// Whether an answer says that it held until now.
+    fn is_released(answer: &[u8]) -> bool;
+}
+
+/// Does [`Task::Pairs`] and [`Task::Names`].
+pub(crate) fn run<R: Requests>(raw: &mut Raw, task: &Task) -> Result<Option<Vec<u64>>> {
+    match task {
+        Task::Pairs { name, count } => pairs::<R>(raw, name, *count).map(Some),
+        Task::Names { names, each } => many_names::<R>(raw, *names, *each).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn pairs<R: Requests>(raw: &mut Raw, name: &str, count: usize) -> Result<Vec<u64>> {
+    let mut lock = R::of(raw, name)?;
+    let mut took = Vec::with_capacity(count);
+    let mut request = Vec::new();
+    for _ in 0..count {
+        let begun = Instant::now();
+        request.clear();
+        lock.acquire(&mut request);
+        ensure!(R::is_granted(raw.ask_bytes(&request)?), "it was not granted");
+        request.clear();
+        lock.release(&mut request);
+        ensure!(R::is_released(raw.ask_bytes(&request)?), "it was not held");
+        took.push(nanos(begun.elapsed()));
+    }
+    Ok(took)
+}
+
+/// All names at once: those who acquire send in one go, and release in one go when all have been granted.
+fn many_names<R: Requests>(raw: &mut Raw, names: usize, each: usize) -> Result<Vec<u64>> {
+    let mut locks = (0..names).map(|name| R::of(raw, &format!("n{name}"))).collect::<Result<Vec<R>>>()?;
+    let begun = Instant::now();
+    for _ in 0..each {
+        wave(raw, &mut locks, R::acquire, R::is_granted)?;
+        wave(raw, &mut locks, R::release, R::is_released)?;
+    }
+    Ok(vec![nanos(begun.elapsed())])
+}
+
+fn wave<R>(
+    raw: &mut Raw,
+    locks: &mut [R],
+    ask: impl Fn(&mut R, &mut Vec<u8>),
+    is_done: impl Fn(&[u8]) -> bool,
+) -> Result<()> {
+    let mut requests = Vec::new();
+    locks.iter_mut().for_each(|lock| ask(lock, &mut requests));
+    raw.send(&requests)?;
+    for _ in locks {
+        ensure!(is_done(raw.hear_bytes()?), "it was refused");
+    }
+    Ok(())
+}
+
+/// Any pair of requests as a peer.
+pub(crate) struct Bare<R> {
+    raw: Raw,
+    requests: std::marker::PhantomData<R>,
+}
+
+impl<R: Requests + 'static> Bare<R> {
+    pub(crate) fn connect(url: &str) -> Result<Box<dyn Peer>> {
+        Ok(Box::new(Self { raw: connect(url)?, requests: std::marker::PhantomData }))
+    }
+}
+
+impl<R: Requests> Peer for Bare<R> {
+    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+        run::<R>(&mut self.raw, task)
+    }
+}
+
+pub(crate) fn connect(url: &str) -> Result<Raw> {
+    Ok(Raw::connect(url.trim_start_matches("redis://"))?)
+}

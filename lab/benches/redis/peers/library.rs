@@ -1,0 +1,140 @@
+//! The tasks of any async lock library, on a runtime with one thread.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::Peer;
+use crate::task::Task;
+
+/// A lock library.
+pub(crate) trait Library: Sized + Send + Sync + 'static {
+    /// What one has who holds a lock.
+    type Held: Send;
+
+    /// Connects to the server; called in the runtime that asks later.
+    fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
+    /// Waits until it holds.
+    fn acquire(&self, name: &str) -> impl Future<Output = Result<Self::Held>> + Send;
+    /// Gives it back.
+    fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// A library at work: each hand is a task.
+pub(crate) struct Tasks<L: Library> {
+    runtime: Runtime,
+    library: Arc<L>,
+    kept: Vec<L::Held>,
+}
+
+impl<L: Library> Tasks<L> {
+    pub(crate) fn connect(url: &str) -> Result<Box<dyn Peer>> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let library = Arc::new(runtime.block_on(L::open(url))?);
+        Ok(Box::new(Self { runtime, library, kept: Vec::new() }))
+    }
+}
+
+impl<L: Library> Peer for Tasks<L> {
+    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+        let library = Arc::clone(&self.library);
+        match *task {
+            Task::Pairs { ref name, count } => self.runtime.block_on(pairs(&library, name, count)).map(Some),
+            Task::Names { names, each } => self.runtime.block_on(many_names(&library, names, each)).map(Some),
+            Task::Contend { hands, hold_micros, think_micros, until } => {
+                let pauses = [hold_micros, think_micros].map(Duration::from_micros);
+                self.runtime.block_on(contend(&library, hands, pauses, until)).map(Some)
+            }
+            Task::Hold { names } => {
+                let begun = Instant::now();
+                self.kept = self.runtime.block_on(hold(&library, names))?;
+                Ok(Some(vec![nanos(begun.elapsed())]))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+async fn pairs<L: Library>(library: &Arc<L>, name: &str, count: usize) -> Result<Vec<u64>> {
+    let mut took = Vec::with_capacity(count);
+    for _ in 0..count {
+        let begun = Instant::now();
+        let held = library.acquire(name).await?;
+        library.release(held).await?;
+        took.push(nanos(begun.elapsed()));
+    }
+    Ok(took)
+}
+
+async fn many_names<L: Library>(library: &Arc<L>, names: usize, each: usize) -> Result<Vec<u64>> {
+    let begun = Instant::now();
+    let mut hands = JoinSet::new();
+    for name in 0..names {
+        let library = Arc::clone(library);
+        hands.spawn(async move { pairs(&library, &format!("n{name}"), each).await });
+    }
+    while let Some(done) = hands.join_next().await {
+        done??;
+    }
+    Ok(vec![nanos(begun.elapsed())])
+}
+
+async fn contend<L: Library>(library: &Arc<L>, hands: usize, pauses: [Duration; 2], until: u64) -> Result<Vec<u64>> {
+    let mut running = JoinSet::new();
+    for _ in 0..hands {
+        running.spawn(one_hand(Arc::clone(library), pauses, until));
+    }
+    let mut turns = Vec::new();
+    while let Some(done) = running.join_next().await {
+        turns.append(&mut done??);
+    }
+    Ok(turns)
+}
+
+async fn one_hand<L: Library>(library: Arc<L>, [hold, think]: [Duration; 2], until: u64) -> Result<Vec<u64>> {
+    let mut turns = Vec::new();
+    while lab::now() < until {
+        turns.push(lab::now());
+        let held = library.acquire("c").await?;
+        turns.push(lab::now());
+        pause(hold).await;
+        turns.push(lab::now());
+        library.release(held).await?;
+        pause(think).await;
+    }
+    Ok(turns)
+}
+
+async fn pause(time: Duration) {
+    if !time.is_zero() {
+        sleep(time).await;
+    }
+}
+
+async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>> {
+    const AT_ONCE: usize = 64;
+    let mut hands = JoinSet::new();
+    for hand in 0..AT_ONCE {
+        let library = Arc::clone(library);
+        hands.spawn(async move {
+            let mut held = Vec::new();
+            for name in (hand..names).step_by(AT_ONCE) {
+                held.push(library.acquire(&format!("h{name}")).await?);
+            }
+            anyhow::Ok(held)
+        });
+    }
+    let mut held = Vec::with_capacity(names);
+    while let Some(done) = hands.join_next().await {
+        held.append(&mut done??);
+    }
+    Ok(held)
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
