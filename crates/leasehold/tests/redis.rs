@@ -272,3 +272,12 @@ async fn giving_up_is_no_answer() {
         () = giving_up => {}
     }
 }
+
+/// Waiting for replicas is not taken for a connection that has gone deaf.
+#[tokio::test]
+async fn missing_replicas_are_counted() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "replicas=1").await;
+    let error = locks.mutex("a").acquire().await.expect_err("there is no replica");
+    assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
+}

@@ -439,6 +439,9 @@ impl Store for Redis {
 /// How long to listen for an answer that concerns no lease of ours, times four.
 const LISTEN: Duration = Duration::from_secs(20);
 
+/// How long to wait for replicas: less than a silence after which a connection counts as deaf.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
+
 fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
     move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
 }
@@ -497,7 +500,7 @@ impl Redis {
                 return Err(Error::unavailable("the grant was lost before its replicas had it"));
             }
             let mut wait = redis::cmd("WAIT");
-            wait.arg(self.terms.replicas).arg((limit / 2).as_millis().to_string());
+            wait.arg(self.terms.replicas).arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
             let answer = session.ask(&wait).await.map_err(trouble::told)?;
             redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
         };
