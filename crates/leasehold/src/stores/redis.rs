@@ -38,7 +38,7 @@ use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
-use record::{Answer, Bond, Judge};
+use record::{Answer, Bond, Judge, Nonces};
 use script::Script;
 use session::Session;
 use sightings::Sightings;
@@ -64,6 +64,7 @@ pub struct Redis {
     client: Arc<str>,
     ledger: Arc<Ledger>,
     sightings: Sightings,
+    nonces: Nonces,
     clock: Arc<ServerClock>,
     terms: Terms,
     judged: Arc<Judged>,
@@ -109,9 +110,9 @@ impl Redis {
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
-        let (terms, sightings) = (address.terms, Sightings::default());
+        let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store = Self { near, far, waiting, client, ledger, sightings, clock, terms, judged };
+        let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {
@@ -264,7 +265,7 @@ impl Redis {
         let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, &id, proposal, &bond);
         let how = how.letter();
-        let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
+        let terms = format!("{how}{hint:016}{}{ripe}", self.nonces.fresh());
         let life = record::life(claim).to_string();
         let (asked, near) = (Moment::now(), self.near.with_state(State::epoch));
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
@@ -438,6 +439,9 @@ impl Store for Redis {
 /// How long to listen for an answer that concerns no lease of ours, times four.
 const LISTEN: Duration = Duration::from_secs(20);
 
+/// How long to wait for replicas: less than a silence after which a connection counts as deaf.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
+
 fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
     move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
 }
@@ -496,7 +500,7 @@ impl Redis {
                 return Err(Error::unavailable("the grant was lost before its replicas had it"));
             }
             let mut wait = redis::cmd("WAIT");
-            wait.arg(self.terms.replicas).arg((limit / 2).as_millis().to_string());
+            wait.arg(self.terms.replicas).arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
             let answer = session.ask(&wait).await.map_err(trouble::told)?;
             redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
         };
