@@ -40,7 +40,7 @@ use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
 use record::{Answer, Bond};
 use script::Script;
-use session::Session;
+use session::{Doubt, Session};
 use sightings::Sightings;
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
@@ -279,6 +279,13 @@ impl Redis {
         trouble::strange()
     }
 
+    /// What was found by looking might have been told: does the connection still hear?
+    fn untold(&self) {
+        if let State::Up(session, _) = self.near.state() {
+            drop(Doubt::about(&session));
+        }
+    }
+
     /// When to look again whether somebody's lease has ended or somebody is missing.
     fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
         let known = page.known();
@@ -373,19 +380,23 @@ impl Store for Redis {
                 return Ok(standing);
             }
             let waits = seen.token().is_none();
-            tokio::select! {
+            let was_next = page.known().is_next;
+            let looks = tokio::select! {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
-                _ = near.wait_for(is_new(on_epoch)) => {}
-                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => {
-                    if !page.known().is_next && !self.ledger.is_foremost(&page) {
-                        continue;
-                    }
-                }
+                _ = near.wait_for(is_new(on_epoch)) => false,
+                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => true,
+            };
+            if looks && !was_next && !self.ledger.is_foremost(&page) {
+                continue;
             }
             let answer = self.stand(claim, How::Find, &page).await?;
             if answer.standing == Standing::Gone {
                 page.gone();
+            }
+            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
+            if looks && is_news {
+                self.untold();
             }
         }
     }

@@ -1,15 +1,14 @@
 //! Renewals: a script now and then, and a sign of life in between.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, try_join_all};
 
 use super::record::{self, Bond};
-use super::session::Session;
+use super::session::{Doubt, Session};
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Result, background};
+use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
@@ -84,31 +83,6 @@ impl Redis {
             }
         }
         Ok(gone)
-    }
-}
-
-/// Whoever asks listens for as long as suits its claims, which may be too short to call a connection dead. So what is not
-/// listened for any more leaves a doubt: the connection is asked once more whether it lives, and ended if it is silent.
-struct Doubt(Option<Arc<Session>>);
-
-/// For how long a connection in doubt is listened to.
-const DOUBT: Duration = Duration::from_millis(250);
-
-impl Doubt {
-    fn about(session: &Arc<Session>) -> Self {
-        Self(Some(Arc::clone(session)))
-    }
-
-    fn dispel(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Doubt {
-    fn drop(&mut self) {
-        let Some(session) = self.0.take() else { return };
-        // A connection that is found dead has been ended by that.
-        background::handle().spawn(async move { drop(answered(&session, DOUBT, session.ping()).await) });
     }
 }
 

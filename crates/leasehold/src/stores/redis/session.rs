@@ -1,6 +1,7 @@
 //! One connection to a server, from its opening to its break.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -8,11 +9,12 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
 use super::address::Address;
 use super::stream::Stream;
 use super::trouble;
-use crate::{Error, Result};
+use crate::{Error, Result, background};
 
 /// What is heard on a channel.
 pub(super) type Ear = Arc<dyn Fn(&str) + Send + Sync>;
@@ -27,6 +29,35 @@ pub(super) struct Session {
     channel: String,
     over: Arc<Over>,
     tasks: Mutex<Vec<AbortHandle>>,
+}
+
+/// Whoever asks listens for as long as suits him, which may be too short to call a connection dead. So what is not
+/// listened for any more leaves a doubt: the connection is asked once more whether it lives, and ended if it is silent.
+#[derive(Debug)]
+pub(super) struct Doubt(Option<Arc<Session>>);
+
+/// For how long a connection in doubt is listened to.
+const DOUBT: Duration = Duration::from_millis(250);
+
+impl Doubt {
+    pub(super) fn about(session: &Arc<Session>) -> Self {
+        Self(Some(Arc::clone(session)))
+    }
+
+    pub(super) fn dispel(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Doubt {
+    fn drop(&mut self) {
+        let Some(session) = self.0.take() else { return };
+        background::handle().spawn(async move {
+            if !timeout(DOUBT, session.ping()).await.is_ok_and(|answer| answer.is_ok()) {
+                session.poison();
+            }
+        });
+    }
 }
 
 #[derive(Debug, Default)]
