@@ -289,6 +289,17 @@ impl Redis {
         trouble::strange()
     }
 
+    /// What was found by looking might have been told: does the connection still hear? If it does not answer, whoever looks
+    /// after it makes a new one.
+    fn untold(&self) {
+        let session = self
+            .near
+            .with_state(|state| if let State::Up(session, _) = state { Some(Arc::clone(session)) } else { None });
+        if let Some(session) = session {
+            background::handle().spawn(async move { session.ping().await });
+        }
+    }
+
     /// When to look again whether somebody's lease has ended or somebody is missing.
     fn next_look(&self, name: &Name, page: &Page) -> Duration {
         let known = page.known();
@@ -380,20 +391,23 @@ impl Store for Redis {
                 }
                 return Ok(standing);
             }
-            let waits = seen.token().is_none();
-            tokio::select! {
+            let (waits, was_next) = (seen.token().is_none(), page.known().is_next);
+            let looks = tokio::select! {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
-                _ = near.wait_for(is_new(on_epoch)) => {}
-                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => {
-                    if !page.known().is_next && !self.ledger.is_foremost(&page) {
-                        continue;
-                    }
-                }
+                _ = near.wait_for(is_new(on_epoch)) => false,
+                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => true,
+            };
+            if looks && !was_next && !self.ledger.is_foremost(&page) {
+                continue;
             }
             let answer = self.stand(claim, How::Find, &page).await?;
             if answer.standing == Standing::Gone {
                 page.gone();
+            }
+            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
+            if looks && is_news {
+                self.untold();
             }
         }
     }

@@ -50,6 +50,34 @@ fn gone_deaf_they_cost_no_lock() -> Result<()> {
     Ok(site.run(guard.release())?)
 }
 
+/// Whoever asks by another connection notices that the one by which grants are told is deaf.
+#[test]
+fn a_deaf_inbox_is_replaced() -> Result<()> {
+    let site = site(SETTINGS)?;
+    let wire = Wire::to(site.redis.address());
+    let ours = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
+    wire.deafen();
+    let mut took = Duration::MAX;
+    for _ in 0..5 {
+        took = took.min(handed_over(&site, &ours)?);
+    }
+    ensure!(took < Duration::from_millis(200), "it took {took:?} to hear of a grant");
+    Ok(())
+}
+
+/// How long after a release the one who waited held.
+fn handed_over(site: &RedisSite, ours: &leasehold::blocking::Locks) -> Result<Duration> {
+    let held = site.run(site.locks().mutex("a").acquire())?;
+    let waiting = ours.mutex("a").label("1");
+    let waiter = std::thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
+    site.see_waiting("a", 1)?;
+    let released = Instant::now();
+    site.run(held.release())?;
+    let (guard, granted) = waiter.join().expect("a wait does not panic")?;
+    guard.release()?;
+    Ok(granted - released)
+}
+
 /// The server does not see that it is frozen out, so its lease decides.
 #[test]
 fn frozen_they_cost_the_lock_before_another_has_it() -> Result<()> {
