@@ -281,3 +281,13 @@ async fn missing_replicas_are_counted() {
     let error = locks.mutex("a").acquire().await.expect_err("there is no replica");
     assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
 }
+
+/// A hold of which the server knows nothing any more is over long before a third of a long lease.
+#[tokio::test]
+async fn a_forgotten_hold_is_over_soon() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=500ms").await;
+    let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
+    server.command(&["FLUSHALL"]);
+    eventually("it is over", || held.check().is_err()).await;
+}
