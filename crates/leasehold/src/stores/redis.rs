@@ -267,7 +267,7 @@ impl Redis {
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", self.nonces.fresh());
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.with_state(State::epoch));
+        let (asked, near) = (Moment::now(), self.near.epoch());
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::record::{Answer, Told};
+use crate::claim::ById;
 use crate::clock::Moment;
 use crate::{Claim, ClaimId, Name, Standing};
 
@@ -18,7 +19,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Books {
-    pages: HashMap<ClaimId, Arc<Page>>,
+    pages: ById<Arc<Page>>,
     /// Claims that wait or have waited, by name, in the order in which they were begun.
     names: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
     begun: u64,
