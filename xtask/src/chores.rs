@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::needs;
+use crate::peers;
 use crate::step::Step;
 
 /// Everything that must pass before a change goes in.
@@ -29,10 +30,14 @@ pub(crate) fn soak() -> Result<()> {
         .run()
 }
 
-pub(crate) fn bench() -> Result<()> {
+/// All benchmarks, or those that are named.
+pub(crate) fn bench(names: &[String]) -> Result<()> {
     needs::meet()?;
+    peers::fetch()?;
     Step::cargo("the command", "build --release -p leasehold-cli").run()?;
-    Step::cargo("benchmarks", "bench -p lab --benches").run()
+    let named = names.iter().map(|one| format!("--bench {one} "));
+    let which = if names.is_empty() { "--benches".to_owned() } else { named.collect() };
+    Step::cargo("benchmarks", "bench -p lab").args(&which).run()
 }
 
 fn test_steps() -> Result<Vec<Step>> {

@@ -2,6 +2,7 @@
 
 mod chores;
 mod needs;
+mod peers;
 mod step;
 mod wheels;
 
@@ -12,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in release mode
-  bench    the benchmarks, each beside its raw limit; figures go to target/bench";
+  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
 
 fn main() -> ExitCode {
     let chore = env::args().nth(1).unwrap_or_default();
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
         "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
-        "bench" => chores::bench(),
+        "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(64);

@@ -9,8 +9,9 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
@@ -66,9 +67,34 @@ impl<F: Future> Future for Within<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let _asking = Asking::begin();
-        let _entered = HANDLE.get().map(Handle::enter);
+        let _entered = HANDLE.get().map(|background| {
+            keep_pace(background);
+            background.enter()
+        });
         self.project().future.poll(context)
     }
+}
+
+/// Somebody has asked since the background last looked.
+static ASKED: AtomicBool = AtomicBool::new(false);
+static IN_PACE: AtomicBool = AtomicBool::new(false);
+
+/// Every question sets timers that hardly ever ring: they bound how long an answer may take. A timer wakes the background
+/// thread if it is to ring sooner than the thread wakes by itself, so while anybody asks it wakes by itself once a second.
+fn keep_pace(background: &Handle) {
+    if !ASKED.load(Ordering::Relaxed) {
+        ASKED.store(true, Ordering::Relaxed);
+    }
+    if !IN_PACE.load(Ordering::Relaxed) && !IN_PACE.swap(true, Ordering::AcqRel) {
+        background.spawn(pace());
+    }
+}
+
+async fn pace() {
+    while ASKED.swap(false, Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    IN_PACE.store(false, Ordering::Release);
 }
 
 thread_local! {

@@ -87,25 +87,55 @@ fn unknown(scheme: &str) -> Error {
     Error::invalid(format!("no store is called {scheme:?}")).remedy("use file:, file:/some/folder or redis://host")
 }
 
-/// A URL as it may be shown: without user, password and settings.
+/// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as
+/// `/`, `?` and `#` in a password end it too early unless they are encoded.
 fn shown(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let authority = rest.find('/').unwrap_or(rest.len());
-    match rest[..authority].rfind('@') {
-        Some(at) => format!("{scheme}://…{}", &rest[at..]),
-        None => url.to_owned(),
+    let settings = url.find(['?', '#']).unwrap_or(url.len());
+    let (place, settings) = url.split_at(settings);
+    let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rfind('@').map_or(authority, |at| &authority[at + 1..]);
+    let is_plain = host.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit()));
+    let is_broken = host.len() == authority.len() && !host.is_empty() && (path.contains('@') || settings.contains('@'));
+    if is_broken || !(is_plain || host.ends_with(']')) {
+        return format!("{scheme}://…");
     }
+    let user = if host.len() < authority.len() { "…@" } else { "" };
+    format!("{scheme}://{user}{host}{path}")
 }
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "redis")]
+    use std::time::Duration;
+
+    #[cfg(feature = "redis")]
+    use tokio::time::timeout;
+
     use super::*;
 
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(shown("redis://me:secret@host/1"), "redis://…@host/1");
         assert_eq!(shown("file:/a@b"), "file:/a@b");
+        assert_eq!(shown("redis://[::1]:1/2?db=x"), "redis://[::1]:1/2");
+        assert_eq!(shown("redis+unix:///a@b"), "redis+unix:///a@b");
+    }
+
+    #[cfg(feature = "redis")]
+    #[tokio::test]
+    async fn passwords_that_are_not_encoded_are_not_shown_either() {
+        for secret in ["12/secret", "12?secret", "12#secret", "secret/12", "12?db=secret", "1?secret=1", "secret"] {
+            for url in
+                [format!("redis://me:{secret}@host"), format!("redis://:{secret}@host"), "redis://:secret".into()]
+            {
+                let told = match timeout(Duration::from_secs(5), open(&url)).await.expect("at once") {
+                    Ok(locks) => locks.place().to_owned(),
+                    Err(error) => format!("{error:?}"),
+                };
+                assert!(!told.contains("secret") && !told.contains(":12"), "{url}: {told}");
+            }
+        }
     }
 
     #[tokio::test]

@@ -2,20 +2,60 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
-use std::time::Duration;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::Locks;
+use leasehold::{Guard, Locks};
 
-async fn client(server: &Redis, settings: &str) -> Locks {
-    leasehold::open(&format!("{}?{settings}", server.url())).await.expect("it opens")
+/// The longest that a test waits for what must come: less than a third of the usual lease.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+async fn open(url: &str, settings: &str) -> Locks {
+    leasehold::open(&format!("{url}?{settings}")).await.expect("it opens")
+}
+
+/// A client whose machine can be cut off.
+async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
+    let wire = Wire::to(server.address());
+    let locks = open(&wire.url_of("redis"), settings).await;
+    (wire, locks)
+}
+
+fn cut_off(wire: &Wire) {
+    wire.refuse(true);
+    wire.cut();
+}
+
+async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
+    let answer = tokio::time::timeout(PATIENCE, answer).await;
+    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !look() {
+        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn waiters(locks: &Locks, name: &str, count: usize) {
+    while locks.look(name).await.expect("looked").waiters().count() != count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn held_for(guard: &Guard, time: Duration) {
+    let lost = tokio::time::timeout(time, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
 }
 
 /// A holder judged by its connection must be heard of within the grace, which is shorter than its lease.
 #[tokio::test]
 async fn held_beyond_the_grace() {
     let server = Redis::start();
-    let locks = client(&server, "crash-grace=500ms").await;
+    let locks = open(&server.url(), "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     let waiting = locks.mutex("a");
     assert!(waiting.try_acquire_for(Duration::from_secs(2)).await.expect("asked").is_none());
@@ -26,31 +66,187 @@ async fn held_beyond_the_grace() {
 #[tokio::test]
 async fn a_short_break_costs_no_lock() {
     let server = Redis::start();
-    let wire = Wire::to(server.address());
-    let locks = leasehold::open(&format!("{}?crash-grace=2s", wire.url_of("redis"))).await.expect("it opens");
+    let (wire, locks) = remote(&server, "crash-grace=2s").await;
     let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
-    wire.refuse(true);
-    wire.cut();
-    while held.renewal() != leasehold::Renewal::Late {
-        held.check().expect("not yet over");
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    cut_off(&wire);
+    eventually("a renewal without an answer", || held.renewal() == leasehold::Renewal::Late).await;
     wire.refuse(false);
-    let lost = tokio::time::timeout(Duration::from_secs(5), held.lost()).await;
-    assert!(lost.is_err(), "{lost:?}");
+    held_for(&held, Duration::from_secs(5)).await;
 }
 
-/// Whoever takes over waits for as long as the holder trusts itself, whatever its own grace is.
+/// A connection that has gone deaf is replaced before the hold it vouches for is lost.
 #[tokio::test]
-async fn a_holder_s_own_grace_counts() {
+async fn a_deaf_connection_costs_no_lock() {
     let server = Redis::start();
-    let wire = Wire::to(server.address());
-    let patient = leasehold::open(&format!("{}?crash-grace=3s", wire.url_of("redis"))).await.expect("it opens");
-    let hasty = client(&server, "crash-grace=500ms").await;
-    let held = patient.mutex("a").acquire().await.expect("granted");
-    wire.refuse(true);
-    wire.cut();
-    let next = hasty.mutex("a").acquire().await.expect("granted");
-    assert!(held.check().is_err(), "two hold at once");
-    next.release().await.expect("released");
+    let (wire, locks) = remote(&server, "crash-grace=2s").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    wire.deafen();
+    held_for(&held, Duration::from_secs(5)).await;
+}
+
+/// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
+#[tokio::test]
+async fn tokens_rise_in_any_locale() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let ahead = async |micros: u64| {
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        let token = guard.token().get() + micros;
+        guard.release().await.expect("released");
+        server.command(&["SET", "leasehold:{a}", &format!("{token:016}~"), "PX", "86400000"]);
+        token
+    };
+    // Ahead of the clock, so that what is proposed next is one above the last that was seen.
+    for _ in 0..3 {
+        ahead(1_000_000).await;
+        let last = ahead(1).await;
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        assert!(guard.token().get() > last, "{last} was given again");
+        guard.release().await.expect("released");
+    }
+}
+
+/// Who waits for less time than a holder counts on would take its lock while it is held.
+#[tokio::test]
+async fn each_holder_has_its_own_grace() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=4s").await;
+    let hasty = open(&server.url(), "crash-grace=500ms").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    cut_off(&wire);
+    let _next = soon("the next holds", hasty.mutex("a").acquire()).await.expect("granted");
+    assert!(held.check().is_err(), "two hold it");
+}
+
+/// A crash is noticed whatever the terms of the claim that waits.
+#[tokio::test]
+async fn whoever_waits_notices_a_crash() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=2s").await;
+    let second = Duration::from_secs(1);
+    for lock in [locks.mutex("a").fixed(), locks.mutex("a").lease(second)] {
+        let (wire, crashing) = remote(&server, "crash-grace=2s").await;
+        let _held = crashing.mutex("a").acquire().await.expect("granted");
+        cut_off(&wire);
+        soon("the next holds", lock.acquire()).await.expect("granted").release().await.expect("released");
+    }
+}
+
+/// One that crashed is found among many holders.
+#[tokio::test]
+async fn one_crash_among_many_holders_is_noticed() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=1s").await;
+    let (wire, crashing) = remote(&server, "crash-grace=1s").await;
+    let slot = |locks: &Locks| locks.semaphore("a", 60);
+    let mut held = Vec::new();
+    for turn in 0..60 {
+        let locks = if turn == 30 { &crashing } else { &locks };
+        held.push(slot(locks).acquire().await.expect("granted"));
+    }
+    cut_off(&wire);
+    let _last = soon("its slot is free", slot(&locks).acquire()).await.expect("granted");
+}
+
+/// What only renewals touch lives as long as they come.
+#[tokio::test]
+async fn renewing_keeps_all_keys_of_a_line() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let _held = locks.semaphore("a", 2).lease(Duration::from_millis(300)).acquire().await.expect("granted");
+    for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:holders"] {
+        server.command(&["PEXPIRE", key, "60000"]);
+        eventually(key, || server.command(&["PTTL", key]).int() > 100_000_000).await;
+    }
+}
+
+/// Keys that somebody deleted by hand take their claims with them, and nothing of what those had taken stays taken.
+#[tokio::test]
+async fn deleted_claims_take_nothing() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let slot = locks.semaphore("a", 2);
+    let _held = (slot.acquire().await.expect("granted"), slot.acquire().await.expect("granted"));
+    server.command(&["DEL", "leasehold:{a}:claims", "leasehold:{a}:holders"]);
+    let _next = soon("both slots are free", slot.acquire()).await.expect("granted");
+}
+
+/// Waiting for a replica that does not answer is in nobody else's way.
+#[tokio::test]
+async fn waiting_for_replicas_costs_no_lock() {
+    let server = Redis::start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    let locks = open(&server.url(), "replicas=1&crash-grace=1s").await;
+    let held = locks.mutex("held").acquire().await.expect("granted");
+    replica.pause();
+    let others: Vec<_> = (0..8)
+        .map(|n| {
+            tokio::spawn({
+                let lock = locks.mutex(&format!("other-{n}"));
+                async move { lock.acquire().await }
+            })
+        })
+        .collect();
+    held_for(&held, Duration::from_secs(5)).await;
+    for other in others {
+        other.abort();
+    }
+    replica.resume();
+}
+
+/// A grant whose answer took longer than it may be trusted is asked for again before it is passed on.
+#[tokio::test]
+async fn no_guard_is_over_when_it_comes() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=500ms").await;
+    // So that the server knows the script.
+    locks.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    wire.hold_replies(true);
+    let lock = locks.mutex("a");
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    eventually("it is granted", || server.command(&["EXISTS", "leasehold:{a}"]).int() == 1).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    wire.hold_replies(false);
+    let guard = soon("granted", acquiring).await.expect("it runs").expect("granted");
+    guard.check().expect("held");
+}
+
+/// Somebody who only looks at the clock, and waits for nothing, hears too that his hold was broken.
+#[tokio::test]
+async fn a_broken_hold_is_over_soon() {
+    let server = Redis::start();
+    let (ours, theirs) = (open(&server.url(), "crash-grace=1s").await, open(&server.url(), "").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    theirs.break_hold("a", held.token()).await.expect("asked").expect("it was held");
+    let started = Instant::now();
+    eventually("it is over", || held.check().is_err()).await;
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// A name is no error message.
+#[tokio::test]
+async fn names_are_no_error_codes() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    for name in ["MISMATCH/1/3", "HINT", "MISMATCH", "WRONGPASS", "LARGER"] {
+        server.command(&["SET", &format!("leasehold:{{{name}}}"), "something else"]);
+        let error = locks.mutex(name).try_acquire().await.expect_err("foreign");
+        assert!(error.is_damaged(), "{name}: {error}");
+    }
+}
+
+/// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
+#[tokio::test]
+async fn nobody_relies_on_being_told() {
+    let mute = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
+    let server = Redis::setup().acl(mute).start();
+    let url = server.url().replace("redis://", "redis://app:x@");
+    let (ours, theirs) = (open(&url, "crash-grace=off").await, open(&url, "crash-grace=off").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let lock = theirs.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&ours, "a", 1).await;
+    held.release().await.expect("released");
+    let _next = soon("the next holds", waiting).await.expect("it runs").expect("granted");
 }

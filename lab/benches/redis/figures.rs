@@ -1,7 +1,13 @@
 //! What is measured: one file each.
 
+mod commands;
+mod crash;
+mod handover;
 mod names;
+mod renewal;
 mod uncontended;
+mod utilisation;
+mod waits;
 
 use anyhow::{Result, bail};
 
@@ -12,7 +18,7 @@ macro_rules! figures {
 }
 
 /// All figures, in the order in which they are shown.
-const FIGURES: &[(&str, Show)] = figures!(uncontended, names);
+const FIGURES: &[(&str, Show)] = figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash);
 
 /// Each figure is the median of so many rounds.
 const ROUNDS: usize = 5;
@@ -37,6 +43,11 @@ fn permille(sorted: &[u64], part: usize) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "a figure has three digits that count")]
 fn float(number: u64) -> f64 {
     number as f64
+}
+
+/// A count as a figure.
+pub(crate) fn count(number: usize) -> f64 {
+    float(number as u64)
 }
 
 fn micros(nanos: u64) -> f64 {

@@ -10,6 +10,7 @@ mod peers;
 mod place;
 mod table;
 mod task;
+mod turns;
 
 use std::env;
 

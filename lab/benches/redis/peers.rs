@@ -1,6 +1,6 @@
 //! Who is measured. A peer in Rust is a file here that implements [`Peer`], or a [`Library`] for the common tasks, and is
 //! named once below. A peer in another language is one file beside them that does the tasks of `task.rs`, with what it
-//! needs in its first line; it is found by its ending.
+//! needs in its first line, which `cargo xtask bench` installs.
 
 mod bare;
 mod library;
@@ -11,10 +11,10 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::task::Task;
-pub(crate) use library::{Library, Tasks};
+pub(crate) use library::{Library, Tasks, nanos};
 
 type Connect = fn(&str) -> Result<Box<dyn Peer>>;
 
@@ -66,14 +66,15 @@ pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     let file = foreign_files()?.into_iter().find(|path| stem(path) == peer);
     let file = file.with_context(|| format!("no peer is called {peer:?}"))?;
     match file.extension().and_then(|extension| extension.to_str()) {
-        Some("py") => Ok(vec![python()?.into(), file.into()]),
+        Some("py") => Ok(vec!["python3".into(), file.into()]),
         _ => bail!("nobody knows how to run {}", file.display()),
     }
 }
 
 /// Lets peers in other languages find what they share.
 pub(crate) fn environment(command: &mut Command) {
-    command.env("PYTHONPATH", folder().join("../python"));
+    command
+        .env("PYTHONPATH", format!("{0}/benches/redis/python:{0}/../target/peers/python", env!("CARGO_MANIFEST_DIR")));
 }
 
 fn foreign_files() -> Result<Vec<PathBuf>> {
@@ -93,13 +94,4 @@ fn folder() -> PathBuf {
 
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn python() -> Result<PathBuf> {
-    let python = lab::report::folder()?.join("python/bin/python");
-    ensure!(
-        python.exists(),
-        "the peers in Python are not installed: run `cargo xtask bench redis`, which installs them"
-    );
-    Ok(python)
 }

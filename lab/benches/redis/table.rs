@@ -14,26 +14,23 @@ impl Rounds {
         self.0.push(value);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted[sorted.len() / 2]
     }
 
-    pub(crate) fn median(&self) -> f64 {
-        self.at_half(1)
+    /// The largest alone.
+    pub(crate) fn longest(&self) -> Self {
+        Self(vec![self.max()])
     }
 
-    pub(crate) fn max(&self) -> f64 {
+    fn max(&self) -> f64 {
         self.0.iter().copied().fold(f64::MIN, f64::max)
     }
 
     fn min(&self) -> f64 {
         self.0.iter().copied().fold(f64::MAX, f64::min)
-    }
-
-    fn at_half(&self, halves: usize) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        sorted[(sorted.len() * halves / 2).min(sorted.len() - 1)]
     }
 
     /// Each round's own ratio.

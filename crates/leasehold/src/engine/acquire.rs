@@ -97,7 +97,7 @@ struct Stake {
 
 impl<'a> Attempt<'a> {
     fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
-        let note = Note::here(&ask.label)?;
+        let note = Arc::new(Note::here(&ask.label)?);
         let (name, id, renewed) = (ask.name.clone(), ClaimId::draw(), !ask.fixed);
         let claim = Claim { name, id, share: ask.share, lease: ask.lease, renewed, note };
         Ok(Self { engine, ask, claim, patience, stake: None })
@@ -106,7 +106,9 @@ impl<'a> Attempt<'a> {
     async fn run(mut self, deadline: Option<Instant>) -> Result<Outcome> {
         let Some((asked, entered)) = self.enter(deadline).await? else { return Ok(Outcome::Refused) };
         match entered.standing {
-            Standing::Held { token } => Ok(self.granted(token, asked, asked.after(trusted(entered.lease)))),
+            Standing::Held { token } => {
+                self.confirmed(token, asked, asked.after(trusted(entered.lease)), entered.lease).await
+            }
             Standing::Gone if self.patience == Patience::Refuse => {
                 self.stake = None;
                 Ok(Outcome::Refused)
@@ -141,7 +143,9 @@ impl<'a> Attempt<'a> {
             None => Ok(granted.await),
         };
         match waited {
-            Ok(Ok(Some(token))) => self.confirmed(token, &stay, entered.lease).await,
+            // A lease that is to run in full runs from now on.
+            Ok(Ok(Some(token))) if self.ask.fixed && stay.ends_at() != Moment::NEVER => self.asked_again(token).await,
+            Ok(Ok(Some(token))) => self.confirmed(token, Moment::now(), stay.ends_at(), entered.lease).await,
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
             Err(_too_late) => {
@@ -151,14 +155,17 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// A grant that came while waiting is trusted from the last answered question about this claim. If too little of
-    /// that is left, or the lease is to run in full, the store is asked once more.
-    async fn confirmed(self, token: Token, waited: &Stay, true_lease: Duration) -> Result<Outcome> {
-        let asked = Moment::now();
-        let left = waited.ends_at().since(asked);
-        if left == Duration::MAX || !self.ask.fixed && left >= self.ask.lease.min(true_lease) / 2 {
-            return Ok(self.granted(token, asked, waited.ends_at()));
+    /// A grant is trusted from the last answered question about its claim, whenever the grant itself is heard of. If too
+    /// little of that is left, the store is asked once more.
+    async fn confirmed(self, token: Token, asked: Moment, until: Moment, true_lease: Duration) -> Result<Outcome> {
+        if until.since(Moment::now()) >= self.ask.lease.min(true_lease) / 2 {
+            return Ok(self.granted(token, asked, until));
         }
+        self.asked_again(token).await
+    }
+
+    async fn asked_again(self, token: Token) -> Result<Outcome> {
+        let asked = Moment::now();
         let answer = self.engine.door.renew(std::slice::from_ref(&self.claim), ANSWER_MAX).await?;
         match answer.first().copied().flatten() {
             Some(lease) => Ok(self.granted(token, asked, asked.after(trusted(lease)))),

@@ -84,13 +84,20 @@ impl Renewals {
             }
             due.push(stay);
         }
-        agenda.next_look = agenda.order.first().map_or(Moment::NEVER, |(at, _)| *at);
+        agenda.next_look = agenda.plan(now);
         due.sort_by_key(|stay| stay.ends_at());
         (due, agenda.next_look)
     }
 }
 
 impl Agenda {
+    /// When to look next. A look that was planned is kept, even if what it was for has left: whoever acquires and releases
+    /// over and over would otherwise wake the task each time.
+    fn plan(&self, now: Moment) -> Moment {
+        let first = self.order.first().map_or(Moment::NEVER, |(at, _)| *at);
+        if self.next_look > now { first.min(self.next_look) } else { first }
+    }
+
     fn put(&mut self, stay: Arc<Stay>, renew_at: Moment, sooner: &Notify) {
         let id = stay.claim.id;
         let at = if stay.is_renewed() { renew_at.min(stay.ends_at()) } else { stay.ends_at() };
@@ -216,7 +223,14 @@ mod tests {
 
     fn claim(name: &str) -> Claim {
         let (name, note) = (Name::parse(name).expect("a good name"), Note::here("").expect("a good label"));
-        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), renewed: true, note }
+        Claim {
+            name,
+            id: ClaimId::draw(),
+            share: Share::MUTEX,
+            lease: Duration::from_secs(30),
+            renewed: true,
+            note: note.into(),
+        }
     }
 
     fn stay(claim: &Claim) -> Arc<Stay> {

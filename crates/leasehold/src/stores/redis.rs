@@ -38,9 +38,9 @@ use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
-use record::{Answer, Bond};
+use record::{Answer, Bond, Judge};
 use script::Script;
-use session::{Doubt, Session};
+use session::Session;
 use sightings::Sightings;
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
@@ -59,6 +59,8 @@ use sightings::Sightings;
 pub struct Redis {
     near: Link,
     far: Link,
+    /// Where replicas are waited for, if any are: whatever else were asked on such a link would wait with it.
+    waiting: Option<Link>,
     client: Arc<str>,
     ledger: Arc<Ledger>,
     sightings: Sightings,
@@ -93,7 +95,7 @@ impl Redis {
     }
 
     async fn open(address: Address, home: Option<Handle>) -> Result<Self> {
-        let client: Arc<str> = record::fresh_nonce().into();
+        let client: Arc<str> = record::fresh_client().into();
         let (ledger, clock, judged) =
             (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
         let told = Arc::clone(&ledger);
@@ -101,16 +103,20 @@ impl Redis {
             address: address.clone(),
             channel: format!("leasehold:inbox:{client}"),
             ear: Arc::new(move |text| told.told(text)),
-            greet: near_greeting(),
+            greet: no_greeting(),
             home,
         });
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
-        let store =
-            Self { near, far, client, ledger, sightings: Sightings::default(), clock, terms: address.terms, judged };
+        let (terms, sightings) = (address.terms, Sightings::default());
+        let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
+        let store = Self { near, far, waiting, client, ledger, sightings, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
+        if let Some(waiting) = &store.waiting {
+            waiting.first().await?;
+        }
         Ok(store)
     }
 }
@@ -185,8 +191,13 @@ impl Judged {
     }
 }
 
-fn near_greeting() -> Greet {
+fn no_greeting() -> Greet {
     Arc::new(|_| Box::pin(async { Ok(None) }))
+}
+
+fn waiting_plan(address: Address, client: &str) -> Plan {
+    let channel = format!("leasehold:waiting:{client}");
+    Plan { address, channel, ear: Arc::new(|_| {}), greet: no_greeting(), home: None }
 }
 
 fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
@@ -229,74 +240,75 @@ impl Redis {
     }
 
     fn bond(&self, claim: &Claim) -> Bond {
-        let (state, grace) = (self.far.state(), self.grace(claim));
-        let server = match &state {
-            State::Up(_, server) if grace.is_some() => server.clone(),
-            _ => None,
-        };
-        Bond { client: self.client.to_string(), epoch: state.epoch(), server, grace: grace.unwrap_or_default() }
+        let grace = self.grace(claim);
+        self.far.with_state(|state| {
+            let server = if let State::Up(_, server) = state { server.clone() } else { None };
+            let judge = server.zip(grace).map(|(server, grace)| Judge { server, grace });
+            Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
+        })
     }
 
-    /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
-    /// question goes by a new one.
-    async fn run(&self, script: &Script, claim_lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
-        let limit = patience(claim_lease);
+    /// Asks one of the two links. How long to listen is the caller's to say; a connection that answers nothing is closed
+    /// by whoever looks after it.
+    async fn run(&self, script: &Script, lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
         let link = if self.near.is_home() { &self.near } else { &self.far };
-        let session = link.session(limit).await?;
-        answered(&session, limit, script.run(&session, keys, arguments)).await
+        let session = link.session(patience(lease)).await?;
+        script.run(&session, keys, arguments).await
     }
 
     async fn stand(&self, claim: &Claim, how: How, page: &Page) -> Result<Answer> {
-        let key = record::key_of(&claim.name);
-        let hint = self.sightings.hint(&claim.name);
-        let (bond, whole) = (self.bond(claim), claim.share.is_whole());
-        let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
-        let record = record::record(claim, proposal, &bond);
-        let ripe = self.sightings.ripe(&claim.name);
+        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let (hint, ripe) = self.sightings.hint(&claim.name);
+        let bond = self.bond(claim);
+        let whole = claim.share.is_whole() && how != How::Find;
+        let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
+        let record = record::record(claim, &id, proposal, &bond);
         let how = how.letter();
         let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.state().epoch());
+        let (asked, near) = (Moment::now(), self.near.with_state(State::epoch));
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
-        let Some(answer) = Answer::parse(&text, claim.id) else { return Err(self.strange()) };
-        self.sightings.read(&claim.name, &answer);
-        if let Some(token) = answer.standing.token() {
-            self.sightings.saw(&claim.name, token);
-        }
+        let Some(answer) = Answer::parse(&text, &id) else { return Err(self.strange()) };
+        self.sightings.read(&claim.name, &answer, &ripe);
         page.answered(&answer, asked, bond.epoch, near);
         Ok(answer)
     }
 
     /// Nothing that a connection says after such an answer can be believed.
     fn strange(&self) -> Error {
-        for link in [&self.near, &self.far] {
-            if let State::Up(session, _) = link.state() {
-                session.poison();
-            }
+        for link in [&self.near, &self.far].into_iter().chain(&self.waiting) {
+            link.with_state(|state| {
+                if let State::Up(session, _) = state {
+                    session.poison();
+                }
+            });
         }
         trouble::strange()
     }
 
-    /// What was found by looking might have been told: does the connection still hear?
+    /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
+    /// would notice: so it is asked for a sign of life, and whoever looks after it sees whether one comes.
     fn untold(&self) {
-        if let State::Up(session, _) = self.near.state() {
-            drop(Doubt::about(&session));
-        }
+        self.near.with_state(|state| {
+            if let State::Up(session, _) = state {
+                let session = Arc::clone(session);
+                background::handle().spawn(async move { session.ping().await });
+            }
+        });
     }
 
     /// When to look again whether somebody's lease has ended or somebody is missing.
-    fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
+    fn next_look(&self, name: &Name, page: &Page) -> Duration {
         let known = page.known();
         let now = Moment::now();
         if !known.is_next {
             return BEHIND;
         }
-        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now));
-        let look = if self.terms.crash_grace.is_some() { LOOK } else { Duration::MAX };
-        let ripe = self.sightings.next_ripe(&claim.name).map_or(Duration::MAX, |ripe| ripe.since(now));
-        soonest.min(look).min(ripe).max(LOOK_MIN)
+        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
+        let ripe = self.sightings.next_ripe(name).map_or(LOOK, |ripe| ripe.since(now));
+        soonest.min(LOOK).min(ripe.max(LOOK_MIN))
     }
 }
 
@@ -334,8 +346,7 @@ fn text(answer: Value) -> Result<String> {
 
 /// The script names the share that is there; the words are the same for all stores.
 fn mismatch(error: Error, asked: Share) -> Error {
-    let told = error.to_string();
-    let Some((_, told)) = told.split_once("MISMATCH") else { return error };
+    let Some(told) = trouble::detail(&error, "MISMATCH") else { return error };
     let mut numbers = told.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
     let present = numbers.next().zip(numbers.next()).map(|(weight, capacity)| Share::from_parts(weight, capacity));
     match present.map(|present| present.and_then(|present| asked.fits_kind(present))) {
@@ -367,7 +378,7 @@ impl Store for Redis {
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let page = self.ledger.begin(claim);
+        let page = self.ledger.listen(claim);
         let mut near = self.near.states();
         loop {
             let on_epoch = page.known().near;
@@ -379,13 +390,12 @@ impl Store for Redis {
                 }
                 return Ok(standing);
             }
-            let waits = seen.token().is_none();
-            let was_next = page.known().is_next;
+            let (waits, was_next) = (seen.token().is_none(), page.known().is_next);
             let looks = tokio::select! {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
                 _ = near.wait_for(is_new(on_epoch)) => false,
-                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => true,
+                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => true,
             };
             if looks && !was_next && !self.ledger.is_foremost(&page) {
                 continue;
@@ -394,8 +404,8 @@ impl Store for Redis {
             if answer.standing == Standing::Gone {
                 page.gone();
             }
-            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
-            if looks && is_news {
+            let still_waits = matches!(answer.standing, Standing::Queued { .. }) && answer.is_next == was_next;
+            if looks && !still_waits {
                 self.untold();
             }
         }
@@ -479,21 +489,18 @@ impl Redis {
 
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
-        if self.terms.replicas == 0 {
-            return Ok(());
-        }
-        let confirmed = self.confirm(claim).await;
+        let Some(waiting) = &self.waiting else { return Ok(()) };
+        let confirmed = self.confirm(claim, waiting).await;
         if confirmed.is_err() {
             self.leave(claim).await?;
         }
         confirmed
     }
 
-    /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote. On the near one:
-    /// signs of life must not wait for replicas.
-    async fn confirm(&self, claim: &Claim) -> Result<()> {
+    /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote.
+    async fn confirm(&self, claim: &Claim, waiting: &Link) -> Result<()> {
         let limit = patience(claim.lease);
-        let session = self.near.session(limit).await?;
+        let session = waiting.session(limit).await?;
         let key = record::key_of(&claim.name);
         let expected = record::expected(claim, &self.bond(claim));
         let life = record::life(claim).to_string();

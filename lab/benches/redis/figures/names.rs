@@ -52,7 +52,7 @@ impl Measured {
         let pairs = float((NAMES * self.each) as u64);
         let before = server.cpu_used();
         let took = self.pass(self.each)?;
-        let used = server.cpu_used() - before;
+        let used = server.cpu_used().saturating_sub(before);
         self.rate.add(pairs / float(took) * 1e6);
         self.server.add(used.as_secs_f64() * 1e6 / pairs);
         Ok(())

@@ -67,7 +67,9 @@ fn wave<R>(
     is_done: impl Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let mut requests = Vec::new();
-    locks.iter_mut().for_each(|lock| ask(lock, &mut requests));
+    for lock in locks.iter_mut() {
+        ask(lock, &mut requests);
+    }
     raw.send(&requests)?;
     for _ in locks {
         ensure!(is_done(raw.hear_bytes()?), "it was refused");

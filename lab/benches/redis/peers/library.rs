@@ -46,6 +46,7 @@ impl<L: Library> Peer for Tasks<L> {
             Task::Pairs { ref name, count } => self.runtime.block_on(pairs(&library, name, count)).map(Some),
             Task::Names { names, each } => self.runtime.block_on(many_names(&library, names, each)).map(Some),
             Task::Contend { hands, hold_micros, think_micros, until } => {
+                // Holding, and needing it no more.
                 let pauses = [hold_micros, think_micros].map(Duration::from_micros);
                 self.runtime.block_on(contend(&library, hands, pauses, until)).map(Some)
             }
@@ -95,16 +96,16 @@ async fn contend<L: Library>(library: &Arc<L>, hands: usize, pauses: [Duration; 
     Ok(turns)
 }
 
-async fn one_hand<L: Library>(library: Arc<L>, [hold, think]: [Duration; 2], until: u64) -> Result<Vec<u64>> {
+async fn one_hand<L: Library>(library: Arc<L>, pauses: [Duration; 2], until: u64) -> Result<Vec<u64>> {
     let mut turns = Vec::new();
     while lab::now() < until {
         turns.push(lab::now());
         let held = library.acquire("c").await?;
         turns.push(lab::now());
-        pause(hold).await;
+        pause(pauses[0]).await;
         turns.push(lab::now());
         library.release(held).await?;
-        pause(think).await;
+        pause(pauses[1]).await;
     }
     Ok(turns)
 }
@@ -135,6 +136,7 @@ async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>
     Ok(held)
 }
 
+/// As whole nanoseconds.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -51,6 +51,7 @@ const PORT: u16 = 6379;
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let url = Url::parse(text).map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
+        check_end(&url)?;
         let (target, database) = match url.scheme() {
             "redis" | "rediss" => (tcp(&url)?, database(url.path().trim_matches('/'))?),
             "redis+unix" => (socket(&url)?, 0),
@@ -90,6 +91,18 @@ impl Address {
     }
 }
 
+/// A password with `/`, `?` or `#` in it ends the host too early; what follows must not be taken for anything else, or told.
+fn check_end(url: &Url) -> Result<()> {
+    let is_path = |key: &str| key == "ca" || key == "password-file";
+    let in_settings = url.query_pairs().any(|(key, value)| key.contains('@') || value.contains('@') && !is_path(&key));
+    let in_path = url.has_host() && url.path().contains('@');
+    if in_settings || in_path || url.fragment().is_some() {
+        return Err(Error::invalid("the URL has a # or a late @")
+            .remedy("write %2F, %3F and %23 for /, ? and # in user and password"));
+    }
+    Ok(())
+}
+
 fn tcp(url: &Url) -> Result<Target> {
     let host = url.host_str().filter(|host| !host.is_empty());
     let host = host.ok_or_else(|| Error::invalid("the URL names no host").remedy("write redis://host:6379"))?;
@@ -111,7 +124,7 @@ fn database(text: &str) -> Result<i64> {
 }
 
 fn number(key: &str, text: &str) -> Result<u32> {
-    text.parse().map_err(|_| Error::invalid(format!("{key}={text:?} is not a whole number")))
+    text.parse().map_err(|_| Error::invalid(format!("{key} takes a whole number")))
 }
 
 fn grace(text: &str) -> Result<Option<Duration>> {

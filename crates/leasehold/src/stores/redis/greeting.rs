@@ -110,7 +110,7 @@ impl Presence {
         };
         let server = answer.and_then(|(here, nowhere, server)| {
             let tells = here.parse().is_ok_and(|count: u64| count > 0) && nowhere == "0";
-            tells.then(|| server.get(..10).map(str::to_owned)).flatten()
+            tells.then(|| server.get(..10).map(Arc::from)).flatten()
         });
         if server.is_none() && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

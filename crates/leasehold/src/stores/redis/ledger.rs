@@ -19,7 +19,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Books {
     pages: HashMap<ClaimId, Arc<Page>>,
-    /// Claims by name, in the order in which they were begun.
+    /// Claims that wait or have waited, by name, in the order in which they were begun.
     names: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
     begun: u64,
 }
@@ -58,7 +58,13 @@ impl Ledger {
         let page = Page { name: claim.name.clone(), number, known: Mutex::default(), stirred: Notify::new() };
         let page = Arc::new(page);
         books.pages.insert(claim.id, Arc::clone(&page));
-        books.names.entry(claim.name.clone()).or_default().insert((number, claim.id));
+        page
+    }
+
+    /// The page of a claim that waits, or listens for its end.
+    pub(super) fn listen(&self, claim: &Claim) -> Arc<Page> {
+        let page = self.begin(claim);
+        self.books.lock().names.entry(claim.name.clone()).or_default().insert((page.number, claim.id));
         page
     }
 

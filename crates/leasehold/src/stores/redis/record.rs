@@ -1,6 +1,7 @@
 //! How a claim is written in Redis, and how scripts answer. The layout is described in lua/line.lua.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -16,6 +17,9 @@ const NONE: &str = "-----------";
 const NOWHERE: &str = "----------";
 const ID_LEN: usize = 22;
 const NONCE_LEN: usize = 11;
+const GRACE_LEN: usize = 7;
+/// Where the terms of a record begin.
+const TERMS: usize = 87;
 /// How much longer than its lease a record lives, so that its token outlives it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -40,9 +44,14 @@ pub(super) fn name_of(key: &str) -> Option<Name> {
     Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
 }
 
+/// 64 random bits that have never been used, and that nobody can guess.
+pub(super) fn fresh_client() -> String {
+    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+}
+
 /// 64 random bits that have never been used.
 pub(super) fn fresh_nonce() -> String {
-    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+    URL_SAFE_NO_PAD.encode(fastrand::u64(..).to_ne_bytes())
 }
 
 pub(super) fn id_text(id: ClaimId) -> String {
@@ -54,35 +63,41 @@ pub(super) fn id_from(text: &str) -> Option<ClaimId> {
     Some(ClaimId::from_bytes(bytes.try_into().ok()?))
 }
 
-/// Which connection vouches for a claim: the client's, the how manieth, and to which server.
+/// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
 #[derive(Clone, Debug)]
 pub(super) struct Bond {
-    pub(super) client: String,
+    pub(super) client: Arc<str>,
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
-    pub(super) server: Option<String>,
-    /// How long the client trusts itself without a sign of life; zero if that does not matter.
+    pub(super) judge: Option<Judge>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Judge {
+    pub(super) server: Arc<str>,
+    /// How long the holder counts on an answer: whoever takes its lock has waited for as long, whatever grace is his own.
     pub(super) grace: Duration,
 }
 
 impl Bond {
     fn write(&self, text: &mut String) {
-        let server = self.server.as_deref().unwrap_or(NOWHERE);
-        let _ = write!(text, "{}{:08}{server}", self.client, self.epoch);
+        let (server, grace) = self.judge.as_ref().map_or((NOWHERE, 0), |judge| (&*judge.server, millis(judge.grace)));
+        let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
     }
 }
 
 /// The record of a claim that is its lock's only holder, with the token it proposes.
-pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
-    let mut text = String::with_capacity(192);
-    let _ = write!(text, "{proposal:016}H{}{NONE}", id_text(claim.id));
+pub(super) fn record(claim: &Claim, id: &str, proposal: u64, bond: &Bond) -> String {
+    let mut text = String::with_capacity(256);
+    let _ = write!(text, "{proposal:016}H{id}{NONE}");
     bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
-    let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let (weight, capacity) = (share.weight(), share.capacity());
-    let _ = write!(text, " {weight} {capacity} {} {} {since}", millis(claim.lease), millis(bond.grace));
-    let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
-    let _ = write!(text, " {} {host} {program} {label}", note.pid);
+    let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+    let _ = write!(text, " {} {} {} {since} {}", share.weight(), share.capacity(), millis(claim.lease), note.pid);
+    for word in [&note.host, &note.program, &note.label] {
+        text.push(' ');
+        text.extend(plain(word));
+    }
     text
 }
 
@@ -92,7 +107,7 @@ fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
 
 /// What a renewal expects of a record whose holder was not missed and has not moved.
 pub(super) fn expected(claim: &Claim, bond: &Bond) -> String {
-    let mut text = String::with_capacity(64);
+    let mut text = String::with_capacity(70);
     let _ = write!(text, "H{}{NONE}", id_text(claim.id));
     bond.write(&mut text);
     text
@@ -123,15 +138,15 @@ pub(super) struct Answer {
 pub(super) struct Absence {
     pub(super) claim: String,
     pub(super) nonce: String,
-    /// How long it must last.
+    /// How long it must last before the holder has stopped counting on its connection.
     pub(super) grace: Duration,
 }
 
 impl Answer {
     /// `None` if this is not an answer about `id`.
-    pub(super) fn parse(text: &str, id: ClaimId) -> Option<Self> {
+    pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
         let number: u64 = text.get(..16)?.parse().ok()?;
-        if text.get(17..17 + ID_LEN)? != id_text(id) {
+        if text.get(17..17 + ID_LEN)? != id {
             return None;
         }
         let state = text.as_bytes()[16];
@@ -143,7 +158,7 @@ impl Answer {
         };
         let more = text.get(17 + ID_LEN..)?;
         let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
-        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + 10);
+        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
         let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
         Some(Self { standing, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
     }
@@ -191,9 +206,9 @@ fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
         _ => return None,
     };
     let id = id_from(record.get(17..17 + ID_LEN)?)?;
-    let mut fields = record.get(80..)?.split(' ');
+    let mut fields = record.get(TERMS..)?.split(' ');
     let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let (_lease, _grace, since) = (fields.next()?, fields.next()?, fields.next()?.parse().ok()?);
+    let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
     let pid = fields.next()?.parse().ok()?;
     let mut text = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
     let (host, program, label) = (text()?, text()?, text()?);
@@ -207,18 +222,14 @@ mod tests {
     use super::*;
 
     fn claim(name: &str, label: &str) -> Claim {
-        let (name, note) = (Name::parse(name).expect("a name"), Note::here(label).expect("a label"));
+        let (name, note) = (Name::parse(name).expect("a name"), Arc::new(Note::here(label).expect("a label")));
         let lease = Duration::from_secs(30);
         Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, note, renewed: true }
     }
 
     fn bond(server: Option<&str>) -> Bond {
-        Bond {
-            client: "0123456789a".into(),
-            epoch: 7,
-            server: server.map(str::to_owned),
-            grace: Duration::from_secs(5),
-        }
+        let judge = server.map(|server| Judge { server: server.into(), grace: Duration::from_secs(3600) });
+        Bond { client: "0123456789a".into(), epoch: 7, judge }
     }
 
     #[test]
@@ -235,14 +246,15 @@ mod tests {
     #[test]
     fn the_longest_record_is_read_as_it_was_written() {
         let mut claim = claim("a", &"ü ".repeat(21));
-        claim.note.host = "h".repeat(64);
-        claim.note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        let note = Arc::make_mut(&mut claim.note);
+        note.host = "h".repeat(64);
+        note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         for server in [None, Some("0123456789")] {
-            let text = record(&claim, 1_795_268_260_247_958, &bond(server));
-            assert_eq!(text.as_bytes()[79], b' ');
+            let text = record(&claim, &id_text(claim.id), 1_795_268_260_247_958, &bond(server));
+            assert_eq!(text.as_bytes()[TERMS - 1], b' ');
             assert!(text[16..].starts_with(&expected(&claim, &bond(server))));
             let entry = entry(&text, 0).expect("readable");
-            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &claim.note));
+            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &*claim.note));
             assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
         }
     }
@@ -251,9 +263,9 @@ mod tests {
     fn answers_about_others_are_refused() {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
         let answer =
-            |id| format!("0000000000000003N{}0000000250{}{}0000005000", id_text(id), "c".repeat(22), "n".repeat(11));
-        assert_eq!(Answer::parse(&answer(other), id), None);
-        let parsed = Answer::parse(&answer(id), id).expect("about this one");
+            |id| format!("0000000000000003N{}0000000250{}{}0005000", id_text(id), "c".repeat(22), "n".repeat(11));
+        assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
+        let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::{join, try_join_all};
 
 use super::record::{self, Bond};
-use super::session::{Doubt, Session};
+use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Result};
+use crate::{Claim, ClaimId, Result, Standing};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
@@ -19,10 +19,8 @@ impl Redis {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let question = Moment::now();
         let session = self.far.session(shortest(claims)).await?;
-        let doubt = Doubt::about(&session);
         let (alive, due): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| self.is_alive(claim, &session, question));
         let (gone, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
-        doubt.dispel();
         let gone = gone?;
         alive?;
         // Everything was asked after `question`, so from there each is safe for what it is safe for.
@@ -34,18 +32,29 @@ impl Redis {
     }
 
     /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
-    /// connection, and not so long ago that the lease must be renewed.
+    /// connection, and not so long ago that the lease must be renewed. One that was said to be gone is asked after.
     fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
         let Some(grace) = self.grace(claim) else { return false };
-        let Some((asked, epoch)) = self.ledger.page(claim.id).and_then(|page| page.known().heard) else {
-            return false;
-        };
-        epoch == session.epoch && now.since(asked) + grace / 6 < claim.lease / 3
+        let Some(known) = self.ledger.page(claim.id).map(|page| page.known()) else { return false };
+        let Some((asked, epoch)) = known.heard else { return false };
+        known.standing != Some(Standing::Gone)
+            && epoch == session.epoch
+            && now.since(asked) + grace / 6 < claim.lease / 3
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
-        let Some(limit) = claims.iter().map(|claim| patience(claim.lease)).min() else { return Ok(()) };
-        answered(session, limit, session.ping()).await
+        if claims.is_empty() {
+            return Ok(());
+        }
+        answered(session, self.patience_with(claims), session.ping()).await
+    }
+
+    /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
+    /// the engine, which listens for a third of what is left, asks anew.
+    fn patience_with(&self, claims: &[&Claim]) -> Duration {
+        const MIN: Duration = Duration::from_millis(100);
+        const MAX: Duration = Duration::from_secs(5);
+        claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
     }
 
     /// The ones that are gone, of those that were due.
@@ -65,8 +74,8 @@ impl Redis {
             .collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let asked = Moment::now();
-        let limit = claims.iter().map(|claim| patience(claim.lease)).min().unwrap_or_default();
-        let answer = answered(session, limit, script::RENEW.run(session, &keys, &arguments)).await?;
+        let answer =
+            answered(session, self.patience_with(claims), script::RENEW.run(session, &keys, &arguments)).await?;
         let answer = text(answer)?;
         let first = claims.first().map(|claim| record::id_text(claim.id)).unwrap_or_default();
         let Some(flags) = answer.strip_prefix(&first).filter(|flags| flags.len() == claims.len()) else {

@@ -48,10 +48,53 @@ impl Script {
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let mut call = redis::cmd(command);
-    call.arg(script).arg(keys.len());
-    for argument in keys.iter().chain(arguments) {
+    let parts = keys.iter().chain(arguments);
+    let len: usize = parts.clone().map(|part| part.len()).sum();
+    let mut call = Cmd::with_capacity(3 + keys.len() + arguments.len(), command.len() + script.len() + 8 + len);
+    call.arg(command).arg(script).arg(keys.len());
+    for argument in parts {
         call.arg(*argument);
     }
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lab_servers::{Redis, Reply};
+
+    use super::super::record::{self, Bond, Judge};
+    use super::*;
+    use crate::{Claim, ClaimId, Name, Note, Share};
+
+    fn claim(share: Share) -> Claim {
+        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let note = std::sync::Arc::new(note);
+        Claim { name, id: ClaimId::draw(), share, lease: Duration::from_secs(30), renewed: true, note }
+    }
+
+    /// The bond of a client whose connection is gone.
+    fn broken(server: &Redis) -> Bond {
+        let about = server.info("replication");
+        let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
+        let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
+        Bond { client: record::fresh_nonce().into(), epoch: 1, judge: Some(judge) }
+    }
+
+    fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
+        let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
+        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_nonce()));
+        server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms])
+    }
+
+    /// Its connection may have just broken; it will be heard of again, or its absence found as that of any holder.
+    #[test]
+    fn whoever_asks_is_there() {
+        let server = Redis::start();
+        let (slot, bond) = (claim(Share::slots(1, 2).expect("in range")), broken(&server));
+        for how in ['R', 'F', 'Q'] {
+            assert_eq!(&enter(&server, &slot, &bond, how).text()[16..17], "H", "asked with {how}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One connection to a server, from its opening to its break.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -9,12 +9,11 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
 use super::address::Address;
 use super::stream::Stream;
 use super::trouble;
-use crate::{Error, Result, background};
+use crate::{Error, Result};
 
 /// What is heard on a channel.
 pub(super) type Ear = Arc<dyn Fn(&str) + Send + Sync>;
@@ -29,40 +28,23 @@ pub(super) struct Session {
     channel: String,
     over: Arc<Over>,
     tasks: Mutex<Vec<AbortHandle>>,
+    asked: AtomicU64,
+    /// Questions that were answered, or that nobody listens for any more.
+    done: AtomicU64,
 }
 
-/// Whoever asks listens for as long as suits him, which may be too short to call a connection dead. So what is not
-/// listened for any more leaves a doubt: the connection is asked once more whether it lives, and ended if it is silent.
-#[derive(Debug)]
-pub(super) struct Doubt(Option<Arc<Session>>);
+/// Counts a question as done when it ends in any way.
+struct Asking<'a>(&'a Session);
 
-/// For how long a connection in doubt is listened to.
-const DOUBT: Duration = Duration::from_millis(250);
-
-impl Doubt {
-    pub(super) fn about(session: &Arc<Session>) -> Self {
-        Self(Some(Arc::clone(session)))
-    }
-
-    pub(super) fn dispel(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Doubt {
+impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        let Some(session) = self.0.take() else { return };
-        background::handle().spawn(async move {
-            if !timeout(DOUBT, session.ping()).await.is_ok_and(|answer| answer.is_ok()) {
-                session.poison();
-            }
-        });
+        self.0.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 #[derive(Debug, Default)]
 struct Over {
-    is_over: std::sync::atomic::AtomicBool,
+    is_over: AtomicBool,
     told: Notify,
 }
 
@@ -111,6 +93,8 @@ impl Session {
             channel: channel.to_owned(),
             over,
             tasks: Mutex::new(vec![driving]),
+            asked: AtomicU64::new(0),
+            done: AtomicU64::new(0),
         };
         let subscribed = session.connection.clone().subscribe(channel).await;
         subscribed.map_err(|error| Refused::For(trouble::told(error)))?;
@@ -139,10 +123,20 @@ impl Session {
         };
         let hearing = drive(hearing, &over);
         let tasks = Mutex::new(vec![driving, hearing]);
-        Ok(Self { epoch, connection, subscription: Some(sink), channel: channel.to_owned(), over, tasks })
+        let (asked, done, subscription, channel) =
+            (AtomicU64::new(0), AtomicU64::new(0), Some(sink), channel.to_owned());
+        Ok(Self { epoch, connection, subscription, channel, over, tasks, asked, done })
+    }
+
+    /// Whether anything is under way, and how much is done.
+    pub(super) fn progress(&self) -> (bool, u64) {
+        let done = self.done.load(Ordering::Relaxed);
+        (self.asked.load(Ordering::Relaxed) > done, done)
     }
 
     pub(super) async fn ask(&self, request: &Cmd) -> Result<Value, RedisError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let _asking = Asking(self);
         match self.connection.clone().send_packed_command(request).await? {
             Value::ServerError(error) => Err(error.into()),
             answer => Ok(answer),
@@ -180,7 +174,7 @@ impl Session {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.over.is_over.load(std::sync::atomic::Ordering::Acquire)
+        self.over.is_over.load(Ordering::Acquire)
     }
 }
 
@@ -192,14 +186,14 @@ impl Drop for Session {
 
 impl Over {
     fn set(&self) {
-        self.is_over.store(true, std::sync::atomic::Ordering::Release);
+        self.is_over.store(true, Ordering::Release);
         self.told.notify_waiters();
     }
 
     async fn wait(&self) {
         loop {
             let told = self.told.notified();
-            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+            if self.is_over.load(Ordering::Acquire) {
                 return;
             }
             told.await;

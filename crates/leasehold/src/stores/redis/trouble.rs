@@ -111,6 +111,12 @@ fn unsupported(what: String) -> Error {
     Error::unsupported(what)
 }
 
+/// What stands behind `code`, if the server's error has this one.
+pub(super) fn detail(error: &Error, code: &str) -> Option<String> {
+    let told = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
+    (told.code() == Some(code)).then(|| told.detail().unwrap_or_default().to_owned())
+}
+
 pub(super) fn told(error: RedisError) -> Error {
     let text = error.to_string();
     if error.kind() == ErrorKind::AuthenticationFailed {

@@ -8,7 +8,7 @@ if wrong then return redis.error_reply(wrong) end
 line.last = math.max(line.last, hint)
 asking = id
 
--- Ends holders whose absence was seen their grace ago and still lasts, and notes the absence of others. A nonce is bound to
+-- Ends holders whose absence was seen a grace ago and still lasts, and notes the absence of others. A nonce is bound to
 -- its holder's token, as it stands in the same record.
 local absences = {}
 local function look_for(record, put, take)
@@ -31,7 +31,13 @@ local function put_nonce(record, nonce)
     write(sub(record, 1, 39) .. nonce .. sub(record, 51), deadline)
 end
 
--- At most 16 holders at a time, and others the next time.
+local function look_from(rank)
+    for _, holder in ipairs(call('ZRANGE', HOLDERS, rank, rank + 7)) do
+        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
+    end
+end
+
+-- At most 16 holders at a time: the ones that were not renewed for longest, and any others.
 local function look_for_all()
     if line.sole then
         look_for(line.sole,
@@ -44,10 +50,8 @@ local function look_for_all()
         if record and holds(record) then look_for(record, put_nonce, drop) end
     end
     if line.holding == 0 then return end
-    local first = line.holding > 16 and math.floor(now / 1000) % line.holding or 0
-    for _, holder in ipairs(call('ZRANGE', HOLDERS, first, first + 15)) do
-        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
-    end
+    look_from(0)
+    if line.holding > 8 then look_from(1 + now % (line.holding - 1)) end
 end
 
 -- How long from now until somebody's lease ends, in ms.
@@ -67,7 +71,7 @@ local function reply(number, standing)
 end
 
 local function mismatch(present)
-    return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', 80))
+    return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', TERMS))
 end
 
 -- In line already: kept for another lease, with the terms it has now.
@@ -76,10 +80,10 @@ local function keep(record)
     local weight, capacity = units(claim)
     if capacity ~= present then return mismatch(record) end
     if weight > before then return redis.error_reply('LARGER') end
-    local link = sub(record, 51, 79)
-    if epoch_of(claim) >= epoch_of(record) then link = sub(claim, 51, 79) end
-    local since, rest = match(record, '^ %d+ %d+ %d+ %d+ (%d+)(.*)$', 80)
-    local terms = match(claim, '^ %d+ %d+ %d+ %d+', 80)
+    local link = link_of(record)
+    if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
+    local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', TERMS)
+    local terms = match(claim, '^ %d+ %d+ %d+', TERMS)
     local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     write(kept, deadline)

@@ -2,16 +2,19 @@
 --
 -- Keys, all with the hash tag of the lock:
 --   key           free:      token(16) '~' ...                       lives a day after its last lease
---                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) ' weight capacity lease grace since ...'
+--                 one holder: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) grace(7)
+--                            ' weight capacity lease since ...'
 --                            held for as long as the key lives longer than a day
 --                 a line:    token(16) 'L' ' taken capacity place refreshed told'
 --   key:claims    hash: claim -> deadline(16), and the record as above with 'H' or 'Q'
 --   key:queue     sorted set of those who wait, by place
 --   key:holders   sorted set of those who hold, by deadline
--- Times are microseconds of this server, leases and graces milliseconds. Nothing is written before all types are known to be right.
+-- Times are microseconds of this server, leases milliseconds. Nothing is written before all types are known to be right.
 local call, sub, match, format = redis.call, string.sub, string.match, string.format
 local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
 local NONE, NOWHERE = '-----------', '----------'
+-- Where the terms of a record begin.
+local TERMS = 87
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -28,19 +31,19 @@ local function nonce_of(record) return sub(record, 40, 50) end
 local function client_of(record) return sub(record, 51, 61) end
 local function epoch_of(record) return sub(record, 62, 69) end
 local function server_of(record) return sub(record, 70, 79) end
+-- How long, in ms, its client counts on a connection that has gone: no other may count less.
+local function grace_of(record) return sub(record, 80, 86) end
+local function link_of(record) return sub(record, 51, 86) end
 local function holds(record) return sub(record, 17, 17) == 'H' end
 
 -- A mutex counts as a writer; see Share::units.
 local function units(record)
-    local weight, capacity = match(record, '^ (%d+) (%d+)', 80)
+    local weight, capacity = match(record, '^ (%d+) (%d+)', TERMS)
     if capacity == '1' then return WHOLE, WHOLE end
     return tonumber(weight), tonumber(capacity)
 end
 
--- How long its client trusts itself without a sign of life; whoever takes over waits for as long.
-local function grace_of(record) return format('%010.0f', match(record, '^ %d+ %d+ %d+ (%d+)', 80)) end
-
-local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', 80) * 1000 end
+local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', TERMS) * 1000 end
 
 -- The claim that asks; it reads its standing in the reply.
 local asking
@@ -94,8 +97,9 @@ local function load(lock)
     if (mode ~= 'L' and line.count > 0) or line.count ~= line.waiting + line.holding then
         -- Somebody deleted one of the keys; the claims of what is left are gone.
         call('DEL', CLAIMS, QUEUE, HOLDERS)
-        line.taken, line.count, line.waiting, line.holding = 0, 0, 0, 0
+        line.count, line.waiting, line.holding = 0, 0, 0
     end
+    if line.holding == 0 then line.taken = 0 end
     if mode == 'H' then
         local left = call('PTTL', key) - DAY
         if left > 0 then
@@ -106,8 +110,12 @@ local function load(lock)
     end
 end
 
--- Remembers the keys for two days from now on, at least once an hour and when they are new.
+-- Remembers the keys for two days from now on: when they are new, with each renewal, and else at least once an hour.
 local function refresh(which) call('PEXPIRE', which, 2 * DAY) end
+
+local function refresh_all()
+    for _, which in ipairs({ key, CLAIMS, QUEUE, HOLDERS }) do refresh(which) end
+end
 
 local function add(record, deadline)
     write(record, deadline)
@@ -169,8 +177,8 @@ end
 
 -- The record of a waiter that holds from now on.
 local function granted(record)
-    local terms, rest = match(record, '^( %d+ %d+ %d+ %d+) %d+(.*)$', 80)
-    return token() .. 'H' .. claim_of(record) .. NONE .. sub(record, 51, 79) .. terms .. format(' %.0f', now / 1000) .. rest
+    local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', TERMS)
+    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. terms .. format(' %.0f', now / 1000) .. rest
 end
 
 local function next_waiter()
@@ -196,7 +204,7 @@ local function settle(look_close)
             end
             return
         end
-        if deadline <= now or absent(record) then
+        if deadline <= now or claim_of(record) ~= asking and absent(record) then
             drop(record)
             tell(record, 'G')
         elseif fits then
@@ -222,7 +230,7 @@ local function save()
     end
     if now / 1000 - line.refreshed > HOUR then
         line.refreshed = now / 1000
-        for _, which in ipairs({ CLAIMS, QUEUE, HOLDERS }) do refresh(which) end
+        refresh_all()
     end
     local state = format('%sL %d %d %d %.0f %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
     call('SET', key, state, 'PX', 2 * DAY)

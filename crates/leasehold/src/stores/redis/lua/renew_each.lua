@@ -6,7 +6,7 @@ local function keep(expected, life)
     local link = sub(expected, 35)
     if mode == 'H' then
         if claim_of(state) ~= id then return '0' end
-        if sub(link, 12, 19) < epoch_of(state) then link = sub(state, 51, 79) end
+        if sub(link, 12, 19) < epoch_of(state) then link = link_of(state) end
         -- Without memory the other order would be refused.
         call('PEXPIRE', key, life)
         call('SETRANGE', key, 39, NONE .. link)
@@ -15,10 +15,10 @@ local function keep(expected, life)
     if mode ~= 'L' then return '0' end
     local record, deadline = read(id)
     if not record or deadline <= now then return '0' end
-    if sub(link, 12, 19) < epoch_of(record) then link = sub(record, 51, 79) end
-    call('PEXPIRE', key, 2 * DAY)
+    if sub(link, 12, 19) < epoch_of(record) then link = link_of(record) end
+    refresh_all()
     deadline = now + lease_of(record)
-    write(sub(record, 1, 39) .. NONE .. link .. sub(record, 80), deadline)
+    write(sub(record, 1, 39) .. NONE .. link .. sub(record, TERMS), deadline)
     if holds(record) then call('ZADD', HOLDERS, format('%.0f', deadline), id) end
     return '1'
 end
@@ -26,7 +26,7 @@ end
 for i = 1, #KEYS do
     key = KEYS[i]
     local expected = ARGV[2 * i - 1]
-    if call('GETRANGE', key, '16', '78') == expected then
+    if call('GETRANGE', key, '16', '85') == expected then
         call('PEXPIRE', key, ARGV[2 * i])
         answers[i] = '1'
     else

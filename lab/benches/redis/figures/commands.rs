@@ -1,0 +1,76 @@
+//! How many commands clients send for each acquisition while many want the same lock: two is the limit, one to get in line
+//! and one to release.
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use lab_servers::{Raw, Redis};
+
+use super::{ROUNDS, count};
+use crate::place::{self, Cpus};
+use crate::table::{Goal, Rounds, Table};
+use crate::turns::Contest;
+
+const WAITERS: [usize; 4] = [2, 16, 256, 2048];
+const PROCESSES: usize = 2;
+const LASTS: Duration = Duration::from_secs(1);
+
+pub(super) fn show() -> Result<()> {
+    let mut table = Table::new("commands");
+    for waiters in WAITERS {
+        let each = measure(waiters)?;
+        let what = format!("commands per acquisition, {waiters} waiters");
+        table.add(&what, "ours", "", &each, Some(Goal::AtMost(2.05)));
+    }
+    table.finish()
+}
+
+fn measure(waiters: usize) -> Result<Rounds> {
+    let server = place::server();
+    let mut ours = place::clients("ours", PROCESSES, Cpus::Split, &server.url())?;
+    let contest = Contest { hands: waiters / PROCESSES, hold: Duration::ZERO, think: Duration::ZERO, lasts: LASTS };
+    // The scripts are unknown the first time, and connections are greeted.
+    Contest { hands: 1, lasts: LASTS / 10, ..contest }.run(&mut ours)?;
+    let mut rounds = Rounds::default();
+    for _ in 0..ROUNDS {
+        let watch = Watch::begin(&server)?;
+        let turns = contest.run(&mut ours)?;
+        rounds.add(count(watch.end(&server)?) / count(turns.count()));
+    }
+    Ok(rounds)
+}
+
+/// Counts all that clients send, by `MONITOR`, and not what scripts do.
+struct Watch {
+    counting: JoinHandle<Result<usize>>,
+}
+
+const END: &str = "the end of the watch";
+
+impl Watch {
+    fn begin(server: &Redis) -> Result<Self> {
+        let mut raw = server.connection();
+        raw.ask(&["MONITOR"])?;
+        Ok(Self { counting: thread::spawn(move || watch(&mut raw)) })
+    }
+
+    fn end(self, server: &Redis) -> Result<usize> {
+        server.command(&["ECHO", END]);
+        self.counting.join().map_err(|_| anyhow!("the watch panicked"))?
+    }
+}
+
+fn watch(raw: &mut Raw) -> Result<usize> {
+    let mut seen = 0;
+    loop {
+        // `+TIME [DATABASE ADDRESS] "COMMAND" ...`, where the address of a script is `lua`.
+        let line = std::str::from_utf8(raw.hear_bytes()?)?;
+        let (_, said) = line.split_once('[').context("a line of MONITOR names the database")?;
+        let (from, said) = said.split_once(']').context("a line of MONITOR names the client")?;
+        if said.contains(END) {
+            return Ok(seen);
+        }
+        seen += usize::from(!from.ends_with(" lua"));
+    }
+}

@@ -1,0 +1,61 @@
+//! Eight that want the same lock, hold it for 2 ms and then need it for 10 ms no more: how much of the time somebody holds
+//! it, and how long the one waits that waits longest.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{ROUNDS, count, float, micros};
+use crate::client::Client;
+use crate::peers;
+use crate::place::{self, Cpus};
+use crate::table::{Goal, Rounds, Table};
+use crate::turns::{Contest, Turns};
+
+const HOLD: Duration = Duration::from_millis(2);
+const CONTEST: Contest =
+    Contest { hands: 4, hold: HOLD, think: Duration::from_millis(10), lasts: Duration::from_secs(4) };
+
+struct Measured {
+    name: String,
+    clients: Vec<Client>,
+    idle: Rounds,
+    used: Rounds,
+    longest: Rounds,
+}
+
+pub(super) fn show() -> Result<()> {
+    let server = place::server();
+    let start = |name: String| {
+        let clients = place::clients(&name, 2, Cpus::Split, &server.url())?;
+        let (idle, used, longest) = (Rounds::default(), Rounds::default(), Rounds::default());
+        anyhow::Ok(Measured { name, clients, idle, used, longest })
+    };
+    let mut peers = ["ours".to_owned()].into_iter().chain(peers::others()?).map(start).collect::<Result<Vec<_>>>()?;
+    for _ in 0..ROUNDS {
+        for peer in &mut peers {
+            let turns = CONTEST.run(&mut peer.clients)?;
+            peer.note(&turns);
+        }
+    }
+    let mut table = Table::new("utilisation");
+    for peer in &peers {
+        let goal = (peer.name == "ours").then_some(Goal::AtLeast(97.0));
+        table.add("time held, 8 contenders, 2 ms", &peer.name, "%", &peer.used, goal);
+        table.add("nobody holds, per hand-over", &peer.name, "µs", &peer.idle, None);
+        table.add("longest wait", &peer.name, "ms", &peer.longest, None);
+    }
+    table.finish()
+}
+
+impl Measured {
+    /// Timers hold a little longer than they are told to, so the share is that of the 2 ms asked for.
+    fn note(&mut self, turns: &Turns) {
+        let idle = turns.idle_times();
+        let mean = float(idle.iter().sum()) / count(idle.len()) / 1e3;
+        self.idle.add(mean);
+        let hold = HOLD.as_secs_f64() * 1e6;
+        self.used.add(100.0 * hold / (hold + mean));
+        self.longest.add(micros(turns.waits().into_iter().max().unwrap_or(0)) / 1e3);
+    }
+}
