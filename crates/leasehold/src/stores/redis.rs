@@ -289,12 +289,12 @@ impl Redis {
     }
 
     /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
-    /// would notice: so it is asked for a sign of life, and whoever looks after it sees whether one comes.
+    /// would notice: so it is asked for a sign of life.
     fn untold(&self) {
         self.near.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
-                background::handle().spawn(async move { session.ping().await });
+                background::handle().spawn(async move { answered(&session, BEHIND, session.ping()).await });
             }
         });
     }
