@@ -289,15 +289,15 @@ impl Redis {
         trouble::strange()
     }
 
-    /// What was found by looking might have been told: does the connection still hear? If it does not answer, whoever looks
-    /// after it makes a new one.
+    /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
+    /// would notice: so it is asked for a sign of life.
     fn untold(&self) {
-        let session = self
-            .near
-            .with_state(|state| if let State::Up(session, _) = state { Some(Arc::clone(session)) } else { None });
-        if let Some(session) = session {
-            background::handle().spawn(async move { session.ping().await });
-        }
+        self.near.with_state(|state| {
+            if let State::Up(session, _) = state {
+                let session = Arc::clone(session);
+                background::handle().spawn(async move { answered(&session, BEHIND, session.ping()).await });
+            }
+        });
     }
 
     /// When to look again whether somebody's lease has ended or somebody is missing.

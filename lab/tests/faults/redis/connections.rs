@@ -57,11 +57,10 @@ fn a_deaf_inbox_is_replaced() -> Result<()> {
     let wire = Wire::to(site.redis.address());
     let ours = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
     wire.deafen();
-    let mut took = Duration::MAX;
-    for _ in 0..5 {
-        took = took.min(handed_over(&site, &ours)?);
+    let begun = Instant::now();
+    while handed_over(&site, &ours)? > Duration::from_millis(200) {
+        ensure!(begun.elapsed() < Duration::from_secs(15), "grants are still found by looking");
     }
-    ensure!(took < Duration::from_millis(200), "it took {took:?} to hear of a grant");
     Ok(())
 }
 

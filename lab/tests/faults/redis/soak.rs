@@ -11,7 +11,7 @@ use crate::TAKER;
 
 use super::storm::{Storm, check_all, check_tokens};
 
-const CYCLES: u64 = 10_000;
+const CYCLES: u64 = 4_000;
 const LEASE: Duration = Duration::from_millis(1_500);
 
 fn cycles() -> Result<u64> {
@@ -123,7 +123,7 @@ fn soak_with_a_bad_wire() -> Result<()> {
     let site = RedisSite::start(TAKER, Redis::setup(), SETTINGS)?;
     let wire = Wire::to(site.redis.address());
     let by_wire = Orders { store: format!("{}?{SETTINGS}", wire.url_of("redis")), ..orders() };
-    let mut storm = Storm::begin("soak_with_a_bad_wire", site, cycles()? / 4, by_wire)?;
+    let mut storm = Storm::begin("soak_with_a_bad_wire", site, cycles()? / 8, by_wire)?;
     storm.rage(Duration::from_secs(1), |storm| {
         trouble(&wire, storm.below(6), storm.below(700));
         Ok(())
