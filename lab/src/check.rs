@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::{Event, Hold, holds};
 
-pub use exclusion::exclusion;
+pub use exclusion::{exclusion, overlaps};
 pub use order::order;
 pub use tokens::tokens;
 

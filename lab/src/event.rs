@@ -8,12 +8,14 @@ use anyhow::{Context, Error, Result, bail};
 /// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
 ///
 /// ```text
-/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | gave-up | releasing | released | seen | killed | descriptors COUNT
+/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | ran-out | gone
+///              | releasing | released | unsure | seen | killed | descriptors COUNT
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When: nanoseconds of `CLOCK_BOOTTIME`. Never later than what it tells of for `asked`, `releasing` and `killed`,
-    /// never earlier for the others, so that a hold is never told longer than it was.
+    /// never earlier for the others, so that a hold is never told longer than it was. For `ran-out` and `gone` it is when
+    /// the hold was last known to be good.
     pub at: u64,
     /// Which thread or task of which process, numbered through a whole test.
     pub hand: u32,
@@ -37,12 +39,23 @@ pub enum What {
         /// Of how much.
         capacity: u32,
     },
-    /// It waited no longer.
+    /// Until then its guard says that it holds, if nothing more is heard.
+    Trusted {
+        /// Nanoseconds of the same clock.
+        until: u64,
+    },
+    /// It waited no longer, or was refused.
     GaveUp,
+    /// Its time is over by its own clock.
+    RanOut,
+    /// It heard that the store no longer has it.
+    Gone,
     /// It is about to release.
     Releasing,
     /// It has released.
     Released,
+    /// It has released, and does not know whether the store had it until then.
+    Unsure,
     /// Somebody else saw it waiting in line.
     Seen,
     /// Its process is about to be killed.
@@ -57,9 +70,13 @@ impl fmt::Display for Event {
         match self.what {
             What::Asked => f.write_str("asked"),
             What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
+            What::Trusted { until } => write!(f, "trusted {until}"),
             What::GaveUp => f.write_str("gave-up"),
+            What::RanOut => f.write_str("ran-out"),
+            What::Gone => f.write_str("gone"),
             What::Releasing => f.write_str("releasing"),
             What::Released => f.write_str("released"),
+            What::Unsure => f.write_str("unsure"),
             What::Seen => f.write_str("seen"),
             What::Killed => f.write_str("killed"),
             What::Descriptors(count) => write!(f, "descriptors {count}"),
@@ -82,9 +99,13 @@ fn parse(line: &str) -> Result<Event> {
     let what = match word()? {
         "asked" => What::Asked,
         "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
+        "trusted" => What::Trusted { until: word()?.parse()? },
         "gave-up" => What::GaveUp,
+        "ran-out" => What::RanOut,
+        "gone" => What::Gone,
         "releasing" => What::Releasing,
         "released" => What::Released,
+        "unsure" => What::Unsure,
         "seen" => What::Seen,
         "killed" => What::Killed,
         "descriptors" => What::Descriptors(word()?.parse()?),
@@ -100,9 +121,9 @@ mod tests {
     #[test]
     fn every_event_comes_back() {
         let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
-        for what in
-            [What::Asked, granted, What::GaveUp, What::Releasing, What::Released, What::Seen, What::Descriptors(9)]
-        {
+        let ends = [What::GaveUp, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
+        let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, What::Descriptors(9)];
+        for what in others.into_iter().chain(ends) {
             let event = Event { at: 12, hand: 3, name: 1, what };
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
         }

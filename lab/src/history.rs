@@ -20,7 +20,8 @@ pub struct Hold {
     pub seen: Option<u64>,
     /// From when on it knew that it held.
     pub granted: u64,
-    /// Until when it held at least: it began to release then or was about to be killed; `u64::MAX` if neither.
+    /// Until when it held at least: it began to release then, was about to be killed, or could not trust it any more;
+    /// `u64::MAX` if none of it.
     pub until: u64,
     /// The number of the grant.
     pub token: u64,
@@ -50,9 +51,13 @@ impl fmt::Display for Hold {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Idle,
-    Asking { asked: u64, seen: Option<u64> },
+    Asking {
+        asked: u64,
+        seen: Option<u64>,
+    },
     Holding(Hold),
-    Releasing,
+    /// Lost, or being released.
+    Ending,
     Dead,
 }
 
@@ -65,10 +70,8 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
     let mut holds = Vec::new();
     for event in in_time(events) {
         let stage = stages.entry(event.hand).or_insert(Stage::Idle);
-        if let Stage::Holding(hold) = *stage
-            && matches!(event.what, What::Releasing | What::Killed)
-        {
-            holds.push(Hold { until: event.at, ..hold });
+        if let Stage::Holding(hold) = *stage {
+            holds.extend(ended(hold, &event));
         }
         *stage = next(*stage, &event)?;
     }
@@ -77,6 +80,19 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
         _ => None,
     }));
     Ok(holds)
+}
+
+/// The hold with its end, if that is what the event tells.
+fn ended(hold: Hold, event: &Event) -> Option<Hold> {
+    let until = match event.what {
+        // Nobody was there any more to ask its guard.
+        What::Killed => event.at.min(hold.until),
+        // Until then it was good at least, whether or not anybody asked it.
+        What::RanOut if hold.until < u64::MAX => event.at.max(hold.until),
+        What::Releasing | What::Gone | What::RanOut => event.at,
+        _ => return None,
+    };
+    Some(Hold { until, ..hold })
 }
 
 /// A hand's own events keep their order even where the clock did not move between them.
@@ -94,8 +110,10 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         (Stage::Asking { asked, seen }, What::Granted { token, weight, capacity }) => {
             Stage::Holding(Hold { hand, name, asked, seen, granted: at, until: u64::MAX, token, weight, capacity })
         }
-        (Stage::Holding(hold), What::Releasing) if hold.name == name => Stage::Releasing,
-        (Stage::Asking { .. }, What::GaveUp) | (Stage::Releasing, What::Released) => Stage::Idle,
+        // Later ones tell of renewals.
+        (Stage::Holding(hold), What::Trusted { until }) => Stage::Holding(Hold { until, ..hold }),
+        (Stage::Holding(hold), What::Releasing | What::RanOut | What::Gone) if hold.name == name => Stage::Ending,
+        (Stage::Asking { .. }, What::GaveUp) | (Stage::Ending, What::Released | What::Unsure) => Stage::Idle,
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted.
@@ -125,6 +143,17 @@ mod tests {
     fn death_ends_a_hold() {
         let told = events(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 killed", "5 7 0 releasing"]);
         assert_eq!(holds(&told).unwrap()[0].until, 4);
+    }
+
+    #[test]
+    fn what_can_be_trusted_bounds_a_hold_that_nobody_ended() {
+        let until = |more: &str| {
+            let told = ["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 trusted 20", more];
+            holds(&events(&told)).unwrap()[0].until
+        };
+        assert_eq!(until("5 7 0 trusted 30"), 30);
+        assert_eq!((until("15 7 0 killed"), until("40 7 0 killed")), (15, 20));
+        assert_eq!((until("6 7 0 ran-out"), until("6 7 0 gone"), until("6 7 0 releasing")), (20, 6, 6));
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Orders {
     pub start: Start,
     /// How many microseconds it waits for a grant, if not for ever.
     pub patience: Option<u64>,
+    /// How many milliseconds its lease lasts, if not as usual.
+    pub lease: Option<u64>,
+    /// What is done about a store that cannot be reached, and about a lock that was lost.
+    pub trouble: Trouble,
     /// What is done while holding.
     pub work: Work,
     /// What it tells of.
@@ -76,6 +80,15 @@ pub enum Start {
     Told,
 }
 
+/// What is done about trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// The process ends with it.
+    Ends,
+    /// It is told, and the next cycle begins; only cycles that were granted count.
+    Endured,
+}
+
 /// What is done while holding.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Work {
@@ -83,6 +96,8 @@ pub enum Work {
     Nothing,
     /// Something that takes so many microseconds.
     Micros(u64),
+    /// As long, with an eye on whether it still holds; it ends when it does not.
+    Watched(u64),
     /// Waiting for a line on stdin.
     Told,
     /// The number in a file is read and, after so many microseconds, written back less one.
@@ -117,6 +132,8 @@ impl Default for Orders {
             cycles: 1,
             start: Start::AtOnce,
             patience: None,
+            lease: None,
+            trouble: Trouble::Ends,
             work: Work::Nothing,
             tells: Tells::All,
         }

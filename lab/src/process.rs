@@ -95,6 +95,14 @@ impl Process {
         self.hear(|what| matches!(what, What::Granted { .. }))
     }
 
+    /// Whether it has ended, in whichever way.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Kills it as `kill -9` does; all events it told.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A store of its own for a test.
+//! A place of its own for a test.
 
 use std::cell::Cell;
 use std::fs;
@@ -12,10 +12,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Event, Orders, Process, What, now, until};
 
-/// A file store in a temporary folder, takers for it, and an onlooker.
+/// A store, takers for it, and an onlooker.
 #[derive(Debug)]
 pub struct Site {
     taker: PathBuf,
+    url: String,
     folder: TempDir,
     runtime: Runtime,
     locks: Locks,
@@ -24,25 +25,38 @@ pub struct Site {
 }
 
 impl Site {
-    /// A new one; `taker` is the path of the program, which only a test knows.
+    /// One with a file store in a temporary folder; `taker` is the path of the program, which only a test knows.
     ///
     /// # Errors
     /// If the folder cannot be made.
     pub fn new(taker: &str) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("leasehold-lab-").tempdir()?;
+        let folder = temporary()?;
+        let url = format!("file:{}/store", folder.path().display());
+        Self::with(taker, folder, url)
+    }
+
+    /// One with a store that is somewhere else.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn at(taker: &str, url: &str) -> Result<Self> {
+        Self::with(taker, temporary()?, url.to_owned())
+    }
+
+    fn with(taker: &str, folder: TempDir, url: String) -> Result<Self> {
         fs::create_dir(folder.path().join("notes"))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let locks = runtime.block_on(leasehold::open(&format!("file:{}/store", folder.path().display())))?;
-        Ok(Self { taker: taker.into(), folder, runtime, locks, hands: Cell::new(0), notes: Cell::new(0) })
+        let locks = runtime.block_on(leasehold::open(&url))?;
+        Ok(Self { taker: taker.into(), url, folder, runtime, locks, hands: Cell::new(0), notes: Cell::new(0) })
     }
 
     /// The URL of the store.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("file:{}", self.store().display())
+        self.url.clone()
     }
 
-    /// The folder of the store.
+    /// The folder of a file store.
     #[must_use]
     pub fn store(&self) -> PathBuf {
         self.folder.path().join("store")
@@ -116,15 +130,25 @@ impl Site {
         Ok(Event { at: now(), hand, name: 0, what: What::Seen })
     }
 
-    /// All takers are gone, and so is everything of theirs: in line nobody, in the folder the two files of each name.
+    /// Nobody is in these lines.
     ///
     /// # Errors
-    /// If anything is left, saying what.
-    pub fn check_clean(&self, names: &[String]) -> Result<()> {
+    /// If somebody is, saying who.
+    pub fn check_empty(&self, names: &[String]) -> Result<()> {
         for name in names {
             let line = self.look(name)?;
             ensure!(line.entries.is_empty(), "left in line: {line:?}");
         }
+        Ok(())
+    }
+
+    /// All takers of a file store are gone, and so is everything of theirs: in line nobody, in the folder the two files of
+    /// each name.
+    ///
+    /// # Errors
+    /// If anything is left, saying what.
+    pub fn check_clean(&self, names: &[String]) -> Result<()> {
+        self.check_empty(names)?;
         let strange = self.strange_files(names)?;
         ensure!(strange.is_empty(), "left in the folder: {strange:?}");
         // What was killed while joining has left an inbox that is swept when a minute old.
@@ -150,6 +174,10 @@ impl Site {
         let _newcomer = self.run(leasehold::open(&self.url()))?;
         count_fifos(&self.store().join(".members"))
     }
+}
+
+fn temporary() -> Result<TempDir> {
+    Ok(tempfile::Builder::new().prefix("leasehold-lab-").tempdir()?)
 }
 
 fn count_fifos(folder: &Path) -> Result<usize> {

@@ -1,5 +1,6 @@
 //! What the `taker` program does: take locks as ordered, and tell of it on stdout.
 
+mod hold;
 mod tasks;
 mod tell;
 mod threads;
@@ -42,7 +43,7 @@ fn begin(orders: &Orders) -> Result<()> {
 fn work(orders: &Orders) -> Result<()> {
     match &orders.work {
         Work::Nothing => Ok(()),
-        Work::Micros(micros) => {
+        Work::Micros(micros) | Work::Watched(micros) => {
             sleep(Duration::from_micros(*micros));
             Ok(())
         }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{Error, Name, Note, Result};
@@ -23,7 +24,7 @@ pub struct Claim {
     /// Whether its holder keeps renewing it. If not, it lasts for its lease whatever becomes of the holder's connection.
     pub renewed: bool,
     /// Who claims, for people.
-    pub note: Note,
+    pub note: Arc<Note>,
 }
 
 /// The identity of one claim: 128 random bits, drawn before the first request and never used twice.

@@ -124,7 +124,7 @@ impl Locks {
 
 /// Enough of a claim to take it out of a line.
 fn claim_of(name: Name, entry: &Entry) -> Claim {
-    Claim { name, id: entry.id, share: entry.share, lease: Lock::LEASE, renewed: true, note: entry.note.clone() }
+    Claim { name, id: entry.id, share: entry.share, lease: Lock::LEASE, renewed: true, note: entry.note.clone().into() }
 }
 
 /// Two handles are the same if they share renewals and connections.

@@ -8,18 +8,20 @@ use crate::Hold;
 /// Finds the first hold that did not fit, with one that it met.
 #[must_use]
 pub fn exclusion(holds: &[Hold]) -> Option<Fault> {
+    overlaps(holds).next()
+}
+
+/// All holds that did not fit, each with one that it met.
+pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Fault> {
     let mut present: Vec<Hold> = Vec::new();
-    for hold in holds {
+    holds.iter().filter_map(move |hold| {
         present.retain(|other| other.until > hold.granted);
         let taken: u64 = present.iter().map(|other| u64::from(other.weight)).sum();
-        if let Some(first) = present.first()
-            && taken + u64::from(hold.weight) > u64::from(hold.capacity)
-        {
-            return Some(Fault { rule: "more held at once than fits", first: *first, second: *hold });
-        }
+        let met = present.first().copied();
         present.push(*hold);
-    }
-    None
+        let first = met.filter(|_| taken + u64::from(hold.weight) > u64::from(hold.capacity))?;
+        Some(Fault { rule: "more held at once than fits", first, second: *hold })
+    })
 }
 
 #[cfg(test)]

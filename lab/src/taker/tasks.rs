@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::Result;
 use leasehold::{Guard, Lock, Locks};
 use tokio::runtime::Builder;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::timeout;
 
+use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, tell_descriptors, tell_when_warm, work};
-use crate::{Face, Opens, Orders, Start, Work};
+use super::{begin, tell_descriptors, tell_when_warm};
+use crate::{Face, Opens, Orders, Start, Trouble, Work};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
     Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(all(Arc::new(orders.clone())))
@@ -33,40 +35,40 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
 }
 
 async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
-    for cycle in 0..orders.cycles {
+    let (mut cycle, mut done) = (0, 0);
+    while done < orders.cycles {
         let name = orders.name(hand, cycle);
         let teller = Teller { orders: &orders, hand, name };
         if matches!(orders.start, Start::Told) {
-            apart(&orders, begin).await?;
+            block_in_place(|| begin(&orders))?;
         }
         teller.asked()?;
         let Some(guard) = acquire(&orders, &lock(&orders, &locks, hand, name)).await? else {
             teller.gave_up()?;
+            (cycle, done) = (cycle + 1, done + u64::from(orders.trouble == Trouble::Ends));
             continue;
         };
-        teller.granted(guard.token())?;
-        if !matches!(orders.work, Work::Nothing) {
-            apart(&orders, work).await?;
+        match orders.work {
+            Work::Nothing => hold(&orders, teller, &guard)?,
+            _ => block_in_place(|| hold(&orders, teller, &guard))?,
         }
-        teller.releasing()?;
-        guard.release().await?;
-        teller.released()?;
+        end(&orders, teller, guard.release().await)?;
         tell_when_warm(&orders, hand, cycle)?;
+        (cycle, done) = (cycle + 1, done + 1);
     }
     Ok(())
 }
 
 /// An impatient one drops the future, which must leave as little behind as a refusal.
 async fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
-    let Some(micros) = orders.patience else { return Ok(Some(lock.acquire().await?)) };
-    let patience = Duration::from_micros(micros);
-    Ok(tokio::time::timeout(patience, lock.acquire()).await.ok().transpose()?)
-}
-
-/// What blocks, on a thread that may.
-async fn apart(orders: &Arc<Orders>, work: fn(&Orders) -> Result<()>) -> Result<()> {
-    let orders = Arc::clone(orders);
-    spawn_blocking(move || work(&orders)).await?
+    let granted = match orders.patience {
+        Some(micros) => timeout(Duration::from_micros(micros), lock.acquire()).await.ok().transpose(),
+        None => lock.acquire().await.map(Some),
+    };
+    match granted {
+        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => Ok(None),
+        granted => Ok(granted?),
+    }
 }
 
 /// The claim's label is its hand, so that others can tell who is seen in line.
@@ -78,5 +80,6 @@ fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
         Face::Writer => locks.rwlock(name).exclusive(),
         Face::Slots { take, of } => locks.semaphore(name, of).take(take),
     };
+    let lock = orders.lease.map_or_else(|| lock.clone(), |millis| lock.clone().lease(Duration::from_millis(millis)));
     lock.label(&hand.to_string())
 }

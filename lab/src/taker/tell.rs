@@ -3,6 +3,7 @@
 use std::io::{Write, stdout};
 
 use anyhow::Result;
+use leasehold::Loss;
 
 use crate::{Event, Face, Orders, Tells, What, now};
 
@@ -32,21 +33,38 @@ impl Teller<'_> {
         self.tell(What::Granted { token: token.get(), weight, capacity })
     }
 
+    pub(super) fn trusted(self, until: u64) -> Result<()> {
+        self.tell(What::Trusted { until })
+    }
+
     pub(super) fn gave_up(self) -> Result<()> {
         self.tell(What::GaveUp)
     }
 
-    pub(super) fn releasing(self) -> Result<()> {
-        self.tell(What::Releasing)
+    pub(super) fn releasing(self, at: u64) -> Result<()> {
+        self.tell_at(at, What::Releasing)
+    }
+
+    /// `good` is when it was last known to hold.
+    pub(super) fn lost(self, good: u64, loss: Loss) -> Result<()> {
+        self.tell_at(good, if loss == Loss::Gone { What::Gone } else { What::RanOut })
     }
 
     pub(super) fn released(self) -> Result<()> {
         self.tell(What::Released)
     }
 
+    pub(super) fn unsure(self) -> Result<()> {
+        self.tell(What::Unsure)
+    }
+
     fn tell(self, what: What) -> Result<()> {
+        self.tell_at(now(), what)
+    }
+
+    fn tell_at(self, at: u64, what: What) -> Result<()> {
         match self.orders.tells {
-            Tells::All => tell(Event { at: now(), hand: self.hand, name: self.name, what }),
+            Tells::All => tell(Event { at, hand: self.hand, name: self.name, what }),
             Tells::Nothing => Ok(()),
         }
     }

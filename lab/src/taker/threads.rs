@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use leasehold::blocking::{self, Guard, Lock, Locks};
 
+use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, tell_descriptors, tell_when_warm, work};
-use crate::{Face, Opens, Orders};
+use super::{begin, tell_descriptors, tell_when_warm};
+use crate::{Face, Opens, Orders, Trouble};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
     let locks = blocking::open(&orders.store)?;
@@ -28,30 +29,34 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
 }
 
 fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
-    for cycle in 0..orders.cycles {
+    let (mut cycle, mut done) = (0, 0);
+    while done < orders.cycles {
         let name = orders.name(hand, cycle);
         let teller = Teller { orders, hand, name };
         begin(orders)?;
         teller.asked()?;
         let Some(guard) = acquire(orders, &lock(orders, locks, hand, name))? else {
             teller.gave_up()?;
+            (cycle, done) = (cycle + 1, done + u64::from(orders.trouble == Trouble::Ends));
             continue;
         };
-        teller.granted(guard.token())?;
-        work(orders)?;
-        teller.releasing()?;
-        guard.release()?;
-        teller.released()?;
+        hold(orders, teller, &guard)?;
+        end(orders, teller, guard.release())?;
         tell_when_warm(orders, hand, cycle)?;
+        (cycle, done) = (cycle + 1, done + 1);
     }
     Ok(())
 }
 
 fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
-    let Some(micros) = orders.patience else { return Ok(Some(lock.acquire()?)) };
-    match lock.try_acquire_for(Duration::from_micros(micros)) {
+    let granted = match orders.patience {
+        Some(micros) => lock.try_acquire_for(Duration::from_micros(micros)),
+        None => lock.acquire().map(Some),
+    };
+    match granted {
         // So little patience may end before the store has said anything.
-        Err(error) if error.is_unavailable() => Ok(None),
+        Err(error) if orders.patience.is_some() && error.is_unavailable() => Ok(None),
+        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => Ok(None),
         granted => Ok(granted?),
     }
 }
@@ -65,5 +70,6 @@ fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
         Face::Writer => locks.rwlock(name).exclusive(),
         Face::Slots { take, of } => locks.semaphore(name, of).take(take),
     };
+    let lock = orders.lease.map_or_else(|| lock.clone(), |millis| lock.clone().lease(Duration::from_millis(millis)));
     lock.label(&hand.to_string())
 }

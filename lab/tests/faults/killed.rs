@@ -38,12 +38,17 @@ fn of_all_but_the_last() -> Result<()> {
     survived(&[1, 0, 2])
 }
 
-/// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
 fn survived(victims: &[usize]) -> Result<()> {
     let site = Site::new(TAKER)?;
+    survive(&site, ROUNDS, victims)?;
+    site.check_clean(&["a".to_owned()])
+}
+
+/// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
+pub(crate) fn survive(site: &Site, rounds: usize, victims: &[usize]) -> Result<()> {
     let mut events = Vec::new();
-    for _ in 0..ROUNDS {
-        let (mut line, seen) = line_of(&site, WAITERS)?;
+    for _ in 0..rounds {
+        let (mut line, seen) = line_of(site, WAITERS)?;
         events.extend(seen);
         for &victim in victims {
             line[victim].kill_now()?;
@@ -65,7 +70,7 @@ fn survived(victims: &[usize]) -> Result<()> {
     }
     // Every survivor held, and perhaps one that was about to be killed.
     let holds = check::all(&events)?.len();
-    let least = ROUNDS * (1 + WAITERS - victims.iter().filter(|&&victim| victim > 0).count());
+    let least = rounds * (1 + WAITERS - victims.iter().filter(|&&victim| victim > 0).count());
     ensure!(holds >= least, "{holds} holds instead of {least}");
-    site.check_clean(&["a".to_owned()])
+    Ok(())
 }

@@ -1,8 +1,9 @@
-//! What a store promises when processes are killed or stopped, with real processes on the file store.
+//! What a store promises when processes, servers and wires fail: real processes, and one clock.
 #![forbid(unsafe_code)]
 
 mod chaos;
 mod killed;
+mod redis;
 mod stopped;
 
 use anyhow::Result;

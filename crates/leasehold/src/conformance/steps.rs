@@ -11,7 +11,7 @@ fn claim(name: &str) -> Claim {
         share: Share::MUTEX,
         lease: std::time::Duration::from_secs(30),
         renewed: true,
-        note: Note::here("").expect("a good label"),
+        note: Note::here("").expect("a good label").into(),
     }
 }
 

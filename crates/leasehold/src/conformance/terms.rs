@@ -103,7 +103,7 @@ pub async fn silent_claims_end(service: &dyn Service, face: Face) {
         share,
         lease: SHORT,
         renewed: true,
-        note: Note::here("").expect("a good label"),
+        note: Note::here("").expect("a good label").into(),
     };
     let (holder, waiter) = (claim(face.share()), claim(face.share()));
     let entered = silent.enter(&holder, Patience::Queue).await.expect("entered");

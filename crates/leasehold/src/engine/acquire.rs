@@ -97,7 +97,7 @@ struct Stake {
 
 impl<'a> Attempt<'a> {
     fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
-        let note = Note::here(&ask.label)?;
+        let note = Arc::new(Note::here(&ask.label)?);
         let (name, id, renewed) = (ask.name.clone(), ClaimId::draw(), !ask.fixed);
         let claim = Arc::new(Claim { name, id, share: ask.share, lease: ask.lease, renewed, note });
         Ok(Self { engine, ask, claim, patience, stake: None })

@@ -224,7 +224,14 @@ mod tests {
 
     fn claim(name: &str) -> Claim {
         let (name, note) = (Name::parse(name).expect("a good name"), Note::here("").expect("a good label"));
-        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: Duration::from_secs(30), renewed: true, note }
+        Claim {
+            name,
+            id: ClaimId::draw(),
+            share: Share::MUTEX,
+            lease: Duration::from_secs(30),
+            renewed: true,
+            note: note.into(),
+        }
     }
 
     fn stay(claim: &Claim) -> Arc<Stay> {

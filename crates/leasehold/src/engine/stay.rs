@@ -178,7 +178,14 @@ mod tests {
     fn stay(until: Moment, limit: Option<(Moment, Loss)>) -> Stay {
         let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
         Stay::new(
-            Arc::new(Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: HOUR, renewed: true, note }),
+            Arc::new(Claim {
+                name,
+                id: ClaimId::draw(),
+                share: Share::MUTEX,
+                lease: HOUR,
+                renewed: true,
+                note: note.into(),
+            }),
             until,
             limit,
             true,

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
-use crate::{Claim, Crash, Entered, Entry, Line, Name, Patience, Promises, Result, Standing, Store, Token, admitted};
+use crate::{
+    Claim, Crash, Entered, Entry, Line, Name, Note, Patience, Promises, Result, Standing, Store, Token, admitted,
+};
 
 /// Locks inside this process: for tests, examples, and code that is to run with or without a service.
 ///
@@ -105,7 +107,7 @@ impl Lane {
         }
         let shares = self.entries.iter().map(|(entry, _)| entry.share).chain([claim.share]);
         if patience == Patience::Queue || admitted(shares) > self.entries.len() {
-            let (id, share, note) = (claim.id, claim.share, claim.note.clone());
+            let (id, share, note) = (claim.id, claim.share, Note::clone(&claim.note));
             self.entries.push((Entry { id, share, standing: Standing::Queued { ahead: 0 }, note }, expires));
         }
         Ok(())

@@ -64,9 +64,9 @@ pub struct Redis {
     /// Where replicas are waited for, if any are: whatever else were asked on such a link would wait with it.
     waiting: Option<Link>,
     client: Arc<str>,
-    nonces: Nonces,
     ledger: Arc<Ledger>,
     sightings: Sightings,
+    nonces: Nonces,
     clock: Arc<ServerClock>,
     terms: Terms,
     judged: Arc<Judged>,
@@ -98,7 +98,7 @@ impl Redis {
     }
 
     async fn open(address: Address, home: Option<Handle>) -> Result<Self> {
-        let client: Arc<str> = record::fresh_nonce().into();
+        let client: Arc<str> = record::fresh_client().into();
         let (ledger, clock, judged) =
             (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
         let told = Arc::clone(&ledger);
@@ -112,10 +112,9 @@ impl Redis {
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
-        let (terms, sightings) = (address.terms, Sightings::default());
+        let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let nonces = Nonces::begin();
-        let store = Self { near, far, waiting, client, nonces, ledger, sightings, clock, terms, judged };
+        let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {
@@ -244,61 +243,63 @@ impl Redis {
     }
 
     fn bond(&self, claim: &Claim) -> Bond {
-        let state = self.far.state();
-        let server = if let State::Up(_, server) = &state { server.clone() } else { None };
-        let judge = server.zip(self.grace(claim)).map(|(server, grace)| Judge { server, grace });
-        Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
+        let grace = self.grace(claim);
+        self.far.with_state(|state| {
+            let server = if let State::Up(_, server) = state { server.clone() } else { None };
+            let judge = server.zip(grace).map(|(server, grace)| Judge { server, grace });
+            Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
+        })
     }
 
-    /// Asks one of the two links, for no longer than a quarter of the lease. No answer ends the connection: the next
-    /// question goes by a new one.
-    async fn run(&self, script: &Script, claim_lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
-        let limit = patience(claim_lease);
+    /// Asks one of the two links. How long to listen is the caller's to say; a connection that answers nothing is closed
+    /// by whoever looks after it.
+    async fn run(&self, script: &Script, lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
         let link = if self.near.is_home() { &self.near } else { &self.far };
-        let session = link.session(limit).await?;
-        answered(&session, limit, script.run(&session, keys, arguments)).await
+        let session = link.session(patience(lease)).await?;
+        script.run(&session, keys, arguments).await
     }
 
     async fn stand(&self, claim: &Claim, how: How, page: &Page) -> Result<Answer> {
-        let key = record::key_of(&claim.name);
-        let hint = self.sightings.hint(&claim.name);
-        let (bond, whole) = (self.bond(claim), claim.share.is_whole());
-        let proposal = if whole && how != How::Find { self.clock.micros().max(hint + 1) } else { 0 };
-        let record = record::record(claim, proposal, &bond);
-        let ripe = self.sightings.ripe(&claim.name);
-        let terms = self.terms_of(how, hint, &ripe);
+        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let (hint, ripe) = self.sightings.hint(&claim.name);
+        let bond = self.bond(claim);
+        let whole = claim.share.is_whole() && how != How::Find;
+        let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
+        let record = record::record(claim, &id, proposal, &bond);
+        let how = how.letter();
+        let terms = format!("{how}{hint:016}{}{ripe}", self.nonces.fresh());
         let life = record::life(claim).to_string();
         let (asked, near) = (Moment::now(), self.near.epoch());
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
-        let Some(answer) = Answer::parse(&text, claim.id) else { return Err(self.strange()) };
+        let Some(answer) = Answer::parse(&text, &id) else { return Err(self.strange()) };
         self.sightings.read(&claim.name, &answer, &ripe);
-        if let Some(token) = answer.standing.token() {
-            self.sightings.saw(&claim.name, token);
-        }
         page.answered(&answer, asked, bond.epoch, near);
         Ok(answer)
-    }
-
-    /// How it is asked; see enter.lua.
-    fn terms_of(&self, how: How, hint: u64, ripe: &str) -> String {
-        let mut terms = String::with_capacity(28 + ripe.len());
-        terms.push(how.letter());
-        record::push_digits(&mut terms, hint, 16);
-        terms.push_str(&self.nonces.fresh());
-        terms.push_str(ripe);
-        terms
     }
 
     /// Nothing that a connection says after such an answer can be believed.
     fn strange(&self) -> Error {
         for link in [&self.near, &self.far].into_iter().chain(&self.waiting) {
-            if let State::Up(session, _) = link.state() {
-                session.poison();
-            }
+            link.with_state(|state| {
+                if let State::Up(session, _) = state {
+                    session.poison();
+                }
+            });
         }
         trouble::strange()
+    }
+
+    /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
+    /// would notice: so it is asked for a sign of life.
+    fn untold(&self) {
+        self.near.with_state(|state| {
+            if let State::Up(session, _) = state {
+                let session = Arc::clone(session);
+                background::handle().spawn(async move { answered(&session, BEHIND, session.ping()).await });
+            }
+        });
     }
 
     /// When to look again whether somebody's lease has ended or somebody is missing.
@@ -401,11 +402,7 @@ impl Store for Redis {
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let page = self.ledger.begin(claim);
-        let waits = seen.token().is_none();
-        if waits {
-            self.ledger.waits(claim.id, &page);
-        }
+        let page = self.ledger.listen(claim);
         let mut near = self.near.states();
         loop {
             let on_epoch = page.known().near;
@@ -417,19 +414,23 @@ impl Store for Redis {
                 }
                 return Ok(standing);
             }
-            tokio::select! {
+            let (waits, was_next) = (seen.token().is_none(), page.known().is_next);
+            let looks = tokio::select! {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
-                _ = near.wait_for(is_new(on_epoch)) => {}
-                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => {
-                    if !page.known().is_next && !self.ledger.is_foremost(&page) {
-                        continue;
-                    }
-                }
+                _ = near.wait_for(is_new(on_epoch)) => false,
+                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => true,
+            };
+            if looks && !was_next && !self.ledger.is_foremost(&page) {
+                continue;
             }
             let answer = self.stand(claim, How::Find, &page).await?;
             if answer.standing == Standing::Gone {
                 page.gone();
+            }
+            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
+            if looks && is_news {
+                self.untold();
             }
         }
     }
@@ -442,13 +443,11 @@ impl Store for Redis {
         // Another's claim takes the way on which its client is told.
         let mine = self.ledger.page(claim.id).is_some();
         self.ledger.end(claim.id);
-        let key = record::key_of(&claim.name);
-        let mut whose = String::with_capacity(23);
-        whose.push(if mine { 'H' } else { 'B' });
-        record::push_id(&mut whose, claim.id);
+        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
         let answer = self.run(&script::LEAVE, claim.lease, &[&key], &[&whose, &self.client]).await?;
         match text(answer)?.split_at_checked(1) {
-            Some((there, of)) if record::is_id(of, claim.id) => Ok(there == "1"),
+            Some((there, of)) if of == id => Ok(there == "1"),
             _ => Err(self.strange()),
         }
     }
@@ -476,6 +475,9 @@ impl Store for Redis {
 
 /// How long to listen for an answer that concerns no lease of ours, times four.
 const LISTEN: Duration = Duration::from_secs(20);
+
+/// How long to wait for replicas: less than a silence after which a connection counts as deaf.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 
 fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
     move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
@@ -536,7 +538,7 @@ impl Redis {
                 return Err(Error::unavailable("the grant was lost before its replicas had it"));
             }
             let mut wait = redis::cmd("WAIT");
-            wait.arg(self.terms.replicas).arg((limit / 2).as_millis().to_string());
+            wait.arg(self.terms.replicas).arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
             let answer = session.ask(&wait).await.map_err(trouble::told)?;
             redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
         };

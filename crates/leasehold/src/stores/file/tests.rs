@@ -425,7 +425,7 @@ fn claim() -> Claim {
         share: Share::MUTEX,
         lease: Duration::from_secs(30),
         renewed: true,
-        note: Note::here("label").expect("a good label"),
+        note: Note::here("label").expect("a good label").into(),
     }
 }
 
@@ -447,9 +447,8 @@ fn a_ceiling_that_was_not_synced_is_not_counted_on() {
 proptest! {
     #[test]
     fn a_ticket_comes_back_as_it_was(slot in 0usize..9, place in 1u64.., host in "\\PC{0,16}", label in "\\PC{0,16}", token in 1u64..) {
-        let mut claim = claim();
-        claim.note.host = host;
-        claim.note.label = label;
+        let note = Note { host, label, ..Note::clone(&claim().note) };
+        let claim = Claim { note: note.clone().into(), ..claim() };
         let member = MemberId::from_bytes([7; 16]);
         let mut made = ticket::Ticket::new(&claim, member, slot, place);
         prop_assert_eq!(made.token(), None);
@@ -457,7 +456,7 @@ proptest! {
         let read = ticket::Ticket::read(&made.to_bytes(), slot).expect("sound").expect("in use");
         let fields = (read.id(), read.member(), read.share(), read.place(), read.token().map(Token::get));
         prop_assert_eq!(fields, (claim.id, member, claim.share, place, Some(token)));
-        prop_assert_eq!((read.note().host, read.note().label, read.note().pid), (claim.note.host, claim.note.label, claim.note.pid));
+        prop_assert_eq!((read.note().host, read.note().label, read.note().pid), (note.host, note.label, note.pid));
         let mut torn = made.to_bytes();
         torn[100] ^= 1;
         prop_assert!(ticket::Ticket::read(&torn, slot).is_err());

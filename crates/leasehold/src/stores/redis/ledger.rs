@@ -20,7 +20,7 @@ pub(super) struct Ledger {
 #[derive(Debug, Default)]
 struct Books {
     pages: ById<Arc<Page>>,
-    /// Claims that have waited, by name, in the order in which they were begun.
+    /// Claims that wait or have waited, by name, in the order in which they were begun.
     names: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
     begun: u64,
 }
@@ -50,24 +50,15 @@ pub(super) struct Known {
 impl Ledger {
     /// The page of a claim, made if there is none.
     pub(super) fn begin(&self, claim: &Claim) -> Arc<Page> {
-        let mut books = self.books.lock();
-        if let Some(page) = books.pages.get(&claim.id) {
-            return Arc::clone(page);
-        }
-        books.begun += 1;
-        let number = books.begun;
-        let page = Page { name: claim.name.clone(), number, known: Mutex::default(), stirred: Notify::new() };
-        let page = Arc::new(page);
-        books.pages.insert(claim.id, Arc::clone(&page));
-        page
+        self.books.lock().page(claim)
     }
 
-    /// Takes note that it waits.
-    pub(super) fn waits(&self, id: ClaimId, page: &Page) {
+    /// The page of a claim that waits, or listens for its end.
+    pub(super) fn listen(&self, claim: &Claim) -> Arc<Page> {
         let mut books = self.books.lock();
-        if books.pages.contains_key(&id) {
-            books.names.entry(page.name.clone()).or_default().insert((page.number, id));
-        }
+        let page = books.page(claim);
+        books.names.entry(claim.name.clone()).or_default().insert((page.number, claim.id));
+        page
     }
 
     pub(super) fn page(&self, id: ClaimId) -> Option<Arc<Page>> {
@@ -77,9 +68,6 @@ impl Ledger {
     pub(super) fn end(&self, id: ClaimId) {
         let mut books = self.books.lock();
         let Some(page) = books.pages.remove(&id) else { return };
-        if books.names.is_empty() {
-            return;
-        }
         if let Some(claims) = books.names.get_mut(&page.name) {
             claims.remove(&(page.number, id));
             if claims.is_empty() {
@@ -102,6 +90,19 @@ impl Ledger {
         if let Some(page) = self.page(id) {
             page.told(&told);
         }
+    }
+}
+
+impl Books {
+    fn page(&mut self, claim: &Claim) -> Arc<Page> {
+        if let Some(page) = self.pages.get(&claim.id) {
+            return Arc::clone(page);
+        }
+        self.begun += 1;
+        let (name, number) = (claim.name.clone(), self.begun);
+        let page = Arc::new(Page { name, number, known: Mutex::default(), stirred: Notify::new() });
+        self.pages.insert(claim.id, Arc::clone(&page));
+        page
     }
 }
 

@@ -17,8 +17,12 @@ use crate::{Error, Result, background};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How often a connection that works is looked after.
-const VISIT: Duration = Duration::from_secs(60);
+/// How often it is looked whether questions are being answered.
+const LOOK: Duration = Duration::from_millis(500);
+/// A connection that answers nothing for so many looks, though it was asked, is deaf.
+const SILENT_LOOKS_MAX: u32 = 4;
+/// After so many looks the server is greeted again.
+const VISIT: u32 = 120;
 
 /// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
 pub(super) type Greeting = Option<Arc<str>>;
@@ -76,8 +80,9 @@ impl Link {
         self.home.is_some() && self.home == background::asked_from()
     }
 
-    pub(super) fn state(&self) -> State {
-        self.states.borrow().clone()
+    /// Lends the state to `read`, which must not wait.
+    pub(super) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+        read(&self.states.borrow())
     }
 
     pub(super) fn epoch(&self) -> u32 {
@@ -178,12 +183,26 @@ async fn connect(plan: &Plan, home: &mut Option<Handle>, epoch: u32) -> Result<(
         .unwrap_or_else(|_| Err(Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}"))))
 }
 
-/// Returns when the session has ended, or the server is no longer what it was.
+/// Returns when the session has ended or gone deaf, or the server is no longer what it was.
+///
+/// One timer for all questions: setting one for each would cost as much as the question.
 async fn look_after(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) {
-    while timeout(VISIT, session.ended()).await.is_err() {
-        let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
-        if !again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting)) {
+    let (mut silent, mut heard) = (0, 0);
+    for look in 1u32.. {
+        if timeout(LOOK, session.ended()).await.is_ok() {
+            return;
+        }
+        let (in_flight, now_heard) = session.progress();
+        silent = if in_flight && now_heard == heard { silent + 1 } else { 0 };
+        heard = now_heard;
+        let deaf = silent >= SILENT_LOOKS_MAX;
+        if deaf || look % VISIT == 0 && !is_the_same(plan, session, greeting).await {
             return;
         }
     }
+}
+
+async fn is_the_same(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) -> bool {
+    let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
+    again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting))
 }

@@ -30,11 +30,7 @@ const PLAIN: &AsciiSet =
 
 /// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.
 pub(super) fn key_of(name: &Name) -> String {
-    let mut key = String::with_capacity(PREFIX.len() + name.as_str().len() + 1);
-    key.push_str(PREFIX);
-    key.extend(plain(name.as_str()));
-    key.push('}');
-    key
+    format!("{PREFIX}{}}}", utf8_percent_encode(name.as_str(), PLAIN))
 }
 
 /// The pattern of the keys of names that begin with `prefix`.
@@ -49,60 +45,32 @@ pub(super) fn name_of(key: &str) -> Option<Name> {
     Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
 }
 
-/// 64 random bits that have never been used.
-pub(super) fn fresh_nonce() -> String {
-    nonce_text(random())
+/// 64 random bits that have never been used, and that nobody can guess.
+pub(super) fn fresh_client() -> String {
+    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
 }
 
-fn nonce_text(nonce: u64) -> String {
-    URL_SAFE_NO_PAD.encode(nonce.to_be_bytes())
-}
-
-fn random() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
-}
-
-/// Nonces of one client: the random number it began with, and then each the next of a sequence that repeats itself after
-/// 2⁶⁴ (SplitMix64). A question needs one, and asking the system for each takes longer than all else it is made of.
+/// Nonces: each of another value than all before it, of this client and of any other.
+///
+/// A nonce that came again would make two short absences one long one, and two holders. So they count on from a number
+/// that the system has drawn: a generator in the process may be seeded alike in others, by its user or by a fork.
 #[derive(Debug)]
 pub(super) struct Nonces(AtomicU64);
 
-impl Nonces {
-    pub(super) fn begin() -> Self {
-        Self(AtomicU64::new(random()))
+impl Default for Nonces {
+    fn default() -> Self {
+        Self(AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1))
     }
+}
 
+impl Nonces {
     pub(super) fn fresh(&self) -> String {
-        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut nonce = self.0.fetch_add(STEP, Ordering::Relaxed);
-        nonce = (nonce ^ (nonce >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        nonce = (nonce ^ (nonce >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        nonce_text(nonce ^ (nonce >> 31))
+        URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
     }
 }
 
 pub(super) fn id_text(id: ClaimId) -> String {
     URL_SAFE_NO_PAD.encode(id.to_bytes())
-}
-
-/// Whether a text is of this claim.
-pub(super) fn is_id(text: &str, id: ClaimId) -> bool {
-    let mut bytes = [0; ID_LEN];
-    URL_SAFE_NO_PAD.encode_slice(id.to_bytes(), &mut bytes).is_ok() && text.as_bytes() == bytes
-}
-
-pub(super) fn push_id(text: &mut String, id: ClaimId) {
-    URL_SAFE_NO_PAD.encode_string(id.to_bytes(), text);
-}
-
-/// A number of so many digits; none here has more.
-pub(super) fn push_digits(text: &mut String, mut number: u64, count: usize) {
-    let mut digits = [b'0'; 20];
-    for digit in digits[..count].iter_mut().rev() {
-        *digit += u8::try_from(number % 10).expect("a digit is small");
-        number /= 10;
-    }
-    text.push_str(std::str::from_utf8(&digits[..count]).expect("digits are text"));
 }
 
 pub(super) fn id_from(text: &str) -> Option<ClaimId> {
@@ -129,24 +97,22 @@ pub(super) struct Judge {
 impl Bond {
     fn write(&self, text: &mut String) {
         let (server, grace) = self.judge.as_ref().map_or((NOWHERE, 0), |judge| (&*judge.server, millis(judge.grace)));
-        text.push_str(&self.client);
-        push_digits(text, self.epoch.into(), 8);
-        text.push_str(server);
-        push_digits(text, grace, 7);
+        let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
     }
 }
 
 /// The record of a claim that is its lock's only holder, with the token it proposes.
-pub(super) fn record(claim: &Claim, proposal: u64, bond: &Bond) -> String {
+pub(super) fn record(claim: &Claim, id: &str, proposal: u64, bond: &Bond) -> String {
     let mut text = String::with_capacity(256);
-    push_digits(&mut text, proposal, 16);
-    push_state(&mut text, claim, bond);
+    let _ = write!(text, "{proposal:016}H{id}{NONE}");
+    bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
-    let since = note.since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    let _ = write!(text, " {} {} {} {since}", share.weight(), share.capacity(), millis(claim.lease));
-    let (host, program, label) = (plain(&note.host), plain(&note.program), plain(&note.label));
-    let _ = write!(text, " {} ", note.pid);
-    text.extend(host.chain([" "]).chain(program).chain([" "]).chain(label));
+    let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+    let _ = write!(text, " {} {} {} {since} {}", share.weight(), share.capacity(), millis(claim.lease), note.pid);
+    for word in [&note.host, &note.program, &note.label] {
+        text.push(' ');
+        text.extend(plain(word));
+    }
     text
 }
 
@@ -157,16 +123,9 @@ fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
 /// What a renewal expects of a record whose holder was not missed and has not moved.
 pub(super) fn expected(claim: &Claim, bond: &Bond) -> String {
     let mut text = String::with_capacity(70);
-    push_state(&mut text, claim, bond);
+    let _ = write!(text, "H{}{NONE}", id_text(claim.id));
+    bond.write(&mut text);
     text
-}
-
-/// That it holds, and has not been missed.
-fn push_state(text: &mut String, claim: &Claim, bond: &Bond) {
-    text.push('H');
-    push_id(text, claim.id);
-    text.push_str(NONE);
-    bond.write(text);
 }
 
 /// How long a record lives, in milliseconds.
@@ -200,9 +159,9 @@ pub(super) struct Absence {
 
 impl Answer {
     /// `None` if this is not an answer about `id`.
-    pub(super) fn parse(text: &str, id: ClaimId) -> Option<Self> {
+    pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
         let number: u64 = text.get(..16)?.parse().ok()?;
-        if !is_id(text.get(17..17 + ID_LEN)?, id) {
+        if text.get(17..17 + ID_LEN)? != id {
             return None;
         }
         let state = text.as_bytes()[16];
@@ -278,7 +237,7 @@ mod tests {
     use super::*;
 
     fn claim(name: &str, label: &str) -> Claim {
-        let (name, note) = (Name::parse(name).expect("a name"), Note::here(label).expect("a label"));
+        let (name, note) = (Name::parse(name).expect("a name"), Arc::new(Note::here(label).expect("a label")));
         let lease = Duration::from_secs(30);
         Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, note, renewed: true }
     }
@@ -302,16 +261,29 @@ mod tests {
     #[test]
     fn the_longest_record_is_read_as_it_was_written() {
         let mut claim = claim("a", &"ü ".repeat(21));
-        claim.note.host = "h".repeat(64);
-        claim.note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        let note = Arc::make_mut(&mut claim.note);
+        note.host = "h".repeat(64);
+        note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         for server in [None, Some("0123456789")] {
-            let text = record(&claim, 1_795_268_260_247_958, &bond(server));
+            let text = record(&claim, &id_text(claim.id), 1_795_268_260_247_958, &bond(server));
             assert_eq!(text.as_bytes()[TERMS - 1], b' ');
             assert!(text[16..].starts_with(&expected(&claim, &bond(server))));
             let entry = entry(&text, 0).expect("readable");
-            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &claim.note));
+            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &*claim.note));
             assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
         }
+    }
+
+    #[test]
+    fn no_nonce_comes_again() {
+        let draw = || {
+            fastrand::seed(7);
+            let nonces = Nonces::default();
+            (0..1_000).map(|_| nonces.fresh()).collect::<std::collections::HashSet<_>>()
+        };
+        let (ours, theirs) = (draw(), draw());
+        assert_eq!((ours.len(), ours.intersection(&theirs).count()), (1_000, 0));
+        assert!(ours.iter().all(|nonce| nonce.len() == NONCE_LEN && nonce != NONE));
     }
 
     #[test]
@@ -319,8 +291,8 @@ mod tests {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
         let answer =
             |id| format!("0000000000000003N{}0000000250{}{}0005000", id_text(id), "c".repeat(22), "n".repeat(11));
-        assert_eq!(Answer::parse(&answer(other), id), None);
-        let parsed = Answer::parse(&answer(id), id).expect("about this one");
+        assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
+        let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);

@@ -32,14 +32,15 @@ impl Redis {
     }
 
     /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
-    /// connection, and not so long ago that the lease must be renewed. One that was said to be gone is asked after.
+    /// connection, and not so long ago that the lease must be renewed, or that the server may have forgotten the claim since.
+    /// One that was said to be gone is asked after.
     fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
         let Some(grace) = self.grace(claim) else { return false };
         let Some(known) = self.ledger.page(claim.id).map(|page| page.known()) else { return false };
         let Some((asked, epoch)) = known.heard else { return false };
         known.standing != Some(Standing::Gone)
             && epoch == session.epoch
-            && now.since(asked) + grace / 6 < claim.lease / 3
+            && now.since(asked) + grace / 6 < (claim.lease / 3).min(grace * 10)
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {

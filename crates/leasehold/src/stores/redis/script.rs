@@ -42,23 +42,18 @@ impl Script {
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
             answer => return answer.map_err(super::trouble::told),
         }
-        Box::pin(self.run_whole(session, keys, arguments)).await
-    }
-
-    /// Nothing was run, so the same arguments may be sent again.
-    #[cold]
-    async fn run_whole(&self, session: &Session, keys: &[&str], arguments: &[&str]) -> Result<Value> {
+        // Nothing was run, so the same arguments may be sent again.
         session.ask(&call("EVAL", self.text, keys, arguments)).await.map_err(super::trouble::told)
     }
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
-    let words = keys.iter().chain(arguments);
-    let size: usize = words.clone().map(|word| word.len()).sum();
-    let mut call = Cmd::with_capacity(words.clone().count() + 3, size + command.len() + script.len() + 8);
+    let parts = keys.iter().chain(arguments);
+    let len: usize = parts.clone().map(|part| part.len()).sum();
+    let mut call = Cmd::with_capacity(3 + keys.len() + arguments.len(), command.len() + script.len() + 8 + len);
     call.arg(command).arg(script).arg(keys.len());
-    for word in words {
-        call.arg(*word);
+    for argument in parts {
+        call.arg(*argument);
     }
     call
 }
@@ -75,6 +70,7 @@ mod tests {
 
     fn claim(share: Share) -> Claim {
         let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let note = std::sync::Arc::new(note);
         Claim { name, id: ClaimId::draw(), share, lease: Duration::from_secs(30), renewed: true, note }
     }
 
@@ -83,12 +79,12 @@ mod tests {
         let about = server.info("replication");
         let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
         let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
-        Bond { client: record::fresh_nonce().into(), epoch: 1, judge: Some(judge) }
+        Bond { client: record::fresh_client().into(), epoch: 1, judge: Some(judge) }
     }
 
     fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
-        let (key, text) = (record::key_of(&claim.name), record::record(claim, 0, bond));
-        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_nonce()));
+        let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
+        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_client()));
         server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms])
     }
 

@@ -1,6 +1,7 @@
 //! One connection to a server, from its opening to its break.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
@@ -27,11 +28,25 @@ pub(super) struct Session {
     channel: String,
     over: Arc<Over>,
     tasks: Mutex<Vec<AbortHandle>>,
+    asked: AtomicU64,
+    /// Questions that were answered, or that nobody listens for any more.
+    done: AtomicU64,
+    /// Of these, the ones that were answered.
+    heard: AtomicU64,
+}
+
+/// Counts a question as done when it ends in any way.
+struct Asking<'a>(&'a Session);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.done.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug, Default)]
 struct Over {
-    is_over: std::sync::atomic::AtomicBool,
+    is_over: AtomicBool,
     told: Notify,
 }
 
@@ -80,6 +95,9 @@ impl Session {
             channel: channel.to_owned(),
             over,
             tasks: Mutex::new(vec![driving]),
+            asked: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
         };
         let subscribed = session.connection.clone().subscribe(channel).await;
         subscribed.map_err(|error| Refused::For(trouble::told(error)))?;
@@ -108,11 +126,23 @@ impl Session {
         };
         let hearing = drive(hearing, &over);
         let tasks = Mutex::new(vec![driving, hearing]);
-        Ok(Self { epoch, connection, subscription: Some(sink), channel: channel.to_owned(), over, tasks })
+        let (asked, done, heard) = Default::default();
+        let (subscription, channel) = (Some(sink), channel.to_owned());
+        Ok(Self { epoch, connection, subscription, channel, over, tasks, asked, done, heard })
+    }
+
+    /// Whether anything is under way, and how much was answered.
+    pub(super) fn progress(&self) -> (bool, u64) {
+        let done = self.done.load(Ordering::Relaxed);
+        (self.asked.load(Ordering::Relaxed) > done, self.heard.load(Ordering::Relaxed))
     }
 
     pub(super) async fn ask(&self, request: &Cmd) -> Result<Value, RedisError> {
-        match self.connection.clone().send_packed_command(request).await? {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let _asking = Asking(self);
+        let answer = self.connection.clone().send_packed_command(request).await?;
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        match answer {
             Value::ServerError(error) => Err(error.into()),
             answer => Ok(answer),
         }
@@ -149,7 +179,7 @@ impl Session {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.over.is_over.load(std::sync::atomic::Ordering::Acquire)
+        self.over.is_over.load(Ordering::Acquire)
     }
 }
 
@@ -161,14 +191,14 @@ impl Drop for Session {
 
 impl Over {
     fn set(&self) {
-        self.is_over.store(true, std::sync::atomic::Ordering::Release);
+        self.is_over.store(true, Ordering::Release);
         self.told.notify_waiters();
     }
 
     async fn wait(&self) {
         loop {
             let told = self.told.notified();
-            if self.is_over.load(std::sync::atomic::Ordering::Acquire) {
+            if self.is_over.load(Ordering::Acquire) {
                 return;
             }
             told.await;

@@ -28,23 +28,22 @@ struct Sighting {
 }
 
 impl Sightings {
-    /// The highest token seen for a name.
-    pub(super) fn hint(&self, name: &Name) -> u64 {
-        self.names.lock().get(name).map_or(0, |sighting| sighting.token)
+    /// The highest token seen for a name, and the absences that have lasted for their holder's grace by this clock, as a
+    /// script takes them.
+    pub(super) fn hint(&self, name: &Name) -> (u64, String) {
+        self.names.lock().get(name).map_or_else(Default::default, |sighting| (sighting.token, sighting.ripe()))
     }
 
-    pub(super) fn saw(&self, name: &Name, token: Token) {
-        self.of(name, |sighting| sighting.token = sighting.token.max(token.get()));
-    }
-
-    /// Takes note of the absences in an answer that has just been read, to a question that named the `ripe` ones. Of many
+    /// Takes note of the token and the absences in an answer that has just been read, to a question that named the `ripe` ones. Of many
     /// holders an answer tells of a few only, so what it does not mention is remembered, unless it was named.
     pub(super) fn read(&self, name: &Name, answer: &Answer, ripe: &str) {
-        if answer.soonest.is_none() || answer.absences.is_empty() && !self.names.lock().contains_key(name) {
-            return;
-        }
-        let now = Moment::now();
-        self.of(name, |sighting| {
+        let token = answer.standing.token().map_or(0, Token::get);
+        self.of(name, token > 0 || !answer.absences.is_empty(), |sighting| {
+            sighting.token = sighting.token.max(token);
+            if answer.soonest.is_none() {
+                return;
+            }
+            let now = Moment::now();
             let first = |absence: &Absence| {
                 let known = sighting.absences.iter().find(|(known, _)| known == absence);
                 known.map_or(now, |(_, at)| *at)
@@ -60,32 +59,38 @@ impl Sightings {
         });
     }
 
-    /// The absences that have lasted for their holder's grace by this clock, as a script takes them.
-    pub(super) fn ripe(&self, name: &Name) -> String {
-        let now = Moment::now();
-        let names = self.names.lock();
-        let absences = names.get(name).map_or(&[][..], |sighting| &sighting.absences);
-        absences.iter().filter(|seen| now >= ripe_at(seen)).fold(String::new(), |mut text, (absence, _)| {
-            let _ = write!(text, "{}{}", absence.claim, absence.nonce);
-            text
-        })
-    }
-
     /// When the next absence will have lasted for as long.
     pub(super) fn next_ripe(&self, name: &Name) -> Option<Moment> {
         let names = self.names.lock();
         names.get(name)?.absences.iter().map(ripe_at).min()
     }
 
-    fn of(&self, name: &Name, note: impl FnOnce(&mut Sighting)) {
+    /// Of a name that is not remembered, only what is worth it.
+    fn of(&self, name: &Name, worth: bool, note: impl FnOnce(&mut Sighting)) {
         let mut names = self.names.lock();
         if let Some(sighting) = names.get_mut(name) {
             return note(sighting);
+        }
+        if !worth {
+            return;
         }
         if names.len() >= NAMES_MAX {
             names.clear();
         }
         note(names.entry(name.clone()).or_default());
+    }
+}
+
+impl Sighting {
+    fn ripe(&self) -> String {
+        if self.absences.is_empty() {
+            return String::new();
+        }
+        let now = Moment::now();
+        self.absences.iter().filter(|seen| now >= ripe_at(seen)).fold(String::new(), |mut text, (absence, _)| {
+            let _ = write!(text, "{}{}", absence.claim, absence.nonce);
+            text
+        })
     }
 }
 

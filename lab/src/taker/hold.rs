@@ -1,0 +1,106 @@
+//! A hold, from its grant to its end.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use leasehold::{Error, Guard, Loss, Token, blocking};
+
+use super::tell::Teller;
+use super::work;
+use crate::{Orders, Trouble, Work, now};
+
+/// How often a watched hold is looked at, and how often that is told.
+const GLANCE: Duration = Duration::from_millis(1);
+const TOLD_EVERY: u32 = 20;
+
+/// A guard of either face.
+pub(super) trait Held {
+    fn token(&self) -> Token;
+    fn remaining(&self) -> Duration;
+    fn loss(&self) -> Option<Loss>;
+}
+
+/// Tells of a grant, does what is ordered, and tells whether the hold outlasted it.
+pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Result<()> {
+    teller.granted(guard.token())?;
+    let mut good = now();
+    tell_trust(teller, guard)?;
+    match orders.work {
+        Work::Watched(micros) => good = watch(teller, guard, good, Duration::from_micros(micros))?,
+        _ => work(orders)?,
+    }
+    let at = now();
+    match guard.loss() {
+        None => teller.releasing(at),
+        Some(loss) => teller.lost(good, loss),
+    }
+}
+
+/// When it was last known to be good.
+fn watch(teller: Teller<'_>, guard: &impl Held, mut good: u64, time: Duration) -> Result<u64> {
+    let begun = Instant::now();
+    for glance in 1.. {
+        let at = now();
+        if guard.loss().is_some() || begun.elapsed() >= time {
+            break;
+        }
+        good = at;
+        if glance % TOLD_EVERY == 0 {
+            tell_trust(teller, guard)?;
+        }
+        sleep(GLANCE);
+    }
+    Ok(good)
+}
+
+/// Nothing where only a crash ends a hold.
+fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<()> {
+    let at = now();
+    match guard.remaining() {
+        Duration::MAX => Ok(()),
+        left => teller.trusted(at.saturating_add(u64::try_from(left.as_nanos())?)),
+    }
+}
+
+/// Tells of a release.
+pub(super) fn end(orders: &Orders, teller: Teller<'_>, released: leasehold::Result<()>) -> Result<()> {
+    match released {
+        Ok(()) => teller.released(),
+        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => teller.unsure(),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What faults of servers and wires do to those who ask.
+pub(super) fn passes(error: &Error) -> bool {
+    error.is_lost() || error.is_unavailable()
+}
+
+impl Held for Guard {
+    fn token(&self) -> Token {
+        Guard::token(self)
+    }
+
+    fn remaining(&self) -> Duration {
+        Guard::remaining(self)
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        Guard::loss(self)
+    }
+}
+
+impl Held for blocking::Guard {
+    fn token(&self) -> Token {
+        blocking::Guard::token(self)
+    }
+
+    fn remaining(&self) -> Duration {
+        blocking::Guard::remaining(self)
+    }
+
+    fn loss(&self) -> Option<Loss> {
+        blocking::Guard::loss(self)
+    }
+}

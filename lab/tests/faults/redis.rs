@@ -1,0 +1,16 @@
+//! The same on a Redis server, and what else can happen to one.
+
+mod connections;
+mod killed;
+mod soak;
+mod storm;
+
+use anyhow::Result;
+use lab::RedisSite;
+use lab_servers::Redis;
+
+use crate::TAKER;
+
+fn site(settings: &str) -> Result<RedisSite> {
+    RedisSite::start(TAKER, Redis::setup(), settings)
+}
