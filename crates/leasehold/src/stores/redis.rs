@@ -20,15 +20,17 @@ mod tls;
 mod trouble;
 
 use std::os::fd::OwnedFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pin_project_lite::pin_project;
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Timeout, timeout};
 
 use crate::clock::Moment;
 use crate::{
@@ -334,11 +336,32 @@ fn patience(lease: Duration) -> Duration {
     (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
-async fn answered<T>(session: &Session, limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(limit, answer).await.unwrap_or_else(|_| {
-        session.poison();
-        Err(Error::unavailable(format!("the server did not answer within {limit:?}")))
-    })
+/// Listens for an answer for so long. No answer ends the connection.
+fn answered<F: Future>(session: &Session, limit: Duration, answer: F) -> Answered<'_, F> {
+    Answered { answer: timeout(limit, answer), session, limit }
+}
+
+pin_project! {
+    /// As an async function it would have room for the future it is given twice.
+    struct Answered<'a, F> {
+        #[pin]
+        answer: Timeout<F>,
+        session: &'a Session,
+        limit: Duration,
+    }
+}
+
+impl<T, F: Future<Output = Result<T>>> Future for Answered<'_, F> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.project();
+        let Ok(answer) = ready!(this.answer.poll(context)) else {
+            this.session.poison();
+            return Poll::Ready(Err(Error::unavailable(format!("the server did not answer within {:?}", this.limit))));
+        };
+        Poll::Ready(answer)
+    }
 }
 
 fn text(answer: Value) -> Result<String> {
@@ -494,7 +517,8 @@ impl Redis {
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
         let Some(waiting) = &self.waiting else { return Ok(()) };
-        let confirmed = self.confirm(claim, waiting).await;
+        // Most ask for no replicas, and then it is no part of what is made for every question.
+        let confirmed = Box::pin(self.confirm(claim, waiting)).await;
         if confirmed.is_err() {
             self.leave(claim).await?;
         }
