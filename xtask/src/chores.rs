@@ -35,8 +35,8 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
     needs::meet()?;
     peers::fetch()?;
     Step::cargo("the command", "build --release -p leasehold-cli").run()?;
-    let named = names.iter().map(|one| format!("--bench {one} "));
-    let which = if names.is_empty() { "--benches".to_owned() } else { named.collect() };
+    let wanted = names.iter().map(|name| format!("--bench {name} "));
+    let which = if names.is_empty() { "--benches".to_owned() } else { wanted.collect() };
     Step::cargo("benchmarks", "bench -p lab").args(&which).run()
 }
 

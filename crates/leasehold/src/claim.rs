@@ -1,6 +1,8 @@
 //! A wish to hold.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +28,7 @@ pub struct Claim {
 }
 
 /// The identity of one claim: 128 random bits, drawn before the first request and never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
@@ -46,6 +48,30 @@ impl ClaimId {
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+/// What is kept by claim. Ids are random already, so half of one is its hash.
+pub(crate) type ById<T> = HashMap<ClaimId, T, BuildHasherDefault<HalfOfId>>;
+
+#[derive(Default)]
+pub(crate) struct HalfOfId(u64);
+
+impl Hasher for HalfOfId {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(half) = bytes.first_chunk() {
+            self.0 = u64::from_ne_bytes(*half);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Hash for ClaimId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write(&self.0);
     }
 }
 

@@ -250,3 +250,58 @@ async fn nobody_relies_on_being_told() {
     held.release().await.expect("released");
     let _next = soon("the next holds", waiting).await.expect("it runs").expect("granted");
 }
+
+/// A connection that has gone deaf is found out, whoever gives up asking meanwhile.
+#[tokio::test]
+async fn giving_up_is_no_answer() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "").await;
+    wire.deafen();
+    let lock = locks.mutex("a");
+    let acquiring = async {
+        let granted = lock.acquire().await;
+        granted.expect("granted by another connection")
+    };
+    let giving_up = async {
+        loop {
+            let _ = tokio::time::timeout(Duration::from_millis(50), locks.look("b")).await;
+        }
+    };
+    tokio::select! {
+        _guard = soon("it is granted", acquiring) => {}
+        () = giving_up => {}
+    }
+}
+
+/// Waiting for replicas is not taken for a connection that has gone deaf.
+#[tokio::test]
+async fn missing_replicas_are_counted() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "replicas=1").await;
+    let error = locks.mutex("a").acquire().await.expect_err("there is no replica");
+    assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
+}
+
+/// A hold of which the server knows nothing any more is over long before a third of a long lease.
+#[tokio::test]
+async fn a_forgotten_hold_is_over_soon() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=500ms").await;
+    let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
+    server.command(&["FLUSHALL"]);
+    eventually("it is over", || held.check().is_err()).await;
+}
+
+/// Somebody ran PERSIST on a held lock: it stays held, and its end comes back.
+#[tokio::test]
+async fn a_lock_without_an_end_is_held() {
+    let server = Redis::start();
+    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    server.command(&["PERSIST", "leasehold:{a}"]);
+    assert_eq!(theirs.look("a").await.expect("looked").holders().count(), 1);
+    assert_eq!(theirs.names("", 9).await.expect("listed").len(), 1);
+    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold");
+    assert!(server.command(&["PTTL", "leasehold:{a}"]).int() > 0);
+    held.release().await.expect("released");
+}

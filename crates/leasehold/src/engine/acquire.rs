@@ -85,7 +85,7 @@ enum Outcome {
 struct Attempt<'a> {
     engine: &'a Arc<Engine>,
     ask: &'a Ask,
-    claim: Claim,
+    claim: Arc<Claim>,
     patience: Patience,
     /// `Some` while the claim may be in the store without a hold that would release it.
     stake: Option<Stake>,
@@ -99,7 +99,7 @@ impl<'a> Attempt<'a> {
     fn begin(engine: &'a Arc<Engine>, ask: &'a Ask, patience: Patience) -> Result<Self> {
         let note = Arc::new(Note::here(&ask.label)?);
         let (name, id, renewed) = (ask.name.clone(), ClaimId::draw(), !ask.fixed);
-        let claim = Claim { name, id, share: ask.share, lease: ask.lease, renewed, note };
+        let claim = Arc::new(Claim { name, id, share: ask.share, lease: ask.lease, renewed, note });
         Ok(Self { engine, ask, claim, patience, stake: None })
     }
 
@@ -120,7 +120,7 @@ impl<'a> Attempt<'a> {
 
     /// `None` if the deadline came too soon to say that the store does not answer.
     async fn enter(&mut self, deadline: Option<Instant>) -> Result<Option<(Moment, Entered)>> {
-        let (door, claim, patience) = (self.engine.door.clone(), self.claim.clone(), self.patience);
+        let (door, claim, patience) = (self.engine.door.clone(), Arc::clone(&self.claim), self.patience);
         let entering = Finish::new(async move { door.enter(&claim, patience).await });
         let stake = self.stake.insert(Stake { entering: Some(entering) });
         let entering = stake.entering.as_mut().expect("just put there");
@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {
-        let stay = Arc::new(Stay::new(self.claim.clone(), asked.after(trusted(entered.lease)), None, true));
+        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), asked.after(trusted(entered.lease)), None, true));
         self.engine.renewals.add(Arc::clone(&stay), asked);
         let granted = stands(self.engine.door(), &stay, entered.standing);
         let waited = match deadline {
@@ -166,7 +166,7 @@ impl<'a> Attempt<'a> {
 
     async fn asked_again(self, token: Token) -> Result<Outcome> {
         let asked = Moment::now();
-        let answer = self.engine.door.renew(std::slice::from_ref(&self.claim), ANSWER_MAX).await?;
+        let answer = self.engine.door.renew(std::slice::from_ref(&*self.claim), ANSWER_MAX).await?;
         match answer.first().copied().flatten() {
             Some(lease) => Ok(self.granted(token, asked, asked.after(trusted(lease)))),
             None => Ok(Outcome::Gone),
@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
         let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)), Loss::LeaseOver));
         let longest = self.ask.hold_max.map(|most| (Moment::now().after(most), Loss::HeldTooLong));
         let limit = fixed.into_iter().chain(longest).min_by_key(|(at, _)| *at);
-        let stay = Arc::new(Stay::new(self.claim.clone(), until, limit, !self.ask.fixed));
+        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), until, limit, !self.ask.fixed));
         self.engine.renewals.add(Arc::clone(&stay), asked);
         self.stake = None;
         Outcome::Granted(Hold::new(Arc::clone(self.engine), stay, token))
@@ -194,7 +194,7 @@ impl<'a> Attempt<'a> {
     fn departing(&mut self) -> Option<Finish<Result<bool>>> {
         let stake = self.stake.take()?;
         self.engine.renewals.remove(self.claim.id);
-        Some(Finish::new(depart(self.engine.door.clone(), self.claim.clone(), stake.entering)))
+        Some(Finish::new(depart(self.engine.door.clone(), Arc::clone(&self.claim), stake.entering)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! Leaving a line, whatever happened on the way in.
 
+use std::sync::Arc;
+
 use super::call::{ClosingDoor, Door, Pauses};
 use crate::background::{self, Finish};
 use crate::clock::Moment;
@@ -11,7 +13,7 @@ pub(crate) type Entering = Finish<Result<(Moment, Entered)>>;
 /// Leaves, and does not give up before the store would have ended the claim by itself; says whether it was there.
 ///
 /// A request to enter that is still under way is waited for first: leaving must not overtake it.
-pub(crate) async fn depart(door: Door, claim: Claim, entering: Option<Entering>) -> Result<bool> {
+pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Entering>) -> Result<bool> {
     if let Some(entering) = entering {
         // Its answer no longer matters, only that there will be no later one.
         let _ = entering.await;
@@ -35,7 +37,7 @@ pub(crate) async fn depart(door: Door, claim: Claim, entering: Option<Entering>)
 }
 
 /// Nobody waits for it any more; but a store without leases would keep the claim for as long as it is open.
-async fn leave_at_last(door: ClosingDoor, claim: Claim) {
+async fn leave_at_last(door: ClosingDoor, claim: Arc<Claim>) {
     let mut pauses = Pauses::default();
     loop {
         pauses.next().await;

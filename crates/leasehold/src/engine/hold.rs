@@ -102,7 +102,7 @@ impl Hold {
     /// Gives back all but `share`, keeping place and token.
     pub(crate) async fn reshare(&self, share: Share) -> Result<()> {
         self.check()?;
-        let claim = Claim { share, ..self.stay.claim.clone() };
+        let claim = Claim { share, ..Claim::clone(&self.stay.claim) };
         let (door, token, alone) = (self.engine.door.clone(), self.token, Arc::clone(&self.asking));
         let asking = Finish::new(async move {
             let _alone = alone.lock_owned().await;
@@ -134,7 +134,8 @@ impl Hold {
         self.departed = true;
         self.stay.end(Ending::Left);
         self.engine.renewals.remove(self.stay.claim.id);
-        let (door, claim, alone) = (self.engine.door.clone(), self.stay.claim.clone(), Arc::clone(&self.asking));
+        let (door, claim) = (self.engine.door.clone(), Arc::clone(&self.stay.claim));
+        let alone = Arc::clone(&self.asking);
         Finish::new(async move {
             let _alone = alone.lock_owned().await;
             depart(door, claim, None).await
@@ -152,7 +153,7 @@ async fn keep_part(door: Door, claim: Claim, token: Token) -> Result<bool> {
     let (_, entered) = door.enter(&claim, Patience::Refuse).await?;
     let goes_on = entered.standing.token() == Some(token);
     if !goes_on {
-        depart(door, claim, None).await?;
+        depart(door, Arc::new(claim), None).await?;
     }
     Ok(goes_on)
 }

@@ -1,6 +1,6 @@
 //! Keeping claims alive: one task per engine, for everything in it that waits or is held.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::call::{ANSWER_MAX, ClosingDoor, Door};
 use super::depart::depart;
 use super::stay::{Ending, Stay, trusted};
 use crate::background::Finish;
+use crate::claim::ById;
 use crate::clock::{Alarm, Moment};
 use crate::{Claim, ClaimId, Loss, Result};
 
@@ -27,7 +28,7 @@ pub(crate) struct Renewals {
 
 #[derive(Debug)]
 struct Agenda {
-    stays: HashMap<ClaimId, (Moment, Arc<Stay>)>,
+    stays: ById<(Moment, Arc<Stay>)>,
     order: BTreeSet<(Moment, ClaimId)>,
     /// When the task will look next; whoever adds something earlier wakes it.
     next_look: Moment,
@@ -35,7 +36,7 @@ struct Agenda {
 
 impl Default for Agenda {
     fn default() -> Self {
-        Self { stays: HashMap::new(), order: BTreeSet::new(), next_look: Moment::NEVER }
+        Self { stays: ById::default(), order: BTreeSet::new(), next_look: Moment::NEVER }
     }
 }
 
@@ -171,7 +172,7 @@ enum Answer {
 
 /// Trouble with one claim, a damaged line say, is no reason not to hear of the others: then each is asked for alone.
 async fn ask(door: &Door, stays: &[Arc<Stay>], now: Moment) -> Vec<Answer> {
-    let claims: Vec<Claim> = stays.iter().map(|stay| stay.claim.clone()).collect();
+    let claims: Vec<Claim> = stays.iter().map(|stay| Claim::clone(&stay.claim)).collect();
     match door.renew(&claims, patience(stays, now)).await {
         Err(error) if claims.len() > 1 && !error.is_unavailable() => {
             let mut answers = Vec::with_capacity(claims.len());
@@ -212,7 +213,7 @@ fn pause(asked: Duration, left: Duration) -> Duration {
 /// to leave; what its guard may still keep open goes with the guard.
 fn see_off(door: &Door, stay: &Stay) {
     if stay.ending().and_then(Ending::loss).is_some_and(|loss| loss != Loss::Gone) {
-        drop(Finish::new(depart(door.clone(), stay.claim.clone(), None)));
+        drop(Finish::new(depart(door.clone(), Arc::clone(&stay.claim), None)));
     }
 }
 
@@ -234,7 +235,7 @@ mod tests {
     }
 
     fn stay(claim: &Claim) -> Arc<Stay> {
-        Arc::new(Stay::new(claim.clone(), Moment::NEVER, None, true))
+        Arc::new(Stay::new(Arc::new(claim.clone()), Moment::NEVER, None, true))
     }
 
     /// What is wrong with one line does not keep the holders of others from hearing that they were broken.

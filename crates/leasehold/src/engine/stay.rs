@@ -1,7 +1,7 @@
 //! One claim's time in a line, as its own process may trust it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -19,7 +19,7 @@ use crate::{Claim, Error, Loss, Renewal};
 /// `until` is 0 once over. It is set after `ending`, so whoever reads 0 finds the ending.
 #[derive(Debug)]
 pub(crate) struct Stay {
-    pub(crate) claim: Claim,
+    pub(crate) claim: Arc<Claim>,
     until: AtomicU64,
     ending: OnceLock<Ending>,
     over: Notify,
@@ -31,7 +31,7 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    pub(crate) fn new(claim: Claim, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
+    pub(crate) fn new(claim: Arc<Claim>, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
         let (until_unset, late) = (AtomicU64::new(0), AtomicBool::new(false));
         let stay =
             Self { claim, until: until_unset, ending: OnceLock::new(), over: Notify::new(), limit, renewed, late };
@@ -178,7 +178,14 @@ mod tests {
     fn stay(until: Moment, limit: Option<(Moment, Loss)>) -> Stay {
         let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
         Stay::new(
-            Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease: HOUR, renewed: true, note: note.into() },
+            Arc::new(Claim {
+                name,
+                id: ClaimId::draw(),
+                share: Share::MUTEX,
+                lease: HOUR,
+                renewed: true,
+                note: note.into(),
+            }),
             until,
             limit,
             true,

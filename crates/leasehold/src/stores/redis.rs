@@ -20,15 +20,17 @@ mod tls;
 mod trouble;
 
 use std::os::fd::OwnedFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pin_project_lite::pin_project;
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::{Timeout, timeout};
 
 use crate::clock::Moment;
 use crate::{
@@ -38,7 +40,7 @@ use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
-use record::{Answer, Bond, Judge};
+use record::{Answer, Bond, Judge, Nonces};
 use script::Script;
 use session::Session;
 use sightings::Sightings;
@@ -64,6 +66,7 @@ pub struct Redis {
     client: Arc<str>,
     ledger: Arc<Ledger>,
     sightings: Sightings,
+    nonces: Nonces,
     clock: Arc<ServerClock>,
     terms: Terms,
     judged: Arc<Judged>,
@@ -109,9 +112,9 @@ impl Redis {
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
-        let (terms, sightings) = (address.terms, Sightings::default());
+        let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store = Self { near, far, waiting, client, ledger, sightings, clock, terms, judged };
+        let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {
@@ -264,9 +267,9 @@ impl Redis {
         let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, &id, proposal, &bond);
         let how = how.letter();
-        let terms = format!("{how}{hint:016}{}{ripe}", record::fresh_nonce());
+        let terms = format!("{how}{hint:016}{}{ripe}", self.nonces.fresh());
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.with_state(State::epoch));
+        let (asked, near) = (Moment::now(), self.near.epoch());
         let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
@@ -333,11 +336,32 @@ fn patience(lease: Duration) -> Duration {
     (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
-async fn answered<T>(session: &Session, limit: Duration, answer: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(limit, answer).await.unwrap_or_else(|_| {
-        session.poison();
-        Err(Error::unavailable(format!("the server did not answer within {limit:?}")))
-    })
+/// Listens for an answer for so long. No answer ends the connection.
+fn answered<F: Future>(session: &Session, limit: Duration, answer: F) -> Answered<'_, F> {
+    Answered { answer: timeout(limit, answer), session, limit }
+}
+
+pin_project! {
+    /// As an async function it would have room for the future it is given twice.
+    struct Answered<'a, F> {
+        #[pin]
+        answer: Timeout<F>,
+        session: &'a Session,
+        limit: Duration,
+    }
+}
+
+impl<T, F: Future<Output = Result<T>>> Future for Answered<'_, F> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.project();
+        let Ok(answer) = ready!(this.answer.poll(context)) else {
+            this.session.poison();
+            return Poll::Ready(Err(Error::unavailable(format!("the server did not answer within {:?}", this.limit))));
+        };
+        Poll::Ready(answer)
+    }
 }
 
 fn text(answer: Value) -> Result<String> {
@@ -404,8 +428,8 @@ impl Store for Redis {
             if answer.standing == Standing::Gone {
                 page.gone();
             }
-            let still_waits = matches!(answer.standing, Standing::Queued { .. }) && answer.is_next == was_next;
-            if looks && !still_waits {
+            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
+            if looks && is_news {
                 self.untold();
             }
         }
@@ -452,6 +476,9 @@ impl Store for Redis {
 /// How long to listen for an answer that concerns no lease of ours, times four.
 const LISTEN: Duration = Duration::from_secs(20);
 
+/// How long to wait for replicas: less than a silence after which a connection counts as deaf.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
+
 fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
     move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
 }
@@ -490,7 +517,8 @@ impl Redis {
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
         let Some(waiting) = &self.waiting else { return Ok(()) };
-        let confirmed = self.confirm(claim, waiting).await;
+        // Most ask for no replicas, and then it is no part of what is made for every question.
+        let confirmed = Box::pin(self.confirm(claim, waiting)).await;
         if confirmed.is_err() {
             self.leave(claim).await?;
         }
@@ -510,7 +538,7 @@ impl Redis {
                 return Err(Error::unavailable("the grant was lost before its replicas had it"));
             }
             let mut wait = redis::cmd("WAIT");
-            wait.arg(self.terms.replicas).arg((limit / 2).as_millis().to_string());
+            wait.arg(self.terms.replicas).arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
             let answer = session.ask(&wait).await.map_err(trouble::told)?;
             redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
         };

@@ -1,30 +1,17 @@
-//! leasehold's own two scripts, sent as the limit sends its requests: what the store asks of the server, without what the
-//! client costs.
+//! leasehold's own two requests, sent as the limit sends its: what the store asks of the server, without what its client
+//! costs. They are those that leasehold was seen to send.
 
+use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use lab_servers::{Raw, request};
+use tokio::runtime::Builder;
 
 use super::Peer;
 use super::bare::{Bare, Requests};
 
-macro_rules! script {
-    ($($part:literal),+) => {
-        concat!($(
-            include_str!(concat!("../../../../crates/leasehold/src/stores/redis/lua/", $part, ".lua")), "\n"
-        ),+)
-    };
-}
-
-const ENTER: &str = script!("enter", "line", "enter_line");
-const LEAVE: &str = script!("leave", "line", "leave_line");
-/// 22, 11, 11, 8 and 10 letters: the claim, no nonce, the client, its connection, no server; see `record.rs`.
-const CLAIM: &str = "0123456789abcdefghijkl";
-const BOND: &str = "-----------0123456789a00000001----------";
-const NOTE: &str = " 1 1 30000 1763731234567 12345 host.example program -";
-/// A day and the lease.
-const LIFE: &str = "86430000";
+const NAME: &str = "template";
 const TOKEN_LEN: usize = 16;
 
 pub(super) fn connect(url: &str) -> Result<Box<dyn Peer>> {
@@ -40,15 +27,13 @@ struct Scripts {
 
 impl Requests for Scripts {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
-        let key = format!("leasehold:{{{name}}}");
-        let [enter, leave] = [load(raw, ENTER)?, load(raw, LEAVE)?];
-        let token = "T".repeat(TOKEN_LEN);
-        let record = format!("{token}H{CLAIM}{BOND}{NOTE}");
-        let how = format!("Q{:016}abcdefghijk", 0);
-        let enter = request(&["EVALSHA", &enter, "1", &key, &record, LIFE, &how]);
-        let token_at = enter.windows(TOKEN_LEN).position(|bytes| bytes == token.as_bytes()).expect("it is in there");
-        let leave = request(&["EVALSHA", &leave, "1", &key, &format!("H{CLAIM}"), "0123456789a"]);
-        Ok(Self { enter, token_at, leave })
+        let [enter, leave] = seen(raw.stream().peer_addr()?)?.map(|words| of_name(&words, name));
+        // The record begins with its token, and follows the key.
+        let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
+        let record = enter[4].as_bytes();
+        let token_at = enter_bytes.windows(record.len()).position(|bytes| bytes == record).context("it is in there")?;
+        let leave = request(&leave.iter().map(String::as_str).collect::<Vec<_>>());
+        Ok(Self { enter: enter_bytes, token_at, leave })
     }
 
     fn acquire(&mut self, requests: &mut Vec<u8>) {
@@ -70,8 +55,41 @@ impl Requests for Scripts {
     }
 }
 
-fn load(raw: &mut Raw, script: &str) -> Result<String> {
-    Ok(raw.ask(&["SCRIPT", "LOAD", script])?.text().to_owned())
+/// What leasehold sends for a pair, when the scripts are known to the server.
+fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
+    let mut watch = Raw::connect(server)?;
+    watch.ask(&["MONITOR"])?;
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let lock = leasehold::open(&format!("redis://{server}")).await?.mutex(NAME);
+        for _ in 0..2 {
+            lock.acquire().await?.release().await?;
+        }
+        anyhow::Ok(())
+    })?;
+    Raw::connect(server)?.ask(&["ECHO", "that is all"])?;
+    let mut pair = Vec::new();
+    loop {
+        let line = String::from_utf8_lossy(watch.hear_bytes()?).into_owned();
+        let words = words(&line);
+        match words.first().map(String::as_str) {
+            Some("ECHO") => break,
+            Some("EVALSHA") if words.get(3).is_some_and(|key| key.contains(NAME)) => pair.push(words),
+            _ => {}
+        }
+    }
+    let first = pair.len().checked_sub(2).context("leasehold sends two requests for a pair")?;
+    pair.split_off(first).try_into().ok().context("there are two")
+}
+
+/// The words of a line of MONITOR. None of ours has a quote or a backslash in it.
+fn words(line: &str) -> Vec<String> {
+    line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The same request about another lock.
+fn of_name(words: &[String], name: &str) -> Vec<String> {
+    let key = format!("leasehold:{{{name}}}");
+    words.iter().enumerate().map(|(at, word)| if at == 3 { key.clone() } else { word.clone() }).collect()
 }
 
 fn micros() -> u128 {

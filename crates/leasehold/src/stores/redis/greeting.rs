@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use redis::Value;
 
 use super::link::Greeting;
-use super::record::fresh_nonce;
+use super::record::fresh_client;
 use super::script::PRESENCE;
 use super::session::Session;
 use super::trouble;
@@ -103,7 +103,7 @@ pub(super) struct Presence {
 impl Presence {
     /// The server's history, if it shows `channel` with its subscriber and another without.
     pub(super) async fn ask(&self, session: &Arc<Session>, channel: &str) -> Result<Greeting> {
-        let nobody = format!("{channel}:{}", fresh_nonce());
+        let nobody = format!("{channel}:{}", fresh_client());
         let answer = match PRESENCE.run(session, &[], &[channel, &nobody]).await {
             Err(error) if error.is_denied() => None,
             answer => redis::from_redis_value::<(String, String, String)>(answer?).ok(),

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::record::{Answer, Told};
+use crate::claim::ById;
 use crate::clock::Moment;
 use crate::{Claim, ClaimId, Name, Standing};
 
@@ -18,7 +19,7 @@ pub(super) struct Ledger {
 
 #[derive(Debug, Default)]
 struct Books {
-    pages: HashMap<ClaimId, Arc<Page>>,
+    pages: ById<Arc<Page>>,
     /// Claims that wait or have waited, by name, in the order in which they were begun.
     names: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
     begun: u64,
@@ -49,22 +50,14 @@ pub(super) struct Known {
 impl Ledger {
     /// The page of a claim, made if there is none.
     pub(super) fn begin(&self, claim: &Claim) -> Arc<Page> {
-        let mut books = self.books.lock();
-        if let Some(page) = books.pages.get(&claim.id) {
-            return Arc::clone(page);
-        }
-        books.begun += 1;
-        let number = books.begun;
-        let page = Page { name: claim.name.clone(), number, known: Mutex::default(), stirred: Notify::new() };
-        let page = Arc::new(page);
-        books.pages.insert(claim.id, Arc::clone(&page));
-        page
+        self.books.lock().page(claim)
     }
 
     /// The page of a claim that waits, or listens for its end.
     pub(super) fn listen(&self, claim: &Claim) -> Arc<Page> {
-        let page = self.begin(claim);
-        self.books.lock().names.entry(claim.name.clone()).or_default().insert((page.number, claim.id));
+        let mut books = self.books.lock();
+        let page = books.page(claim);
+        books.names.entry(claim.name.clone()).or_default().insert((page.number, claim.id));
         page
     }
 
@@ -97,6 +90,19 @@ impl Ledger {
         if let Some(page) = self.page(id) {
             page.told(&told);
         }
+    }
+}
+
+impl Books {
+    fn page(&mut self, claim: &Claim) -> Arc<Page> {
+        if let Some(page) = self.pages.get(&claim.id) {
+            return Arc::clone(page);
+        }
+        self.begun += 1;
+        let (name, number) = (claim.name.clone(), self.begun);
+        let page = Arc::new(Page { name, number, known: Mutex::default(), stirred: Notify::new() });
+        self.pages.insert(claim.id, Arc::clone(&page));
+        page
     }
 }
 

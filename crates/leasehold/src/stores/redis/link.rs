@@ -85,6 +85,10 @@ impl Link {
         read(&self.states.borrow())
     }
 
+    pub(super) fn epoch(&self) -> u32 {
+        self.states.borrow().epoch()
+    }
+
     pub(super) fn states(&self) -> watch::Receiver<State> {
         self.states.clone()
     }
@@ -96,6 +100,11 @@ impl Link {
         {
             return Ok(Arc::clone(session));
         }
+        Box::pin(self.session_to_come(patience)).await
+    }
+
+    #[cold]
+    async fn session_to_come(&self, patience: Duration) -> Result<Arc<Session>> {
         let until = Instant::now() + patience;
         let mut states = self.states.clone();
         let up = states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_over()));

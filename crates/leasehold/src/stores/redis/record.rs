@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -49,9 +50,23 @@ pub(super) fn fresh_client() -> String {
     URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
 }
 
-/// 64 random bits that have never been used.
-pub(super) fn fresh_nonce() -> String {
-    URL_SAFE_NO_PAD.encode(fastrand::u64(..).to_ne_bytes())
+/// Nonces: each of another value than all before it, of this client and of any other.
+///
+/// A nonce that came again would make two short absences one long one, and two holders. So they count on from a number
+/// that the system has drawn: a generator in the process may be seeded alike in others, by its user or by a fork.
+#[derive(Debug)]
+pub(super) struct Nonces(AtomicU64);
+
+impl Default for Nonces {
+    fn default() -> Self {
+        Self(AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1))
+    }
+}
+
+impl Nonces {
+    pub(super) fn fresh(&self) -> String {
+        URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
+    }
 }
 
 pub(super) fn id_text(id: ClaimId) -> String {
@@ -257,6 +272,18 @@ mod tests {
             assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &*claim.note));
             assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
         }
+    }
+
+    #[test]
+    fn no_nonce_comes_again() {
+        let draw = || {
+            fastrand::seed(7);
+            let nonces = Nonces::default();
+            (0..1_000).map(|_| nonces.fresh()).collect::<std::collections::HashSet<_>>()
+        };
+        let (ours, theirs) = (draw(), draw());
+        assert_eq!((ours.len(), ours.intersection(&theirs).count()), (1_000, 0));
+        assert!(ours.iter().all(|nonce| nonce.len() == NONCE_LEN && nonce != NONE));
     }
 
     #[test]

@@ -32,14 +32,15 @@ impl Redis {
     }
 
     /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
-    /// connection, and not so long ago that the lease must be renewed. One that was said to be gone is asked after.
+    /// connection, and not so long ago that the lease must be renewed, or that the server may have forgotten the claim since.
+    /// One that was said to be gone is asked after.
     fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
         let Some(grace) = self.grace(claim) else { return false };
         let Some(known) = self.ledger.page(claim.id).map(|page| page.known()) else { return false };
         let Some((asked, epoch)) = known.heard else { return false };
         known.standing != Some(Standing::Gone)
             && epoch == session.epoch
-            && now.since(asked) + grace / 6 < claim.lease / 3
+            && now.since(asked) + grace / 6 < (claim.lease / 3).min(grace * 10)
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
@@ -52,7 +53,7 @@ impl Redis {
     /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
     /// the engine, which listens for a third of what is left, asks anew.
     fn patience_with(&self, claims: &[&Claim]) -> Duration {
-        const MIN: Duration = Duration::from_millis(100);
+        const MIN: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(5);
         claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
     }

@@ -79,12 +79,12 @@ mod tests {
         let about = server.info("replication");
         let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
         let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
-        Bond { client: record::fresh_nonce().into(), epoch: 1, judge: Some(judge) }
+        Bond { client: record::fresh_client().into(), epoch: 1, judge: Some(judge) }
     }
 
     fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
         let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
-        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_nonce()));
+        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_client()));
         server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms])
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Session {
     asked: AtomicU64,
     /// Questions that were answered, or that nobody listens for any more.
     done: AtomicU64,
+    /// Of these, the ones that were answered.
+    heard: AtomicU64,
 }
 
 /// Counts a question as done when it ends in any way.
@@ -95,6 +97,7 @@ impl Session {
             tasks: Mutex::new(vec![driving]),
             asked: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
         };
         let subscribed = session.connection.clone().subscribe(channel).await;
         subscribed.map_err(|error| Refused::For(trouble::told(error)))?;
@@ -123,21 +126,23 @@ impl Session {
         };
         let hearing = drive(hearing, &over);
         let tasks = Mutex::new(vec![driving, hearing]);
-        let (asked, done, subscription, channel) =
-            (AtomicU64::new(0), AtomicU64::new(0), Some(sink), channel.to_owned());
-        Ok(Self { epoch, connection, subscription, channel, over, tasks, asked, done })
+        let (asked, done, heard) = Default::default();
+        let (subscription, channel) = (Some(sink), channel.to_owned());
+        Ok(Self { epoch, connection, subscription, channel, over, tasks, asked, done, heard })
     }
 
-    /// Whether anything is under way, and how much is done.
+    /// Whether anything is under way, and how much was answered.
     pub(super) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
-        (self.asked.load(Ordering::Relaxed) > done, done)
+        (self.asked.load(Ordering::Relaxed) > done, self.heard.load(Ordering::Relaxed))
     }
 
     pub(super) async fn ask(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let _asking = Asking(self);
-        match self.connection.clone().send_packed_command(request).await? {
+        let answer = self.connection.clone().send_packed_command(request).await?;
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        match answer {
             Value::ServerError(error) => Err(error.into()),
             answer => Ok(answer),
         }
@@ -146,6 +151,7 @@ impl Session {
     /// Asks on the subscribed connection itself for a sign of life, and of the subscription.
     pub(super) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
+            // Any answer is a sign of life, also that the user may not ask.
             let answer: Result<Value, RedisError> = subscription.clone().ping().await;
             return answer.map(drop).map_err(trouble::told);
         }
