@@ -12,7 +12,7 @@ use crate::{Event, Hold, holds};
 
 pub use exclusion::{exclusion, overlaps};
 pub use order::order;
-pub use tokens::tokens;
+pub use tokens::{tokens, tokens_over_loss};
 
 /// Two holds that contradict a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use anyhow::{Context, Error, Result, bail};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When: nanoseconds of `CLOCK_BOOTTIME`. Never later than what it tells of for `asked`, `releasing` and `killed`,
-    /// never earlier for the others, so that a hold is never told longer than it was. For `ran-out` and `gone` it is when
-    /// the hold was last known to be good.
+    /// never earlier for the others, so that a hold is never told longer than it was. For `trusted`, `ran-out` and `gone` it
+    /// is when the hold was last known to be good.
     pub at: u64,
     /// Which thread or task of which process, numbered through a whole test.
     pub hand: u32,

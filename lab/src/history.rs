@@ -61,7 +61,8 @@ enum Stage {
     Dead,
 }
 
-/// Puts the events of all hands, in any order among the hands but in order for each, together to holds.
+/// Puts the events of all hands, in any order among the hands but in order for each, together to holds. One that was over
+/// by the time it was told is none.
 ///
 /// # Errors
 /// If the events of a hand contradict each other.
@@ -79,6 +80,7 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
         Stage::Holding(hold) => Some(hold),
         _ => None,
     }));
+    holds.retain(|hold| hold.until > hold.granted);
     Ok(holds)
 }
 

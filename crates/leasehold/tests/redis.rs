@@ -291,3 +291,17 @@ async fn a_forgotten_hold_is_over_soon() {
     server.command(&["FLUSHALL"]);
     eventually("it is over", || held.check().is_err()).await;
 }
+
+/// Somebody ran PERSIST on a held lock: it stays held, and its end comes back.
+#[tokio::test]
+async fn a_lock_without_an_end_is_held() {
+    let server = Redis::start();
+    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    server.command(&["PERSIST", "leasehold:{a}"]);
+    assert_eq!(theirs.look("a").await.expect("looked").holders().count(), 1);
+    assert_eq!(theirs.names("", 9).await.expect("listed").len(), 1);
+    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold");
+    assert!(server.command(&["PTTL", "leasehold:{a}"]).int() > 0);
+    held.release().await.expect("released");
+}

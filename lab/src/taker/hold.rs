@@ -23,13 +23,13 @@ pub(super) trait Held {
 
 /// Tells of a grant, does what is ordered, and tells whether the hold outlasted it.
 pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Result<()> {
-    teller.granted(guard.token())?;
-    let mut good = now();
-    tell_trust(teller, guard)?;
-    match orders.work {
-        Work::Watched(micros) => good = watch(teller, guard, good, Duration::from_micros(micros))?,
-        _ => work(orders)?,
-    }
+    // It may be over by the time it is told; then it was good at no time that is known.
+    let granted = teller.granted(guard.token())?;
+    let good = tell_trust(teller, guard)?.unwrap_or(granted);
+    let good = match orders.work {
+        Work::Watched(micros) => watch(teller, guard, Duration::from_micros(micros))?.unwrap_or(good),
+        _ => work(orders).map(|()| good)?,
+    };
     let at = now();
     match guard.loss() {
         None => teller.releasing(at),
@@ -37,30 +37,32 @@ pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Re
     }
 }
 
-/// When it was last known to be good.
-fn watch(teller: Teller<'_>, guard: &impl Held, mut good: u64, time: Duration) -> Result<u64> {
-    let begun = Instant::now();
+/// When it was last known to be good, if ever.
+fn watch(teller: Teller<'_>, guard: &impl Held, time: Duration) -> Result<Option<u64>> {
+    let (begun, mut good) = (Instant::now(), None);
     for glance in 1.. {
         let at = now();
         if guard.loss().is_some() || begun.elapsed() >= time {
             break;
         }
-        good = at;
+        good = Some(at);
         if glance % TOLD_EVERY == 0 {
-            tell_trust(teller, guard)?;
+            good = tell_trust(teller, guard)?.or(good);
         }
         sleep(GLANCE);
     }
     Ok(good)
 }
 
-/// Nothing where only a crash ends a hold.
-fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<()> {
+/// Tells until when it is good, unless only a crash ends it; when that was, if it was good.
+fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
     let at = now();
     match guard.remaining() {
-        Duration::MAX => Ok(()),
-        left => teller.trusted(at.saturating_add(u64::try_from(left.as_nanos())?)),
+        Duration::ZERO => return Ok(None),
+        Duration::MAX => {}
+        left => teller.trusted(at, at.saturating_add(u64::try_from(left.as_nanos())?))?,
     }
+    Ok(Some(at))
 }
 
 /// Tells of a release.

@@ -28,13 +28,15 @@ impl Teller<'_> {
         self.tell(What::Asked)
     }
 
-    pub(super) fn granted(self, token: leasehold::Token) -> Result<()> {
-        let (weight, capacity) = share(self.orders.face);
-        self.tell(What::Granted { token: token.get(), weight, capacity })
+    /// When.
+    pub(super) fn granted(self, token: leasehold::Token) -> Result<u64> {
+        let (at, (weight, capacity)) = (now(), share(self.orders.face));
+        self.tell_at(at, What::Granted { token: token.get(), weight, capacity })?;
+        Ok(at)
     }
 
-    pub(super) fn trusted(self, until: u64) -> Result<()> {
-        self.tell(What::Trusted { until })
+    pub(super) fn trusted(self, at: u64, until: u64) -> Result<()> {
+        self.tell_at(at, What::Trusted { until })
     }
 
     pub(super) fn gave_up(self) -> Result<()> {

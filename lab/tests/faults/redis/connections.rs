@@ -24,6 +24,7 @@ fn killed_by_the_server_they_cost_no_lock() -> Result<()> {
     let mut holder = site.start(Orders { work: Work::Watched(6_000_000), ..Orders::default() })?;
     holder.hear_granted()?;
     let waiter = site.start(Orders::default())?;
+    site.see_waiting("a", waiter.hand())?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         for kind in ["pubsub", "normal"] {

@@ -37,7 +37,7 @@ fn storm(test: &str, setup: Setup) -> Result<Storm> {
 #[test]
 fn soak_with_holders_killed() -> Result<()> {
     let mut storm = storm("soak_with_holders_killed", Redis::setup())?;
-    storm.rage(Duration::from_secs(2), Storm::kill_holder)?;
+    storm.rage(Duration::from_secs(1), Storm::kill_holder)?;
     check_all(&storm.end()?)
 }
 
@@ -55,7 +55,7 @@ fn soak_with_connections_killed() -> Result<()> {
 #[test]
 fn soak_with_restarts_that_keep_everything() -> Result<()> {
     let mut storm = storm("soak_with_restarts_that_keep_everything", Redis::setup().append_only("always"))?;
-    storm.rage(Duration::from_secs(1), |storm| {
+    storm.rage(Duration::from_millis(700), |storm| {
         storm.site.redis.restart();
         Ok(())
     })?;
@@ -66,7 +66,7 @@ fn soak_with_restarts_that_keep_everything() -> Result<()> {
 #[test]
 fn soak_with_restarts_that_forget() -> Result<()> {
     let mut storm = storm("soak_with_restarts_that_forget", Redis::setup())?;
-    storm.rage(Duration::from_secs(1), |storm| {
+    storm.rage(Duration::from_millis(700), |storm| {
         storm.site.redis.restart();
         Ok(())
     })?;
@@ -77,7 +77,7 @@ fn soak_with_restarts_that_forget() -> Result<()> {
 #[test]
 fn soak_with_holders_stopped() -> Result<()> {
     let mut storm = storm("soak_with_holders_stopped", Redis::setup())?;
-    storm.rage(Duration::from_secs(1), |storm| {
+    storm.rage(Duration::from_millis(200), |storm| {
         let number = storm.at_random()?;
         storm.stop_for(number, LEASE.mul_f64(1.2))
     })?;
@@ -110,7 +110,7 @@ fn soak_with_scripts_forgotten() -> Result<()> {
 #[test]
 fn soak_with_everything_deleted() -> Result<()> {
     let mut storm = storm("soak_with_everything_deleted", Redis::setup())?;
-    storm.rage(Duration::from_secs(1), |storm| {
+    storm.rage(Duration::from_millis(400), |storm| {
         storm.site.redis.command(&["FLUSHALL"]);
         Ok(())
     })?;
@@ -123,8 +123,8 @@ fn soak_with_a_bad_wire() -> Result<()> {
     let site = RedisSite::start(TAKER, Redis::setup(), SETTINGS)?;
     let wire = Wire::to(site.redis.address());
     let by_wire = Orders { store: format!("{}?{SETTINGS}", wire.url_of("redis")), ..orders() };
-    let mut storm = Storm::begin("soak_with_a_bad_wire", site, cycles()? / 8, by_wire)?;
-    storm.rage(Duration::from_secs(1), |storm| {
+    let mut storm = Storm::begin("soak_with_a_bad_wire", site, cycles()? / 4, by_wire)?;
+    storm.rage(Duration::from_millis(300), |storm| {
         trouble(&wire, storm.below(6), storm.below(700));
         Ok(())
     })?;

@@ -7,6 +7,8 @@ use anyhow::{Context, Result, ensure};
 use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Trouble, What, check, holds};
 
 const PROCESSES: u64 = 8;
+/// With fewer a storm shows nothing.
+const FAULTS_MIN: usize = 3;
 
 /// A server, a crew that works on it, and what has been told so far.
 pub(super) struct Storm {
@@ -42,7 +44,8 @@ impl Storm {
     /// Does `fault` at this pace until all work is done.
     pub(super) fn rage(&mut self, pace: Duration, mut fault: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         while self.is_at_work()? {
-            // The pace of the faults; nothing is waited for.
+            // The pace of the faults; nothing is waited for. The first come soon, while there is work to be in the way of.
+            let pace = if self.faults < FAULTS_MIN { pace.min(Duration::from_millis(50)) } else { pace };
             sleep(pace.mul_f64(0.5) + Duration::from_micros(self.below(pace.as_micros().try_into()?)));
             fault(self)?;
             self.faults += 1;
@@ -124,7 +127,7 @@ impl Storm {
         }
         let (took, count) = (self.begun.elapsed(), granted(&self.told));
         println!("{count} holds and {} faults in {took:.1?}", self.faults);
-        ensure!(self.faults > 2, "the work was done before anything happened");
+        ensure!(self.faults >= FAULTS_MIN, "the work was done before anything happened");
         self.site.check_clean(&Orders { cycles: 1, ..self.orders })?;
         Ok(self.told)
     }

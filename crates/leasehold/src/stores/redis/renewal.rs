@@ -56,7 +56,7 @@ impl Redis {
     /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
     /// the engine, which listens for a third of what is left, asks anew.
     fn patience_with(&self, claims: &[&Claim]) -> Duration {
-        const MIN: Duration = Duration::from_millis(100);
+        const MIN: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(5);
         claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
     }

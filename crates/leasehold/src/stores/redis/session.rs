@@ -151,6 +151,7 @@ impl Session {
     /// Asks on the subscribed connection itself for a sign of life, and of the subscription.
     pub(super) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
+            // Any answer is a sign of life, also that the user may not ask.
             let answer: Result<Value, RedisError> = subscription.clone().ping().await;
             return answer.map(drop).map_err(trouble::told);
         }

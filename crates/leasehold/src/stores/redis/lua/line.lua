@@ -102,6 +102,11 @@ local function load(lock)
     if line.holding == 0 then line.taken = 0 end
     if mode == 'H' then
         local left = call('PTTL', key) - DAY
+        if left == -1 - DAY then
+            -- Somebody took its end away; it has one again, a lease from now.
+            left = lease_of(state) / 1000
+            call('PEXPIRE', key, left + DAY)
+        end
         if left > 0 then
             line.sole, line.sole_until = state, now + left * 1000
         else

@@ -2,7 +2,8 @@ at(KEYS[1])
 local state = call('GET', key) or ''
 local mode = sub(state, 17, 17)
 local answers = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HL]') or '0000000000000000' }
-if mode == 'H' and call('PTTL', key) > DAY then answers[2] = state end
+local life = call('PTTL', key)
+if mode == 'H' and (life > DAY or life == -1) then answers[2] = state end
 if mode == 'L' then
     local holders = {}
     for _, claim in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do

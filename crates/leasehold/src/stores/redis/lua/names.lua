@@ -6,6 +6,7 @@ local DAY = 86400000
 local answers = {}
 for i = 1, #KEYS do
     local mode = redis.call('TYPE', KEYS[i]).ok == 'string' and redis.call('GETRANGE', KEYS[i], '16', '16')
-    answers[i] = (mode == 'L' or mode == 'H' and redis.call('PTTL', KEYS[i]) > DAY) and '1' or '0'
+    local life = mode == 'H' and redis.call('PTTL', KEYS[i])
+    answers[i] = (mode == 'L' or mode == 'H' and (life > DAY or life == -1)) and '1' or '0'
 end
 return table.concat(answers)

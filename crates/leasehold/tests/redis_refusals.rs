@@ -1,0 +1,229 @@
+//! What a Redis server may refuse, and what is said of it: the kind of the error, a remedy, and never the password.
+#![cfg(all(feature = "redis", feature = "tls"))]
+#![allow(missing_docs)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::time::Duration;
+
+use lab_servers::{Redis, Reply};
+use leasehold::{Error, Guard, Locks};
+
+async fn open(url: &str) -> Locks {
+    leasehold::open(url).await.expect("it opens")
+}
+
+async fn refused(url: &str) -> Error {
+    leasehold::open(url).await.expect_err("refused")
+}
+
+async fn hold(locks: &Locks, name: &str) -> Guard {
+    locks.mutex(name).acquire().await.expect("granted")
+}
+
+#[track_caller]
+fn check(error: &Error, is: fn(&Error) -> bool, says: &str) {
+    assert!(is(error) && error.to_string().contains(says), "{error:?}");
+    assert!(!format!("{error:?} {error}").contains("hunter2"), "{error:?}");
+}
+
+#[tokio::test]
+async fn servers_that_evict_keys() {
+    for policy in ["allkeys-lru", "volatile-lru", "volatile-ttl"] {
+        let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", policy)]);
+        check(&refused(&server.url()).await, Error::is_unsupported, "set its maxmemory-policy to noeviction");
+    }
+    let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", "noeviction")]);
+    drop(hold(&open(&server.url()).await, "a").await);
+}
+
+#[tokio::test]
+async fn keys_of_another_type() {
+    for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:queue", "leasehold:{a}:holders"] {
+        let server = Redis::start();
+        let locks = open(&server.url()).await;
+        server.command(&["LPUSH", key, "mine"]);
+        // A reader needs all four keys.
+        let error = locks.rwlock("a").shared().acquire().await.expect_err(key);
+        check(&error, Error::is_damaged, "not of leasehold's type");
+        assert_eq!(server.command(&["LRANGE", key, "0", "-1"]).texts(), ["mine"]);
+        assert_eq!(server.command(&["DBSIZE"]).int(), 1, "something was written before the refusal");
+    }
+}
+
+#[tokio::test]
+async fn text_of_somebody_else() {
+    let server = Redis::start();
+    let locks = open(&server.url()).await;
+    for text in ["", "mine", "0000000000000000X", "00000000000000000000000000000000"] {
+        server.command(&["SET", "leasehold:{a}", text]);
+        if text.is_empty() {
+            continue;
+        }
+        check(&locks.mutex("a").acquire().await.expect_err(text), Error::is_damaged, "was not written by leasehold");
+        assert_eq!(server.command(&["GET", "leasehold:{a}"]).text(), text);
+    }
+}
+
+#[tokio::test]
+async fn replicas() {
+    let master = Redis::start();
+    let replica = Redis::setup().replica_of(&master).start();
+    check(&refused(&replica.url()).await, Error::is_unavailable, "connect to its master");
+    let locks = open(&master.url()).await;
+    // Turned into one while we are connected.
+    master.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    check(&locks.mutex("a").acquire().await.expect_err("read-only"), Error::is_unavailable, "connect to its master");
+}
+
+#[tokio::test]
+async fn wrong_passwords() {
+    let server = Redis::setup().password("hunter2").start();
+    let at = server.address();
+    check(&refused(&format!("redis://{at}")).await, Error::is_denied, "the server asks for a password");
+    for wrong in ["redis://:hunter22@", "redis://nobody:hunter2@", "redis://default:hunter2x@"] {
+        check(&refused(&format!("{wrong}{at}")).await, Error::is_denied, "does not accept user and password");
+    }
+    drop(hold(&open(&format!("redis://:hunter2@{at}")).await, "a").await);
+}
+
+#[tokio::test]
+async fn no_room() {
+    let server = Redis::start();
+    let locks = open(&server.url()).await;
+    let (alone, first) = (hold(&locks, "alone").await, hold(&locks, "line").await);
+    let second = locks.mutex("line");
+    let waiting = tokio::spawn(async move { second.acquire().await });
+    while locks.look("line").await.expect("looked").waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let short = locks.mutex("short").lease(Duration::from_millis(600)).acquire().await.expect("granted");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    check(&locks.mutex("new").acquire().await.expect_err("no room"), Error::is_unavailable, "raise its maxmemory");
+    // What is held can still be renewed, released, and handed over.
+    let kept = tokio::time::timeout(Duration::from_secs(2), short.lost()).await;
+    assert!(kept.is_err(), "{kept:?}");
+    short.release().await.expect("released");
+    alone.release().await.expect("released");
+    first.release().await.expect("released");
+    waiting.await.expect("it runs").expect("granted").release().await.expect("released");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    for name in ["alone", "line", "short"] {
+        assert!(locks.look(name).await.expect("looked").entries.is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn too_few_replicas_to_write() {
+    let server = Redis::start();
+    let locks = open(&server.url()).await;
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let error = locks.mutex("a").acquire().await.expect_err("refused");
+    check(&error, Error::is_unavailable, "bring the replicas back");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    drop(hold(&locks, "a").await);
+}
+
+#[tokio::test]
+async fn a_grant_without_its_replicas() {
+    let master = Redis::start();
+    let locks = open(&format!("{}?replicas=1", master.url())).await;
+    let lock = locks.mutex("a").lease(Duration::from_secs(2));
+    check(&lock.acquire().await.expect_err("short of one"), Error::is_unavailable, "only 0 of 1 replicas");
+    assert!(locks.look("a").await.expect("looked").entries.is_empty(), "it was kept");
+    let replica = Redis::setup().replica_of(&master).start();
+    replica.in_step_with(&master);
+    let held = lock.acquire().await.expect("granted");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    while locks.look("a").await.expect("looked").waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    held.release().await.expect("released");
+    waiting.await.expect("it runs").expect("handed over").release().await.expect("released");
+}
+
+#[tokio::test]
+async fn a_server_busy_with_a_script() {
+    let server = Redis::configured(&[("busy-reply-threshold", "50")]);
+    let locks = open(&server.url()).await;
+    let mut other = server.connection();
+    other.send(&lab_servers::request(&["EVAL", "while true do end", "0"])).expect("sent");
+    while !matches!(server.ask(&["PING"]), Reply::Error(busy) if busy.starts_with("BUSY")) {}
+    check(&locks.mutex("a").acquire().await.expect_err("busy"), Error::is_unavailable, "SCRIPT KILL");
+    server.command(&["SCRIPT", "KILL"]);
+    drop(hold(&locks, "a").await);
+}
+
+/// Answers every request with what `answer` says of its first word.
+fn pretend(answer: fn(&str) -> String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has one");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().expect("twice")).lines().map_while(Result::ok);
+                let mut stream = stream;
+                while let Some(count) = lines.next().and_then(|line| line.strip_prefix('*')?.parse::<usize>().ok()) {
+                    let words: Vec<String> = (0..count).filter_map(|_| lines.nth(1)).collect();
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    if stream.write_all(answer(&words.join(" ")).as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("redis://:hunter2@{address}")
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+fn old(request: &str) -> String {
+    match request.split(' ').next().unwrap_or_default() {
+        "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
+        "SUBSCRIBE" => format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&request[10..])),
+        "INFO" => bulk("redis_version:5.0.14\r\n"),
+        _ => "+OK\r\n".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn servers_that_are_too_old() {
+    check(&refused(&pretend(old)).await, Error::is_unsupported, "6.2 or newer");
+}
+
+#[tokio::test]
+async fn loading_servers() {
+    let loading = |_: &str| "-LOADING Redis is loading the dataset in memory\r\n".to_owned();
+    check(&refused(&pretend(loading)).await, Error::is_unavailable, "still loading");
+}
+
+#[tokio::test]
+async fn what_is_no_redis() {
+    let other = |_: &str| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned();
+    check(&refused(&pretend(other)).await, Error::is_unavailable, "");
+    check(&refused("redis://:hunter2@127.0.0.1:1").await, Error::is_unavailable, "check host and port");
+    check(&refused("redis+unix:///nowhere/redis.sock").await, Error::is_unavailable, "check the path");
+    check(&refused("redis://:hunter2@no.such.host.invalid").await, Error::is_unavailable, "check host and port");
+}
+
+#[tokio::test]
+async fn certificates_that_do_not_hold() {
+    let server = Redis::setup().tls().start();
+    let (ca, other) = (server.ca_file(), server.other_ca_file());
+    let with = |url: String, ca: &std::path::Path| format!("{url}?ca={}", ca.display());
+    let locks = open(&with(server.tls_url(), &ca)).await;
+    let held = hold(&locks, "a").await;
+    assert!(locks.mutex("a").try_acquire().await.expect("asked").is_none());
+    held.release().await.expect("released");
+    check(&refused(&with(server.tls_url(), &other)).await, Error::is_denied, "certificate is not accepted");
+    check(&refused(&server.tls_url()).await, Error::is_denied, "certificate is not accepted");
+    let elsewhere = format!("rediss://[::ffff:127.0.0.1]:{}", server.tls_port());
+    check(&refused(&with(elsewhere, &ca)).await, Error::is_denied, "certificate is not accepted");
+    let plain = format!("rediss://localhost:{}", server.port());
+    check(&refused(&with(plain, &ca)).await, |error| error.is_unavailable() || error.is_denied(), "");
+    let nothing = server.folder().join("redis.conf");
+    check(&refused(&with(server.tls_url(), &nothing)).await, Error::is_invalid, "authority");
+}

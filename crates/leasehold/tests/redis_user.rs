@@ -1,0 +1,111 @@
+//! The rights that README.md asks for are enough, and none is asked for in vain.
+#![cfg(all(feature = "redis", feature = "conformance", feature = "file"))]
+#![allow(missing_docs, clippy::wildcard_imports)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use lab_servers::Redis;
+use leasehold::conformance::Service;
+use leasehold::{Crash, Locks, Result, Store, stores};
+
+/// The line of README.md, as it stands there.
+fn line() -> &'static str {
+    let readme = include_str!("../../../README.md");
+    readme.lines().find(|line| line.starts_with("user locks on ")).expect("README.md has the ACL line")
+}
+
+struct Server {
+    redis: Redis,
+    settings: &'static str,
+}
+
+impl Server {
+    fn with(line: &str, settings: &'static str) -> Self {
+        // What has been switched on for a user is not for anybody else.
+        Self { redis: Redis::setup().acl(line).password("of another").start(), settings }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://locks:secret@{}{}", self.redis.address(), self.settings)
+    }
+}
+
+#[async_trait]
+impl Service for Server {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(stores::Redis::at(&self.url())?.connect().await?))
+    }
+}
+
+mod with_all_of_them {
+    use super::*;
+    leasehold::conformance_tests!(Server::with(line(), ""));
+}
+
+/// Everything that needs a right of its own.
+async fn workout(server: &Server) -> Result<Locks> {
+    let locks = leasehold::open(&server.url()).await?;
+    let (first, second) = (locks.mutex("a").acquire().await?, locks.mutex("a"));
+    let waiting = tokio::spawn(async move { second.acquire().await });
+    while locks.look("a").await?.waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    first.release().await?;
+    waiting.await.expect("it runs")?.release().await?;
+    let (slots, begun) = (locks.semaphore("s", 2), Instant::now());
+    let (one, two) = (slots.clone().lease(Duration::from_millis(100)).acquire().await?, slots.acquire().await?);
+    assert_eq!(locks.names("", 10).await?.len(), 1);
+    // Both outlast what they would have without being renewed.
+    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(800) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    one.release().await?;
+    two.release().await?;
+    // What is left of a line whose key somebody deleted is cleared away.
+    let _gone = locks.semaphore("d", 2).acquire().await?;
+    server.redis.command(&["DEL", "leasehold:{d}"]);
+    locks.semaphore("d", 2).acquire().await?.release().await?;
+    Ok(locks)
+}
+
+/// Without these leasehold does with less, as README.md says.
+const OPTIONAL: [&str; 3] = ["+info", "+pubsub|numsub", "+publish"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_right_is_needed() {
+    let rights: Vec<&str> = line().split(' ').filter(|word| word.starts_with('+')).collect();
+    assert!(rights.len() > 20, "{rights:?}");
+    for right in rights {
+        let less: Vec<&str> = line().split(' ').filter(|word| *word != right).collect();
+        let settings = if right == "+wait" { "?replicas=1" } else { "?crash-grace=500ms" };
+        let server = Server::with(&less.join(" "), settings);
+        let done = tokio::time::timeout(Duration::from_secs(30), workout(&server)).await.expect(right);
+        match done {
+            Ok(_) => assert!(OPTIONAL.contains(&right), "{right} is not needed"),
+            Err(error) => assert!(error.is_denied() || error.is_lost(), "without {right}: {error}"),
+        }
+    }
+}
+
+/// Where scripts may not ask who is there, a crash is noticed when the lease ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_right_to_see_who_is_there_the_lease_decides() {
+    for right in ["+info", "+pubsub|numsub"] {
+        let less = line().replace(&format!(" {right}"), "");
+        let locks = workout(&Server::with(&less, "")).await.expect("it does with less");
+        assert_eq!(locks.promises().crash, Crash::AtLeaseEnd, "without {right}");
+    }
+    let locks = workout(&Server::with(line(), "")).await.expect("it has all");
+    assert_eq!(locks.promises().crash, Crash::Within(Duration::from_secs(5)));
+}
+
+#[tokio::test]
+async fn a_user_without_the_keys_is_told_what_it_lacks() {
+    let server = Server::with(&line().replace("~leasehold:*", "~other:*"), "");
+    let locks = leasehold::open(&server.url()).await.expect("it opens");
+    let error = locks.mutex("a").acquire().await.expect_err("refused");
+    assert!(error.is_denied() && error.to_string().contains("README.md has the ACL line"), "{error}");
+    assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+}
