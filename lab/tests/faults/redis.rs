@@ -2,6 +2,7 @@
 
 mod connections;
 mod killed;
+mod runtimes;
 mod soak;
 mod storm;
 
