@@ -1,6 +1,7 @@
 //! The same on a Redis server, and what else can happen to one.
 
 mod connections;
+mod forgotten;
 mod killed;
 mod runtimes;
 mod soak;
