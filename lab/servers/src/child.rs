@@ -11,6 +11,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::clock::Clock;
 use crate::until;
 
 /// A running program. Dropping it kills it, and so does the kernel when this process ends in any way.
@@ -20,16 +21,25 @@ pub(crate) struct Child {
     process: process::Child,
 }
 
+/// What a program is given besides its arguments.
+pub(crate) struct Surroundings<'a> {
+    /// The one CPU it runs on, if not any.
+    pub(crate) cpu: Option<usize>,
+    /// Its wall clock, if not the machine's.
+    pub(crate) clock: Option<&'a Clock>,
+}
+
 impl Child {
-    /// Starts a program, on one CPU only if it is given, with what it says appended to a file.
-    pub(crate) fn start(program: &Program, args: &[&str], cpu: Option<usize>, said: &Path) -> Self {
+    /// Starts a program with what it says appended to a file.
+    pub(crate) fn start(program: &Program, args: &[&str], around: &Surroundings<'_>, said: &Path) -> Self {
         program.must_be_there();
         let said = File::options().create(true).append(true).open(said).expect("its folder is there");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
-        if let Some(cpu) = cpu {
+        if let Some(cpu) = around.cpu {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
+        command.envs(around.clock.into_iter().flat_map(Clock::environment));
         command.arg(&program.name).args(args).stdin(Stdio::null());
         command.stdout(said.try_clone().expect("a file can be opened twice")).stderr(said);
         let process = spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.name));

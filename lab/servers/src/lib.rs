@@ -18,6 +18,7 @@
 
 mod certificates;
 mod child;
+mod clock;
 mod port;
 mod redis;
 mod wait;

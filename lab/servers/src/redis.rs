@@ -15,7 +15,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use tempfile::TempDir;
 
-use crate::child::Child;
+use crate::child::{Child, Surroundings};
+use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
 
@@ -45,6 +46,7 @@ struct Place {
     password: Option<String>,
     cpu: Option<usize>,
     release: Release,
+    clock: Option<Clock>,
 }
 
 impl Redis {
@@ -157,6 +159,11 @@ impl Redis {
         self.child.resume();
     }
 
+    /// Sets its clock, which [`Setup::own_clock`] gave it, ahead of the machine's by so many seconds, or behind.
+    pub fn set_clock(&self, ahead: i64) {
+        self.place.clock.as_ref().expect("it was set up with a clock of its own").set(ahead);
+    }
+
     /// Asks it one thing over a connection of its own.
     #[must_use = "an error is a reply too"]
     pub fn ask(&self, words: &[&str]) -> Reply {
@@ -223,8 +230,9 @@ impl Place {
     fn start(&self) -> Child {
         let configuration = self.folder.path().join(CONFIGURATION);
         let configuration = configuration.to_str().expect("a temporary folder has a plain name");
-        let mut child =
-            Child::start(&self.release.program(), &[configuration], self.cpu, &self.folder.path().join(LOG));
+        let around = Surroundings { cpu: self.cpu, clock: self.clock.as_ref() };
+        let log = self.folder.path().join(LOG);
+        let mut child = Child::start(&self.release.program(), &[configuration], &around, &log);
         let started = until("redis-server to answer", || {
             ensure!(child.ended().is_none(), "it ended instead");
             Ok(self.answers().then_some(()))

@@ -134,6 +134,18 @@ fn pinned_it_runs_on_one_cpu() {
 }
 
 #[test]
+fn its_clock_can_be_set_while_it_runs() {
+    let redis = Redis::setup().own_clock().start();
+    let time = || redis.command(&["TIME"]).texts()[0].parse::<i64>().expect("seconds");
+    let begun = time();
+    for ahead in [3_600, -3_600, 0] {
+        redis.set_clock(ahead);
+        let off = time() - begun - ahead;
+        assert!((0..600).contains(&off), "{off} s off");
+    }
+}
+
+#[test]
 fn the_cpu_time_it_used_grows() {
     let redis = Redis::start();
     let before = redis.cpu_used();

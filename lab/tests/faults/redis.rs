@@ -1,7 +1,9 @@
 //! The same on a Redis server, and what else can happen to one.
 
 mod connections;
+mod forgotten;
 mod killed;
+mod runtimes;
 mod soak;
 mod storm;
 

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::{CONFIGURATION, Place, Redis, Release};
 use crate::certificates;
+use crate::clock::Clock;
 use crate::port::Port;
 
 /// A Redis server to be started.
@@ -26,6 +27,7 @@ pub struct Setup {
     tls: bool,
     cpu: Option<usize>,
     release: Release,
+    own_clock: bool,
 }
 
 impl Setup {
@@ -72,6 +74,12 @@ impl Setup {
         self
     }
 
+    /// Has a wall clock of its own, for [`Redis::set_clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.own_clock = true;
+        self
+    }
+
     /// Runs on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
@@ -93,7 +101,8 @@ impl Setup {
             certificates::make(folder.path());
         }
         fs::write(folder.path().join(CONFIGURATION), self.configuration(&folder, &port, tls_port.as_ref()))?;
-        Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu, release: self.release })
+        let clock = self.own_clock.then(|| Clock::make(folder.path()));
+        Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu, release: self.release, clock })
     }
 
     fn configuration(&self, folder: &TempDir, port: &Port, tls_port: Option<&Port>) -> String {

@@ -1,6 +1,7 @@
 //! A connection that is made again whenever it breaks, for as long as its store is open.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -63,7 +64,8 @@ pub(super) struct Plan {
     pub(super) channel: String,
     pub(super) ear: Ear,
     pub(super) greet: Greet,
-    /// Whose runtime drives the connection; none is the background.
+    /// Whose runtime drives the connection; none is the background, which also takes over from one that has ended or stands
+    /// idle when the connection is to be made again.
     pub(super) home: Option<Handle>,
 }
 
@@ -166,7 +168,12 @@ async fn keep(plan: Plan, states: watch::Sender<State>) {
 
 async fn connect(plan: &Plan, home: &mut Option<Handle>, epoch: u32) -> Result<(Arc<Session>, Greeting)> {
     let (address, channel, ear) = (plan.address.clone(), plan.channel.clone(), Arc::clone(&plan.ear));
-    let opening = async move { Session::open(&address, &channel, epoch, ear).await };
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = Arc::clone(&begun);
+    let opening = async move {
+        begins.store(true, Ordering::Release);
+        Session::open(&address, &channel, epoch, ear).await
+    };
     let greeted = async {
         let at = home.as_ref().unwrap_or_else(|| background::handle());
         let Ok(opened) = at.spawn(opening).await else {
@@ -178,9 +185,14 @@ async fn connect(plan: &Plan, home: &mut Option<Handle>, epoch: u32) -> Result<(
         let greeting = (plan.greet)(Arc::clone(&session)).await?;
         Ok((session, greeting))
     };
-    timeout(CONNECT_MAX, greeted)
-        .await
-        .unwrap_or_else(|_| Err(Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}"))))
+    if let Ok(connected) = timeout(CONNECT_MAX, greeted).await {
+        return connected;
+    }
+    if begun.load(Ordering::Acquire) {
+        return Err(Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}")));
+    }
+    *home = None;
+    Err(Error::unavailable("the runtime that drove the connection stands idle"))
 }
 
 /// Returns when the session has ended or gone deaf, or the server is no longer what it was.
