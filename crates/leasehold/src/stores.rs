@@ -5,9 +5,13 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::File;
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisAt};
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{ZooKeeper, ZooKeeperAt};

@@ -1,13 +1,13 @@
 //! Every store of this crate × every suite.
-#![cfg(all(feature = "conformance", feature = "file", feature = "redis"))]
+#![cfg(all(feature = "conformance", feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
-use lab_servers::{Redis, Release};
+use lab_servers::{Redis, Release, ZooKeeper};
 use leasehold::conformance::{FACED, Face, PLAIN, Service};
 use leasehold::{Result, Store, stores};
 
@@ -112,6 +112,29 @@ mod redis_unjudged {
     leasehold::conformance_tests!(Server::unjudged());
 }
 
+/// One server for all, as it takes a while to start, and every client a session of its own.
+struct Tree(&'static str);
+
+static TREE: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::setup().tick(1_000).start());
+
+#[async_trait]
+impl Service for Tree {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let url = format!("{}{}", TREE.url(), self.0);
+        Ok(Arc::new(stores::ZooKeeper::at(&url)?.connect().await?))
+    }
+}
+
+mod zookeeper {
+    use super::*;
+    leasehold::conformance_tests!(Tree("/curator"));
+}
+
+mod zookeeper_kazoo {
+    use super::*;
+    leasehold::conformance_tests!(Tree("/kazoo?dialect=kazoo"));
+}
+
 mod memory {
     use super::*;
     leasehold::conformance_tests!(Memory(stores::Memory::new()));
@@ -130,7 +153,17 @@ fn no_pair_is_missing() {
         std::process::Command::new(this_program).args(["--list", "--format", "terse"]).output().expect("it runs");
     let listed = String::from_utf8(listed.stdout).expect("test names are text");
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    for store in ["memory", "file", "redis", "redis_6_2", "valkey", "redis_old_fashioned", "redis_unjudged"] {
+    for store in [
+        "memory",
+        "file",
+        "redis",
+        "redis_6_2",
+        "valkey",
+        "redis_old_fashioned",
+        "redis_unjudged",
+        "zookeeper",
+        "zookeeper_kazoo",
+    ] {
         let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {
