@@ -290,10 +290,10 @@ impl Store for ZooKeeper {
             return Ok(vec![None; claims.len()]);
         };
         let answers = claims.iter().zip(&pages).map(|(claim, page)| {
-            let (page, path) = (alive(page), self.path(&claim.name));
-            async {
+            let (page, path, session) = (alive(page), self.path(&claim.name), &session);
+            async move {
                 let Some(page) = page else { return Ok(false) };
-                self.is_there(&session, &path, claim.id, &page).await
+                self.is_there(session, &path, claim.id, &page).await
             }
         });
         let found = try_join_all(answers).await?;

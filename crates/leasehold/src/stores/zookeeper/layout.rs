@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_others_write_is_understood() {
-        let share = |dialect: Dialect, node| dialect.member(node).map(|member| member.share).ok();
+        let share = |dialect: Dialect, node: &str| dialect.member(node).map(|member| member.share).ok();
         let uuid = "79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5";
         assert_eq!(share(Dialect::Curator, &format!("_c_{uuid}-lock-0000000003")), Some(Share::MUTEX));
         assert_eq!(share(Dialect::Curator, "lock-0000000003"), Some(Share::MUTEX));
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn foreign_nodes_are_refused_with_the_cure() {
-        let told = |dialect: Dialect, node| dialect.member(node).expect_err("foreign").to_string();
+        let told = |dialect: Dialect, node: &str| dialect.member(node).expect_err("foreign").to_string();
         assert!(told(Dialect::Curator, "0123__lock__0000000003").contains("dialect=kazoo"));
         assert!(told(Dialect::Kazoo, "_c_x-lock-0000000003").contains("dialect=curator"));
         assert!(told(Dialect::Curator, "leases").contains("semaphore of Curator's"));

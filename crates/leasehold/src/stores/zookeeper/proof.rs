@@ -70,6 +70,7 @@ mod tests {
 
     /// A leader and the follower that a client is connected to, with delays between them, in milliseconds. What is sent one
     /// way arrives in order.
+    #[derive(Debug)]
     struct Servers {
         /// How long what the leader sends at a time takes, and what the follower sends.
         down: Vec<u64>,
