@@ -24,7 +24,7 @@ const LOG: &str = "zookeeper.log";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The jars of Debian's `libzookeeper-java` that a server needs.
-const JARS: [&str; 5] = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all"];
+const JARS: [&str; 6] = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "netty-codec"];
 
 /// A small heap and a quick start matter here, speed in the long run does not.
 const JVM: [&str; 6] = [

@@ -225,7 +225,7 @@ impl Store for ZooKeeper {
 
     async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
         let asked = Moment::now();
-        let session = self.keeper.session(LISTEN).await?;
+        let session = self.keeper.living(LISTEN.max(self.address.terms.session)).await?;
         let path = self.path(&claim.name);
         let (page, children, is_new) = self.stand(&session, Lane::new(&session, &self.address, &path), claim).await?;
         let standing = match self.judge(&page, &children) {
@@ -289,6 +289,7 @@ impl Store for ZooKeeper {
         let Some(session) = pages.iter().find_map(alive).map(|page| Arc::clone(&page.session)) else {
             return Ok(vec![None; claims.len()]);
         };
+        session.confirmed().await;
         let answers = claims.iter().zip(&pages).map(|(claim, page)| {
             let (page, path, session) = (alive(page), self.path(&claim.name), &session);
             async move {

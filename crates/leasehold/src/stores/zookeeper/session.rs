@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error as Told, MultiWriteError};
@@ -22,11 +22,12 @@ pub(super) struct Session {
     pub(super) client: Client,
     /// Until when it certainly lives, in nanoseconds of the clock.
     until: AtomicU64,
+    confirmed: Notify,
 }
 
 impl Session {
     fn new(client: Client, proof: Proof) -> Self {
-        let session = Self { client, until: AtomicU64::new(0) };
+        let session = Self { client, until: AtomicU64::new(0), confirmed: Notify::new() };
         session.proven(proof);
         session
     }
@@ -46,7 +47,25 @@ impl Session {
         if !left.is_zero() {
             return Ok(left);
         }
-        Err(Error::unavailable("the servers have not confirmed the session for its timeout"))
+        Err(unconfirmed())
+    }
+
+    /// Waits until it is certain that it lives for a while, or over. Mostly it is: after a silence it takes a beat or two.
+    pub(super) async fn confirmed(&self) {
+        loop {
+            let confirmed = self.confirmed.notified();
+            if self.is_over() || self.is_living() {
+                return;
+            }
+            tokio::select! {
+                () = confirmed => {}
+                () = self.ended() => {}
+            }
+        }
+    }
+
+    fn is_living(&self) -> bool {
+        self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 4)
     }
 
     /// Whether the servers have ended it, or this client has.
@@ -64,6 +83,7 @@ impl Session {
 
     fn proven(&self, proof: Proof) {
         self.until.store(proof.from().after(self.timeout()).as_nanos(), Ordering::Release);
+        self.confirmed.notify_waiters();
     }
 }
 
@@ -113,6 +133,20 @@ impl Keeper {
         }
     }
 
+    /// A session that certainly lives, waiting for it if need be.
+    pub(super) async fn living(&self, limit: Duration) -> Result<Arc<Session>> {
+        let living = async {
+            loop {
+                let session = self.session(limit).await?;
+                session.confirmed().await;
+                if session.is_living() {
+                    return Ok(session);
+                }
+            }
+        };
+        timeout(limit, living).await.unwrap_or_else(|_| Err(unconfirmed()))
+    }
+
     /// The session there is now.
     pub(super) fn present(&self) -> Option<Arc<Session>> {
         match &*self.states.borrow() {
@@ -133,6 +167,10 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.keeping.abort();
     }
+}
+
+fn unconfirmed() -> Error {
+    Error::unavailable("the servers have not confirmed the session for its timeout")
 }
 
 fn closed() -> Error {
