@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 13] = [
+const PROGRAMS: [Need; 14] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -28,6 +28,7 @@ const PROGRAMS: [Need; 13] = [
     Need { program: "java", asked: "-version", package: "default-jre-headless" },
     Need { program: "/usr/share/java/zookeeper.jar", asked: "", package: "libzookeeper-java" },
     // What contends with us for locks there.
+    Need { program: "javac", asked: "-version", package: "default-jdk-headless" },
     Need { program: "/usr/share/java/curator-recipes.jar", asked: "", package: "libcurator-recipes-java" },
     // What makes a clock that tests can set.
     Need { program: "cc", asked: "--version", package: "gcc" },

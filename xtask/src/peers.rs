@@ -7,9 +7,21 @@ use anyhow::{Context, Result};
 
 use crate::needs::run;
 
+/// Where the files of peers are.
+const FOLDERS: [&str; 2] = ["lab/tests/interop/peers", "lab/benches/redis/peers"];
+
 /// Installs what the files of peers ask for in their first lines, `# needs: PACKAGE==VERSION`, and what is not there yet.
 pub(crate) fn fetch() -> Result<()> {
-    for entry in fs::read_dir(workspace().join("lab/benches/redis/peers"))? {
+    FOLDERS.iter().try_for_each(|folder| fetch_for(folder))
+}
+
+/// Those that only benchmarks need wait until one is run.
+pub(crate) fn fetch_for_tests() -> Result<()> {
+    fetch_for(FOLDERS[0])
+}
+
+fn fetch_for(folder: &str) -> Result<()> {
+    for entry in fs::read_dir(workspace().join(folder))? {
         let file = entry?.path();
         if file.extension().is_some_and(|extension| extension == "py") {
             install(&needs_of(&file)?)?;

@@ -5,6 +5,7 @@ mod chaos;
 mod killed;
 mod redis;
 mod stopped;
+mod zookeeper;
 
 use anyhow::Result;
 use lab::{Event, Orders, Process, Site, Work};
