@@ -1,5 +1,6 @@
 //! The real kazoo and the real Curator, contending with us for one lock. `LAB_CYCLES` says how often each takes it.
 
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -34,7 +35,8 @@ struct Contest {
     library: Library,
     cycles: u64,
     hands: u32,
-    foreign: Vec<Child>,
+    /// Each with the file that it tells in: a pipe that nobody reads would stop it when full.
+    foreign: Vec<(Child, PathBuf)>,
     ours: Vec<lab::Process>,
 }
 
@@ -57,7 +59,9 @@ impl Contest {
         if self.library == Library::Curator {
             command.arg(ahead().to_string());
         }
-        self.foreign.push(command.stdout(Stdio::piped()).spawn().context("cannot start a peer")?);
+        let told = self.site.note();
+        let child = command.stdout(File::create(&told)?).spawn().context("cannot start a peer")?;
+        self.foreign.push((child, told));
         self.hands += 1;
         Ok(self)
     }
@@ -74,10 +78,10 @@ impl Contest {
         let parties = (self.foreign.len() + self.ours.len()) as u64;
         let mut told: Vec<Event> = Vec::new();
         let begun = now();
-        for peer in self.foreign {
-            let output = peer.wait_with_output()?;
-            ensure!(output.status.success(), "a peer failed: {}", output.status);
-            for line in String::from_utf8(output.stdout)?.lines() {
+        for (mut peer, file) in self.foreign {
+            let status = peer.wait()?;
+            ensure!(status.success(), "a peer failed: {status}");
+            for line in fs::read_to_string(file)?.lines() {
                 told.push(line.parse()?);
             }
         }
