@@ -87,7 +87,10 @@ async fn hop(one: &Client, other: &Client) -> Result<Duration> {
     let (_, sequence) = one.create("/bare/n-", b"", &NODE).await?;
     let path = format!("/bare/n-{sequence}");
     let (_, _, watcher) = other.get_and_watch_data(&path).await?;
-    let noticed = tokio::spawn(async move { watcher.changed().await; Instant::now() });
+    let noticed = tokio::spawn(async move {
+        watcher.changed().await;
+        Instant::now()
+    });
     tokio::time::sleep(Duration::from_millis(2)).await;
     let deleted = Instant::now();
     one.delete(&path, None).await?;

@@ -99,7 +99,8 @@ async fn open_zookeeper(_url: &str) -> Result<Locks> {
 }
 
 fn unknown(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}")).remedy("use file:, file:/some/folder, redis://host or zookeeper://host")
+    Error::invalid(format!("no store is called {scheme:?}"))
+        .remedy("use file:, file:/some/folder, redis://host or zookeeper://host")
 }
 
 /// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as

@@ -117,7 +117,8 @@ async fn a_downgraded_writer_is_shown_with_its_token() {
 #[tokio::test]
 async fn foreign_nodes_are_refused_with_the_cure() {
     let client = bare(&SERVER).await;
-    let (curator, kazoo) = (open(&folder("foreign")).await, open(&format!("{}?dialect=kazoo", folder("foreign"))).await);
+    let (curator, kazoo) =
+        (open(&folder("foreign")).await, open(&format!("{}?dialect=kazoo", folder("foreign"))).await);
     let held = curator.mutex("a").acquire().await.expect("granted");
     let error = kazoo.mutex("a").try_acquire().await.expect_err("refused");
     assert!(error.is_mismatch() && error.to_string().contains("dialect=curator"), "{error}");

@@ -204,7 +204,9 @@ impl Place {
         let jar = |name: &str| format!("/usr/share/java/{name}.jar");
         let missing = JARS.map(jar).into_iter().find(|jar| !Path::new(jar).exists());
         if let Some(missing) = missing {
-            panic!("{missing} is missing: run `cargo xtask test`, which sees to it, or `apt-get install libzookeeper-java`");
+            panic!(
+                "{missing} is missing: run `cargo xtask test`, which sees to it, or `apt-get install libzookeeper-java`"
+            );
         }
         let configuration = self.folder.path().join(CONFIGURATION).display().to_string();
         let jars = JARS.map(jar).join(":");

@@ -132,7 +132,12 @@ impl ZooKeeper {
     }
 
     /// A claim's page, with its node and all children of the lock: found, or put there. `true` if it was put there now.
-    async fn stand(&self, session: &Arc<Session>, lane: Lane<'_>, claim: &Claim) -> Result<(Arc<Page>, Vec<String>, bool)> {
+    async fn stand(
+        &self,
+        session: &Arc<Session>,
+        lane: Lane<'_>,
+        claim: &Claim,
+    ) -> Result<(Arc<Page>, Vec<String>, bool)> {
         let page = self.ledger.page(claim.id).filter(|page| page.session.id() == session.id());
         if let Some(page) = page {
             let found = match page.known() {

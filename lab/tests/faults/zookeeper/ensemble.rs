@@ -20,7 +20,8 @@ fn ensemble() -> Result<(Ensemble, Site)> {
 /// Processes that take the lock again and again while each server in turn is treated badly.
 fn work_through(fault: impl Fn(&mut Ensemble, usize), repair: impl Fn(&mut Ensemble, usize)) -> Result<()> {
     let (mut ensemble, site) = ensemble()?;
-    let cycles = Orders { cycles: u64::MAX, work: Work::Watched(20_000), trouble: Trouble::Endured, ..Orders::default() };
+    let cycles =
+        Orders { cycles: u64::MAX, work: Work::Watched(20_000), trouble: Trouble::Endured, ..Orders::default() };
     let crew = (0..3).map(|_| site.start(cycles.clone())).collect::<Result<Vec<Process>>>()?;
     let mut crew: Vec<Process> = crew;
     for one in &mut crew {
@@ -61,16 +62,22 @@ fn clean_within_two_sessions(ensemble: &Ensemble, site: &Site) -> Result<()> {
 
 #[test]
 fn each_can_be_killed() -> Result<()> {
-    work_through(|ensemble, number| ensemble.server_mut(number).kill(), |ensemble, number| {
-        ensemble.server_mut(number).start_again();
-    })
+    work_through(
+        |ensemble, number| ensemble.server_mut(number).kill(),
+        |ensemble, number| {
+            ensemble.server_mut(number).start_again();
+        },
+    )
 }
 
 #[test]
 fn each_can_be_stopped() -> Result<()> {
-    work_through(|ensemble, number| ensemble.server(number).pause(), |ensemble, number| {
-        ensemble.server(number).resume();
-    })
+    work_through(
+        |ensemble, number| ensemble.server(number).pause(),
+        |ensemble, number| {
+            ensemble.server(number).resume();
+        },
+    )
 }
 
 #[test]

@@ -220,7 +220,8 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let address = Address::parse("zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator");
+        let address =
+            Address::parse("zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator");
         let address = address.expect("good");
         assert_eq!(address.servers, ["h1:1", "h2:2181", "[::1]:3"]);
         assert_eq!((&*address.base, address.digest.as_deref()), ("/a/b", Some("me:p@s:s")));

@@ -75,7 +75,8 @@ impl<'a> Lane<'a> {
             let folder = CreateMode::Persistent.with_acls(acls);
             self.client().mkdir(&self.address.base, &folder).await.map_err(trouble::told)?;
         }
-        let mode = if self.address.terms.dialect.leaves_nodes() { CreateMode::Persistent } else { CreateMode::Container };
+        let mode =
+            if self.address.terms.dialect.leaves_nodes() { CreateMode::Persistent } else { CreateMode::Container };
         match self.client().create(self.path, &[], &mode.with_acls(acls)).await {
             Ok(_) | Err(Told::NodeExists) => Ok(()),
             Err(error) => Err(trouble::told(error)),

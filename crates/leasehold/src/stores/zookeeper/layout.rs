@@ -86,12 +86,22 @@ impl Dialect {
         let (ends, slots): ([(&str, Share); 3], _) = match self {
             Self::Curator => {
                 let ends = [("lock-", Share::MUTEX), (WRITER, Share::WRITER), (READER, Share::READER)];
-                (ends, head.strip_suffix('-').and_then(|head| head.rsplit_once("-slots-")).map(|(_, slots)| (slots, "-of-")))
+                (
+                    ends,
+                    head.strip_suffix('-')
+                        .and_then(|head| head.rsplit_once("-slots-"))
+                        .map(|(_, slots)| (slots, "-of-")),
+                )
             }
             Self::Kazoo => {
                 // Both marks end alike, so the longer one comes first.
                 let ends = [("__rlock__", Share::READER), ("__lock__", Share::MUTEX), ("__lock__", Share::MUTEX)];
-                (ends, head.strip_suffix("__").and_then(|head| head.rsplit_once("__slots_")).map(|(_, slots)| (slots, "_of_")))
+                (
+                    ends,
+                    head.strip_suffix("__")
+                        .and_then(|head| head.rsplit_once("__slots_"))
+                        .map(|(_, slots)| (slots, "_of_")),
+                )
             }
         };
         if let Some((_, share)) = ends.into_iter().find(|(end, _)| head.ends_with(end)) {
@@ -207,7 +217,10 @@ mod tests {
         assert_eq!(share(Dialect::Curator, &format!("_c_{uuid}-lock-0000000003")), Some(Share::MUTEX));
         assert_eq!(share(Dialect::Curator, "lock-0000000003"), Some(Share::MUTEX));
         assert_eq!(share(Dialect::Curator, &format!("_c_{uuid}-__READ__0000000003")), Some(Share::READER));
-        assert_eq!(share(Dialect::Kazoo, &format!("{}__rlock__0000000003", uuid.replace('-', ""))), Some(Share::READER));
+        assert_eq!(
+            share(Dialect::Kazoo, &format!("{}__rlock__0000000003", uuid.replace('-', ""))),
+            Some(Share::READER)
+        );
     }
 
     #[test]

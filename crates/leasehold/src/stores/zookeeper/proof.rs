@@ -81,7 +81,11 @@ mod tests {
 
     fn in_order(delays: &[u64], sent: u64) -> u64 {
         // Nothing overtakes: what was sent earlier and is slower holds up what is sent now.
-        (0..=sent.min(delays.len() as u64 * 10)).map(|at| at + delays[(at / 10) as usize % delays.len()]).max().unwrap_or(0).max(sent)
+        (0..=sent.min(delays.len() as u64 * 10))
+            .map(|at| at + delays[(at / 10) as usize % delays.len()])
+            .max()
+            .unwrap_or(0)
+            .max(sent)
     }
 
     impl Servers {
@@ -133,7 +137,12 @@ mod tests {
 
     fn servers() -> impl Strategy<Value = Servers> {
         let delays = || prop::collection::vec(0u64..150, 1..200);
-        (delays(), delays(), 0..HALF_TICK, 1u64..3_000).prop_map(|(down, up, phase, cut)| Servers { down, up, phase, cut })
+        (delays(), delays(), 0..HALF_TICK, 1u64..3_000).prop_map(|(down, up, phase, cut)| Servers {
+            down,
+            up,
+            phase,
+            cut,
+        })
     }
 
     proptest! {

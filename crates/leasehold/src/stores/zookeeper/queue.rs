@@ -16,7 +16,10 @@ pub(super) struct Queue {
 pub(super) enum Place {
     Held,
     /// Behind so many, and who must be watched: it cannot be granted before one of these goes.
-    Queued { ahead: u32, watched: Vec<String> },
+    Queued {
+        ahead: u32,
+        watched: Vec<String>,
+    },
 }
 
 impl Queue {

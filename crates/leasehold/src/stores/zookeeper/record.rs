@@ -47,7 +47,8 @@ pub(super) fn read(data: &[u8]) -> Option<Record> {
 
 /// What is known of somebody else's claim: what his library wrote, mostly an address, and since when it is there.
 pub(super) fn stranger(data: &[u8], library: &str, created_millis: i64) -> Note {
-    let text: String = String::from_utf8_lossy(data).chars().filter(|c| !c.is_control()).take(Note::HOST_MAX / 4).collect();
+    let text: String =
+        String::from_utf8_lossy(data).chars().filter(|c| !c.is_control()).take(Note::HOST_MAX / 4).collect();
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(created_millis.try_into().unwrap_or(0));
     Note { host: text, pid: 0, program: library.to_owned(), label: String::new(), since }
 }
