@@ -1,5 +1,6 @@
 //! The same on a Redis server, and what else can happen to one.
 
+mod cancelled;
 mod connections;
 mod forgotten;
 mod killed;
