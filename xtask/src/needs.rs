@@ -13,7 +13,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 9] = [
+const PROGRAMS: [Need; 10] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -24,6 +24,8 @@ const PROGRAMS: [Need; 9] = [
     Need { program: "taskset", asked: "--version", package: "util-linux" },
     Need { program: "openssl", asked: "version", package: "openssl" },
     Need { program: "redis-server", asked: "--version", package: "redis-server" },
+    // What makes a clock that tests can set.
+    Need { program: "cc", asked: "--version", package: "gcc" },
     // What fetches other servers.
     Need { program: "pip3", asked: "--version", package: "python3-pip" },
 ];

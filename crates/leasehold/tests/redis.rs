@@ -66,12 +66,12 @@ async fn held_beyond_the_grace() {
 #[tokio::test]
 async fn a_short_break_costs_no_lock() {
     let server = Redis::start();
-    let (wire, locks) = remote(&server, "crash-grace=2s").await;
+    let (wire, locks) = remote(&server, "crash-grace=4s").await;
     let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
     cut_off(&wire);
     eventually("a renewal without an answer", || held.renewal() == leasehold::Renewal::Late).await;
     wire.refuse(false);
-    held_for(&held, Duration::from_secs(5)).await;
+    held_for(&held, Duration::from_secs(8)).await;
 }
 
 /// A connection that has gone deaf is replaced before the hold it vouches for is lost.

@@ -70,20 +70,18 @@ impl Renewals {
         }
     }
 
-    /// What is due now, first the ones that end first; each stays on the agenda with its end.
+    /// What is due now, first the ones that end first; each stays on the agenda with its end. What is due soon goes along,
+    /// so that many are asked for together, however they came.
     fn due(&self) -> (Vec<Arc<Stay>>, Moment) {
         let mut agenda = self.agenda.lock();
         let mut due = Vec::new();
         let now = Moment::now();
         while let Some(&(_, id)) = agenda.order.first().filter(|(at, _)| *at <= now) {
-            let (_, stay) = agenda.stays.get(&id).expect("the agenda and its order agree");
-            let (stay, ends_at) = (Arc::clone(stay), stay.ends_at());
-            if ends_at <= now {
-                agenda.take(id);
-            } else {
-                agenda.put(Arc::clone(&stay), ends_at, &self.sooner);
-            }
-            due.push(stay);
+            due.push(agenda.asks(id, now, &self.sooner));
+        }
+        if !due.is_empty() {
+            let soon = agenda.soon(now);
+            due.extend(soon.into_iter().map(|id| agenda.asks(id, now, &self.sooner)));
         }
         agenda.next_look = agenda.plan(now);
         due.sort_by_key(|stay| stay.ends_at());
@@ -92,6 +90,29 @@ impl Renewals {
 }
 
 impl Agenda {
+    /// Puts off a stay that is asked for now until its end.
+    fn asks(&mut self, id: ClaimId, now: Moment, sooner: &Notify) -> Arc<Stay> {
+        let (_, stay) = self.stays.get(&id).expect("the agenda and its order agree");
+        let (stay, ends_at) = (Arc::clone(stay), stay.ends_at());
+        if ends_at <= now {
+            self.take(id);
+        } else {
+            self.put(Arc::clone(&stay), ends_at, sooner);
+        }
+        stay
+    }
+
+    /// What is to be renewed within a tenth of a second, and within an eighth of what is left of it then.
+    fn soon(&self, now: Moment) -> Vec<ClaimId> {
+        const SOON: Duration = Duration::from_millis(100);
+        let soon = self.order.iter().take_while(|(at, _)| *at <= now.after(SOON));
+        let is_renewal = |(at, id): &&(Moment, ClaimId)| {
+            let left = self.stays.get(id).map_or(Duration::ZERO, |(_, stay)| stay.ends_at().since(*at));
+            at.since(now) < left / 8
+        };
+        soon.filter(is_renewal).map(|(_, id)| *id).collect()
+    }
+
     /// When to look next. A look that was planned is kept, even if what it was for has left: whoever acquires and releases
     /// over and over would otherwise wake the task each time.
     fn plan(&self, now: Moment) -> Moment {
@@ -236,6 +257,19 @@ mod tests {
 
     fn stay(claim: &Claim) -> Arc<Stay> {
         Arc::new(Stay::new(Arc::new(claim.clone()), Moment::NEVER, None, true))
+    }
+
+    #[test]
+    fn what_is_due_soon_goes_along() {
+        let (renewals, now) = (Renewals::default(), Moment::now());
+        for (name, millis_ago) in [("a", 10_000), ("b", 9_950), ("c", 9_000)] {
+            let asked = Moment::from_nanos(now.as_nanos() - millis_ago * 1_000_000);
+            let ends_at = asked.after(Duration::from_secs(30));
+            renewals.add(Arc::new(Stay::new(Arc::new(claim(name)), ends_at, None, true)), asked);
+        }
+        let names = |stays: &[Arc<Stay>]| stays.iter().map(|stay| stay.claim.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(names(&renewals.due().0), ["a", "b"]);
+        assert!(renewals.due().0.is_empty(), "they are asked for already");
     }
 
     /// What is wrong with one line does not keep the holders of others from hearing that they were broken.

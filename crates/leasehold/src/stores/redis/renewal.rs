@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::{join, try_join_all};
+use futures_util::future::join;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::record::{self, Bond};
 use super::session::Session;
@@ -12,6 +13,8 @@ use crate::{Claim, ClaimId, Result, Standing};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
+/// How many scripts are asked for at a time: each is to be answered soon, however many there are in all.
+const BATCHES: usize = 64;
 
 impl Redis {
     /// Every third of a lease a script renews it. In between, a claim that is judged by its connection needs a sign of
@@ -60,8 +63,8 @@ impl Redis {
 
     /// The ones that are gone, of those that were due.
     async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Vec<ClaimId>> {
-        let batches = due.chunks(BATCH).map(|batch| self.renew_batch(session, batch));
-        Ok(try_join_all(batches).await?.concat())
+        let batches: Vec<_> = due.chunks(BATCH).map(|batch| self.renew_batch(session, batch)).collect();
+        stream::iter(batches).buffer_unordered(BATCHES).try_concat().await
     }
 
     async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Vec<ClaimId>> {

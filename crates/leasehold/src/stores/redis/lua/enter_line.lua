@@ -41,7 +41,7 @@ end
 local function look_for_all()
     if line.sole then
         look_for(line.sole,
-            function(_, nonce) call('SETRANGE', key, 39, nonce) end,
+            function(_, nonce) call('SETRANGE', key, '39', nonce) end,
             function() line.sole = nil end)
         return
     end
@@ -58,14 +58,14 @@ end
 local function soonest()
     local at = line.sole and line.sole_until
     if not at then
-        local first = call('ZRANGE', HOLDERS, 0, 0, 'WITHSCORES')
+        local first = call('ZRANGE', HOLDERS, '0', '0', 'WITHSCORES')
         at = first[2] and tonumber(first[2]) or now
     end
-    return format('%010.0f', math.max(0, math.ceil((at - now) / 1000)))
+    return format('%010d', math.max(0, math.ceil((at - now) / 1000)))
 end
 
 local function reply(number, standing)
-    local answer = format('%016.0f', number) .. standing .. id
+    local answer = format('%016d', number) .. standing .. id
     if standing == 'N' or standing == 'G' then return answer .. soonest() .. table.concat(absences) end
     return answer
 end
@@ -88,7 +88,7 @@ local function keep(record)
     local deadline = now + lease_of(claim)
     write(kept, deadline)
     if holds(kept) then
-        call('ZADD', HOLDERS, format('%.0f', deadline), id)
+        call('ZADD', HOLDERS, format('%d', deadline), id)
         line.taken = line.taken - before + weight
     end
 end
@@ -135,7 +135,7 @@ if line.count == 0 and weight == capacity and how ~= 'F' then
     return number .. 'H' .. id
 end
 if line.count > 0 and how ~= 'F' and line.capacity ~= capacity then
-    local present = read(call('ZRANGE', line.holding > 0 and HOLDERS or QUEUE, 0, 0)[1])
+    local present = read(call('ZRANGE', line.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
     save()
     return mismatch(present)
 end

@@ -12,6 +12,8 @@
 -- Times are microseconds of this server, leases milliseconds. Nothing is written before all types are known to be right.
 local call, sub, match, format = redis.call, string.sub, string.match, string.format
 local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
+-- Commands take words: a number would first be written out, with all that a fraction needs.
+local ONE_DAY, TWO_DAYS = '86400000', '172800000'
 local NONE, NOWHERE = '-----------', '----------'
 -- Where the terms of a record begin.
 local TERMS = 87
@@ -76,7 +78,7 @@ local function read(claim)
 end
 
 local function write(record, deadline)
-    call('HSET', CLAIMS, claim_of(record), format('%016.0f', deadline) .. record)
+    call('HSET', CLAIMS, claim_of(record), format('%016d', deadline) .. record)
 end
 
 -- Reads the line; a wrong answer is the error to reply with.
@@ -116,7 +118,7 @@ local function load(lock)
 end
 
 -- Remembers the keys for two days from now on: when they are new, with each renewal, and else at least once an hour.
-local function refresh(which) call('PEXPIRE', which, 2 * DAY) end
+local function refresh(which) call('PEXPIRE', which, TWO_DAYS) end
 
 local function refresh_all()
     for _, which in ipairs({ key, CLAIMS, QUEUE, HOLDERS }) do refresh(which) end
@@ -129,7 +131,7 @@ local function add(record, deadline)
 end
 
 local function hold(record, deadline)
-    call('ZADD', HOLDERS, format('%.0f', deadline), claim_of(record))
+    call('ZADD', HOLDERS, format('%d', deadline), claim_of(record))
     local weight, capacity = units(record)
     line.taken, line.capacity, line.holding = line.taken + weight, capacity, line.holding + 1
     if line.holding == 1 then refresh(HOLDERS) end
@@ -140,7 +142,7 @@ local function wait(record, deadline)
     _, line.capacity = units(record)
     line.place, line.waiting = line.place + 1, line.waiting + 1
     add(record, deadline)
-    call('ZADD', QUEUE, format('%.0f', line.place), claim_of(record))
+    call('ZADD', QUEUE, format('%d', line.place), claim_of(record))
     if line.waiting == 1 then refresh(QUEUE) end
 end
 
@@ -168,7 +170,7 @@ end
 
 local function expire()
     if line.holding == 0 then return end
-    for _, claim in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', format('%.0f', now), 'LIMIT', 0, 100)) do
+    for _, claim in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', format('%d', now), 'LIMIT', '0', '100')) do
         local record = read(claim)
         drop(record)
         tell(record, 'G')
@@ -177,18 +179,18 @@ end
 
 local function token()
     line.last = math.max(line.last + 1, now)
-    return format('%016.0f', line.last)
+    return format('%016d', line.last)
 end
 
 -- The record of a waiter that holds from now on.
 local function granted(record)
     local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', TERMS)
-    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. terms .. format(' %.0f', now / 1000) .. rest
+    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. terms .. format(' %d', now / 1000) .. rest
 end
 
 local function next_waiter()
     if line.waiting == 0 then return end
-    return read(call('ZRANGE', QUEUE, 0, 0)[1])
+    return read(call('ZRANGE', QUEUE, '0', '0')[1])
 end
 
 -- Grants to everybody at the front who fits and is there, and tells who is next from now on. With `look_close` a next
@@ -228,15 +230,15 @@ end
 
 -- Writes what has changed. A line without anybody is folded up.
 local function save()
-    local number = format('%016.0f', line.last)
+    local number = format('%016d', line.last)
     if line.count == 0 then
-        call('SET', key, number .. '~', 'PX', DAY)
+        call('SET', key, number .. '~', 'PX', ONE_DAY)
         return
     end
     if now / 1000 - line.refreshed > HOUR then
         line.refreshed = now / 1000
         refresh_all()
     end
-    local state = format('%sL %d %d %d %.0f %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
-    call('SET', key, state, 'PX', 2 * DAY)
+    local state = format('%sL %d %d %d %d %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
+    call('SET', key, state, 'PX', TWO_DAYS)
 end

@@ -9,7 +9,7 @@ local function keep(expected, life)
         if sub(link, 12, 19) < epoch_of(state) then link = link_of(state) end
         -- Without memory the other order would be refused.
         call('PEXPIRE', key, life)
-        call('SETRANGE', key, 39, NONE .. link)
+        call('SETRANGE', key, '39', NONE .. link)
         return '1'
     end
     if mode ~= 'L' then return '0' end
@@ -19,7 +19,7 @@ local function keep(expected, life)
     refresh_all()
     deadline = now + lease_of(record)
     write(sub(record, 1, 39) .. NONE .. link .. sub(record, TERMS), deadline)
-    if holds(record) then call('ZADD', HOLDERS, format('%.0f', deadline), id) end
+    if holds(record) then call('ZADD', HOLDERS, format('%d', deadline), id) end
     return '1'
 end
 
