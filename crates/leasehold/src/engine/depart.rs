@@ -10,8 +10,8 @@ use crate::{Claim, Entered, Result};
 /// A request to enter that may still be under way.
 pub(crate) type Entering = Finish<Result<(Moment, Entered)>>;
 
-/// Leaves, and does not give up before the store would have ended the claim by itself; says whether it was there. If it is
-/// asked again because there was no answer, and not there any more, then it has left with the question before.
+/// Leaves, and does not give up before the store would have ended the claim by itself; says whether it was there. One that
+/// is not there any more, when the question is asked again as the answer did not come, has left with the first question.
 ///
 /// A request to enter that is still under way is waited for first: leaving must not overtake it.
 pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Entering>) -> Result<bool> {
@@ -31,8 +31,8 @@ pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Enter
                 }
                 return Err(error);
             }
-            Err(_) => {
-                unanswered = true;
+            Err(error) => {
+                unanswered |= error.is_unavailable();
                 pauses.next().await;
             }
             Ok(was_there) => return Ok(was_there || unanswered),
