@@ -7,6 +7,7 @@ mod killed;
 mod runtimes;
 mod soak;
 mod storm;
+mod traces;
 
 use anyhow::Result;
 use lab::RedisSite;

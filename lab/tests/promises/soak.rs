@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use lab::{Api, DEADLINE, Event, Orders, RedisSite, Site, What, check};
+use anyhow::{Result, ensure};
+use lab::{Api, DEADLINE, Orders, RedisSite, Site, check};
 use lab_servers::Redis;
 
 use crate::TAKER;
@@ -48,30 +48,16 @@ fn soak_at(site: &Site, cycles: u64, names: &[&str]) -> Result<Orders> {
     let mut events = Vec::new();
     for taker in takers {
         let told = taker.finish_within(DEADLINE + PATIENCE_EACH * u32::try_from(cycles)?)?;
-        check_descriptors(&told)?;
+        check::uses(&told)?;
         events.extend(told);
     }
     let took = begun.elapsed();
     let holds = check::all(&events)?;
     ensure!(holds.len() as u64 == orders.cycles * PROCESSES, "{} holds", holds.len());
-    println!("{} cycles over {PROCESSES} processes and {} names in {took:.1?}", holds.len(), names.len());
+    println!("{} acquisitions by {PROCESSES} processes of {} names in {took:.1?}", holds.len(), names.len());
     Ok(orders)
 }
 
 fn api(number: u64) -> Api {
     if number.is_multiple_of(2) { Api::Async } else { Api::Blocking }
-}
-
-/// As many descriptors are open at the end as were soon after the beginning.
-fn check_descriptors(events: &[Event]) -> Result<()> {
-    let counts: Vec<usize> = events
-        .iter()
-        .filter_map(|event| match event.what {
-            What::Descriptors(count) => Some(count),
-            _ => None,
-        })
-        .collect();
-    let (first, last) = (counts.first().context("none told")?, counts.last().context("none told")?);
-    ensure!(counts.len() == 2 && last <= first, "descriptors: {counts:?}");
-    Ok(())
 }
