@@ -47,10 +47,16 @@ mod with_all_of_them {
 /// Everything that needs a right of its own.
 async fn workout(server: &Server) -> Result<Locks> {
     let locks = leasehold::open(&server.url()).await?;
+    // Alone.
+    locks.mutex("a").acquire().await?.release().await?;
+    // Handed over.
     let (first, second) = (locks.mutex("a").acquire().await?, locks.mutex("a"));
     let waiting = tokio::spawn(async move { second.acquire().await });
-    while locks.look("a").await?.waiters().count() == 0 {
+    while locks.look("a").await?.waiters().count() == 0 && !waiting.is_finished() {
         tokio::task::yield_now().await;
+    }
+    if waiting.is_finished() {
+        return Err(waiting.await.expect("it runs").expect_err("it was held by another"));
     }
     first.release().await?;
     waiting.await.expect("it runs")?.release().await?;
