@@ -185,10 +185,10 @@ impl Process {
         Ok(kill_process(pid, signal)?)
     }
 
-    /// The state is the word after the program's name in parentheses.
+    /// Or has ended, which is as still. The state is the word after the program's name in parentheses.
     fn is_stopped(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        Ok(stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T')))
+        Ok(stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z'])))
     }
 }
 

@@ -160,7 +160,7 @@ pub(super) fn check_tokens(events: &[Event]) -> Result<usize> {
     holds.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let mut overlaps = 0;
     for one_name in holds.chunk_by(|one, other| one.name == other.name) {
-        check::tokens(one_name).map_or(Ok(()), Err)?;
+        check::tokens_over_loss(one_name).map_or(Ok(()), Err)?;
         overlaps += check::overlaps(one_name).count();
     }
     println!("{overlaps} overlaps");
