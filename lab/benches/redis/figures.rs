@@ -40,6 +40,12 @@ pub(crate) fn show(names: &[String]) -> Result<()> {
     picture::draw(&tables.into_iter().flatten().collect::<Vec<_>>())
 }
 
+/// The median time, in microseconds.
+fn p50(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    micros(permille(&times, 500))
+}
+
 /// The time below which so many of 1,000 samples are.
 fn permille(sorted: &[u64], part: usize) -> u64 {
     sorted[(sorted.len() * part).div_ceil(1000) - 1]
