@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Trouble, What, check, holds};
+use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Trouble, What, check, holds, until};
 
 const PROCESSES: u64 = 8;
 /// With fewer a storm shows nothing.
@@ -33,7 +33,19 @@ impl Storm {
         let begun = Instant::now();
         let mut storm = Self { site, crew: Vec::new(), faults: 0, random, orders, left, told: Vec::new(), begun };
         storm.crew = (0..storm.left.len()).map(|number| storm.one(number)).collect::<Result<_>>()?;
+        until("the crew to be at work", || {
+            Ok((storm.clients() >= storm.crew.len() || storm.has_lost_one()?).then_some(()))
+        })?;
         Ok(storm)
+    }
+
+    /// How many clients have opened the store, and are there.
+    fn clients(&self) -> usize {
+        self.site.redis.command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"]).list().len()
+    }
+
+    fn has_lost_one(&mut self) -> Result<bool> {
+        self.crew.iter_mut().try_fold(false, |lost, one| Ok(lost || one.has_ended()?))
     }
 
     fn one(&self, number: usize) -> Result<Process> {
