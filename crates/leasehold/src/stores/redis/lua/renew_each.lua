@@ -1,9 +1,8 @@
 -- One that is not alone, was missed, or whose connection is a new one. Its absence, if noted, is over.
-local function keep(expected, life)
-    local id = sub(expected, 2, 23)
+local function keep(id)
     local state = call('GET', key) or ''
     local mode = sub(state, 17, 17)
-    local link = sub(expected, 35)
+    local link = sub(bond, 12)
     if (mode == 'H' or mode == 'W') and claim_of(state) == id then
         if sub(link, 12, 19) < epoch_of(state) then link = link_of(state) end
         -- Without memory the other order would be refused.
@@ -23,15 +22,8 @@ local function keep(expected, life)
     return '1'
 end
 
-for i = 1, #KEYS do
-    key = KEYS[i]
-    local expected = ARGV[2 * i - 1]
-    if call('GETRANGE', key, '16', '85') == expected then
-        call('PEXPIRE', key, ARGV[2 * i])
-        answers[i] = '1'
-    else
-        at(key)
-        answers[i] = keep(expected, ARGV[2 * i])
-    end
+for _, i in ipairs(others) do
+    at(KEYS[i])
+    answers[i] = keep(sub(ids, 22 * i - 21, 22 * i))
 end
-return sub(ARGV[1], 2, 23) .. table.concat(answers)
+return sub(ids, 1, 22) .. table.concat(answers)
