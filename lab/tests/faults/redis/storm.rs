@@ -10,7 +10,7 @@ const PROCESSES: u64 = 8;
 /// With fewer a storm shows nothing.
 const FAULTS_MIN: usize = 3;
 /// How long one cycle may take on average: faults stop the work more than anything else.
-const PATIENCE_EACH: Duration = Duration::from_millis(10);
+const PATIENCE_EACH: Duration = Duration::from_millis(40);
 
 /// A server, a crew that works on it, and what has been told so far.
 pub(super) struct Storm {
