@@ -58,10 +58,10 @@ async fn workout(server: &Server) -> Result<Locks> {
         next.await.expect("it runs")?.release().await?;
     }
     let (slots, begun) = (locks.semaphore("s", 2), Instant::now());
-    let (one, two) = (slots.clone().lease(Duration::from_millis(100)).acquire().await?, slots.acquire().await?);
+    let (one, two) = (slots.clone().lease(Duration::from_millis(500)).acquire().await?, slots.acquire().await?);
     assert_eq!(locks.names("", 10).await?.len(), 1);
     // Both outlast what they would have without being renewed.
-    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(800) {
+    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(1200) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     one.release().await?;
