@@ -153,7 +153,7 @@ async fn one_crash_among_many_holders_is_noticed() {
 async fn renewing_keeps_all_keys_of_a_line() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
-    let _held = locks.semaphore("a", 2).lease(Duration::from_millis(300)).acquire().await.expect("granted");
+    let _held = locks.semaphore("a", 2).lease(Duration::from_secs(1)).acquire().await.expect("granted");
     for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:holders"] {
         server.command(&["PEXPIRE", key, "60000"]);
         eventually(key, || server.command(&["PTTL", key]).int() > 100_000_000).await;

@@ -258,7 +258,7 @@ pub async fn cut_off_is_lost_in_time(service: &dyn Service) {
     if !ours.promises().expiry {
         return;
     }
-    let held = ours.mutex(&name).lease(Duration::from_millis(400)).acquire().await.expect("granted");
+    let held = ours.mutex(&name).lease(Duration::from_millis(1500)).acquire().await.expect("granted");
     assert_eq!(held.renewal(), Renewal::OnTime);
     faults.cut.store(true, Ordering::SeqCst);
     eventually("its renewal is late", async || held.renewal() == Renewal::Late).await;
