@@ -107,7 +107,9 @@ impl Address {
 
     /// All servers, as the client library wants them.
     pub(super) fn cluster(&self) -> String {
-        self.servers.join(",")
+        let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
+        let servers: Vec<String> = self.servers.iter().map(|server| format!("{protocol}{server}")).collect();
+        servers.join(",")
     }
 }
 
@@ -204,7 +206,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls.is_some() { "zookeeper+tls" } else { "zookeeper" };
         let base = if self.base.is_empty() { "/" } else { &self.base };
-        write!(f, "{scheme}://{}{base}", self.cluster())
+        write!(f, "{scheme}://{}{base}", self.servers.join(","))
     }
 }
 

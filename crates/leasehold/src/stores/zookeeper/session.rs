@@ -212,7 +212,6 @@ async fn connect(address: &Address) -> Result<Client> {
     }
     if let Some(tls) = &address.tls {
         connector = tls::encrypted(connector, tls)?;
-        return connector.secure_connect(&address.cluster()).await.map_err(trouble::told);
     }
     connector.connect(&address.cluster()).await.map_err(trouble::told)
 }
