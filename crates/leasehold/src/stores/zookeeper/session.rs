@@ -83,7 +83,7 @@ impl Session {
 
     fn proven(&self, proof: Proof) {
         // Less what two clocks may differ in rate (500 ppm): the engine takes off its share of what is left, not of the whole.
-        let certain = self.timeout() - self.timeout() / 2_000;
+        let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
         self.until.store(proof.from().after(certain).as_nanos(), Ordering::Release);
         self.confirmed.notify_waiters();
     }
