@@ -5,6 +5,8 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
+mod tls;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

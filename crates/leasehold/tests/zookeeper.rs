@@ -248,9 +248,39 @@ async fn certificates_that_do_not_hold_are_refused() {
     let locks = open(&at(SERVER.ca_file())).await;
     locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
     let error = leasehold::open(&at(SERVER.other_ca_file())).await.expect_err("refused");
-    assert!(error.is_unavailable() || error.is_denied(), "{error}");
+    assert!(error.is_denied() && error.to_string().contains("certificate is not accepted"), "{error}");
+    let elsewhere = at(SERVER.ca_file()).replace("localhost", "[::ffff:127.0.0.1]");
+    let error = leasehold::open(&elsewhere).await.expect_err("not its name");
+    assert!(error.is_denied() && error.to_string().contains("certificate is not accepted"), "{error}");
+    let error = leasehold::open(&elsewhere.replace("[::ffff:127.0.0.1]", "127.1")).await.expect_err("no name");
+    assert!(error.is_invalid(), "{error}");
     let error = leasehold::open(&at("/nowhere".into())).await.expect_err("refused");
     assert!(error.is_invalid(), "{error}");
+    let error = leasehold::open(&at(SERVER.folder().join("zoo.cfg"))).await.expect_err("no PEM");
+    assert!(error.is_invalid(), "{error}");
+}
+
+/// A server may let in those alone who show a certificate.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn a_client_s_certificate_is_shown() {
+    let server = ZooKeeper::setup().client_certificates().start();
+    let file = |name: &str| server.folder().join(name).display().to_string();
+    let at = |more: &str| format!("{}?ca={}{more}", server.tls_url(), file("ca.crt"));
+    let with = |certificate: &str, key: &str| at(&format!("&cert={}&key={}", file(certificate), file(key)));
+    let locks = open(&with("client.crt", "client.key")).await;
+    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    for denied in [at(""), with("other.crt", "other.key")] {
+        let error = leasehold::open(&denied).await.expect_err("refused");
+        assert!(error.is_denied() && error.to_string().contains("this client's certificate"), "{denied}: {error}");
+    }
+    let half = at(&format!("&cert={}", file("client.crt")));
+    for invalid in
+        [half, with("client.crt", "server.key"), with("client.crt", "zoo.cfg"), with("nothing", "client.key")]
+    {
+        let error = leasehold::open(&invalid).await.expect_err("refused");
+        assert!(error.is_invalid(), "{invalid}: {error}");
+    }
 }
 
 /// One change in line wakes one waiter, however many there are: each grant is one notice.

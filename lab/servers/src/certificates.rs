@@ -9,18 +9,16 @@ use crate::child::Program;
 const CONFIGURATION: &str = include_str!("openssl.cnf");
 const DAYS: &str = "2";
 
-/// Makes `ca.crt`, an authority; `server.crt` and `server.key`, which it signed for `localhost` and `127.0.0.1`; and
-/// `other.crt`, an authority that signed nothing.
+/// Makes `ca.crt`, an authority; `server.crt` and `server.key`, which it signed for `localhost` and `127.0.0.1`; `client.crt`
+/// and `client.key`, which it signed for a client; and `other.crt`, an authority that signed nothing.
 pub(crate) fn make(folder: &Path) {
     Program::installed("openssl", "openssl").must_be_there();
     fs::write(folder.join("openssl.cnf"), CONFIGURATION).expect("a temporary folder can be written");
     certificate(folder, "ca", &["-extensions", "ca", "-subj", "/CN=lab authority"]);
     certificate(folder, "other", &["-extensions", "ca", "-subj", "/CN=another authority"]);
-    certificate(
-        folder,
-        "server",
-        &["-extensions", "server", "-subj", "/CN=localhost", "-CA", "ca.crt", "-CAkey", "ca.key"],
-    );
+    for (name, subject) in [("server", "/CN=localhost"), ("client", "/CN=client")] {
+        certificate(folder, name, &["-extensions", name, "-subj", subject, "-CA", "ca.crt", "-CAkey", "ca.key"]);
+    }
 }
 
 /// Makes a key and its certificate.

@@ -56,6 +56,11 @@ impl ZooKeeperSetup {
         self.property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory")
     }
 
+    /// As [`tls`](Self::tls), and lets in only clients with a certificate of its authority.
+    pub fn client_certificates(self) -> Self {
+        self.tls().config("ssl.clientAuth", "need")
+    }
+
     /// Runs on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
@@ -106,12 +111,14 @@ impl ZooKeeperSetup {
             let port = port.number();
             let line = format!(
                 "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location={folder}/server.pem\n\
-                 ssl.trustStore.location={folder}/authority.pem\nssl.clientAuth=none\n"
+                 ssl.trustStore.location={folder}/authority.pem\n"
             );
             text.push_str(&line);
         }
-        if !self.lines.iter().any(|line| line.starts_with("syncLimit=")) {
-            text.push_str("syncLimit=5\n");
+        for (key, value) in [("syncLimit", "5"), ("ssl.clientAuth", "none")] {
+            if !self.lines.iter().any(|line| line.starts_with(&format!("{key}="))) {
+                writeln!(text, "{key}={value}").expect("a string takes all");
+            }
         }
         for line in &self.lines {
             writeln!(text, "{line}").expect("a string takes all");

@@ -26,8 +26,14 @@ pub(super) struct Address {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tls {
     pub(super) authority: Option<PathBuf>,
-    pub(super) certificate: Option<PathBuf>,
-    pub(super) key: Option<PathBuf>,
+    pub(super) identity: Option<Identity>,
+}
+
+/// A certificate and its key, each a file of PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
 }
 
 /// What a store may be told about itself in its URL.
@@ -70,14 +76,17 @@ impl Address {
             tls,
             terms: Terms::default(),
         };
-        let mut password_file = None;
+        let (mut password_file, mut certificate, mut key_file) = (None, None, None);
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
             match key {
                 "password-file" => password_file = Some(decoded(value)?),
+                "cert" => certificate = Some(decoded(value)?),
+                "key" => key_file = Some(decoded(value)?),
                 _ => address.set(key, &decoded(value)?)?,
             }
         }
+        address.identify(certificate, key_file)?;
         address.digest = digest(user, password_file.as_deref())?;
         if address.terms.private && address.digest.is_none() {
             return Err(Error::invalid("acl=creator is for a user, and the URL names none")
@@ -92,15 +101,23 @@ impl Address {
             ("dialect", _) => self.terms.dialect = Dialect::parse(value)?,
             ("acl", _) => self.terms.private = private(value)?,
             ("ca", Some(tls)) => tls.authority = Some(value.into()),
-            ("cert", Some(tls)) => tls.certificate = Some(value.into()),
-            ("key", Some(tls)) => tls.key = Some(value.into()),
-            ("ca" | "cert" | "key", None) => {
-                return Err(Error::invalid(format!("{key}= goes with zookeeper+tls:// only")));
-            }
+            ("ca", None) => return Err(only_with_tls("ca")),
             _ => {
                 return Err(Error::invalid(format!("{key:?} is not a setting of a ZooKeeper URL"))
                     .remedy("there are session, dialect, acl, password-file, ca, cert and key"));
             }
+        }
+        Ok(())
+    }
+
+    fn identify(&mut self, certificate: Option<String>, key: Option<String>) -> Result<()> {
+        match (certificate, key, &mut self.tls) {
+            (None, None, _) => {}
+            (_, _, None) => return Err(only_with_tls("cert= and key")),
+            (Some(certificate), Some(key), Some(tls)) => {
+                tls.identity = Some(Identity { certificate: certificate.into(), key: key.into() });
+            }
+            (..) => return Err(Error::invalid("cert= and key= go together").remedy("give both, or none")),
         }
         Ok(())
     }
@@ -111,6 +128,10 @@ impl Address {
         let servers: Vec<String> = self.servers.iter().map(|server| format!("{protocol}{server}")).collect();
         servers.join(",")
     }
+}
+
+fn only_with_tls(setting: &str) -> Error {
+    Error::invalid(format!("{setting}= goes with zookeeper+tls:// only"))
 }
 
 /// `host`, `host:port` or `[address]:port`, with the port.

@@ -5,6 +5,11 @@ use zookeeper_client::Connector;
 use super::address::Tls;
 use crate::{Error, Result};
 
-pub(super) fn encrypted(_connector: Connector, _tls: &Tls) -> Result<Connector> {
+pub(super) fn encrypted(_connector: Connector, _servers: &[String], _tls: &Tls) -> Result<Connector> {
     Err(Error::unsupported("this build has no TLS").remedy("build leasehold with its feature `tls`"))
+}
+
+#[allow(clippy::unused_async, reason = "as the one that asks")]
+pub(super) async fn refusal(_servers: &[String], _tls: &Tls) -> Option<Error> {
+    None
 }

@@ -213,9 +213,14 @@ async fn connect(address: &Address) -> Result<Client> {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
     if let Some(tls) = &address.tls {
-        connector = tls::encrypted(connector, tls)?;
+        connector = tls::encrypted(connector, &address.servers, tls)?;
     }
-    connector.connect(&address.cluster()).await.map_err(trouble::told)
+    match (connector.connect(&address.cluster()).await, &address.tls) {
+        (Err(error), Some(tls)) => {
+            Err(tls::refusal(&address.servers, tls).await.unwrap_or_else(|| trouble::told(error)))
+        }
+        (connected, _) => connected.map_err(trouble::told),
+    }
 }
 
 fn warn_of_cap(address: &Address, client: &Client) {
