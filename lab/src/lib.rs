@@ -9,6 +9,7 @@
 pub mod check;
 mod clock;
 mod event;
+pub mod foreign;
 mod history;
 mod orders;
 mod process;

@@ -6,16 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, Event, Face, Orders, Site, check, now};
+use lab::{Api, Event, Face, Orders, Site, check, foreign, now};
 use lab_servers::ZooKeeper;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::TAKER;
 
 const CYCLES: u64 = 100;
-/// What Java programs with Curator need.
-const JARS: [&str; 7] =
-    ["curator-recipes", "curator-framework", "curator-client", "guava", "zookeeper", "zookeeper-jute", "slf4j-api"];
 
 fn cycles() -> Result<u64> {
     Ok(std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?)
@@ -52,7 +49,7 @@ impl Contest {
     fn foreign(mut self, kind: &str) -> Result<Self> {
         let (hand, cycles, host) = (self.hands.to_string(), self.cycles.to_string(), self.server.address());
         let mut command = match self.library {
-            Library::Kazoo => python(),
+            Library::Kazoo => foreign::python(&peers().join("kazoo_peer.py")),
             Library::Curator => java(),
         };
         command.args([&host, "/locks/a", kind, &hand, &cycles]);
@@ -95,32 +92,21 @@ impl Contest {
     }
 }
 
-fn python() -> Command {
-    let mut command = Command::new("python3");
-    command.arg(peers().join("kazoo_peer.py"));
-    command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../target/peers/python"));
-    command
-}
-
 fn java() -> Command {
     /// Where the compiled program is, for all tests of this process.
     static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
         let mut javac = Command::new("javac");
-        javac.args(["-cp", &class_path(), "-d"]).arg(&folder).arg(peers().join("CuratorPeer.java"));
+        javac.args(["-cp", &foreign::curator(), "-d"]).arg(&folder).arg(peers().join("CuratorPeer.java"));
         let done = javac.status().expect("javac is missing: `apt-get install default-jdk-headless`");
         assert!(done.success(), "the program for Curator cannot be compiled");
         folder
     });
     let mut command = Command::new("java");
-    let class_path = format!("{}:{}", COMPILED.display(), class_path());
+    let class_path = format!("{}:{}", COMPILED.display(), foreign::curator());
     command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path, "CuratorPeer"]);
     command.stderr(Stdio::null());
     command
-}
-
-fn class_path() -> String {
-    JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":")
 }
 
 fn peers() -> PathBuf {

@@ -1,0 +1,100 @@
+//! The ZooKeeper store beside what the servers need for the least of it, over the same client library, and beside peers.
+
+mod peers;
+
+use std::path::Path;
+
+use anyhow::Result;
+use lab::report::{Report, Samples};
+use lab::{Orders, Process, Work, until};
+use lab_servers::ZooKeeper;
+use tokio::runtime::Builder;
+
+use peers::{Bare, Foreign, Ours, Peer, Task};
+
+/// What is shown is the median of so many.
+const ROUNDS: usize = 5;
+const PAIRS: usize = 400;
+const HAND_OVERS: usize = 200;
+const CRASHES: usize = 5;
+/// Measured in turn, so that a slow moment of the machine meets all alike.
+const TURN: usize = 20;
+
+fn main() -> Result<()> {
+    let mut report = Report::new("zookeeper");
+    beside_peers(&mut report)?;
+    crashes(&mut report)?;
+    report.finish()
+}
+
+fn beside_peers(report: &mut Report) -> Result<()> {
+    let server = ZooKeeper::setup().tick(2_000).start();
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let mut peers: [(&str, Box<dyn Peer + '_>); 4] = [
+        ("", Box::new(Bare::connect(&runtime, &server)?)),
+        ("leasehold", Box::new(Ours::connect(&runtime, &server)?)),
+        ("Curator", Box::new(Foreign::curator(&server)?)),
+        ("kazoo", Box::new(Foreign::kazoo(&server)?)),
+    ];
+    for (task, count, what, limit) in [
+        (Task::Pairs, PAIRS, "acquire and release", "create + delete"),
+        (Task::HandOvers, HAND_OVERS, "hand-over", "delete to a watch's notice"),
+    ] {
+        // In the first, which is not counted, Java's compiler is at work.
+        let rounds = (0..=ROUNDS).map(|_| round(&mut peers, task, count)).collect::<Result<Vec<_>>>()?;
+        for (number, (name, _)) in peers.iter().enumerate().skip(1) {
+            let (ours, bare) = median(&rounds[1..], number);
+            report.add(&format!("{name}: {what}"), ours, limit, bare);
+        }
+    }
+    Ok(())
+}
+
+/// What each takes, in turns.
+fn round(peers: &mut [(&str, Box<dyn Peer + '_>)], task: Task, count: usize) -> Result<Vec<Samples>> {
+    let mut times = vec![Vec::new(); peers.len()];
+    for _ in 0..count / TURN {
+        for ((_, peer), times) in peers.iter_mut().zip(&mut times) {
+            times.append(&mut peer.run(task, TURN)?);
+        }
+    }
+    Ok(times.into_iter().map(Samples::from_iter).collect())
+}
+
+/// Of one peer, in the round of the middle ratio to the bare requests, and those.
+fn median(rounds: &[Vec<Samples>], number: usize) -> (&Samples, &Samples) {
+    let p50 = |samples: &Samples| u128::from(samples.spread().p50_ns);
+    let mut rounds: Vec<_> = rounds.iter().map(|round| (&round[number], &round[0])).collect();
+    rounds.sort_by_key(|(peer, bare)| p50(peer) * 1_000 / p50(bare));
+    rounds[rounds.len() / 2]
+}
+
+/// From `kill -9` until the next holds, beside the session's timeout and a tick.
+fn crashes(report: &mut Report) -> Result<()> {
+    let server = ZooKeeper::setup().tick(500).start();
+    let url = format!("{}?session=2s", server.url());
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let onlooker = runtime.block_on(leasehold::open(&url))?;
+    let (mut ours, mut limit) = (Samples::default(), Samples::default());
+    for _ in 0..CRASHES {
+        let mut holder = start(&url, 0)?;
+        holder.hear_granted()?;
+        let mut next = start(&url, 1)?;
+        until("somebody to wait", || {
+            let line = runtime.block_on(onlooker.look("a"))?;
+            Ok((line.waiters().count() > 0).then_some(()))
+        })?;
+        let killed = holder.kill_now()?;
+        ours.add(next.hear_granted()?.at - killed);
+        limit.add(2_500_000_000);
+        next.tell()?;
+        next.finish()?;
+    }
+    report.add("kill -9 to the next holds", &ours, "session of 2 s and a tick", &limit);
+    Ok(())
+}
+
+fn start(url: &str, first_hand: u32) -> Result<Process> {
+    let orders = Orders { store: url.to_owned(), work: Work::Told, first_hand, ..Orders::default() };
+    Process::start(Path::new(env!("CARGO_BIN_EXE_taker")), orders)
+}

@@ -1,0 +1,64 @@
+import java.util.Scanner;
+import java.util.StringJoiner;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+
+/** Does with Curator what kazoo_line.py does with kazoo. */
+public class CuratorLine {
+    static final ExecutorService WAITER = Executors.newSingleThreadExecutor(task -> {
+        Thread thread = new Thread(task);
+        thread.setDaemon(true);
+        return thread;
+    });
+
+    static InterProcessMutex connect(String host) throws InterruptedException {
+        CuratorFramework client = CuratorFrameworkFactory.newClient(host, new ExponentialBackoffRetry(100, 5));
+        client.start();
+        client.blockUntilConnected();
+        return new InterProcessMutex(client, "/curator/a");
+    }
+
+    static long pair(InterProcessMutex lock) throws Exception {
+        long begun = System.nanoTime();
+        lock.acquire();
+        lock.release();
+        return System.nanoTime() - begun;
+    }
+
+    static long handOver(InterProcessMutex near, InterProcessMutex far) throws Exception {
+        near.acquire();
+        Future<Long> waiting = WAITER.submit(() -> {
+            far.acquire();
+            long granted = System.nanoTime();
+            far.release();
+            return granted;
+        });
+        while (near.getParticipantNodes().size() < 2) {
+        }
+        // The watch is set a moment after the node is there.
+        Thread.sleep(2);
+        long begun = System.nanoTime();
+        near.release();
+        return waiting.get() - begun;
+    }
+
+    public static void main(String[] args) throws Exception {
+        InterProcessMutex near = connect(args[0]);
+        InterProcessMutex far = connect(args[0]);
+        Scanner told = new Scanner(System.in);
+        while (told.hasNext()) {
+            boolean pairs = told.next().equals("pairs");
+            StringJoiner took = new StringJoiner(" ");
+            for (int left = told.nextInt(); left > 0; left--) {
+                took.add(Long.toString(pairs ? pair(near) : handOver(near, far)));
+            }
+            System.out.println(took);
+        }
+        System.exit(0);
+    }
+}
