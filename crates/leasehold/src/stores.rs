@@ -10,4 +10,6 @@ mod redis;
 pub use file::File;
 pub use memory::Memory;
 #[cfg(feature = "redis")]
+pub use redis::redlock::{Redlock, RedlockAt, rule as redlock};
+#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisAt};
