@@ -174,7 +174,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn granted(mut self, token: Token, asked: Moment, until: Moment) -> Outcome {
-        let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)), Loss::LeaseOver));
+        // A store may be sure of less than was asked for.
+        let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)).min(until), Loss::LeaseOver));
         let longest = self.ask.hold_max.map(|most| (Moment::now().after(most), Loss::HeldTooLong));
         let limit = fixed.into_iter().chain(longest).min_by_key(|(at, _)| *at);
         let stay = Arc::new(Stay::new(Arc::clone(&self.claim), until, limit, !self.ask.fixed));

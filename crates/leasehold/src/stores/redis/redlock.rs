@@ -34,7 +34,7 @@ use address::Masters;
 use master::Master;
 use pages::{Page, Pages};
 use record::{Format, Holder, Seen};
-use round::Ballot;
+use round::{Aim, Ballot};
 use rule::{Outcome, quorum};
 
 /// Locks on several Redis servers of which a minority may fail, or in a format that other libraries use too.
@@ -232,11 +232,11 @@ impl Redlock {
     }
 
     /// Asks for the lock until it is held, or somebody else seems to have it.
-    async fn bid(&self, page: &Arc<Page>, listens: bool) -> Result<Bid> {
+    async fn bid(&self, page: &Arc<Page>, aim: Aim) -> Result<Bid> {
         let (mut splits, mut raises) = (0, 0);
         loop {
             let token = self.proposal(page)?;
-            let ballot = self.vote(page, token, listens).await;
+            let ballot = self.vote(page, token, aim).await;
             if ballot.outcome == Outcome::Won {
                 let token = Token::new(token).expect("a clock has started");
                 self.pages.hold(page, token);
@@ -266,12 +266,16 @@ impl Redlock {
         self.too_few(there, &ballot.troubles)
     }
 
-    /// Whether a hold is still one; `None` if nobody can say.
+    /// Whether a hold is still one; if so, its lease begins anew.
     async fn confirm(&self, page: &Arc<Page>, token: Token) -> Result<bool> {
-        let ballot = self.vote(page, token.get(), false).await;
+        let ballot = self.vote(page, token.get(), Aim::Keep).await;
         match ballot.outcome {
             Outcome::Won => Ok(true),
-            Outcome::Lost => Ok(false),
+            Outcome::Lost => {
+                // A few votes may be left, in everybody's way.
+                self.take_back(page, &ballot);
+                Ok(false)
+            }
             Outcome::Unknown => Err(self.silence(&ballot)),
         }
     }
@@ -368,7 +372,7 @@ impl Redlock {
                 continue;
             }
             let asked = Moment::now();
-            match self.bid(page, true).await? {
+            match self.bid(page, Aim::TakeOrHear).await? {
                 // Of what took so long too little may be left, whatever was heard of it meanwhile.
                 Bid::Held(token) if Moment::now().since(asked) > page.claim.lease / 4 => {
                     if !self.confirm(page, token).await? {
@@ -457,7 +461,7 @@ impl Store for Redlock {
             self.pages.wait(&page, asked.after(claim.lease));
             return Ok(entered(page.standing()));
         }
-        match self.bid(&page, listens).await? {
+        match self.bid(&page, if listens { Aim::TakeOrHear } else { Aim::Take }).await? {
             Bid::Held(token) => Ok(entered(Standing::Held { token })),
             Bid::Busy(_) if listens => {
                 self.pages.wait(&page, asked.after(claim.lease));

@@ -36,6 +36,17 @@ pub(super) struct Ballot {
     pub(super) troubles: Vec<String>,
 }
 
+/// What a proposal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// To hold, now.
+    Take,
+    /// To hold, and to be told when the lock is free if it is not.
+    TakeOrHear,
+    /// To go on holding. A master that remembers gives the vote that it has not given yet, too.
+    Keep,
+}
+
 /// Questions to several masters. Those that are under way when it is dropped are carried on.
 struct Round<F: Future + Send + 'static>
 where
@@ -67,7 +78,7 @@ struct Question {
 
 impl Redlock {
     /// Asks all masters to vote for a token.
-    pub(super) async fn vote(&self, page: &Arc<Page>, token: u64, listens: bool) -> Ballot {
+    pub(super) async fn vote(&self, page: &Arc<Page>, token: u64, aim: Aim) -> Ballot {
         let claim = &page.claim;
         let question = Arc::new(Question {
             format: self.format,
@@ -77,7 +88,8 @@ impl Redlock {
                 self.format.record(claim, token, &self.client),
                 self.format.life(claim.lease).to_string(),
                 self.format.memory(claim.lease),
-                if listens { self.client.to_string() } else { String::new() },
+                if aim == Aim::TakeOrHear { self.client.to_string() } else { String::new() },
+                if aim == Aim::Keep { "K".to_owned() } else { String::new() },
             ],
         });
         page.asks(token);
@@ -267,12 +279,13 @@ async fn vote(
     let _alone = alone(Some(page), at).await;
     let (session, mark) = session(master, near, wait).await?;
     let Question { format, keys, id, arguments } = question;
-    let [record, life, memory, inbox] = &arguments[..] else { unreachable!("a vote has four arguments") };
+    let [record, life, memory, inbox, keep] = &arguments[..] else { unreachable!("a vote has five arguments") };
     let (second, third) = match format {
         Format::Fenced => (super::record::MARK, mark.as_deref().unwrap_or_default()),
         Format::Plain { .. } => (&*keys.tokens, &**memory),
     };
-    let answer = format.vote().run(&session, &[&keys.lock, second, &keys.waits], &[record, life, third, inbox]).await?;
+    let arguments = [&**record, life, third, inbox, keep];
+    let answer = format.vote().run(&session, &[&keys.lock, second, &keys.waits], &arguments).await?;
     let Some(answer) = Answer::parse(&text(answer)?, id) else {
         session.poison();
         return Err(trouble::strange());

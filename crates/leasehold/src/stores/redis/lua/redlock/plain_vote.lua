@@ -7,6 +7,7 @@
 -- ARGV[2]  the lease in ms
 -- ARGV[3]  for how many ms tokens are remembered; '' if they are not counted
 -- ARGV[4]  the client (11), if it is to be told when the lock is free; else ''
+-- ARGV[5]  'K' to keep it only, if it is held: nothing here tells a lock that was lost from one that was never held; else ''
 -- replies  as vote.lua
 local sub = string.sub
 local key, claim, proposal = KEYS[1], sub(ARGV[1], 22, 43), sub(ARGV[1], 44, 62)
@@ -26,6 +27,7 @@ if value and sub(value, 44, 62) == proposal then
     redis.call('PEXPIRE', key, ARGV[2])
     return reply('G', proposal, '0000000000')
 end
+if ARGV[5] == 'K' then return reply('L', proposal, '0000000000') end
 if ARGV[3] ~= '' then last = redis.call('GET', KEYS[2]) or NOBODY end
 -- A request that comes after a later one of the same claim is too low as well.
 if value and last < sub(value, 44, 62) then last = sub(value, 44, 62) end
