@@ -14,6 +14,7 @@ use crate::step::Step;
 pub(crate) fn test() -> Result<()> {
     let begun = Instant::now();
     needs::meet()?;
+    peers::fetch()?;
     for step in test_steps()? {
         step.run()?;
     }

@@ -13,7 +13,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 10] = [
+const PROGRAMS: [Need; 12] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -28,6 +28,9 @@ const PROGRAMS: [Need; 10] = [
     Need { program: "cc", asked: "--version", package: "gcc" },
     // What fetches other servers.
     Need { program: "pip3", asked: "--version", package: "python3-pip" },
+    // What runs libraries that locks are shared with.
+    Need { program: "node", asked: "--version", package: "nodejs" },
+    Need { program: "npm", asked: "--version", package: "npm" },
 ];
 /// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
 const SERVICES: [&str; 1] = ["redis-server"];

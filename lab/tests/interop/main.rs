@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod flock;
+mod redis_locks;
 
 const TAKER: &str = env!("CARGO_BIN_EXE_taker");

@@ -262,6 +262,9 @@ impl Redlock {
     /// Why nobody can say who has it.
     #[cold]
     fn silence(&self, ballot: &Ballot) -> Error {
+        if let Some(error) = &ballot.refusal {
+            return error.clone();
+        }
         let there = self.masters.len() - ballot.count.unknown;
         self.too_few(there, &ballot.troubles)
     }

@@ -34,6 +34,8 @@ pub(super) struct Ballot {
     /// The longest that what was held will be held, if it has an end.
     pub(super) left: Option<Duration>,
     pub(super) troubles: Vec<String>,
+    /// What no asking again mends.
+    pub(super) refusal: Option<Error>,
 }
 
 /// What a proposal is for.
@@ -124,7 +126,7 @@ impl Redlock {
         F: Future<Output = (usize, Result<(Answer, bool)>)>,
     {
         let (mut count, mut held, mut refusals) = (Count::of(self.masters.len()), Vec::new(), 0);
-        let (mut left, mut troubles): (Option<Duration>, _) = (None, Vec::new());
+        let (mut left, mut troubles, mut refusal): (Option<Duration>, _, _) = (None, Vec::new(), None);
         let outcome = loop {
             if let Some(outcome) = count.outcome() {
                 break outcome;
@@ -151,10 +153,11 @@ impl Redlock {
                 Err(error) => {
                     count.unknown += 1;
                     troubles.push(format!("{}: {error}", self.masters[at].place));
+                    refusal = refusal.or(Some(error).filter(|error| !error.is_unavailable()));
                 }
             }
         };
-        Ballot { token, count, outcome, held, refusals, left, troubles }
+        Ballot { token, count, outcome, held, refusals, left, troubles, refusal }
     }
 
     fn disbelief(&self, at: usize) -> String {
