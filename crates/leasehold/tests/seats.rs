@@ -60,7 +60,7 @@ fn vote(server: &Redis, claim: u8, token: u64) -> Verdict {
 }
 
 fn leave(server: &Redis, claim: u8, highest: u64) -> bool {
-    let asked = ["EVAL", LEAVE, "2", KEYS[0], KEYS[2], &id(claim), &text(highest), "cccccccccccc", ""];
+    let asked = ["EVAL", LEAVE, "2", KEYS[0], KEYS[2], &id(claim), &text(highest), &"c".repeat(11), "", ""];
     let answer = server.command(&asked);
     assert_eq!(answer.text()[1..], id(claim));
     answer.text().starts_with('1')

@@ -119,11 +119,16 @@ impl Redlock {
         let others = async { while first.next().await.is_some() {} };
         let late = timeout(LITTLE, others).await.is_err();
         tracing::debug!(there, late, ?troubles, "masters");
-        self.check_apart()?;
-        if there >= quorum(self.masters.len()) {
-            return Ok(());
+        drop(first);
+        if there < quorum(self.masters.len()) {
+            // One may just have been busy, or was cut off for a moment.
+            let sessions = join_all(self.masters.iter().map(|master| master.far.session(LITTLE))).await;
+            let there = sessions.iter().filter(|session| session.is_ok()).count();
+            if there < quorum(self.masters.len()) {
+                return Err(self.too_few(there, &troubles));
+            }
         }
-        Err(self.too_few(there, &troubles))
+        self.check_apart()
     }
 
     /// No two of them may be one server, or a copy of another.
@@ -254,7 +259,7 @@ impl Redlock {
             } else {
                 // Whoever comes back at the same moment as the others will be in their way again.
                 splits += 1;
-                tokio::time::sleep(Duration::from_micros(fastrand::u64(500..4_000 << splits))).await;
+                tokio::time::sleep(Duration::from_micros(fastrand::u64(500..2_000 + 4_000 * u64::from(splits)))).await;
             }
         }
     }
@@ -463,6 +468,12 @@ impl Store for Redlock {
             // Behind those of this client that wait already.
             self.pages.wait(&page, asked.after(claim.lease));
             return Ok(entered(page.standing()));
+        }
+        if listens {
+            let courtesy = self.pages.courtesy(&page.keys.lock);
+            if !courtesy.is_zero() {
+                tokio::time::sleep(courtesy).await;
+            }
         }
         match self.bid(&page, if listens { Aim::TakeOrHear } else { Aim::Take }).await? {
             Bid::Held(token) => Ok(entered(Standing::Held { token })),

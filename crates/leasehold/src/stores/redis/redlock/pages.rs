@@ -16,6 +16,9 @@ use crate::{Claim, ClaimId, Entry, Name, Note, Standing, Token};
 /// How many names are remembered with the highest token seen. Forgetting costs a round.
 const NAMES_MAX: usize = 4096;
 
+/// How long whoever was told that a lock is free is given to take it: a few round trips.
+const COURTESY: Duration = Duration::from_millis(5);
+
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     books: Mutex<Books>,
@@ -27,6 +30,8 @@ struct Books {
     /// Who waits for a key, in the order in which they came.
     waiting: HashMap<Arc<str>, Vec<Arc<Page>>>,
     highest: HashMap<Name, u64>,
+    /// Until when a key is left to somebody who waits for it.
+    left: HashMap<Arc<str>, Moment>,
     /// With so many pages those are looked for that nobody closed.
     sweep_at: usize,
 }
@@ -176,6 +181,24 @@ impl Pages {
             }
             None => {}
         }
+    }
+
+    /// Somebody was told that the lock is free.
+    pub(super) fn handed_over(&self, key: &str) {
+        let mut books = self.books.lock();
+        if books.left.len() >= NAMES_MAX {
+            books.left.clear();
+        }
+        books.left.insert(key.into(), Moment::now().after(COURTESY));
+    }
+
+    /// For how long the lock is left to another, who waits for it.
+    pub(super) fn courtesy(&self, key: &str) -> Duration {
+        let mut books = self.books.lock();
+        if books.left.is_empty() {
+            return Duration::ZERO;
+        }
+        books.left.remove(key).map_or(Duration::ZERO, |until| until.since(Moment::now()))
     }
 
     /// The highest token seen of a name.

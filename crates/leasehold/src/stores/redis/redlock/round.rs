@@ -49,6 +49,28 @@ pub(super) enum Aim {
     Keep,
 }
 
+/// How a claim leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    /// It was not granted by enough, and nobody hears of it.
+    Quietly,
+    /// Others of this client still wait for the lock.
+    OthersWait,
+    /// Nobody of this client waits for it any more.
+    ForAll,
+}
+
+/// What leaving a master has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// There was nothing to give back.
+    Nothing,
+    /// The vote is free.
+    Free,
+    /// It is, and somebody who waits has been told.
+    ToAnother,
+}
+
 /// Questions to several masters. Those that are under way when it is dropped are carried on.
 struct Round<F: Future + Send + 'static>
 where
@@ -168,7 +190,7 @@ impl Redlock {
 
     /// Gives back what a round that was not won may have been granted.
     pub(super) fn take_back(&self, page: &Arc<Page>, ballot: &Ballot) {
-        let question = Arc::new(self.leaving(&page.claim, Some(page), ballot.token, false));
+        let question = Arc::new(self.leaving(&page.claim, Some(page), ballot.token, Leaving::Quietly));
         let round = self.round(|at, near, _| {
             let (masters, page, question) = (Arc::clone(&self.masters), Arc::clone(page), Arc::clone(&question));
             let refused = ballot.refusals & (1 << at) != 0;
@@ -188,7 +210,8 @@ impl Redlock {
     pub(super) async fn leave_all(&self, claim: &Claim, page: Option<&Arc<Page>>) -> Result<bool> {
         let keys = self.format.keys(&claim.name)?;
         let stays = self.pages.is_wanted(&keys.lock);
-        let question = Arc::new(self.leaving(claim, page, page.map_or(0, |page| page.highest()), !stays));
+        let leaving = if stays { Leaving::OthersWait } else { Leaving::ForAll };
+        let question = Arc::new(self.leaving(claim, page, page.map_or(0, |page| page.highest()), leaving));
         let mut round = self.round(|at, near, _| {
             let (masters, page, question) = (Arc::clone(&self.masters), page.cloned(), Arc::clone(&question));
             async move {
@@ -200,7 +223,12 @@ impl Redlock {
         let (mut done, mut was_there, mut troubles) = (0, false, Vec::new());
         while done < quorum {
             match round.asks.next().await {
-                Some((_, Ok(there))) => (done, was_there) = (done + 1, was_there || there),
+                Some((_, Ok(left))) => {
+                    (done, was_there) = (done + 1, was_there || left != Left::Nothing);
+                    if left == Left::ToAnother {
+                        self.pages.handed_over(&keys.lock);
+                    }
+                }
                 Some((at, Err(error))) => {
                     troubles.push(format!("{}: {error}", self.masters[at].place));
                     if troubles.len() > all - quorum {
@@ -213,12 +241,13 @@ impl Redlock {
         Ok(was_there)
     }
 
-    fn leaving(&self, claim: &Claim, page: Option<&Arc<Page>>, highest: u64, waits_no_more: bool) -> Question {
+    fn leaving(&self, claim: &Claim, page: Option<&Arc<Page>>, highest: u64, leaving: Leaving) -> Question {
         let keys = page.map(|page| page.keys.clone());
         let keys = keys.unwrap_or_else(|| self.format.keys(&claim.name).expect("it was asked for before"));
         let client = self.client.to_string();
-        let waits_no_more = if waits_no_more { client.clone() } else { String::new() };
-        let mut arguments = vec![id_text(claim.id), format!("{highest:019}"), client, waits_no_more];
+        let waits_no_more = if leaving == Leaving::ForAll { client.clone() } else { String::new() };
+        let quietly = if leaving == Leaving::Quietly { "Q".to_owned() } else { String::new() };
+        let mut arguments = vec![id_text(claim.id), format!("{highest:019}"), client, waits_no_more, quietly];
         if self.format != Format::Fenced {
             arguments.extend([claim.id.to_string(), self.format.memory(claim.lease)]);
         }
@@ -301,7 +330,7 @@ async fn vote(
     Ok((answer, counts))
 }
 
-async fn leave(master: &Master, near: bool, question: &Question) -> Result<bool> {
+async fn leave(master: &Master, near: bool, question: &Question) -> Result<Left> {
     let (session, _) = session(master, near, Duration::ZERO).await?;
     let Question { format, keys, id, arguments } = question;
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -309,7 +338,9 @@ async fn leave(master: &Master, near: bool, question: &Question) -> Result<bool>
     let keys = if *format == Format::Fenced { &keys[..2] } else { &keys[..] };
     let answer = text(format.leave().run(&session, keys, &arguments).await?)?;
     match answer.split_at_checked(1) {
-        Some((there, of)) if of == id => Ok(there == "1"),
+        Some(("0", of)) if of == id => Ok(Left::Nothing),
+        Some(("1", of)) if of == id => Ok(Left::Free),
+        Some(("2", of)) if of == id => Ok(Left::ToAnother),
         _ => {
             session.poison();
             Err(Error::unavailable("the answer belongs to another question; the connection was closed"))

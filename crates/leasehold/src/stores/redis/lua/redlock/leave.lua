@@ -6,7 +6,8 @@
 -- ARGV[2]  the highest token it has proposed (19): no vote up to it will be given any more; zeros if that is not known
 -- ARGV[3]  the client that asks (11); if it is another's claim, its client is told
 -- ARGV[4]  the client (11), if it waits no more; else ''
--- replies  '1' if the claim had this vote, else '0'; and the claim
+-- ARGV[5]  'Q' to tell nobody that the lock is free: the claim never held it; else ''
+-- replies  '1' if the claim had this vote, '2' if a client that waits was told so too, else '0'; and the claim
 local DAY = '86400000'
 local UNKNOWN = '0000000000000000000'
 local sub = string.sub
@@ -31,9 +32,13 @@ if mode == 'H' and sub(state, 40, 61) == claim and (highest == UNKNOWN or sub(st
     end
     if there == '1' then
         if sub(state, 62, 72) ~= ARGV[3] then tell(sub(state, 62, 72), 'G' .. claim) end
-        for _ = 1, 16 do
+        for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
             local client = redis.call('LPOP', KEYS[2])
-            if not client or tell(client, 'F' .. key) then break end
+            if not client then break end
+            if tell(client, 'F' .. key) then
+                there = '2'
+                break
+            end
         end
     end
 elseif highest ~= UNKNOWN and last < highest then
