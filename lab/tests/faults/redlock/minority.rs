@@ -14,7 +14,7 @@ const SETTINGS: &str = "longest-lease=1000ms";
 const PROCESSES: usize = 6;
 const FAULTS: u64 = 5;
 /// With fewer holds a storm shows nothing.
-const HOLDS_MIN: usize = 200;
+const HOLDS_MIN: usize = 60;
 
 #[test]
 fn killed_and_started_anew_without_data() -> Result<()> {

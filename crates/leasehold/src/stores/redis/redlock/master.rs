@@ -1,6 +1,7 @@
 //! One master: its links, and whether its votes count.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +26,8 @@ pub(super) struct Master {
     pub(super) place: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) trust: Arc<Trust>,
+    /// It has not answered in time, and nothing since: nobody waits for it but if it takes it to decide.
+    pub(super) silent: AtomicBool,
 }
 
 /// What is known of a master's memory.
@@ -59,7 +62,7 @@ impl Master {
         };
         let near = Link::keep(plan("inbox", ear, home));
         let far = Link::keep(plan("far", Arc::new(|_| {}), None));
-        Self { near, far, place: address.to_string(), clock, trust }
+        Self { near, far, place: address.to_string(), clock, trust, silent: AtomicBool::new(false) }
     }
 
     /// Waits until both links have been tried.

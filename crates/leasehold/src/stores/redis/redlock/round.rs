@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -149,15 +150,19 @@ impl Redlock {
     {
         let (mut count, mut held, mut refusals) = (Count::of(self.masters.len()), Vec::new(), 0);
         let (mut left, mut troubles, mut refusal): (Option<Duration>, _, _) = (None, Vec::new(), None);
+        let mut awaited = self.awaited();
         let outcome = loop {
             if let Some(outcome) = count.outcome() {
                 break outcome;
             }
-            let Ok(Some((at, answer))) = timeout_at(until, asks.next()).await else {
+            let answer = if awaited == 0 { Ok(None) } else { timeout_at(until, asks.next()).await };
+            let Ok(Some((at, answer))) = answer else {
+                self.fall_silent(awaited);
                 count.unknown = self.masters.len() - count.granted - count.refused;
                 troubles.push("others do not answer in time".to_owned());
                 break Outcome::Unknown;
             };
+            awaited &= !(1 << at);
             match answer {
                 Ok((Answer { verdict: Verdict::Granted, .. }, true)) => count.granted += 1,
                 Ok((Answer { verdict: Verdict::Granted, .. }, false)) => {
@@ -180,6 +185,22 @@ impl Redlock {
             }
         };
         Ballot { token, count, outcome, held, refusals, left, troubles, refusal }
+    }
+
+    /// The masters to wait for, a bit each: not those that have been silent of late, unless it takes them to decide.
+    fn awaited(&self) -> u32 {
+        let all = (1 << self.masters.len()) - 1;
+        let lively = self.masters.iter().zip(0..).filter(|(master, _)| !master.silent.load(Ordering::Relaxed));
+        let lively: u32 = lively.map(|(_, at)| 1 << at).sum();
+        if lively.count_ones() as usize >= quorum(self.masters.len()) { lively } else { all }
+    }
+
+    fn fall_silent(&self, masters: u32) {
+        for (master, at) in self.masters.iter().zip(0..) {
+            if masters & (1 << at) != 0 {
+                master.silent.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     fn disbelief(&self, at: usize) -> String {
@@ -322,6 +343,7 @@ async fn vote(
         session.poison();
         return Err(trouble::strange());
     };
+    master.silent.store(false, Ordering::Relaxed);
     let counts = *format != Format::Fenced || master.trust.counts(&mark, answer.marked);
     if !answer.marked {
         // It has been emptied: whoever greets it anew marks it anew.
