@@ -117,7 +117,9 @@ fn shown(url: &str) -> String {
     let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority.rfind('@').map_or(authority, |at| &authority[at + 1..]);
-    let is_plain = host.split(',').all(|host| host.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit())));
+    let is_plain = host
+        .split(',')
+        .all(|host| host.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit())));
     let is_broken = host.len() == authority.len() && !host.is_empty() && (path.contains('@') || settings.contains('@'));
     if is_broken || !(is_plain || host.ends_with(']')) {
         return format!("{scheme}://…");

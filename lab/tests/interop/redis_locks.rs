@@ -148,12 +148,7 @@ fn five(name: &str, others: impl Fn(&[String], u64) -> Result<Others>) -> Result
 }
 
 /// A process of ours and one of another library take a lock in turn, and never both.
-fn contend(
-    url: &str,
-    name: &str,
-    cycles: u64,
-    others: impl Fn() -> Result<Others>,
-) -> Result<()> {
+fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
     let site = Site::at(TAKER, url)?;
     let work = Work::Micros(200);
     let theirs = others()?;

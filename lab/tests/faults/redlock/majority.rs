@@ -56,7 +56,8 @@ fn said(fault: impl Fn(&mut RedlockSite, usize)) -> Result<()> {
 #[test]
 fn a_minority_that_is_stopped_slows_nobody() -> Result<()> {
     let site = RedlockSite::start(TAKER, SETTINGS)?;
-    let pair = || site.run(async { site.locks().mutex("a").lease(Duration::from_secs(2)).acquire().await?.release().await });
+    let pair =
+        || site.run(async { site.locks().mutex("a").lease(Duration::from_secs(2)).acquire().await?.release().await });
     [1, 4].iter().for_each(|at| site.masters[*at].pause());
     let begun = Instant::now();
     for _ in 0..50 {

@@ -43,10 +43,14 @@ fn cut_off_for_a_while() -> Result<()> {
 /// Requests arrive, and are answered in vain: who asked does not know what he was granted.
 #[test]
 fn mute_for_a_while() -> Result<()> {
-    storm("mute", |site, at| site.wires[at].lose_replies(true), |site, at| {
-        site.wires[at].lose_replies(false);
-        site.wires[at].cut();
-    })
+    storm(
+        "mute",
+        |site, at| site.wires[at].lose_replies(true),
+        |site, at| {
+            site.wires[at].lose_replies(false);
+            site.wires[at].cut();
+        },
+    )
 }
 
 /// What is under way arrives when nobody expects it any more.
@@ -61,16 +65,14 @@ fn emptied() -> Result<()> {
 }
 
 fn faults() -> Result<u64> {
-    Ok(std::env::var("LAB_CYCLES").map_or(Ok(FAULTS), |cycles| cycles.parse().map(|cycles: u64| cycles / 1_000))?.max(2))
+    Ok(std::env::var("LAB_CYCLES")
+        .map_or(Ok(FAULTS), |cycles| cycles.parse().map(|cycles: u64| cycles / 1_000))?
+        .max(2))
 }
 
 /// Processes take locks in turn; again and again two of the masters, never the same for long, are treated badly. The next are only
 /// when these are believed again.
-fn storm(
-    test: &str,
-    fault: impl Fn(&mut RedlockSite, usize),
-    heal: impl Fn(&mut RedlockSite, usize),
-) -> Result<()> {
+fn storm(test: &str, fault: impl Fn(&mut RedlockSite, usize), heal: impl Fn(&mut RedlockSite, usize)) -> Result<()> {
     let mut random = Random::announced(test);
     let mut site = RedlockSite::start(TAKER, SETTINGS)?;
     let mut crew = (0..PROCESSES).map(|number| site.start_quiet(orders(number))).collect::<Result<Vec<_>>>()?;

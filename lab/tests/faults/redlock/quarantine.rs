@@ -93,7 +93,8 @@ fn it_is_said_how_long_it_takes() -> Result<()> {
     let error = site.run(site.locks().mutex("a").lease(LEASE).try_acquire()).err().context("most have forgotten")?;
     ensure!(error.is_unavailable() && error.to_string().contains("of 5 masters vote"), "{error}");
     let views = until("masters to be back", || Ok(site.look("a").ok().map(|line| line.views)))?;
-    let said = |text: &str| views.iter().filter(|view| view.trouble.as_ref().is_some_and(|why| why.contains(text))).count();
+    let said =
+        |text: &str| views.iter().filter(|view| view.trouble.as_ref().is_some_and(|why| why.contains(text))).count();
     ensure!(said("counts in") + said("cannot") + said("broke") > 0, "{views:?}");
     site.wait_until_believed()?;
     ensure!(site.run(site.locks().mutex("a").lease(LEASE).try_acquire())?.is_some());

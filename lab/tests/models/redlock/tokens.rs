@@ -64,11 +64,18 @@ enum Action {
     /// The next acquisition proposes this token.
     Begin(u64),
     /// A master gets a request to vote, whenever that is, and its answer is heard or not. A request that never comes is lost.
-    Vote { master: usize, by: u8, is_heard: bool },
+    Vote {
+        master: usize,
+        by: u8,
+        is_heard: bool,
+    },
     /// Granted or not, it gives back what it may have.
     GiveBack(u8),
     /// A master hears of that.
-    Leave { master: usize, by: u8 },
+    Leave {
+        master: usize,
+        by: u8,
+    },
     Expire(usize),
     Forget(usize),
 }

@@ -25,8 +25,7 @@ pub(super) async fn in_use(
         request.arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
         let asking = async { session.ask(&request).await.map_err(trouble::told) };
         let answer = answered(&session, patience, asking).await?;
-        let (next, keys): (String, Vec<Vec<u8>>) =
-            redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
+        let (next, keys): (String, Vec<Vec<u8>>) = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
         // A key that is no text is no name.
         let keys: Vec<&str> = keys.iter().filter_map(|key| std::str::from_utf8(key).ok()).collect();
         if !keys.is_empty() {

@@ -11,7 +11,7 @@ mod record;
 mod round;
 pub mod rule;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -87,9 +87,10 @@ impl Redlock {
 
     async fn open(at: Masters, home: Option<Handle>) -> Result<Self> {
         let (client, pages): (Arc<str>, _) = (fresh_client().into(), Arc::<Pages>::default());
+        let runs = Arc::default();
         let master = |(number, address)| {
-            let pages = Arc::clone(&pages);
-            Master::keep(address, at.terms, &client, Arc::new(move |text| pages.told(number, text)), home.clone())
+            let (pages, runs) = (Arc::clone(&pages), Arc::clone(&runs));
+            Master::keep(address, at.terms, runs, &client, Arc::new(move |text| pages.told(number, text)), home.clone())
         };
         let masters: Arc<[Master]> = at.addresses.iter().enumerate().map(master).collect();
         let digits = uuid::Uuid::new_v4().as_u64_pair().1 % 1_000;
@@ -101,47 +102,36 @@ impl Redlock {
 
     /// Waits until as many masters as decide are there, and a little for the others.
     async fn first(&self) -> Result<()> {
-        const LITTLE: Duration = Duration::from_millis(500);
+        const LITTLE: Duration = Duration::from_secs(2);
+        let quorum = quorum(self.masters.len());
         let mut first: stream::FuturesUnordered<_> =
             self.masters.iter().map(|master| async move { (master, master.first().await) }).collect();
-        let (mut there, mut troubles) = (0, Vec::new());
-        while let Some((master, first)) = first.next().await {
-            match first {
-                Ok(()) => there += 1,
-                Err(error) if error.is_unavailable() => troubles.push(format!("{}: {error}", master.place)),
+        let (mut there, mut troubles, mut until) = (0, Vec::new(), None);
+        loop {
+            let next = match until {
+                Some(until) => tokio::time::timeout_at(until, first.next()).await.ok().flatten(),
+                None => first.next().await,
+            };
+            match next {
+                Some((_, Ok(()))) => there += 1,
+                Some((master, Err(error))) if error.is_unavailable() => {
+                    troubles.push(format!("{}: {error}", master.place));
+                }
                 // What no retry mends is no failure of a minority but a mistake.
-                Err(error) => return Err(error),
+                Some((_, Err(error))) => return Err(error),
+                None => break,
             }
-            if there == quorum(self.masters.len()) {
-                break;
+            if there >= quorum && until.is_none() {
+                until = Some(Instant::now() + LITTLE);
             }
         }
-        let others = async { while first.next().await.is_some() {} };
-        let late = timeout(LITTLE, others).await.is_err();
-        tracing::debug!(there, late, ?troubles, "masters");
-        drop(first);
-        if there < quorum(self.masters.len()) {
+        tracing::debug!(there, ?troubles, "masters");
+        if there < quorum {
             // One may just have been busy, or was cut off for a moment.
             let sessions = join_all(self.masters.iter().map(|master| master.far.session(LITTLE))).await;
-            let there = sessions.iter().filter(|session| session.is_ok()).count();
-            if there < quorum(self.masters.len()) {
-                return Err(self.too_few(there, &troubles));
-            }
+            there = sessions.iter().filter(|session| session.is_ok()).count();
         }
-        self.check_apart()
-    }
-
-    /// No two of them may be one server, or a copy of another.
-    fn check_apart(&self) -> Result<()> {
-        let mut runs: HashMap<String, &str> = HashMap::new();
-        for master in self.masters.iter() {
-            let Some(run) = master.trust.run().filter(|run| !run.is_empty()) else { continue };
-            if let Some(other) = runs.insert(run, &master.place) {
-                return Err(Error::invalid(format!("{other} and {} are one and the same server", master.place))
-                    .remedy("name each master once"));
-            }
-        }
-        Ok(())
+        if there >= quorum { Ok(()) } else { Err(self.too_few(there, &troubles)) }
     }
 
     fn too_few(&self, there: usize, troubles: &[String]) -> Error {
@@ -218,8 +208,10 @@ impl Redlock {
         let now = self.micros() * 1_000;
         let seen = self.pages.highest(&page.claim.name).max(page.highest());
         if seen > now + DAY {
-            return Err(Error::invalid(format!("the token {seen} seen for this name is more than a day ahead of the masters' clocks"))
-                .remedy("set the clocks right, or use another name"));
+            return Err(Error::invalid(format!(
+                "the token {seen} seen for this name is more than a day ahead of the masters' clocks"
+            ))
+            .remedy("set the clocks right, or use another name"));
         }
         let token = now + self.digits;
         Ok(if token > seen { token } else { (seen / 1_000 + 1) * 1_000 + self.digits })
@@ -407,12 +399,16 @@ impl Redlock {
             }
         });
         let views: Vec<_> = join_all(views).await;
-        if let Some((_, _, Some(error))) = views.iter().find(|(_, _, error)| error.as_ref().is_some_and(|e| !e.is_unavailable())) {
+        if let Some((_, _, Some(error))) =
+            views.iter().find(|(_, _, error)| error.as_ref().is_some_and(|e| !e.is_unavailable()))
+        {
             return Err(error.clone());
         }
         let there = views.iter().filter(|(_, _, error)| error.is_none()).count();
         if there < quorum(views.len()) {
-            let troubles = views.iter().filter_map(|(view, _, _)| view.trouble.as_ref().map(|why| format!("{}: {why}", view.place)));
+            let troubles = views
+                .iter()
+                .filter_map(|(view, _, _)| view.trouble.as_ref().map(|why| format!("{}: {why}", view.place)));
             return Err(self.too_few(there, &troubles.collect::<Vec<_>>()));
         }
         Ok(views.into_iter().map(|(view, holder, _)| (view, holder)).collect())
@@ -433,7 +429,10 @@ fn view(master: &Master, seen: Result<Seen>) -> (View, Option<Holder>, Option<Er
         Err(error) => (View { trouble: Some(error.to_string()), ..empty }, None, Some(error)),
         Ok(Seen { last, holder }) => {
             let trouble = (!quarantine.is_zero()).then(|| {
-                format!("started or emptied not long ago, so that its vote counts in {:.1} s only", quarantine.as_secs_f64())
+                format!(
+                    "started or emptied not long ago, so that its vote counts in {:.1} s only",
+                    quarantine.as_secs_f64()
+                )
             });
             let held = holder.as_ref().and_then(|holder| Some((holder.id, Token::new(holder.token)?)));
             let left = holder.as_ref().map_or(Duration::ZERO, |holder| holder.left);
@@ -491,7 +490,9 @@ impl Store for Redlock {
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let Some(page) = self.pages.page(claim.id) else { return Ok(Standing::Gone) };
         match (page.standing(), seen) {
-            (Standing::Held { token }, Standing::Held { token: known }) if token == known => self.broken(&page, token).await,
+            (Standing::Held { token }, Standing::Held { token: known }) if token == known => {
+                self.broken(&page, token).await
+            }
             (Standing::Queued { .. }, Standing::Queued { .. }) => self.granted(&page).await,
             (standing, _) => Ok(standing),
         }

@@ -49,7 +49,9 @@ impl Masters {
         let (addresses, terms) = (addresses.collect::<Result<Vec<_>>>()?, settings.terms());
         check_apart(&addresses)?;
         let format = match settings.dialect.as_deref() {
-            None if settings.tokens.is_some() => return Err(Error::invalid("tokens= goes with a dialect; redlock has them anyway")),
+            None if settings.tokens.is_some() => {
+                return Err(Error::invalid("tokens= goes with a dialect; redlock has them anyway"));
+            }
             None => Format::Fenced,
             Some("classic") => Format::Plain { tokens: settings.tokens == Some(true) },
             Some(other) => return Err(unknown(other, "redlock has the dialect classic")),
@@ -222,7 +224,8 @@ mod tests {
 
     #[test]
     fn no_error_tells_a_password() {
-        for rest in ["secret@a,b", "secret#@a,b,c", "secret@a,b,c?what=1", "secret@a,b,a", "sec/secret@a,b,c", "secret"] {
+        for rest in ["secret@a,b", "secret#@a,b,c", "secret@a,b,c?what=1", "secret@a,b,a", "sec/secret@a,b,c", "secret"]
+        {
             let error = Masters::parse(&format!("redlock://me:{rest}")).expect_err(rest);
             assert!(!format!("{error:?}").contains("secret"), "{rest}: {error:?}");
         }

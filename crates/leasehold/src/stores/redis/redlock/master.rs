@@ -1,5 +1,6 @@
 //! One master: its links, and whether its votes count.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -37,9 +38,15 @@ pub(super) struct Master {
 /// the others and names the run of the server.
 #[derive(Debug)]
 pub(super) struct Trust {
+    place: String,
+    is_one_of_several: bool,
+    runs: Arc<Runs>,
     terms: Terms,
     known: Mutex<Option<Known>>,
 }
+
+/// Which run of a server each master is, by its place.
+pub(super) type Runs = Mutex<HashMap<String, String>>;
 
 #[derive(Clone, Debug)]
 struct Known {
@@ -50,8 +57,18 @@ struct Known {
 }
 
 impl Master {
-    pub(super) fn keep(address: &Address, terms: Terms, client: &str, ear: Ear, home: Option<Handle>) -> Self {
-        let (clock, trust) = (Arc::<ServerClock>::default(), Arc::new(Trust { terms, known: Mutex::default() }));
+    pub(super) fn keep(
+        address: &Address,
+        terms: Terms,
+        runs: Arc<Runs>,
+        client: &str,
+        ear: Ear,
+        home: Option<Handle>,
+    ) -> Self {
+        let clock = Arc::<ServerClock>::default();
+        let is_one_of_several = terms.longest_lease < Duration::MAX;
+        let (place, known) = (address.to_string(), Mutex::default());
+        let trust = Arc::new(Trust { place, is_one_of_several, runs, terms, known });
         let greet = greet(Arc::clone(&clock), Arc::clone(&trust));
         let plan = |channel: &str, ear: Ear, home| Plan {
             address: address.clone(),
@@ -116,6 +133,19 @@ impl Trust {
         from.map_or(Duration::ZERO, |from| from.since(Moment::now()))
     }
 
+    /// No two masters may be one server.
+    fn is_apart(&self, run: &str) -> Result<()> {
+        let mut runs = self.runs.lock();
+        if let Some((other, _)) =
+            runs.iter().find(|(place, known)| **place != self.place && !run.is_empty() && *known == run)
+        {
+            return Err(Error::invalid(format!("{other} and {} are one and the same server", self.place))
+                .remedy("name each master once"));
+        }
+        runs.insert(self.place.clone(), run.to_owned());
+        Ok(())
+    }
+
     /// Which run of which server this is.
     pub(super) fn run(&self) -> Option<String> {
         self.known.lock().as_ref().map(|known| known.run.clone())
@@ -126,9 +156,15 @@ fn greet(clock: Arc<ServerClock>, trust: Arc<Trust>) -> Greet {
     Arc::new(move |session: Arc<Session>| {
         let (clock, trust) = (Arc::clone(&clock), Arc::clone(&trust));
         Box::pin(async move {
+            let role = greeting::about(&session, "replication").await?;
+            if trust.is_one_of_several && greeting::field(&role, "role") == Some("slave") {
+                return Err(Error::invalid(format!("{} is a replica, which has no vote of its own", trust.place))
+                    .remedy("name masters that know nothing of each other"));
+            }
             greeting::greet(&session, &clock).await?;
             let about = greeting::about(&session, "server").await?;
             let run = greeting::field(&about, "run_id").unwrap_or_default().to_owned();
+            trust.is_apart(&run)?;
             let mark = if trust.terms.quarantine { Some(mark(&session, &run, &trust).await?) } else { None };
             let (mark, from) = mark.map_or((None, Moment::now()), |(mark, from)| (Some(mark), from));
             *trust.known.lock() = Some(Known { run, mark: mark.clone(), from });
@@ -145,11 +181,12 @@ async fn mark(session: &Session, run: &str, trust: &Trust) -> Result<(Arc<str>, 
     }
     let longest = millis(trust.terms.longest_lease);
     let answer = script::MARK.run(session, &[MARK], &[run, &longest.to_string()]).await?;
-    let (mark, age, theirs): (String, u64, u64) =
-        redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
+    let (mark, age, theirs): (String, u64, u64) = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
     if theirs != longest {
         return Err(Error::mismatch(format!("others use longest-lease={theirs}ms with this master, not {longest}ms"))
-            .remedy(format!("use the same everywhere; to change it, stop all clients and delete {MARK} on every master")));
+            .remedy(format!(
+                "use the same everywhere; to change it, stop all clients and delete {MARK} on every master"
+            )));
     }
     // What two clocks differ in rate, and a little for their grain.
     let wait = trust.terms.longest_lease.mul_f64(1.01) + Duration::from_millis(10);

@@ -50,10 +50,10 @@ impl Format {
                 let lock = format!("{FENCED}{encoded}}}");
                 Ok(Keys { waits: format!("{lock}:waits"), tokens: String::new(), lock })
             }
-            Self::Plain { .. } if name.as_str().starts_with(OURS) => {
-                Err(Error::invalid("here a name is a key as it stands, and keys that begin with leasehold: are leasehold's own")
-                    .remedy("use another name"))
-            }
+            Self::Plain { .. } if name.as_str().starts_with(OURS) => Err(Error::invalid(
+                "here a name is a key as it stands, and keys that begin with leasehold: are leasehold's own",
+            )
+            .remedy("use another name")),
             Self::Plain { .. } => {
                 let (waits, tokens) = (format!("{BESIDE}{encoded}}}:waits"), format!("{BESIDE}{encoded}}}:token"));
                 Ok(Keys { lock: name.as_str().to_owned(), waits, tokens })

@@ -124,7 +124,10 @@ mod tests {
     #[test]
     fn a_vote_is_given_once_and_kept_by_asking_again() {
         let mut seat = Seat::default();
-        assert_eq!((seat.vote('a', 5), seat.vote('a', 5), seat.vote('b', 9)), (Verdict::Granted, Verdict::Granted, Verdict::Held(5)));
+        assert_eq!(
+            (seat.vote('a', 5), seat.vote('a', 5), seat.vote('b', 9)),
+            (Verdict::Granted, Verdict::Granted, Verdict::Held(5))
+        );
         assert_eq!((seat.vote('a', 4), seat.vote('a', 6)), (Verdict::Low(5), Verdict::Granted));
         seat.expire();
         assert_eq!((seat.vote('a', 6), seat.vote('b', 7)), (Verdict::Low(6), Verdict::Granted));
@@ -146,7 +149,10 @@ mod tests {
     fn a_round_ends_as_soon_as_it_is_decided() {
         let count = |granted, refused, unknown| Count { granted, refused, unknown, ..Count::of(5) }.outcome();
         assert_eq!((count(2, 2, 0), count(3, 0, 0), count(3, 2, 0)), (None, Some(Outcome::Won), Some(Outcome::Won)));
-        assert_eq!((count(0, 3, 0), count(2, 2, 1), count(0, 0, 3)), (Some(Outcome::Lost), Some(Outcome::Unknown), Some(Outcome::Unknown)));
+        assert_eq!(
+            (count(0, 3, 0), count(2, 2, 1), count(0, 0, 3)),
+            (Some(Outcome::Lost), Some(Outcome::Unknown), Some(Outcome::Unknown))
+        );
         assert_eq!(Count { granted: 1, ..Count::of(1) }.outcome(), Some(Outcome::Won));
         assert_eq!(Count { refused: 2, ..Count::of(4) }.outcome(), Some(Outcome::Lost));
     }
