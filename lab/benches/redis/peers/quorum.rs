@@ -31,7 +31,7 @@ struct Master {
 pub(super) fn connect(urls: &str) -> Result<Box<dyn Peer>> {
     let (mut masters, mut hash) = (Vec::new(), String::new());
     for url in urls.split(',') {
-        hash = bare::connect(url)?.ask(&["SCRIPT", "LOAD", RELEASE])?.text().to_owned();
+        bare::connect(url)?.ask(&["SCRIPT", "LOAD", RELEASE])?.text().clone_into(&mut hash);
         let stream = TcpStream::connect(url.trim_start_matches("redis://"))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -85,7 +85,7 @@ impl Master {
         let mut bytes = [0; 256];
         match self.stream.read(&mut bytes) {
             Ok(count) => {
-                let lines = bytes[..count].iter().filter(|byte| **byte == b'\n').count();
+                let lines = bytes[..count].split(|byte| *byte == b'\n').count() - 1;
                 ensure!(count > 0 && !bytes.starts_with(b"-"), "it was refused");
                 self.owed = self.owed.checked_sub(lines).context("more answers than questions")?;
                 Ok(())

@@ -33,7 +33,9 @@ fn said(fault: impl Fn(&mut RedlockSite, usize)) -> Result<()> {
     const WAIT: Duration = Duration::from_secs(5);
     let mut site = RedlockSite::start(TAKER, SETTINGS)?;
     let held = site.run(site.locks().mutex("held").lease(Duration::from_secs(2)).acquire())?;
-    [0, 2, 3].iter().for_each(|at| fault(&mut site, *at));
+    for at in [0, 2, 3] {
+        fault(&mut site, at);
+    }
     let asked = Instant::now();
     let refused = site.run(site.locks().mutex("a").lease(Duration::from_secs(2)).try_acquire_for(WAIT));
     let error = refused.err().context("a minority has granted it")?;
@@ -58,7 +60,9 @@ fn a_minority_that_is_stopped_slows_nobody() -> Result<()> {
     let site = RedlockSite::start(TAKER, SETTINGS)?;
     let pair =
         || site.run(async { site.locks().mutex("a").lease(Duration::from_secs(2)).acquire().await?.release().await });
-    [1, 4].iter().for_each(|at| site.masters[*at].pause());
+    for at in [1, 4] {
+        site.masters[at].pause();
+    }
     let begun = Instant::now();
     for _ in 0..50 {
         pair()?;
@@ -72,14 +76,20 @@ fn a_minority_that_is_stopped_slows_nobody() -> Result<()> {
 #[test]
 fn a_master_that_comes_back_is_given_its_vote() -> Result<()> {
     let mut site = RedlockSite::start(TAKER, SETTINGS)?;
-    [3, 4].iter().for_each(|at| site.masters[*at].kill());
+    for at in [3, 4] {
+        site.masters[at].kill();
+    }
     let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(2)).acquire())?;
-    [3, 4].iter().for_each(|at| site.masters[*at].restart());
+    for at in [3, 4] {
+        site.masters[at].restart();
+    }
     lab::until("all to have granted it", || {
         let views = site.look("a")?.views;
         Ok(views.iter().all(|view| view.holder.is_some_and(|(_, token)| token == held.token())).then_some(()))
     })?;
-    [0, 1].iter().for_each(|at| site.masters[*at].kill());
+    for at in [0, 1] {
+        site.masters[at].kill();
+    }
     // More than a lease later it is still held, by what was repaired.
     let lost = site.run(async { tokio::time::timeout(Duration::from_secs(5), held.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");

@@ -9,7 +9,7 @@ use lab::{Api, Orders, Random, RedlockSite, Trouble, What, check, until};
 
 use crate::TAKER;
 
-const LEASE: Duration = Duration::from_millis(1_000);
+const LEASE: Duration = Duration::from_secs(1);
 const SETTINGS: &str = "longest-lease=1000ms";
 const PROCESSES: usize = 6;
 const FAULTS: u64 = 5;
@@ -81,10 +81,14 @@ fn storm(test: &str, fault: impl Fn(&mut RedlockSite, usize), heal: impl Fn(&mut
     for _ in 0..faults()? {
         let first = random.below(5);
         let two = [first, (first + 1 + random.below(4)) % 5].map(|at| usize::try_from(at).expect("one of five"));
-        two.iter().for_each(|at| fault(&mut site, *at));
+        for at in two {
+            fault(&mut site, at);
+        }
         // How long the fault lasts: longer than a lease sometimes.
         sleep(LEASE.mul_f64(0.2) + Duration::from_millis(random.below(1_200)));
-        two.iter().for_each(|at| heal(&mut site, *at));
+        for at in two {
+            heal(&mut site, at);
+        }
         ensure!(crew.iter_mut().all(|one| one.has_ended().is_ok_and(|ended| !ended)), "one of the crew has ended");
         site.wait_until_believed()?;
     }

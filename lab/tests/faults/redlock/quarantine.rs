@@ -89,7 +89,9 @@ fn believed_too_early_two_hold() -> Result<()> {
 #[test]
 fn it_is_said_how_long_it_takes() -> Result<()> {
     let mut site = RedlockSite::start(TAKER, "longest-lease=5s")?;
-    [0, 1, 2].iter().for_each(|at| site.masters[*at].restart());
+    for at in [0, 1, 2] {
+        site.masters[at].restart();
+    }
     let error = site.run(site.locks().mutex("a").lease(LEASE).try_acquire()).err().context("most have forgotten")?;
     ensure!(error.is_unavailable() && error.to_string().contains("of 5 masters vote"), "{error}");
     let views = until("masters to be back", || Ok(site.look("a").ok().map(|line| line.views)))?;

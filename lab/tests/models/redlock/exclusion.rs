@@ -127,7 +127,7 @@ impl Model for Exclusion {
 }
 
 impl Exclusion {
-    fn vote(&self, state: &mut State, at: usize, by: u8) {
+    fn vote(self, state: &mut State, at: usize, by: u8) {
         let (master, one) = (&mut state.masters[at], &mut state.acquisitions[usize::from(by)]);
         master.votes &= !(1 << by);
         // Each proposes more than the one before.
