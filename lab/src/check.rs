@@ -3,6 +3,7 @@
 mod exclusion;
 mod order;
 mod tokens;
+mod uses;
 
 use std::fmt;
 
@@ -13,6 +14,7 @@ use crate::{Event, Hold, holds};
 pub use exclusion::{exclusion, overlaps};
 pub use order::order;
 pub use tokens::{tokens, tokens_over_loss};
+pub use uses::uses;
 
 /// Two holds that contradict a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

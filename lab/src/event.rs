@@ -9,7 +9,7 @@ use anyhow::{Context, Error, Result, bail};
 ///
 /// ```text
 /// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | ran-out | gone
-///              | releasing | released | unsure | seen | killed | descriptors COUNT
+///              | releasing | released | unsure | seen | killed | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -60,8 +60,21 @@ pub enum What {
     Seen,
     /// Its process is about to be killed.
     Killed,
-    /// So many descriptors were open in its process.
-    Descriptors(usize),
+    /// What its process uses.
+    Uses(Uses),
+}
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uses {
+    /// Open descriptors.
+    pub descriptors: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Tasks of its own runtime that are alive, if it has one.
+    pub tasks: usize,
+    /// Memory that is in use, in KiB.
+    pub memory: usize,
 }
 
 impl fmt::Display for Event {
@@ -79,7 +92,9 @@ impl fmt::Display for Event {
             What::Unsure => f.write_str("unsure"),
             What::Seen => f.write_str("seen"),
             What::Killed => f.write_str("killed"),
-            What::Descriptors(count) => write!(f, "descriptors {count}"),
+            What::Uses(Uses { descriptors, threads, tasks, memory }) => {
+                write!(f, "uses {descriptors} {threads} {tasks} {memory}")
+            }
         }
     }
 }
@@ -108,7 +123,12 @@ fn parse(line: &str) -> Result<Event> {
         "unsure" => What::Unsure,
         "seen" => What::Seen,
         "killed" => What::Killed,
-        "descriptors" => What::Descriptors(word()?.parse()?),
+        "uses" => What::Uses(Uses {
+            descriptors: word()?.parse()?,
+            threads: word()?.parse()?,
+            tasks: word()?.parse()?,
+            memory: word()?.parse()?,
+        }),
         other => bail!("nothing is called {other:?}"),
     };
     Ok(Event { at, hand, name, what })
@@ -122,7 +142,8 @@ mod tests {
     fn every_event_comes_back() {
         let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
         let ends = [What::GaveUp, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
-        let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, What::Descriptors(9)];
+        let uses = What::Uses(Uses { descriptors: 9, threads: 4, tasks: 2, memory: 8_000 });
+        let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, uses];
         for what in others.into_iter().chain(ends) {
             let event = Event { at: 12, hand: 3, name: 1, what };
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);

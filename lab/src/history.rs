@@ -119,7 +119,7 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted.
-        (stage, What::Descriptors(_) | What::Seen) => stage,
+        (stage, What::Uses(_) | What::Seen) => stage,
         (stage, _) => bail!("no event {event} after {stage:?}"),
     })
 }

@@ -21,7 +21,7 @@ mod site;
 pub mod taker;
 
 pub use clock::now;
-pub use event::{Event, What};
+pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
 pub use orders::{Api, Face, Opens, Orders, Start, Tells, Trouble, Work};

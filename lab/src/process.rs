@@ -72,6 +72,15 @@ impl Process {
         Ok(stdin.write_all(b"\n")?)
     }
 
+    /// Whether a quiet one has told anything yet: then it has opened its store.
+    ///
+    /// # Errors
+    /// If it is not quiet.
+    pub fn has_told(&self) -> Result<bool> {
+        let Told::Later(file) = &self.told else { bail!("it is heard as it tells") };
+        Ok(fs::metadata(file)?.len() > 0)
+    }
+
     /// Waits for its next event of a kind.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ impl RedisSite {
     }
 
     /// All takers are gone. After one more hold of each name nothing of theirs is left: in line nobody, among the keys one for
-    /// each name that will end by itself, and no channel but the onlooker's two.
+    /// each name that will end by itself, and no connection or channel but the onlooker's.
     ///
     /// # Errors
     /// If anything is left, saying what.
@@ -39,20 +39,41 @@ impl RedisSite {
         self.check_empty(&last.names)?;
         ensure!(self.run(self.locks().names("", 10))?.is_empty(), "still in use");
         self.check_keys(&last.names)?;
-        until("the channels of those who have gone to be gone", || {
-            Ok((self.redis.command(&["PUBSUB", "CHANNELS", "*"]).list().len() <= 2).then_some(()))
-        })
+        until("the connections of those who have gone to be gone", || Ok((self.clients() <= ONLOOKERS).then_some(())))?;
+        self.check_channels()
     }
 
     fn check_keys(&self, names: &[String]) -> Result<()> {
         for key in self.redis.command(&["KEYS", "*"]).texts() {
             ensure!(names.iter().any(|name| key == format!("leasehold:{{{name}}}")), "left behind: {key}");
             let left = self.redis.command(&["PTTL", key]).int();
-            ensure!(left > 0, "{key} stays for ever");
+            ensure!(0 < left && left <= LIFE_MAX, "{key} stays for {left} ms");
+        }
+        Ok(())
+    }
+
+    /// How many connections the server has, without the one that asks.
+    fn clients(&self) -> usize {
+        self.redis.command(&["CLIENT", "LIST"]).text().lines().count() - 1
+    }
+
+    /// The onlooker has one that tells of grants, and one that vouches for it, and is alone on both.
+    fn check_channels(&self) -> Result<()> {
+        let channels = self.redis.command(&["PUBSUB", "CHANNELS", "*"]);
+        let channels = channels.texts();
+        ensure!(channels.len() <= ONLOOKERS, "channels: {channels:?}");
+        for channel in channels {
+            let told = self.redis.command(&["PUBSUB", "NUMSUB", channel]);
+            ensure!(told.list()[1].int() == 1, "on {channel}: {told:?}");
         }
         Ok(())
     }
 }
+
+/// The connections of somebody who looks on, each with its channel.
+const ONLOOKERS: usize = 2;
+/// In milliseconds: a name's last trace is gone two days after it was last waited for.
+const LIFE_MAX: i64 = 2 * 24 * 60 * 60 * 1000;
 
 impl Deref for RedisSite {
     type Target = Site;

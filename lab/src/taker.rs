@@ -11,13 +11,14 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use tokio::runtime::Handle;
 
-use crate::{Api, Event, Orders, Start, What, Work};
+use crate::{Api, Event, Orders, Start, Uses, What, Work};
 use tell::tell;
 
 /// After so many cycles of its first hand a process has opened all it needs.
 const WARM: u64 = 16;
-/// How often descriptors are counted, a millisecond apart.
+/// How often it is counted what is in use, a millisecond apart.
 const GLANCES: usize = 50;
 
 /// Does what is ordered.
@@ -65,17 +66,40 @@ fn count_down(file: &str, micros: u64) -> Result<()> {
     Ok(fs::write(file, (number - 1).to_string())?)
 }
 
-/// Tells how many descriptors are open once the first hand is warm.
+/// Tells what the process uses once the first hand is warm.
 fn tell_when_warm(orders: &Orders, hand: u32, cycle: u64) -> Result<()> {
-    if hand == orders.first_hand && cycle == WARM { tell_descriptors(orders) } else { Ok(()) }
+    if hand == orders.first_hand && cycle == WARM { tell_uses(orders) } else { Ok(()) }
 }
 
 /// The least of a number of counts, as something may be in use for a moment in the background.
-fn tell_descriptors(orders: &Orders) -> Result<()> {
-    let mut least = usize::MAX;
-    for _ in 0..GLANCES {
-        least = least.min(fs::read_dir("/proc/self/fd")?.count());
+fn tell_uses(orders: &Orders) -> Result<()> {
+    let mut least = uses()?;
+    for _ in 1..GLANCES {
         sleep(Duration::from_millis(1));
+        let uses = uses()?;
+        least = Uses {
+            descriptors: least.descriptors.min(uses.descriptors),
+            threads: least.threads.min(uses.threads),
+            tasks: least.tasks.min(uses.tasks),
+            memory: least.memory.min(uses.memory),
+        };
     }
-    tell(Event { at: crate::now(), hand: orders.first_hand, name: 0, what: What::Descriptors(least) })
+    tell(Event { at: crate::now(), hand: orders.first_hand, name: 0, what: What::Uses(least) })
+}
+
+fn uses() -> Result<Uses> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    Ok(Uses {
+        descriptors: fs::read_dir("/proc/self/fd")?.count(),
+        threads: number(&status, "Threads:")?,
+        tasks: Handle::try_current().map_or(0, |runtime| runtime.metrics().num_alive_tasks()),
+        memory: number(&status, "VmRSS:")?,
+    })
+}
+
+/// The number in a line that begins with `key`.
+fn number(status: &str, key: &str) -> Result<usize> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.split_whitespace().next()).with_context(|| format!("no {key}"))?;
+    Ok(number.parse()?)
 }

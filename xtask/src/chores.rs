@@ -23,12 +23,14 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// The full soak. The test suite runs a shorter one.
+/// The full soaks: in peace, on files and on Redis, and under each kind of fault. The test suite runs shorter ones.
 pub(crate) fn soak() -> Result<()> {
     needs::meet()?;
-    Step::cargo("a million cycles", "test --release -p lab --test promises -- --nocapture --test-threads=1 soak")
-        .env("LAB_CYCLES", "1000000")
-        .run()
+    for (name, test) in [("a million cycles", "promises"), ("a million cycles under each fault", "faults")] {
+        let line = format!("test --release -p lab --test {test} -- --nocapture --test-threads=1 soak_");
+        Step::cargo(name, &line).env("LAB_CYCLES", "1000000").run()?;
+    }
+    Ok(())
 }
 
 /// All benchmarks, or those that are named.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
-  soak     a million acquire/release cycles over eight processes, in release mode
+  soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
   bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
 
 fn main() -> ExitCode {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::{Guard, Locks};
+use leasehold::{Guard, Locks, Loss};
 
 /// The longest that a test waits for what must come: less than a third of the usual lease.
 const PATIENCE: Duration = Duration::from_secs(9);
@@ -153,7 +153,7 @@ async fn one_crash_among_many_holders_is_noticed() {
 async fn renewing_keeps_all_keys_of_a_line() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
-    let _held = locks.semaphore("a", 2).lease(Duration::from_millis(300)).acquire().await.expect("granted");
+    let _held = locks.semaphore("a", 2).lease(Duration::from_secs(1)).acquire().await.expect("granted");
     for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:holders"] {
         server.command(&["PEXPIRE", key, "60000"]);
         eventually(key, || server.command(&["PTTL", key]).int() > 100_000_000).await;
@@ -304,4 +304,87 @@ async fn a_lock_without_an_end_is_held() {
     assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold");
     assert!(server.command(&["PTTL", "leasehold:{a}"]).int() > 0);
     held.release().await.expect("released");
+}
+
+/// A server that refuses to write refuses to renew, though it answers: the hold is over before its lease is.
+#[tokio::test]
+async fn a_server_that_refuses_to_write_costs_the_lock_in_time() {
+    let server = Redis::start();
+    let (ours, theirs) = (open(&server.url(), "crash-grace=500ms").await, open(&server.url(), "").await);
+    let held = ours.mutex("a").lease(Duration::from_secs(3)).acquire().await.expect("granted");
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert_eq!(soon("it is lost", held.lost()).await, Loss::Unrenewed);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    let next = soon("the lease ends", theirs.mutex("a").acquire()).await.expect("granted");
+    assert!(held.check().expect_err("two hold").is_lost());
+    next.release().await.expect("released");
+}
+
+/// The first in line, whose connections break again and again, and break when its turn comes, is granted and hears of nothing.
+#[tokio::test]
+async fn who_waits_hears_of_no_broken_connection() {
+    let server = Redis::start();
+    let theirs = open(&server.url(), "").await;
+    let (wire, ours) = remote(&server, "crash-grace=500ms").await;
+    for _ in 0..5 {
+        let held = theirs.mutex("a").acquire().await.expect("granted");
+        let lock = ours.mutex("a");
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        waiters(&theirs, "a", 1).await;
+        for _ in 0..10 {
+            wire.cut();
+            // The pace of the faults.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        wire.cut();
+        held.release().await.expect("released");
+        let next = soon("the waiter holds", waiting).await.expect("it runs").expect("no error");
+        next.release().await.expect("released");
+    }
+}
+
+/// What is lost is given back to a silent server for no longer than a second, and to one that denies it not at all.
+#[tokio::test]
+async fn releasing_in_vain_is_short() {
+    const MUCH_LESS_THAN_TEN: Duration = Duration::from_secs(7);
+    let server = Redis::setup().acl("app on nopass ~leasehold:* &leasehold:* +@all").start();
+    let locks = open(&server.url().replace("redis://", "redis://app:x@"), "crash-grace=500ms").await;
+    let (silent, denied) = (locks.mutex("a").acquire().await, locks.mutex("b").fixed().acquire().await);
+    let (silent, denied) = (silent.expect("granted"), denied.expect("granted"));
+    server.pause();
+    soon("it is lost", silent.lost()).await;
+    let begun = Instant::now();
+    assert!(silent.release().await.expect_err("lost").is_lost());
+    server.resume();
+    server.command(&["ACL", "SETUSER", "app", "-setrange"]);
+    let answer = denied.release().await.expect_err("denied");
+    assert!(answer.is_denied() && begun.elapsed() < MUCH_LESS_THAN_TEN, "{answer} after {:?}", begun.elapsed());
+}
+
+/// A waiter whose future nobody polls is alive: it keeps its place, is granted in its turn, and looks after nobody before it.
+#[tokio::test]
+async fn who_is_not_polled_keeps_his_place() {
+    let server = Redis::start();
+    let (wire, gone) = remote(&server, "crash-grace=500ms").await;
+    let (idle, theirs) = (open(&server.url(), "").await, open(&server.url(), "crash-grace=500ms").await);
+    let _held = gone.mutex("a").lease(Duration::from_secs(4)).acquire().await.expect("granted");
+    let lock = idle.mutex("a").label("idle");
+    let mut acquiring = Box::pin(lock.acquire());
+    while theirs.look("a").await.expect("looked").waiters().count() == 0 {
+        let polled = tokio::time::timeout(Duration::from_millis(5), &mut acquiring).await;
+        assert!(polled.is_err(), "two hold");
+    }
+    let lock = theirs.mutex("a");
+    let next = tokio::spawn(async move { lock.acquire().await });
+    waiters(&theirs, "a", 2).await;
+    cut_off(&wire);
+    let started = Instant::now();
+    while theirs.look("a").await.expect("looked").holders().all(|holder| holder.note.label != "idle") {
+        assert!(started.elapsed() < PATIENCE, "it is not granted when the lease is over");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!next.is_finished(), "two hold");
+    drop(acquiring);
+    let next = soon("the next holds", next).await.expect("it runs").expect("granted");
+    next.release().await.expect("released");
 }

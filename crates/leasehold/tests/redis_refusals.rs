@@ -97,11 +97,11 @@ async fn no_room() {
     while locks.look("line").await.expect("looked").waiters().count() == 0 {
         tokio::task::yield_now().await;
     }
-    let short = locks.mutex("short").lease(Duration::from_millis(600)).acquire().await.expect("granted");
+    let short = locks.mutex("short").lease(Duration::from_millis(1500)).acquire().await.expect("granted");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     check(&locks.mutex("new").acquire().await.expect_err("no room"), Error::is_unavailable, "raise its maxmemory");
     // What is held can still be renewed, released, and handed over.
-    let kept = tokio::time::timeout(Duration::from_secs(2), short.lost()).await;
+    let kept = tokio::time::timeout(Duration::from_secs(4), short.lost()).await;
     assert!(kept.is_err(), "{kept:?}");
     short.release().await.expect("released");
     alone.release().await.expect("released");

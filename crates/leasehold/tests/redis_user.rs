@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::conformance::Service;
-use leasehold::{Crash, Locks, Result, Store, stores};
+use leasehold::{Crash, Guard, Locks, Result, Store, stores};
+use tokio::task::JoinHandle;
 
 /// The line of README.md, as it stands there.
 fn line() -> &'static str {
@@ -47,18 +48,20 @@ mod with_all_of_them {
 /// Everything that needs a right of its own.
 async fn workout(server: &Server) -> Result<Locks> {
     let locks = leasehold::open(&server.url()).await?;
-    let (first, second) = (locks.mutex("a").acquire().await?, locks.mutex("a"));
-    let waiting = tokio::spawn(async move { second.acquire().await });
-    while locks.look("a").await?.waiters().count() == 0 {
-        tokio::task::yield_now().await;
-    }
+    // Alone.
+    locks.mutex("a").acquire().await?.release().await?;
+    // Handed over, twice.
+    let first = locks.mutex("a").acquire().await?;
+    let waiting = [wait_behind(&locks, 1).await?, wait_behind(&locks, 2).await?];
     first.release().await?;
-    waiting.await.expect("it runs")?.release().await?;
+    for next in waiting {
+        next.await.expect("it runs")?.release().await?;
+    }
     let (slots, begun) = (locks.semaphore("s", 2), Instant::now());
-    let (one, two) = (slots.clone().lease(Duration::from_millis(100)).acquire().await?, slots.acquire().await?);
+    let (one, two) = (slots.clone().lease(Duration::from_millis(500)).acquire().await?, slots.acquire().await?);
     assert_eq!(locks.names("", 10).await?.len(), 1);
     // Both outlast what they would have without being renewed.
-    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(800) {
+    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(1200) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     one.release().await?;
@@ -68,6 +71,19 @@ async fn workout(server: &Server) -> Result<Locks> {
     server.redis.command(&["DEL", "leasehold:{d}"]);
     locks.semaphore("d", 2).acquire().await?.release().await?;
     Ok(locks)
+}
+
+/// Gets in line, so that so many wait.
+async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Guard>>> {
+    let lock = locks.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    while locks.look("a").await?.waiters().count() < count {
+        if waiting.is_finished() {
+            return Err(waiting.await.expect("it runs").expect_err("it is held by another"));
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(waiting)
 }
 
 /// Without these leasehold does with less, as README.md says.

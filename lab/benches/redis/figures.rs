@@ -12,6 +12,9 @@ mod waits;
 
 use anyhow::{Result, bail};
 
+use crate::picture;
+use crate::table::Table;
+
 type Show = fn() -> Result<()>;
 
 macro_rules! figures {
@@ -34,7 +37,15 @@ pub(crate) fn show(names: &[String]) -> Result<()> {
         }
     }
     let wanted = |figure: &str| names.is_empty() || names.iter().any(|name| name == figure);
-    FIGURES.iter().filter(|(figure, _)| wanted(figure)).try_for_each(|(_, show)| show())
+    FIGURES.iter().filter(|(figure, _)| wanted(figure)).try_for_each(|(_, show)| show())?;
+    let tables = FIGURES.iter().map(|(figure, _)| Table::written(figure)).collect::<Result<Vec<_>>>()?;
+    picture::draw(&tables.into_iter().flatten().collect::<Vec<_>>())
+}
+
+/// The median time, in microseconds.
+fn p50(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    micros(permille(&times, 500))
 }
 
 /// The time below which so many of 1,000 samples are.

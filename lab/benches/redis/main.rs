@@ -7,6 +7,7 @@
 mod client;
 mod figures;
 mod peers;
+mod picture;
 mod place;
 mod table;
 mod task;

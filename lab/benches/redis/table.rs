@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What the rounds measured of one peer, in one unit.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,8 @@ impl Rounds {
 }
 
 /// What a figure should be.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {
     AtMost(f64),
     AtLeast(f64),
@@ -54,6 +55,14 @@ impl Goal {
         }
     }
 
+    /// What is reached, where 1 is the goal and more is worse.
+    pub(crate) fn part(self, value: f64) -> f64 {
+        match self {
+            Self::AtMost(most) => value / most,
+            Self::AtLeast(least) => least / value,
+        }
+    }
+
     fn shown(self) -> String {
         match self {
             Self::AtMost(most) => format!("≤ {most}"),
@@ -63,42 +72,68 @@ impl Goal {
 }
 
 /// One line of a table.
-#[derive(Debug, Serialize)]
-struct Row {
-    what: String,
-    who: String,
-    unit: &'static str,
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) what: String,
+    pub(crate) who: String,
+    pub(crate) unit: String,
     median: f64,
     min: f64,
     max: f64,
-    beside: Option<String>,
-    ratio: Option<f64>,
-    goal: Option<String>,
-    met: Option<bool>,
+    pub(crate) beside: Option<String>,
+    pub(crate) ratio: Option<f64>,
+    goal: Option<Goal>,
+    pub(crate) met: Option<bool>,
+}
+
+impl Row {
+    /// What a goal is of.
+    pub(crate) fn judged(&self) -> f64 {
+        self.ratio.unwrap_or(self.median)
+    }
 }
 
 /// The figures of one kind.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
-    figure: &'static str,
+    figure: String,
     rows: Vec<Row>,
 }
 
 impl Table {
     pub(crate) fn new(figure: &'static str) -> Self {
         println!("| {figure} | who | median | least … most | ratio | goal | |\n|---|---|---|---|---|---|---|");
-        Self { figure, rows: Vec::new() }
+        Self { figure: figure.to_owned(), rows: Vec::new() }
+    }
+
+    /// The one that was written last, if any was.
+    pub(crate) fn written(figure: &str) -> Result<Option<Self>> {
+        let file = lab::report::folder()?.join(format!("redis-{figure}.json"));
+        if !file.exists() {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&fs::read_to_string(file)?)?))
+    }
+
+    pub(crate) fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The goal that ours has for the same figure.
+    pub(crate) fn goal_of(&self, row: &Row) -> Option<Goal> {
+        let same = |other: &&Row| other.what == row.what && other.beside == row.beside && other.goal.is_some();
+        self.rows.iter().find(same).and_then(|other| other.goal)
     }
 
     /// A figure that stands for itself; the goal, if any, is of its median.
-    pub(crate) fn add(&mut self, what: &str, who: &str, unit: &'static str, rounds: &Rounds, goal: Option<Goal>) {
+    pub(crate) fn add(&mut self, what: &str, who: &str, unit: &str, rounds: &Rounds, goal: Option<Goal>) {
         self.put(what, who, unit, rounds, None, goal);
     }
 
     /// A figure beside another of the same rounds; the goal, if any, is of their ratio.
     pub(crate) fn add_beside(
         &mut self,
-        (what, who, unit): (&str, &str, &'static str),
+        (what, who, unit): (&str, &str, &str),
         rounds: &Rounds,
         (beside, limit): (&str, &Rounds),
         goal: Option<Goal>,
@@ -110,7 +145,7 @@ impl Table {
         &mut self,
         what: &str,
         who: &str,
-        unit: &'static str,
+        unit: &str,
         rounds: &Rounds,
         ratio: Option<(&str, f64)>,
         goal: Option<Goal>,
@@ -119,12 +154,11 @@ impl Table {
         let met = goal.map(|goal| goal.is_met(ratio.map_or(median, |(_, ratio)| ratio)));
         let shown_ratio = ratio.map_or(String::new(), |(beside, ratio)| format!("{ratio:.2} × {beside}"));
         let [a, b, c] = [median, min, max].map(shown);
-        let goal = goal.map(Goal::shown);
-        let shown_goal = goal.as_deref().unwrap_or_default();
+        let shown_goal = goal.map(Goal::shown).unwrap_or_default();
         let verdict = met.map_or("", |met| if met { "met" } else { "MISSED" });
         println!("| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |");
         let (beside, ratio) = (ratio.map(|(beside, _)| beside.to_owned()), ratio.map(|(_, ratio)| ratio));
-        let (what, who) = (what.to_owned(), who.to_owned());
+        let (what, who, unit) = (what.to_owned(), who.to_owned(), unit.to_owned());
         self.rows.push(Row { what, who, unit, median, min, max, beside, ratio, goal, met });
     }
 

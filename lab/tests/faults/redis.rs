@@ -1,11 +1,13 @@
 //! The same on a Redis server, and what else can happen to one.
 
+mod cancelled;
 mod connections;
 mod forgotten;
 mod killed;
 mod runtimes;
 mod soak;
 mod storm;
+mod traces;
 
 use anyhow::Result;
 use lab::RedisSite;

@@ -4,7 +4,8 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use lab::{Api, Opens, Orders, Site, Start, Work, check};
+use lab::{Api, Opens, Orders, RedisSite, Site, Start, Work, check};
+use lab_servers::Redis;
 
 use crate::TAKER;
 
@@ -38,6 +39,22 @@ fn a_hundred_tasks_each_with_its_own_opening() -> Result<()> {
     count_down(1, &Orders { hands: HANDS, api: Api::Async, opens: Opens::Each, ..Orders::default() })
 }
 
+#[test]
+fn a_hundred_processes_on_redis() -> Result<()> {
+    let site = RedisSite::start(TAKER, Redis::setup(), "crash-grace=2s")?;
+    count_down_on(&site, RUNS / 4, HANDS, &Orders::default())?;
+    site.check_clean(&Orders::default())
+}
+
+#[test]
+fn a_hundred_tasks_and_threads_on_redis() -> Result<()> {
+    let site = RedisSite::start(TAKER, Redis::setup(), "crash-grace=2s")?;
+    for api in [Api::Async, Api::Blocking] {
+        count_down_on(&site, RUNS / 4, 1, &Orders { hands: HANDS, api, ..Orders::default() })?;
+    }
+    site.check_clean(&Orders::default())
+}
+
 /// The proof of the proof: takers that share no store are no lock, and must be found out.
 #[test]
 fn a_lock_that_excludes_nobody_is_found_out() -> Result<()> {
@@ -51,19 +68,24 @@ fn a_lock_that_excludes_nobody_is_found_out() -> Result<()> {
 
 fn count_down(processes: u32, orders: &Orders) -> Result<()> {
     let site = Site::new(TAKER)?;
+    count_down_on(&site, RUNS, processes, orders)?;
+    site.check_clean(&orders.names)
+}
+
+fn count_down_on(site: &Site, runs: usize, processes: u32, orders: &Orders) -> Result<()> {
     let mut events = Vec::new();
-    for run in 0..RUNS {
+    for run in 0..runs {
         let file = site.note();
         fs::write(&file, (HANDS + 1).to_string())?;
         let work = Work::CountDown { file: file.display().to_string(), micros: MOMENT_MICROS };
         let orders = Orders { start: Start::Told, work, ..orders.clone() };
-        events.extend(all_at_once(&site, processes, &orders)?);
+        events.extend(all_at_once(site, processes, &orders)?);
         let left = fs::read_to_string(&file)?;
         ensure!(left == "1", "run {run} ended at {left}");
     }
     let holds = check::all(&events)?;
-    ensure!(holds.len() == RUNS * HANDS as usize, "{} holds", holds.len());
-    site.check_clean(&orders.names)
+    ensure!(holds.len() == runs * HANDS as usize, "{} holds", holds.len());
+    Ok(())
 }
 
 /// Nobody begins before everybody is there.

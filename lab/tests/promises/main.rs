@@ -1,4 +1,4 @@
-//! What a store promises while nothing goes wrong, with real processes on the file store.
+//! What a store promises while nothing goes wrong, with real processes.
 #![forbid(unsafe_code)]
 
 mod articles;

@@ -1,15 +1,28 @@
 //! First come, first served.
 
 use anyhow::{Result, ensure};
-use lab::{Api, Event, Face, Orders, Process, Site, Start, What, Work, check};
+use lab::{Api, Event, Face, Orders, Process, RedisSite, Site, Start, What, Work, check};
+use lab_servers::Redis;
 
 use crate::TAKER;
 
 #[test]
 fn sixty_four_waiters_of_eight_processes_are_served_in_order_of_arrival() -> Result<()> {
+    let site = Site::new(TAKER)?;
+    served_in_order(&site)?;
+    site.check_clean(&["a".to_owned()])
+}
+
+#[test]
+fn on_redis_too() -> Result<()> {
+    let site = RedisSite::start(TAKER, Redis::setup(), "crash-grace=2s")?;
+    served_in_order(&site)?;
+    site.check_clean(&Orders::default())
+}
+
+fn served_in_order(site: &Site) -> Result<()> {
     const PROCESSES: usize = 8;
     const WAITERS: usize = 64;
-    let site = Site::new(TAKER)?;
     let guard = site.run(site.locks().mutex("a").acquire())?;
     let takers: Result<Vec<_>> =
         (0..PROCESSES).map(|number| site.start(waiters(number, WAITERS / PROCESSES))).collect();
@@ -29,7 +42,7 @@ fn sixty_four_waiters_of_eight_processes_are_served_in_order_of_arrival() -> Res
     holds.sort_unstable_by_key(|hold| hold.token);
     let served: Vec<u32> = holds.iter().map(|hold| hold.hand).collect();
     ensure!(served == arrived, "arrived: {arrived:?}\nserved: {served:?}");
-    site.check_clean(&["a".to_owned()])
+    Ok(())
 }
 
 /// A process whose hands each take the lock once, when told.

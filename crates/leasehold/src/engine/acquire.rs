@@ -165,9 +165,8 @@ impl<'a> Attempt<'a> {
     }
 
     async fn asked_again(self, token: Token) -> Result<Outcome> {
-        let asked = Moment::now();
-        let answer = self.engine.door.renew(std::slice::from_ref(&*self.claim), ANSWER_MAX).await?;
-        match answer.first().copied().flatten() {
+        let (asked, lease) = self.engine.door.confirm(&self.claim).await?;
+        match lease {
             Some(lease) => Ok(self.granted(token, asked, asked.after(trusted(lease)))),
             None => Ok(Outcome::Gone),
         }

@@ -79,6 +79,17 @@ impl Door {
         self.told("renew", name, answer)
     }
 
+    /// The moment before the question, and for how long a claim that has been granted is good from there, if it is still
+    /// there. Repeated: whoever waited for the grant shall not hear of a broken connection.
+    pub(crate) async fn confirm(&self, claim: &Claim) -> Result<(Moment, Option<Duration>)> {
+        let ask = || async move {
+            let asked = Moment::now();
+            let answer = within(ANSWER_MAX, self.store.renew(std::slice::from_ref(claim))).await?;
+            Ok((asked, answer.first().copied().flatten()))
+        };
+        self.repeat("acquire", Some(&claim.name), ask).await
+    }
+
     /// Asked once; departing repeats it for as long as it matters.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let answer = within(ANSWER_MAX, self.store.leave(claim)).await;

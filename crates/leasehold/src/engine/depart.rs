@@ -10,7 +10,8 @@ use crate::{Claim, Entered, Result};
 /// A request to enter that may still be under way.
 pub(crate) type Entering = Finish<Result<(Moment, Entered)>>;
 
-/// Leaves, and does not give up before the store would have ended the claim by itself; says whether it was there.
+/// Leaves, and says whether it was there. A store that cannot be reached is asked again, for as long as it would keep the
+/// claim by itself; if the claim is not there any more then, it has left with a question before.
 ///
 /// A request to enter that is still under way is waited for first: leaving must not overtake it.
 pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Entering>) -> Result<bool> {
@@ -19,10 +20,11 @@ pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Enter
         let _ = entering.await;
     }
     let give_up = Moment::now().after(claim.lease);
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut unanswered) = (Pauses::default(), false);
     loop {
         match door.leave(&claim).await {
-            Err(error) if Moment::now() >= give_up => {
+            // Asking again helps only where the store could not be reached.
+            Err(error) if !error.is_unavailable() || Moment::now() >= give_up => {
                 if error.is_unavailable() && !door.promises().expiry {
                     background::handle().spawn(leave_at_last(door.closing(), claim));
                 } else {
@@ -30,8 +32,11 @@ pub(crate) async fn depart(door: Door, claim: Arc<Claim>, entering: Option<Enter
                 }
                 return Err(error);
             }
-            Err(_) => pauses.next().await,
-            done => return done,
+            Err(_) => {
+                unanswered = true;
+                pauses.next().await;
+            }
+            Ok(was_there) => return Ok(was_there || unanswered),
         }
     }
 }

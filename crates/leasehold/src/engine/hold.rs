@@ -115,12 +115,14 @@ impl Hold {
         self.check()
     }
 
-    /// Leaves and waits for the store's word.
+    /// Leaves and waits for the store's word, which is not worth much waiting if the hold is over.
     pub(crate) async fn release(mut self) -> Result<()> {
+        const LOST_MAX: Duration = Duration::from_secs(1);
         let lost = self.stay.ending().map(|_| self.stay.over());
+        let patience = if lost.is_some() { LOST_MAX } else { call::ANSWER_MAX };
         let departing = self.depart();
-        let answer = tokio::time::timeout(call::ANSWER_MAX, departing).await;
-        let there = answer.unwrap_or_else(|_| Err(call::silent(call::ANSWER_MAX).remedy("it is still being tried")));
+        let answer = tokio::time::timeout(patience, departing).await;
+        let there = answer.unwrap_or_else(|_| Err(call::silent(patience).remedy("it is still being tried")));
         let released = match (lost, there) {
             (None, Ok(true)) => Ok(()),
             (None, Ok(false)) => Err(Loss::Gone.error()),

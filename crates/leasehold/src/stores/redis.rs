@@ -504,10 +504,10 @@ impl Redis {
         let limit = patience(claim.lease);
         let session = waiting.session(limit).await?;
         let key = record::key_of(&claim.name);
-        let expected = record::expected(claim, &self.bond(claim));
+        let (id, expected) = (record::id_text(claim.id), record::expected(&self.bond(claim)));
         let life = record::life(claim).to_string();
         let waiting = async {
-            let renewed = script::RENEW.run(&session, &[&key], &[&expected, &life]).await?;
+            let renewed = script::RENEW.run(&session, &[&key], &[&id, &expected, &life]).await?;
             if !text(renewed)?.ends_with('1') {
                 return Err(Error::unavailable("the grant was lost before its replicas had it"));
             }

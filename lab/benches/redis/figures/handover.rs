@@ -16,6 +16,8 @@ use crate::turns::Contest;
 /// Each way.
 const DELAY: Duration = Duration::from_micros(500);
 const MESSAGES: usize = 1_000;
+/// What the limit is called.
+pub(super) const HOP: &str = "PUBLISH to another process";
 const CONTEST: Contest =
     Contest { hands: 8, hold: Duration::ZERO, think: Duration::ZERO, lasts: Duration::from_secs(2) };
 
@@ -35,7 +37,7 @@ pub(super) fn show() -> Result<()> {
         note(hand_overs, p50, p99);
     }
     let [hop_p50, hop_p99, p50, p99] = &rounds;
-    let (what, hop) = ("hand-over, 1 ms round trip", "PUBLISH to another process");
+    let (what, hop) = ("hand-over, 1 ms round trip", HOP);
     let mut table = Table::new("handover");
     table.add(&format!("{what}, p50"), hop, "µs", hop_p50, None);
     table.add_beside((&format!("{what}, p50"), "ours", "µs"), p50, (hop, hop_p50), Some(Goal::AtMost(1.05)));
@@ -45,7 +47,7 @@ pub(super) fn show() -> Result<()> {
 }
 
 /// How long messages take from one process to another.
-fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
+pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
     let [sender, receiver] = raw else { unreachable!("there are two") };
     receiver.run(&Task::Subscribe)?;
     receiver.begin(&Task::Hear { count: MESSAGES })?;

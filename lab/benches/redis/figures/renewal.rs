@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lab_servers::{Redis, Reply};
 
 use super::{ROUNDS, float};
@@ -39,6 +39,7 @@ pub(super) fn show() -> Result<()> {
         ours.server.command(&["SLOWLOG", "RESET"]);
         period(&mut ours, &mut raw)?;
         let took = scripts(&ours.server);
+        ensure!(!took.is_empty(), "nothing was renewed");
         longest.add(took.iter().copied().fold(0.0, f64::max));
         mean.add(took.iter().sum::<f64>() / float(took.len() as u64));
     }

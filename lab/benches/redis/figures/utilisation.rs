@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{ROUNDS, count, float, micros};
+use super::handover::{HOP, hops};
+use super::{ROUNDS, count, float, micros, p50};
 use crate::client::Client;
 use crate::peers;
 use crate::place::{self, Cpus};
@@ -20,6 +21,7 @@ struct Measured {
     name: String,
     clients: Vec<Client>,
     idle: Rounds,
+    idle_p50: Rounds,
     used: Rounds,
     longest: Rounds,
 }
@@ -28,21 +30,27 @@ pub(super) fn show() -> Result<()> {
     let server = place::server();
     let start = |name: String| {
         let clients = place::clients(&name, 2, Cpus::Split, &server.url())?;
-        let (idle, used, longest) = (Rounds::default(), Rounds::default(), Rounds::default());
-        anyhow::Ok(Measured { name, clients, idle, used, longest })
+        let [idle, idle_p50, used, longest] = Default::default();
+        anyhow::Ok(Measured { name, clients, idle, idle_p50, used, longest })
     };
     let mut peers = ["ours".to_owned()].into_iter().chain(peers::others()?).map(start).collect::<Result<Vec<_>>>()?;
+    let mut raw = place::clients("raw", 2, Cpus::Split, &server.url())?;
+    let mut hop = Rounds::default();
     for _ in 0..ROUNDS {
+        hop.add(p50(hops(&mut raw)?));
         for peer in &mut peers {
             let turns = CONTEST.run(&mut peer.clients)?;
             peer.note(&turns);
         }
     }
     let mut table = Table::new("utilisation");
+    table.add("message, p50", HOP, "µs", &hop, None);
     for peer in &peers {
         let goal = (peer.name == "ours").then_some(Goal::AtLeast(97.0));
         table.add("time held, 8 contenders, 2 ms", &peer.name, "%", &peer.used, goal);
         table.add("nobody holds, per hand-over", &peer.name, "µs", &peer.idle, None);
+        let what = "nobody holds, per hand-over, p50";
+        table.add_beside((what, &peer.name, "µs"), &peer.idle_p50, (HOP, &hop), None);
         table.add("longest wait", &peer.name, "ms", &peer.longest, None);
     }
     table.finish()
@@ -54,6 +62,7 @@ impl Measured {
         let idle = turns.idle_times();
         let mean = float(idle.iter().sum()) / count(idle.len()) / 1e3;
         self.idle.add(mean);
+        self.idle_p50.add(p50(idle));
         let hold = HOLD.as_secs_f64() * 1e6;
         self.used.add(100.0 * hold / (hold + mean));
         self.longest.add(micros(turns.waits().into_iter().max().unwrap_or(0)) / 1e3);

@@ -250,7 +250,7 @@ async fn waiting_for_a_stranger_is_sleeping() {
 async fn a_deleted_folder_is_noticed() {
     let lab = Lab::new();
     let locks = lab.boot(THIS);
-    let held = locks.mutex("a").lease(Duration::from_millis(150)).acquire().await.expect("granted");
+    let held = locks.mutex("a").lease(Duration::from_millis(600)).acquire().await.expect("granted");
     fs::remove_dir_all(lab.folder.path()).expect("it can be deleted");
     let patience = Duration::from_secs(20);
     assert_eq!(tokio::time::timeout(patience, held.lost()).await.expect("it hears"), crate::Loss::Gone);

@@ -1,11 +1,12 @@
 //! Renewals: a script now and then, and a sign of life in between.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::record::{self, Bond};
+use super::record;
 use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
@@ -63,30 +64,34 @@ impl Redis {
 
     /// The ones that are gone, of those that were due.
     async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Vec<ClaimId>> {
-        let batches: Vec<_> = due.chunks(BATCH).map(|batch| self.renew_batch(session, batch)).collect();
+        // What a script is told of its claims, it is told once: most of a client's are alike.
+        let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
+        for claim in due {
+            alike.entry((claim.lease, self.grace(claim))).or_default().push(claim);
+        }
+        let batches = alike.values().flat_map(|claims| claims.chunks(BATCH));
+        let batches: Vec<_> = batches.map(|batch| self.renew_batch(session, batch)).collect();
         stream::iter(batches).buffer_unordered(BATCHES).try_concat().await
     }
 
+    /// Renews claims with the same lease and the same grace.
     async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Vec<ClaimId>> {
+        let Some(first) = claims.first() else { return Ok(Vec::new()) };
         let keys: Vec<String> = claims.iter().map(|claim| record::key_of(&claim.name)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let bonds: Vec<Bond> = claims.iter().map(|claim| self.bond(claim)).collect();
-        let arguments: Vec<String> = claims
-            .iter()
-            .zip(&bonds)
-            .flat_map(|(claim, bond)| [record::expected(claim, bond), record::life(claim).to_string()])
-            .collect();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let ids: String = claims.iter().map(|claim| record::id_text(claim.id)).collect();
+        let (bond, life) = (self.bond(first), record::life(first).to_string());
+        let arguments: [&str; 3] = [&ids, &record::expected(&bond), &life];
         let asked = Moment::now();
         let answer =
             answered(session, self.patience_with(claims), script::RENEW.run(session, &keys, &arguments)).await?;
         let answer = text(answer)?;
-        let first = claims.first().map(|claim| record::id_text(claim.id)).unwrap_or_default();
-        let Some(flags) = answer.strip_prefix(&first).filter(|flags| flags.len() == claims.len()) else {
+        let Some(flags) = answer.strip_prefix(&record::id_text(first.id)).filter(|flags| flags.len() == claims.len())
+        else {
             return Err(self.strange());
         };
         let mut gone = Vec::new();
-        for ((claim, bond), flag) in claims.iter().zip(&bonds).zip(flags.bytes()) {
+        for (claim, flag) in claims.iter().zip(flags.bytes()) {
             let Some(page) = self.ledger.page(claim.id) else { continue };
             if flag == b'1' {
                 page.renewed(asked, bond.epoch);

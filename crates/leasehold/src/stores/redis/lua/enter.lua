@@ -13,9 +13,28 @@
 -- Free, and used in the same ten seconds: then the proposal cannot be far off, and the clock need not be asked. Only
 -- digits are compared: what follows them, in the order of the server's locale, would let a token be given twice.
 local key, claim = KEYS[1], ARGV[1]
-local state = redis.call('GETRANGE', key, '0', '16')
-local last, proposal = string.sub(state, 1, 16), string.sub(claim, 1, 16)
-if last < proposal and string.sub(state, 17) == '~' and string.sub(last, 1, 9) == string.sub(proposal, 1, 9) then
+local state = redis.call('GET', key) or ''
+local last, mode, proposal = string.sub(state, 1, 16), string.sub(state, 17, 17), string.sub(claim, 1, 16)
+if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(proposal, 1, 9) then
     redis.call('SET', key, claim, 'PX', ARGV[2])
     return string.sub(claim, 1, 39)
+end
+-- Others wait for the whole already: this one waits behind them, which changes nothing for anybody. The layout is that
+-- of line.lua, which does all else.
+if mode == 'W' and string.sub(ARGV[3], 1, 1) == 'Q' and string.sub(ARGV[3], 2, 17) <= last then
+    local capacity, lease = string.match(claim, '^ %d+ (%d+) (%d+)', 87)
+    local id, time = string.sub(claim, 18, 39), redis.call('TIME')
+    local fits = capacity == string.match(state, '^ %d+ (%d+)', 87) and id ~= string.sub(state, 18, 39)
+    local refreshed = tonumber(string.sub(state, -35, -23))
+    if fits and time[1] * 1000 - refreshed < 3600000 and redis.call('PTTL', key) > 86400000 then
+        local deadline = string.format('%016d', time[1] * 1000000 + time[2] + lease * 1000)
+        local record = deadline .. '0000000000000000Q' .. string.sub(claim, 18)
+        if redis.call('HSETNX', key .. ':claims', id, record) == 1 then
+            local waiting, place = string.sub(state, -71, -64), string.sub(state, -63, -52) + 1
+            redis.call('ZADD', key .. ':queue', string.format('%d', place), id)
+            local count = string.format('%08d%012d', waiting + 1, place)
+            redis.call('SETRANGE', key, string.format('%d', #state - 71), count)
+            return '00000000' .. string.format('%08d', waiting + 1) .. 'Q' .. id
+        end
+    end
 end

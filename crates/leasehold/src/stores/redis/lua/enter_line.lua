@@ -5,49 +5,53 @@ if hint > now + DAY * 1000 then
 end
 local wrong = load(KEYS[1])
 if wrong then return redis.error_reply(wrong) end
-line.last = math.max(line.last, hint)
+line.floor = math.max(line.floor, hint)
 asking = id
+
+local function put_nonce(record, nonce)
+    local _, deadline = read(claim_of(record))
+    local noted = sub(record, 1, 39) .. nonce .. sub(record, 51)
+    if line.sole == record then
+        line.sole = noted
+        call('SETRANGE', key, '39', nonce)
+    else
+        write(noted, deadline)
+    end
+end
 
 -- Ends holders whose absence was seen a grace ago and still lasts, and notes the absence of others. A nonce is bound to
 -- its holder's token, as it stands in the same record.
 local absences = {}
-local function look_for(record, put, take)
+local function look_for(record)
     if server_of(record) == NOWHERE then return end
     if not absent(record) then
-        if nonce_of(record) ~= NONE then put(record, NONE) end
+        if nonce_of(record) ~= NONE then put_nonce(record, NONE) end
     elseif nonce_of(record) == NONE then
-        put(record, fresh)
+        put_nonce(record, fresh)
         absences[#absences + 1] = claim_of(record) .. fresh .. grace_of(record)
     elseif string.find(seen, claim_of(record) .. nonce_of(record), 1, true) then
-        take(record)
+        drop(record)
         tell(record, 'G')
     else
         absences[#absences + 1] = claim_of(record) .. nonce_of(record) .. grace_of(record)
     end
 end
 
-local function put_nonce(record, nonce)
-    local _, deadline = read(claim_of(record))
-    write(sub(record, 1, 39) .. nonce .. sub(record, 51), deadline)
-end
-
 local function look_from(rank)
     for _, holder in ipairs(call('ZRANGE', HOLDERS, rank, rank + 7)) do
-        if not string.find(seen, holder, 1, true) then look_for(read(holder), put_nonce, drop) end
+        if not string.find(seen, holder, 1, true) then look_for(read(holder)) end
     end
 end
 
 -- At most 16 holders at a time: the ones that were not renewed for longest, and any others.
 local function look_for_all()
     if line.sole then
-        look_for(line.sole,
-            function(_, nonce) call('SETRANGE', key, '39', nonce) end,
-            function() line.sole = nil end)
+        look_for(line.sole)
         return
     end
     for at = 1, #seen, 33 do
         local record = read(sub(seen, at, at + 21))
-        if record and holds(record) then look_for(record, put_nonce, drop) end
+        if record and holds(record) then look_for(record) end
     end
     if line.holding == 0 then return end
     look_from(0)
@@ -86,10 +90,11 @@ local function keep(record)
     local terms = match(claim, '^ %d+ %d+ %d+', TERMS)
     local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
-    write(kept, deadline)
     if holds(kept) then
-        call('ZADD', HOLDERS, format('%d', deadline), id)
-        line.taken = line.taken - before + weight
+        drop(record)
+        hold(kept, deadline)
+    else
+        write(kept, deadline)
     end
 end
 
@@ -98,20 +103,18 @@ local function standing()
     if not record then return reply(0, 'G') end
     if holds(record) then return reply(tonumber(sub(record, 1, 16)), 'H') end
     local rank = call('ZRANK', QUEUE, id)
-    return reply(line.holding + rank, rank == 0 and 'N' or 'Q')
+    return reply(line.holding + (line.sole and 1 or 0) + rank, rank == 0 and 'N' or 'Q')
 end
 
 local weight, capacity = units(claim)
 if line.sole and claim_of(line.sole) ~= id then
-    local _, present = units(line.sole)
-    if how ~= 'F' and capacity ~= present then return mismatch(line.sole) end
-    if how ~= 'Q' then
-        -- Nothing to put in line: the one holder's record stays as it is, but for a note of absence.
+    if how ~= 'F' and capacity ~= line.capacity then return mismatch(line.sole) end
+    if how ~= 'Q' and line.count == 0 then
+        -- Nothing to put in line: it stays as it is, but for a note of absence.
         look_for_all()
         if line.sole then return reply(0, 'G') end
     end
 end
-unfold()
 expire()
 local record, deadline = read(id)
 if record and not holds(record) and deadline <= now then
@@ -128,14 +131,15 @@ if record then
     save()
     return refused or standing()
 end
-if line.count == 0 and weight == capacity and how ~= 'F' then
-    -- Alone, and whole: the fast path's record, with a token that is certain.
+local alone = not line.sole and line.count == 0
+if alone and weight == capacity and how ~= 'F' then
+    -- The fast path's record, with a token that is certain.
     local number = token()
     call('SET', key, number .. 'H' .. sub(claim, 18), 'PX', ARGV[2])
     return number .. 'H' .. id
 end
-if line.count > 0 and how ~= 'F' and line.capacity ~= capacity then
-    local present = read(call('ZRANGE', line.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
+if not alone and how ~= 'F' and line.capacity ~= capacity then
+    local present = line.sole or read(call('ZRANGE', line.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
     save()
     return mismatch(present)
 end

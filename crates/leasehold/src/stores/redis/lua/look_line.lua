@@ -1,10 +1,13 @@
 at(KEYS[1])
 local state = call('GET', key) or ''
 local mode = sub(state, 17, 17)
-local answers = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HL]') or '0000000000000000' }
+local answers = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HWL]') or '0000000000000000' }
 local life = call('PTTL', key)
-if mode == 'H' and (life > DAY or life == -1) then answers[2] = state end
-if mode == 'L' then
+if life > DAY or life == -1 then
+    if mode == 'H' then answers[2] = state end
+    if mode == 'W' then answers[2] = sub(state, 1, 16) .. 'H' .. sub(state, 18, -END - 1) end
+end
+if mode == 'W' or mode == 'L' then
     local holders = {}
     for _, claim in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do
         local record, deadline = read(claim)

@@ -7,6 +7,6 @@ local answers = {}
 for i = 1, #KEYS do
     local mode = redis.call('TYPE', KEYS[i]).ok == 'string' and redis.call('GETRANGE', KEYS[i], '16', '16')
     local life = mode == 'H' and redis.call('PTTL', KEYS[i])
-    answers[i] = (mode == 'L' or mode == 'H' and (life > DAY or life == -1)) and '1' or '0'
+    answers[i] = (mode == 'W' or mode == 'L' or mode == 'H' and (life > DAY or life == -1)) and '1' or '0'
 end
 return table.concat(answers)

@@ -1,8 +1,22 @@
 -- Keeps claims alive, waiting or held.
 --
 -- KEYS     the locks of the claims, each by itself
--- ARGV     for each: 'H' claim(22) no-nonce(11) client(11) epoch(8) server(10) grace(7), as it stands in a record
---          whose holder was not missed and has not moved; the life of the record in ms: its lease and a day
+-- ARGV[1]  the claims (22 each)
+-- ARGV[2]  no-nonce(11) client(11) epoch(8) server(10) grace(7), as they stand in the records of those that were not missed
+--          and whose connection is still the same
+-- ARGV[3]  the life of their records in ms: their lease and a day
 -- replies  the first claim (22), and for each claim '1' if it was there, else '0'
+--
+-- Most hold, are alone, and have not been missed.
+local ids, bond, life = ARGV[1], ARGV[2], ARGV[3]
+local answers, others = {}, {}
+for i = 1, #KEYS do
+    if redis.call('GETRANGE', KEYS[i], '16', '85') == 'H' .. string.sub(ids, 22 * i - 21, 22 * i) .. bond then
+        redis.call('PEXPIRE', KEYS[i], life)
+        answers[i] = '1'
+    else
+        others[#others + 1] = i
+    end
+end
+if #others == 0 then return string.sub(ids, 1, 22) .. table.concat(answers) end
 local key
-local answers = {}
