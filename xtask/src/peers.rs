@@ -11,7 +11,7 @@ use crate::needs::run;
 /// Python, `// needs: PACKAGE@VERSION …` in JavaScript.
 pub(crate) fn fetch() -> Result<()> {
     fetch_for("lab/benches/redis/peers", |_| "python".to_owned())?;
-    fetch_for("lab/tests/interop/clients", |stem| stem.to_owned())
+    fetch_for("lab/tests/interop/clients", str::to_owned)
 }
 
 /// What the files in a folder need goes to `target/peers/`, for each into the folder that `place` makes of its name: two that need
