@@ -14,7 +14,7 @@ use crate::step::Step;
 pub(crate) fn test() -> Result<()> {
     let begun = Instant::now();
     needs::meet()?;
-    peers::fetch()?;
+    peers::fetch_for_tests()?;
     for step in test_steps()? {
         step.run()?;
     }

@@ -1,19 +1,20 @@
 //! What the chores need from the machine besides Rust.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::wheels;
 
-/// A program, how to ask whether it is there, and the Debian package that has it.
+/// A program or a file, how to ask whether it is there, and the Debian package that has it.
 struct Need {
     program: &'static str,
     asked: &'static str,
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 12] = [
+const PROGRAMS: [Need; 16] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -24,6 +25,11 @@ const PROGRAMS: [Need; 12] = [
     Need { program: "taskset", asked: "--version", package: "util-linux" },
     Need { program: "openssl", asked: "version", package: "openssl" },
     Need { program: "redis-server", asked: "--version", package: "redis-server" },
+    Need { program: "java", asked: "-version", package: "default-jre-headless" },
+    Need { program: "/usr/share/java/zookeeper.jar", asked: "", package: "libzookeeper-java" },
+    // What contends with us for locks there.
+    Need { program: "javac", asked: "-version", package: "default-jdk-headless" },
+    Need { program: "/usr/share/java/curator-recipes.jar", asked: "", package: "libcurator-recipes-java" },
     // What makes a clock that tests can set.
     Need { program: "cc", asked: "--version", package: "gcc" },
     // What fetches other servers.
@@ -44,11 +50,18 @@ pub(crate) fn meet() -> Result<()> {
             run("rustup", &["component", "add", component])?;
         }
     }
-    let missing: Vec<&Need> = PROGRAMS.iter().filter(|need| !has(need.program, need.asked)).collect();
+    let missing: Vec<&Need> = PROGRAMS.iter().filter(|need| !need.is_met()).collect();
     if !missing.is_empty() {
         install(&missing)?;
     }
     wheels::fetch()
+}
+
+impl Need {
+    /// What is asked nothing is no program, but a file that must be there.
+    fn is_met(&self) -> bool {
+        if self.asked.is_empty() { Path::new(self.program).exists() } else { has(self.program, self.asked) }
+    }
 }
 
 /// Whether a program is there and answers.
@@ -68,7 +81,7 @@ fn install(missing: &[&Need]) -> Result<()> {
     run("apt-get", &["update", "--quiet"])?;
     run("apt-get", &[&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat())?;
     missing.iter().filter(|need| SERVICES.contains(&need.program)).for_each(|need| stop_service(need.program));
-    let still = missing.iter().find(|need| !has(need.program, need.asked));
+    let still = missing.iter().find(|need| !need.is_met());
     ensure!(still.is_none(), "{} is still missing", still.map_or("", |need| need.program));
     Ok(())
 }

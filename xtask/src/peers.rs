@@ -10,8 +10,18 @@ use crate::needs::run;
 /// Installs what the files of peers ask for in their first lines, and what is not there yet: `# needs: PACKAGE==VERSION …` in
 /// Python, `// needs: PACKAGE@VERSION …` in JavaScript.
 pub(crate) fn fetch() -> Result<()> {
-    fetch_for("lab/benches/redis/peers", |_| "python".to_owned())?;
+    fetch_for("lab/benches/redis/peers", in_python)?;
+    fetch_for_tests()
+}
+
+/// Those that only benchmarks need wait until one is run.
+pub(crate) fn fetch_for_tests() -> Result<()> {
+    fetch_for("lab/tests/interop/peers", in_python)?;
     fetch_for("lab/tests/interop/clients", str::to_owned)
+}
+
+fn in_python(_file: &str) -> String {
+    "python".to_owned()
 }
 
 /// What the files in a folder need goes to `target/peers/`, for each into the folder that `place` makes of its name: two that need

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use leasehold::{Entry, Locks, Token};
+use leasehold::{Crash, Entry, Locks, Token};
 
 use crate::commands::Store;
 use crate::exit::{Exit, say};
@@ -21,7 +21,7 @@ pub(crate) async fn break_hold(store: &Store, name: &str, token: Token) -> Resul
 fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exit> {
     let mut out = io::stdout().lock();
     writeln!(out, "broke the hold of {} with token {token}: {}", Plain(name), who(&broken.note))?;
-    if !locks.promises().expiry {
+    if locks.promises().crash == Crash::AtOnce && !locks.promises().expiry {
         writeln!(out, "the lock is free for the next when that process lets go of it or ends")?;
     }
     Ok(Exit::DONE)

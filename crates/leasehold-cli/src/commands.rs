@@ -119,8 +119,8 @@ pub(crate) struct Store {
     ///
     /// `file:/some/folder` is a folder on this machine; `file:` is the one in your state folder,
     /// $XDG_STATE_HOME/leasehold or ~/.local/state/leasehold. `redis://host:6379` is a Redis server, `rediss://host` one with
-    /// TLS, `redis+unix:///path` one by its socket. Give a URL that has a password in LEASEHOLD_STORE, where nobody else sees
-    /// it, or put `?password-file=/path` behind it.
+    /// TLS, `redis+unix:///path` one by its socket; `zookeeper://host1,host2,host3/folder` is ZooKeeper. Give a URL that has
+    /// a password in LEASEHOLD_STORE, where nobody else sees it, or put `?password-file=/path` behind it.
     #[arg(
         long = "store",
         value_name = "URL",

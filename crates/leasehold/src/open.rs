@@ -16,6 +16,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `redis://host:6379` | [a Redis server](stores::Redis); `rediss://` with TLS, `redis+unix:///path` by its socket |
 /// | `redis://host:6379?dialect=plain` | [the same server](stores::Redlock), with locks as redis-py and others have them |
 /// | `redlock://a,b,c` | [several Redis servers](stores::Redlock) of which a minority may fail; `redlocks://` with TLS |
+/// | `zookeeper://host1,host2,host3/folder` | [ZooKeeper](stores::ZooKeeper); `zookeeper+tls://` with TLS |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -43,6 +44,7 @@ pub(crate) async fn open_on(url: &str, home: Option<Handle>) -> Result<Locks> {
         "redlock" | "redlocks" => open_redlock(url, home).await,
         "redis" | "rediss" | "redis+unix" if has_dialect(url) => open_redlock(url, home).await,
         "redis" | "rediss" | "redis+unix" => open_redis(url, home).await,
+        "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
         _ => Err(unknown(scheme)),
     }
     .map_err(|error| error.at("open the store", &shown(url), None))
@@ -105,8 +107,22 @@ async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
     open_redis(url, home).await
 }
 
+#[cfg(feature = "zookeeper")]
+async fn open_zookeeper(url: &str) -> Result<Locks> {
+    let at = stores::ZooKeeper::at(url)?;
+    let place = at.place();
+    over(at.connect().await?, &place)
+}
+
+#[cfg(not(feature = "zookeeper"))]
+#[allow(clippy::unused_async, reason = "as the one that connects")]
+async fn open_zookeeper(_url: &str) -> Result<Locks> {
+    Err(Error::unsupported("this build has no ZooKeeper store").remedy("build leasehold with its feature `zookeeper`"))
+}
+
 fn unknown(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}")).remedy("use file:, file:/some/folder or redis://host")
+    Error::invalid(format!("no store is called {scheme:?}"))
+        .remedy("use file:, file:/some/folder, redis://host or zookeeper://host")
 }
 
 /// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as
@@ -117,11 +133,11 @@ fn shown(url: &str) -> String {
     let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = authority.rfind('@').map_or(authority, |at| &authority[at + 1..]);
-    let is_plain = host
-        .split(',')
-        .all(|host| host.rsplit_once(':').is_none_or(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit())));
+    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+    let is_one = |host: &str| host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
+    let is_plain = host.split(',').all(is_one);
     let is_broken = host.len() == authority.len() && !host.is_empty() && (path.contains('@') || settings.contains('@'));
-    if is_broken || !(is_plain || host.ends_with(']')) {
+    if is_broken || !is_plain {
         return format!("{scheme}://…");
     }
     let user = if host.len() < authority.len() { "…@" } else { "" };

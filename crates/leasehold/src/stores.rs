@@ -5,6 +5,8 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::File;
@@ -13,3 +15,5 @@ pub use memory::Memory;
 pub use redis::redlock::{Redlock, RedlockAt, rule as redlock};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisAt};
+#[cfg(feature = "zookeeper")]
+pub use zookeeper::{ZooKeeper, ZooKeeperAt};

@@ -1,13 +1,13 @@
 //! Every store of this crate × every suite.
-#![cfg(all(feature = "conformance", feature = "file", feature = "redis"))]
+#![cfg(all(feature = "conformance", feature = "file", feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
-use lab_servers::{Redis, Release};
+use lab_servers::{Redis, Release, ZooKeeper};
 use leasehold::conformance::{FACED, Face, PLAIN, Service};
 use leasehold::{Result, Store, stores};
 
@@ -196,6 +196,29 @@ mod redlock_classic {
     leasehold::conformance_tests!(Masters::here("dialect=classic"));
 }
 
+/// One server for all, as it takes a while to start, and every client a session of its own.
+struct Tree(&'static str);
+
+static TREE: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::setup().tick(1_000).start());
+
+#[async_trait]
+impl Service for Tree {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let url = format!("{}{}", TREE.url(), self.0);
+        Ok(Arc::new(stores::ZooKeeper::at(&url)?.connect().await?))
+    }
+}
+
+mod zookeeper {
+    use super::*;
+    leasehold::conformance_tests!(Tree("/curator"));
+}
+
+mod zookeeper_kazoo {
+    use super::*;
+    leasehold::conformance_tests!(Tree("/kazoo?dialect=kazoo"));
+}
+
 mod memory {
     use super::*;
     leasehold::conformance_tests!(Memory(stores::Memory::new()));
@@ -216,7 +239,8 @@ fn no_pair_is_missing() {
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
     let redis = ["redis", "redis_6_2", "valkey", "redis_old_fashioned", "redis_unjudged"];
     let redlock = ["plain", "plain_counted", "redlock", "redlock_classic"];
-    for store in ["memory", "file"].into_iter().chain(redis).chain(redlock) {
+    let zookeeper = ["zookeeper", "zookeeper_kazoo"];
+    for store in ["memory", "file"].into_iter().chain(redis).chain(redlock).chain(zookeeper) {
         let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {

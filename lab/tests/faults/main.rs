@@ -6,6 +6,7 @@ mod killed;
 mod redis;
 mod redlock;
 mod stopped;
+mod zookeeper;
 
 use anyhow::Result;
 use lab::{Event, Orders, Process, Site, Work};

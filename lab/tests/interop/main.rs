@@ -3,5 +3,6 @@
 
 mod flock;
 mod redis_locks;
+mod zookeeper;
 
 const TAKER: &str = env!("CARGO_BIN_EXE_taker");

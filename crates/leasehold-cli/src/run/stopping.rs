@@ -68,12 +68,12 @@ fn check_hold_at_least(terms: &Run) -> Result<()> {
 
 /// How long a hold outlasts its last sign of life, if a silent one ends at all.
 fn trusted(terms: &Run, promises: &Promises) -> Option<Duration> {
-    if !promises.expiry {
-        return None;
-    }
-    match promises.crash {
-        Crash::Within(grace) if !terms.fixed => Some(terms.lease.min(grace)),
-        _ => Some(terms.lease),
+    match (promises.expiry, promises.crash) {
+        (true, Crash::Within(grace)) if !terms.fixed => Some(terms.lease.min(grace)),
+        (true, _) => Some(terms.lease),
+        // Whatever its lease, a claim lives as long as its client's session, of which half is certain at any time.
+        (false, Crash::Within(session)) => Some(session / 2),
+        (false, _) => None,
     }
 }
 

@@ -13,3 +13,4 @@ mod signals;
 mod stopping;
 mod terminal;
 mod waiting;
+mod zookeeper;

@@ -21,17 +21,24 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Place {
     folder: TempDir,
     server: Option<Redis>,
+    /// Where the store is, if on none of the two.
+    elsewhere: Option<String>,
     settings: String,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self { folder: TempDir::new().unwrap(), server: None, settings: String::new() }
+        Self { folder: TempDir::new().unwrap(), server: None, elsewhere: None, settings: String::new() }
     }
 
     /// With its store on a server of its own.
     pub(crate) fn on_redis() -> Self {
         Self { server: Some(Redis::start()), ..Self::new() }
+    }
+
+    /// With its store wherever a URL says.
+    pub(crate) fn at(url: String) -> Self {
+        Self { elsewhere: Some(url), ..Self::new() }
     }
 
     pub(crate) fn server(&self) -> &Redis {
@@ -54,9 +61,10 @@ impl Place {
     }
 
     pub(crate) fn url(&self) -> String {
-        match &self.server {
-            Some(server) => format!("{}{}", server.url(), self.settings),
-            None => format!("file:{}", self.path("store").display()),
+        match (&self.server, &self.elsewhere) {
+            (Some(server), _) => format!("{}{}", server.url(), self.settings),
+            (None, Some(url)) => format!("{url}{}", self.settings),
+            (None, None) => format!("file:{}", self.path("store").display()),
         }
     }
 

@@ -173,11 +173,12 @@ impl<'a> Attempt<'a> {
     }
 
     fn granted(mut self, token: Token, asked: Moment, until: Moment) -> Outcome {
-        // A store may be sure of less than was asked for.
-        let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)).min(until), Loss::LeaseOver));
+        let fixed = self.ask.fixed.then(|| (asked.after(trusted(self.ask.lease)), Loss::LeaseOver));
         let longest = self.ask.hold_max.map(|most| (Moment::now().after(most), Loss::HeldTooLong));
+        // A store that keeps claims for less than a fixed lease is asked until that is over.
+        let renewed = fixed.is_none_or(|(at, _)| until < at);
         let limit = fixed.into_iter().chain(longest).min_by_key(|(at, _)| *at);
-        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), until, limit, !self.ask.fixed));
+        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), until, limit, renewed));
         self.engine.renewals.add(Arc::clone(&stay), asked);
         self.stake = None;
         Outcome::Granted(Hold::new(Arc::clone(self.engine), stay, token))

@@ -197,9 +197,9 @@ impl Redlock {
         Ok(self.pages.begin(claim, self.format.keys(&claim.name)?, lanes))
     }
 
-    /// For how long an answered question about a claim is good: less than the lease, as clocks of masters differ in rate.
-    fn safe_for(&self, lease: Duration) -> Duration {
-        if self.masters.len() == 1 { lease } else { lease.mul_f64(0.99).saturating_sub(Duration::from_millis(2)) }
+    /// For how long masters keep a vote: longer than the holder counts on it, as their clocks differ in rate from his.
+    fn life(&self, lease: Duration) -> Duration {
+        if self.masters.len() == 1 { lease } else { lease.mul_f64(1.01) + Duration::from_millis(2) }
     }
 
     /// More than any token seen: what the masters' clocks say, or the highest seen.
@@ -290,14 +290,14 @@ impl Redlock {
             }
             Standing::Queued { .. } => {
                 page.keep(question.after(claim.lease));
-                Ok(Some(self.safe_for(page.lease_left(claim.lease, question))))
+                Ok(Some(page.lease_left(claim.lease, question)))
             }
             Standing::Held { token } => {
                 let held = self.confirm(&page, token).await?;
                 if !held {
                     self.pages.close(claim.id);
                 }
-                Ok(held.then(|| self.safe_for(claim.lease)))
+                Ok(held.then_some(claim.lease))
             }
         }
     }
@@ -450,7 +450,7 @@ impl Store for Redlock {
 
     async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
         let page = self.page(claim)?;
-        let entered = |standing| Entered { standing, lease: self.safe_for(claim.lease) };
+        let entered = |standing| Entered { standing, lease: claim.lease };
         match page.standing() {
             Standing::Held { token } if self.confirm(&page, token).await? => {
                 return Ok(entered(Standing::Held { token }));

@@ -111,7 +111,7 @@ impl Redlock {
             id: id_text(claim.id),
             arguments: vec![
                 self.format.record(claim, token, &self.client),
-                self.format.life(claim.lease).to_string(),
+                self.format.life(self.life(claim.lease)).to_string(),
                 self.format.memory(claim.lease),
                 if aim == Aim::TakeOrHear { self.client.to_string() } else { String::new() },
                 if aim == Aim::Keep { "K".to_owned() } else { String::new() },

@@ -1,0 +1,391 @@
+//! The store on ZooKeeper.
+//!
+//! A lock is a node, and each claim an ephemeral sequential child of it: the servers keep the line, and end what belongs to a
+//! session that has ended. Whoever waits watches those of whom one must go before it is granted, and lists the line again
+//! when one has gone.
+
+mod address;
+mod lane;
+mod layout;
+mod ledger;
+mod proof;
+mod queue;
+mod record;
+mod session;
+#[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
+mod tls;
+mod trouble;
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, select_all, try_join_all};
+
+use crate::clock::Moment;
+use crate::{
+    Claim, ClaimId, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token,
+    background,
+};
+use address::Address;
+use lane::Lane;
+use layout::Dialect;
+use ledger::{Known, Ledger, Node, Page};
+use queue::{Place, Queue};
+use session::{Keeper, Session};
+
+/// Locks on ZooKeeper, 3.5.3 or newer.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use std::time::Duration;
+/// let at = leasehold::stores::ZooKeeper::at("zookeeper://zk1,zk2,zk3/locks")?.session(Duration::from_secs(20))?;
+/// let place = at.place();
+/// let locks = leasehold::over(at.connect().await?, &place)?;
+/// # Ok(()) }
+/// ```
+///
+/// A client has one session for all it holds. While it lasts, so do its claims, whatever lease they ask for; a client that
+/// the servers do not hear of for the session's timeout loses all of them.
+#[derive(Debug)]
+pub struct ZooKeeper {
+    address: Arc<Address>,
+    keeper: Arc<Keeper>,
+    ledger: Ledger,
+}
+
+/// Where to connect, and on which terms.
+#[derive(Clone, Debug)]
+pub struct ZooKeeperAt {
+    address: Address,
+}
+
+impl ZooKeeper {
+    /// The servers a URL names: `zookeeper://[user:password@]host[:port][,host[:port]…][/folder]`, or `zookeeper+tls://…`.
+    ///
+    /// Locks are kept below `/leasehold` unless the URL names another folder; `/` at its end is the root.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `session=10s` | see [`ZooKeeperAt::session`] |
+    /// | `dialect=kazoo` | nodes as kazoo names them, in place of Curator's way |
+    /// | `acl=creator` | nodes are for those alone who show the same user and password |
+    /// | `password-file=/path` | a file with the password |
+    /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `zookeeper+tls://` only |
+    /// | `cert=/path`, `key=/path` | our own certificate, in PEM, for servers that ask for one |
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a URL nobody understands.
+    pub fn at(url: &str) -> Result<ZooKeeperAt> {
+        Ok(ZooKeeperAt { address: Address::parse(url)? })
+    }
+}
+
+impl ZooKeeperAt {
+    /// For how long the servers keep a session they do not hear of, 10 s unless said; from a second to an hour. So long after
+    /// a crash the locks are free. The servers may agree to less or more: from 2 to 20 of their ticks unless they are told
+    /// otherwise, and a warning says so.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if it is out of range.
+    pub fn session(mut self, timeout: Duration) -> Result<Self> {
+        self.address.terms.session = address::check_session(timeout)?;
+        Ok(self)
+    }
+
+    /// The URL without user, password and settings.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Connects; the connection, and if need be the session, is made again by itself.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](Error::is_unavailable) if no server can be reached, [`is_denied`](Error::is_denied) if it does not
+    /// let this user in, [`is_invalid`](Error::is_invalid) if a file that the URL names cannot be read.
+    ///
+    /// *Cancel safety*: dropping the future closes what it opened.
+    pub async fn connect(self) -> Result<ZooKeeper> {
+        background::start()?;
+        let address = Arc::new(self.address);
+        let store =
+            ZooKeeper { keeper: Arc::new(Keeper::start(Arc::clone(&address))), address, ledger: Ledger::default() };
+        background::within(store.keeper.first()).await?;
+        Ok(store)
+    }
+}
+
+/// How long to wait for a session, where there is none.
+const LISTEN: Duration = Duration::from_secs(5);
+/// Locks that are listed at a time.
+const LISTED_AT_A_TIME: usize = 64;
+
+impl ZooKeeper {
+    fn path(&self, name: &Name) -> String {
+        lane::path_of(&self.address, name)
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.address.terms.dialect
+    }
+
+    /// A claim's page, with its node and all children of the lock: found, or put there. `true` if it was put there now.
+    async fn stand(
+        &self,
+        session: &Arc<Session>,
+        lane: Lane<'_>,
+        claim: &Claim,
+    ) -> Result<(Arc<Page>, Vec<String>, bool)> {
+        let page = self.ledger.page(claim.id).filter(|page| page.session.id() == session.id());
+        if let Some(page) = page {
+            let found = match page.known() {
+                Known::Yes(node) => Some(node),
+                Known::Perhaps => lane.find(claim.id).await?.map(|(_, node)| node),
+                Known::No => None,
+            };
+            if let Some(node) = found {
+                page.found(node.clone());
+                let children = self.part(lane, claim, &page, &node).await?;
+                if let Some(children) = children {
+                    return Ok((page, children, false));
+                }
+            }
+        }
+        let page = self.ledger.begin(claim.id, Arc::clone(session));
+        let (node, children) = lane.create(claim).await?;
+        page.found(node);
+        Ok((page, children, true))
+    }
+
+    /// The children, after what the claim gives back was given back; `None` if its node is not there.
+    async fn part(&self, lane: Lane<'_>, claim: &Claim, page: &Page, node: &Node) -> Result<Option<Vec<String>>> {
+        let children = lane.list().await?;
+        if !children.contains(&node.name) {
+            return Ok(None);
+        }
+        let present = self.dialect().member(&node.name)?;
+        claim.share.is_part_of(present.share)?;
+        if claim.share.units() == present.share.units() {
+            return Ok(Some(children));
+        }
+        page.loses_sight();
+        page.found(lane.shrink(claim, &present, node.token).await?);
+        lane.list().await.map(Some)
+    }
+
+    /// Where a claim stands by a listing, and whom it waits for from now on.
+    fn judge(&self, page: &Page, children: &[String]) -> Result<Standing> {
+        let Known::Yes(node) = page.known() else { return Ok(Standing::Gone) };
+        match Queue::read(children, self.dialect())?.place(&node.name)? {
+            None => Ok(Standing::Gone),
+            Some(Place::Held) => Ok(Standing::Held { token: node.token }),
+            Some(Place::Queued { ahead, watched }) => {
+                page.watches(watched);
+                Ok(Standing::Queued { ahead })
+            }
+        }
+    }
+
+    /// Takes a claim's node away.
+    async fn withdraw(&self, claim: &Claim, page: Option<Arc<Page>>) -> Result<bool> {
+        let session = self.keeper.session(LISTEN).await?;
+        let path = self.path(&claim.name);
+        let lane = Lane::new(&session, &self.address, &path);
+        let there = match page.as_ref().map(|page| page.known()) {
+            Some(Known::Yes(node)) => lane.delete(&node.name).await?,
+            Some(Known::No) => false,
+            Some(Known::Perhaps) => {
+                let there = lane.clear(claim.id).await?;
+                let (keeper, address) = (Arc::downgrade(&self.keeper), Arc::clone(&self.address));
+                background::handle().spawn(look_after(keeper, address, path, claim.id, session.timeout() * 2));
+                there
+            }
+            None => lane.clear(claim.id).await?,
+        };
+        self.ledger.end(claim.id);
+        Ok(there)
+    }
+}
+
+/// A node whose making was not answered may still be made: a server may have the request in its hands. So it is looked for
+/// until no server can have it any more.
+async fn look_after(keeper: Weak<Keeper>, address: Arc<Address>, path: String, id: ClaimId, time: Duration) {
+    let until = Moment::now().after(time);
+    while Moment::now() < until {
+        tokio::time::sleep(time / 8).await;
+        let Some(session) = keeper.upgrade().and_then(|keeper| keeper.present()) else { continue };
+        // What cannot be looked for now is looked for again.
+        let _ = Lane::new(&session, &address, &path).clear(id).await;
+    }
+}
+
+#[async_trait]
+impl Store for ZooKeeper {
+    fn promises(&self) -> Promises {
+        let timeout = self.keeper.present().map_or(self.address.terms.session, |session| session.timeout());
+        Promises { fifo: true, tokens: true, shares: true, expiry: false, crash: Crash::Within(timeout) }
+    }
+
+    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+        let asked = Moment::now();
+        let session = self.keeper.living(LISTEN.max(self.address.terms.session)).await?;
+        let path = self.path(&claim.name);
+        let (page, children, is_new) = self.stand(&session, Lane::new(&session, &self.address, &path), claim).await?;
+        let standing = match self.judge(&page, &children) {
+            Ok(Standing::Queued { .. }) if patience == Patience::Refuse => Ok(Standing::Gone),
+            standing => standing,
+        };
+        if matches!(standing, Ok(Standing::Gone)) || standing.is_err() && is_new {
+            self.withdraw(claim, Some(page)).await?;
+        }
+        Ok(Entered { standing: standing?, lease: session.left(asked)? })
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let path = self.path(&claim.name);
+        loop {
+            let Some(page) = self.ledger.page(claim.id) else { return Ok(Standing::Gone) };
+            let mut left = std::pin::pin!(page.left.notified());
+            left.as_mut().enable();
+            let Known::Yes(node) = page.known() else { return Ok(Standing::Gone) };
+            if page.session.is_over() {
+                return Ok(Standing::Gone);
+            }
+            let lane = Lane::new(&page.session, &self.address, &path);
+            let watched = match seen {
+                Standing::Queued { .. } => page.take_watched(),
+                Standing::Held { .. } => Some(vec![node.name.clone()]),
+                Standing::Gone => None,
+            };
+            let Some(watched) = watched else {
+                let standing = self.judge(&page, &lane.list().await?)?;
+                if standing == Standing::Gone {
+                    page.gone();
+                }
+                if standing != seen {
+                    return Ok(standing);
+                }
+                continue;
+            };
+            let Some(watchers) = lane.watch(&watched).await? else {
+                if seen.token().is_some() {
+                    // Its node is not there, unless it was put in place of another.
+                    if is_same(&page, &node) {
+                        page.gone();
+                    }
+                }
+                continue;
+            };
+            let changed = select_all(watchers.into_iter().map(|watcher| Box::pin(watcher.changed())));
+            tokio::select! {
+                _ = changed => {}
+                () = left => {}
+                () = page.session.ended() => {}
+            }
+        }
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let asked = Moment::now();
+        let pages: Vec<_> = claims.iter().map(|claim| self.ledger.page(claim.id)).collect();
+        let alive = |page: &Option<Arc<Page>>| page.as_ref().filter(|page| !page.session.is_over()).cloned();
+        let Some(session) = pages.iter().find_map(alive).map(|page| Arc::clone(&page.session)) else {
+            return Ok(vec![None; claims.len()]);
+        };
+        session.confirmed().await;
+        let answers = claims.iter().zip(&pages).map(|(claim, page)| {
+            let (page, path, session) = (alive(page), self.path(&claim.name), &session);
+            async move {
+                let Some(page) = page else { return Ok(false) };
+                self.is_there(session, &path, claim.id, &page).await
+            }
+        });
+        let found = try_join_all(answers).await?;
+        let left = session.left(asked)?;
+        Ok(found.into_iter().map(|is_there| is_there.then_some(left)).collect())
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.withdraw(claim, self.ledger.page(claim.id)).await
+    }
+
+    fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
+        Ok(Vec::new())
+    }
+
+    async fn look(&self, name: &Name) -> Result<Line> {
+        let session = self.keeper.session(LISTEN).await?;
+        let path = self.path(name);
+        let lane = Lane::new(&session, &self.address, &path);
+        let queue = Queue::read_known(&lane.list().await?, self.dialect());
+        let nodes: Vec<String> = queue.members.iter().map(|member| member.node.clone()).collect();
+        let mut entries = Vec::with_capacity(nodes.len());
+        for (at, (member, found)) in queue.members.iter().zip(lane.read(&nodes).await?).enumerate() {
+            let Some((data, stat)) = found else { continue };
+            let standing = if at < queue.granted {
+                Standing::Held { token: lane::token(Some(&data), &stat)? }
+            } else {
+                Standing::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX) }
+            };
+            entries.push(if let (Some(record), Some(id)) = (record::read(&data), member.id) {
+                Entry { id, share: record.share, standing, note: record.note }
+            } else {
+                let note = record::stranger(&data, &self.dialect().to_string(), stat.ctime);
+                Entry { id: lane::id_of_stranger(&stat), share: member.share, standing, note }
+            });
+        }
+        let last: Option<Token> = entries.iter().filter_map(Entry::token).max();
+        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new(), views: Vec::new() })
+    }
+
+    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let session = self.keeper.session(LISTEN).await?;
+        let folder = if self.address.base.is_empty() { "/" } else { &self.address.base };
+        let nodes = Lane::new(&session, &self.address, folder).list().await?;
+        let mut names: Vec<Name> = nodes.iter().filter_map(|node| layout::name_of(node)).collect();
+        names.retain(|name| name.as_str().starts_with(prefix));
+        names.sort_unstable();
+        let mut in_use = Vec::new();
+        for some in names.chunks(LISTED_AT_A_TIME) {
+            let paths: Vec<String> = some.iter().map(|name| self.path(name)).collect();
+            let lines = join_all(paths.iter().map(|path| async {
+                let children = Lane::new(&session, &self.address, path).list().await?;
+                Ok::<_, Error>(children.iter().any(|child| self.dialect().read(child).is_some()))
+            }));
+            for (name, is_used) in some.iter().zip(lines.await) {
+                if is_used? {
+                    in_use.push(name.clone());
+                }
+            }
+            if in_use.len() >= count_max {
+                break;
+            }
+        }
+        in_use.truncate(count_max);
+        Ok(in_use)
+    }
+}
+
+impl ZooKeeper {
+    /// Whether a claim's node is there, as far as is known.
+    async fn is_there(&self, session: &Session, path: &str, id: ClaimId, page: &Page) -> Result<bool> {
+        let node = match page.known() {
+            Known::Yes(node) => node,
+            // Another node is just being put in its place.
+            Known::Perhaps => return Ok(true),
+            Known::No => return Ok(false),
+        };
+        let is_there = Lane::new(session, &self.address, path).has(&node.name).await? || !is_same(page, &node);
+        if !is_there {
+            self.ledger.end(id);
+        }
+        Ok(is_there)
+    }
+}
+
+/// Whether a claim still has the node it had.
+fn is_same(page: &Page, node: &Node) -> bool {
+    matches!(page.known(), Known::Yes(now) if now.name == node.name)
+}

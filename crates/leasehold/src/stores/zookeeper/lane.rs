@@ -1,0 +1,216 @@
+//! What is asked of the servers about one lock.
+
+use futures_util::future::join_all;
+use zookeeper_client::{Acls, Client, CreateMode, Error as Told, OneshotWatcher, Stat};
+
+use super::address::Address;
+use super::layout::{self, Member};
+use super::ledger::Node;
+use super::record;
+use super::session::Session;
+use super::trouble;
+use crate::{Claim, ClaimId, Error, Name, Result, Token};
+
+/// The node of one lock, over one session.
+///
+/// Requests of one session are answered in order, and are sent as soon as they are made: two that are made together take one
+/// round trip, and the second sees what the first did.
+#[derive(Clone, Copy)]
+pub(super) struct Lane<'a> {
+    session: &'a Session,
+    address: &'a Address,
+    path: &'a str,
+}
+
+/// The path of a lock's node.
+pub(super) fn path_of(address: &Address, name: &Name) -> String {
+    format!("{}/{}", address.base, layout::node_of(name))
+}
+
+pub(super) fn acls(address: &Address) -> Acls<'static> {
+    if address.terms.private { Acls::creator_all() } else { Acls::anyone_all() }
+}
+
+impl<'a> Lane<'a> {
+    pub(super) fn new(session: &'a Session, address: &'a Address, path: &'a str) -> Self {
+        Self { session, address, path }
+    }
+
+    fn client(&self) -> &'a Client {
+        &self.session.client
+    }
+
+    fn child(&self, node: &str) -> String {
+        format!("{}/{node}", self.path)
+    }
+
+    /// Puts a claim's node at the end of the line, and lists all: one round trip.
+    pub(super) async fn create(&self, claim: &Claim) -> Result<(Node, Vec<String>)> {
+        let prefix = self.address.terms.dialect.prefix(claim);
+        let (path, data) = (self.child(&prefix), record::write(claim, None));
+        let options = CreateMode::EphemeralSequential.with_acls(acls(self.address));
+        let mut tries = 0;
+        loop {
+            let creating = self.client().create(&path, &data, &options);
+            let listing = self.client().list_children(self.path);
+            match creating.await {
+                Ok((stat, sequence)) => {
+                    let name = format!("{prefix}{sequence}");
+                    let node = Node { name, token: token(None, &stat)?, watched: None };
+                    return Ok((node, listing.await.map_err(trouble::told)?));
+                }
+                // The folder is missing, or the server has just cleared away a node that nobody was in line at.
+                Err(Told::NoNode) if tries < 3 => self.make().await?,
+                Err(error) => return Err(trouble::told(error)),
+            }
+            tries += 1;
+        }
+    }
+
+    /// Makes the lock's node, and the folder if need be. A container goes by itself when it is empty for a minute; but kazoo
+    /// counts on a node that it has once seen.
+    async fn make(&self) -> Result<()> {
+        let acls = acls(self.address);
+        if !self.address.base.is_empty() {
+            let folder = CreateMode::Persistent.with_acls(acls);
+            self.client().mkdir(&self.address.base, &folder).await.map_err(trouble::told)?;
+        }
+        let mode =
+            if self.address.terms.dialect.leaves_nodes() { CreateMode::Persistent } else { CreateMode::Container };
+        match self.client().create(self.path, &[], &mode.with_acls(acls)).await {
+            Ok(_) | Err(Told::NodeExists) => Ok(()),
+            Err(error) => Err(trouble::told(error)),
+        }
+    }
+
+    /// The children; none if nobody ever was in line.
+    pub(super) async fn list(&self) -> Result<Vec<String>> {
+        match self.client().list_children(self.path).await {
+            Err(Told::NoNode) => Ok(Vec::new()),
+            children => children.map_err(trouble::told),
+        }
+    }
+
+    /// A claim's node, if it has one in this session. What other servers know is waited for, as the one that was asked
+    /// before may have been another.
+    pub(super) async fn find(&self, id: ClaimId) -> Result<Option<(Member, Node)>> {
+        let syncing = self.client().sync("/");
+        let listing = self.list();
+        syncing.await.map_err(trouble::told)?;
+        for member in self.members(&listing.await?).filter(|member| member.id == Some(id)) {
+            match self.client().get_data(&self.child(&member.node)).await {
+                // Of an earlier session of ours, which the servers have not ended yet.
+                Ok((_, stat)) if stat.ephemeral_owner != self.session.id() => {}
+                Ok((data, stat)) => {
+                    let node = Node { name: member.node.clone(), token: token(Some(&data), &stat)?, watched: None };
+                    return Ok(Some((member, node)));
+                }
+                Err(Told::NoNode) => {}
+                Err(error) => return Err(trouble::told(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn members(&self, children: &[String]) -> impl Iterator<Item = Member> {
+        children.iter().filter_map(|child| self.address.terms.dialect.read(child))
+    }
+
+    pub(super) async fn has(&self, node: &str) -> Result<bool> {
+        let stat = self.client().check_stat(&self.child(node)).await.map_err(trouble::told)?;
+        Ok(stat.is_some())
+    }
+
+    /// Whether it was there.
+    pub(super) async fn delete(&self, node: &str) -> Result<bool> {
+        match self.client().delete(&self.child(node), None).await {
+            Ok(()) => Ok(true),
+            Err(Told::NoNode) => Ok(false),
+            Err(error) => Err(trouble::told(error)),
+        }
+    }
+
+    /// Takes away whatever node a claim has, of any session; whether there was one.
+    pub(super) async fn clear(&self, id: ClaimId) -> Result<bool> {
+        self.client().sync("/").await.map_err(trouble::told)?;
+        let children = self.list().await?;
+        let mut there = false;
+        for member in self.members(&children) {
+            let is_meant = match stranger(id) {
+                Some(created) => self.is_created(&member, created).await?,
+                None => member.id == Some(id),
+            };
+            if is_meant {
+                there |= self.delete(&member.node).await?;
+            }
+        }
+        Ok(there)
+    }
+
+    async fn is_created(&self, member: &Member, created: i64) -> Result<bool> {
+        let stat = self.client().check_stat(&self.child(&member.node)).await.map_err(trouble::told)?;
+        Ok(stat.is_some_and(|stat| stat.czxid == created))
+    }
+
+    /// In place of a node puts one with a smaller share, at the same place in line and under the same token.
+    pub(super) async fn shrink(&self, claim: &Claim, member: &Member, token: Token) -> Result<Node> {
+        let name = format!("{}{:010}", self.address.terms.dialect.prefix(claim), member.sequence);
+        let data = record::write(claim, Some(token));
+        let mut both = self.client().new_multi_writer();
+        let options = CreateMode::Ephemeral.with_acls(acls(self.address));
+        both.add_create(&self.child(&name), &data, &options).map_err(trouble::told)?;
+        both.add_delete(&self.child(&member.node), None).map_err(trouble::told)?;
+        both.commit().await.map_err(|error| trouble::told(error.into()))?;
+        Ok(Node { name, token, watched: None })
+    }
+
+    /// Watches nodes; `None` if one is not there.
+    pub(super) async fn watch(&self, nodes: &[String]) -> Result<Option<Vec<OneshotWatcher>>> {
+        let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
+        // With their data, as a watch on what is not there would stay.
+        let answers = join_all(paths.iter().map(|path| self.client().get_and_watch_data(path))).await;
+        let mut watchers = Vec::with_capacity(answers.len());
+        for answer in answers {
+            match answer {
+                Ok((_, _, watcher)) => watchers.push(watcher),
+                Err(Told::NoNode) => return Ok(None),
+                Err(error) => return Err(trouble::told(error)),
+            }
+        }
+        Ok(Some(watchers))
+    }
+
+    /// The data of nodes, in order; `None` for those that are not there.
+    pub(super) async fn read(&self, nodes: &[String]) -> Result<Vec<Option<(Vec<u8>, Stat)>>> {
+        let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
+        let answers = join_all(paths.iter().map(|path| self.client().get_data(path))).await;
+        let known = |answer| match answer {
+            Ok(found) => Ok(Some(found)),
+            Err(Told::NoNode) => Ok(None),
+            Err(error) => Err(trouble::told(error)),
+        };
+        answers.into_iter().map(known).collect()
+    }
+}
+
+/// The number of the transaction that made the node, which a node that was put in place of another keeps of that one. Never
+/// the sequence number: that begins anew when a lock's node was cleared away.
+pub(super) fn token(data: Option<&[u8]>, stat: &Stat) -> Result<Token> {
+    let kept = data.and_then(record::read).and_then(|record| record.token);
+    let created = || u64::try_from(stat.czxid).ok().and_then(Token::new);
+    kept.or_else(created).ok_or_else(|| Error::damaged("the server gave a node no number"))
+}
+
+/// The id by which a claim of somebody else's library is known: its node's number, as others use one id for many claims.
+pub(super) fn id_of_stranger(stat: &Stat) -> ClaimId {
+    let mut bytes = *b"czxid:\0\0\0\0\0\0\0\0\0\0";
+    bytes[8..].copy_from_slice(&stat.czxid.to_be_bytes());
+    ClaimId::from_bytes(bytes)
+}
+
+/// No id that is drawn looks so: it would have a 4 in its seventh byte.
+fn stranger(id: ClaimId) -> Option<i64> {
+    let bytes = id.to_bytes();
+    let number = bytes.strip_prefix(b"czxid:\0\0")?;
+    Some(i64::from_be_bytes(number.try_into().ok()?))
+}

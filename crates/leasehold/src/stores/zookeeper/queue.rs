@@ -1,0 +1,137 @@
+//! The children of a lock's node, in order: who holds, who waits, and whom to watch.
+
+use super::layout::{Dialect, Member};
+use crate::{Result, Share, admitted};
+
+/// The claims in one line.
+#[derive(Debug)]
+pub(super) struct Queue {
+    pub(super) members: Vec<Member>,
+    /// So many at the front hold.
+    pub(super) granted: usize,
+}
+
+/// A claim's place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Held,
+    /// Behind so many, and who must be watched: it cannot be granted before one of these goes.
+    Queued {
+        ahead: u32,
+        watched: Vec<String>,
+    },
+}
+
+impl Queue {
+    /// # Errors
+    /// Mismatch if a child is not of this dialect.
+    pub(super) fn read(children: &[String], dialect: Dialect) -> Result<Self> {
+        children.iter().map(|child| dialect.member(child)).collect::<Result<_>>().map(Self::of)
+    }
+
+    /// For people: what is not of this dialect is passed over.
+    pub(super) fn read_known(children: &[String], dialect: Dialect) -> Self {
+        Self::of(children.iter().filter_map(|child| dialect.read(child)).collect())
+    }
+
+    fn of(mut members: Vec<Member>) -> Self {
+        members.sort_by_key(|member| member.sequence);
+        let granted = admitted(members.iter().map(|member| member.share));
+        Self { members, granted }
+    }
+
+    /// Where a node stands; `None` if it is not there.
+    ///
+    /// # Errors
+    /// Mismatch if its share is of another kind than one that is ahead of it.
+    pub(super) fn place(&self, node: &str) -> Result<Option<Place>> {
+        let Some(at) = self.members.iter().position(|member| member.node == node) else { return Ok(None) };
+        let (ahead, own) = (&self.members[..at], &self.members[at]);
+        ahead.iter().try_for_each(|other| own.share.fits_kind(other.share))?;
+        if at < self.granted {
+            return Ok(Some(Place::Held));
+        }
+        let watched = watched(ahead, own.share);
+        Ok(Some(Place::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX), watched }))
+    }
+}
+
+/// The fewest of those ahead that take so much together that the claim does not fit beside them: when it is granted, at least
+/// one of them is gone. For a mutex that is the one before it, for a reader the writer before it, for one slot of n the n
+/// before it. Of equals the nearest are taken, as they are the last to go.
+fn watched(ahead: &[Member], own: Share) -> Vec<String> {
+    let (weight, capacity) = own.units();
+    let beside = u64::from(capacity - weight);
+    let mut by_weight: Vec<&Member> = ahead.iter().rev().collect();
+    by_weight.sort_by_key(|member| std::cmp::Reverse(member.share.units().0));
+    let mut taken = 0;
+    let mut watched = Vec::new();
+    for member in by_weight {
+        if taken > beside {
+            break;
+        }
+        taken += u64::from(member.share.units().0);
+        watched.push(member.node.clone());
+    }
+    watched
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn queue(marks: &[&str]) -> Queue {
+        let nodes: Vec<String> = marks.iter().enumerate().map(|(at, mark)| format!("_c_{mark}{at:010}")).collect();
+        Queue::read(&nodes, Dialect::Curator).expect("all are ours")
+    }
+
+    fn watched_by(marks: &[&str], at: usize) -> Vec<usize> {
+        let queue = queue(marks);
+        let Some(Place::Queued { watched, .. }) = queue.place(&queue.members[at].node).expect("one kind") else {
+            panic!("it waits")
+        };
+        let index = |node: &String| queue.members.iter().position(|member| member.node == *node).expect("it is there");
+        watched.iter().map(index).collect()
+    }
+
+    #[test]
+    fn each_watches_the_least_that_must_go() {
+        let (lock, read, write, slot) = ("-lock-", "-__READ__", "-__WRIT__", "-slots-1-of-2-");
+        assert_eq!(watched_by(&[lock, lock, lock], 2), [1]);
+        assert_eq!(watched_by(&[write, read, read, read], 3), [0]);
+        assert_eq!(watched_by(&[read, read, write], 2), [1]);
+        assert_eq!(watched_by(&[slot, slot, slot, slot], 3), [2, 1]);
+        assert_eq!(watched_by(&["-slots-1-of-3-", "-slots-2-of-3-", "-slots-2-of-3-"], 2), [1]);
+    }
+
+    #[test]
+    fn kinds_do_not_mix_behind_each_other() {
+        let queue = queue(&["-slots-1-of-2-", "-lock-"]);
+        assert!(queue.place(&queue.members[1].node).expect_err("mixed").is_mismatch());
+        assert_eq!(queue.place(&queue.members[0].node).expect("first"), Some(Place::Held));
+        assert_eq!(queue.place("gone").expect("asked"), None);
+    }
+
+    proptest! {
+        /// Whoever is left when some have gone: nobody is granted whose watched ones are all there, and somebody always is.
+        #[test]
+        fn nobody_is_granted_unheard(
+            shares in prop::collection::vec(1u32..4, 1..9), gone in prop::collection::vec(any::<bool>(), 9),
+        ) {
+            let marks: Vec<String> = shares.iter().map(|weight| format!("-slots-{weight}-of-4-")).collect();
+            let before = queue(&marks.iter().map(String::as_str).collect::<Vec<_>>());
+            let left: Vec<String> =
+                before.members.iter().zip(&gone).filter(|(_, gone)| !**gone).map(|(member, _)| member.node.clone()).collect();
+            let after = Queue::read(&left, Dialect::Curator).expect("all are ours");
+            prop_assert!(left.is_empty() || after.granted > 0);
+            for node in &left {
+                let was = before.place(node).expect("one kind").expect("it was there");
+                let is = after.place(node).expect("one kind").expect("it is there");
+                if let (Place::Queued { watched, .. }, Place::Held) = (was, is) {
+                    prop_assert!(watched.iter().any(|watched| !left.contains(watched)));
+                }
+            }
+        }
+    }
+}

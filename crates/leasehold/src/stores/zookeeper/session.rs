@@ -1,0 +1,262 @@
+//! The session that keeps our nodes, and a new one whenever it has ended.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{Client, Error as Told, MultiWriteError};
+
+use super::address::Address;
+use super::proof::{self, Proof};
+use super::{tls, trouble};
+use crate::clock::Moment;
+use crate::{Error, Result, background};
+
+/// One session. Its ephemeral nodes live as long as it does.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) client: Client,
+    /// Until when it certainly lives, in nanoseconds of the clock.
+    until: AtomicU64,
+    confirmed: Notify,
+}
+
+impl Session {
+    fn new(client: Client, proof: Proof) -> Self {
+        let session = Self { client, until: AtomicU64::new(0), confirmed: Notify::new() };
+        session.proven(proof);
+        session
+    }
+
+    pub(super) fn id(&self) -> i64 {
+        self.client.session_id().0
+    }
+
+    /// What the servers have agreed to.
+    pub(super) fn timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    /// For how long, counted from a moment, it certainly lives; an error if it may be over.
+    pub(super) fn left(&self, from: Moment) -> Result<Duration> {
+        let left = Moment::from_nanos(self.until.load(Ordering::Acquire)).since(from);
+        if !left.is_zero() {
+            return Ok(left);
+        }
+        Err(unconfirmed())
+    }
+
+    /// Waits until it is certain that it lives for a while, or over. Mostly it is: after a silence it takes a beat or two.
+    pub(super) async fn confirmed(&self) {
+        loop {
+            let confirmed = self.confirmed.notified();
+            if self.is_over() || self.is_living() {
+                return;
+            }
+            tokio::select! {
+                () = confirmed => {}
+                () = self.ended() => {}
+            }
+        }
+    }
+
+    fn is_living(&self) -> bool {
+        self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 4)
+    }
+
+    /// Whether the servers have ended it, or this client has.
+    pub(super) fn is_over(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    /// Waits until it is over.
+    pub(super) async fn ended(&self) {
+        let mut states = self.client.state_watcher();
+        while !self.is_over() {
+            states.changed().await;
+        }
+    }
+
+    fn proven(&self, proof: Proof) {
+        // Less what two clocks may differ in rate (500 ppm): the engine takes off its share of what is left, not of the whole.
+        let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
+        self.until.store(proof.from().after(certain).as_nanos(), Ordering::Release);
+        self.confirmed.notify_waiters();
+    }
+}
+
+/// Whether there is a session.
+#[derive(Clone, Debug)]
+enum State {
+    Missing(Option<Error>),
+    Here(Arc<Session>),
+}
+
+/// Sees to it that there is a session for as long as this lives.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    states: watch::Receiver<State>,
+    keeping: AbortHandle,
+}
+
+impl Keeper {
+    pub(super) fn start(address: Arc<Address>) -> Self {
+        let (told, states) = watch::channel(State::Missing(None));
+        let keeping = background::handle().spawn(keep(address, told)).abort_handle();
+        Self { states, keeping }
+    }
+
+    /// The first session, or why there is none.
+    pub(super) async fn first(&self) -> Result<Arc<Session>> {
+        let mut states = self.states.clone();
+        let found = states.wait_for(|state| !matches!(state, State::Missing(None))).await;
+        match found.map(|state| state.clone()) {
+            Ok(State::Here(session)) => Ok(session),
+            Ok(State::Missing(error)) => Err(error.unwrap_or_else(closed)),
+            Err(_) => Err(closed()),
+        }
+    }
+
+    /// The session there is, waiting for one if need be.
+    pub(super) async fn session(&self, limit: Duration) -> Result<Arc<Session>> {
+        if let Some(session) = self.present() {
+            return Ok(session);
+        }
+        let mut states = self.states.clone();
+        let found = pin!(states.wait_for(|state| matches!(state, State::Here(session) if !session.is_over())));
+        let Ok(found) = timeout(limit, found).await else { return Err(self.missing()) };
+        match found.map(|state| state.clone()) {
+            Ok(State::Here(session)) => Ok(session),
+            _ => Err(closed()),
+        }
+    }
+
+    /// A session that certainly lives, waiting for it if need be.
+    pub(super) async fn living(&self, limit: Duration) -> Result<Arc<Session>> {
+        let living = async {
+            loop {
+                let session = self.session(limit).await?;
+                session.confirmed().await;
+                if session.is_living() {
+                    return Ok(session);
+                }
+            }
+        };
+        timeout(limit, living).await.unwrap_or_else(|_| Err(unconfirmed()))
+    }
+
+    /// The session there is now.
+    pub(super) fn present(&self) -> Option<Arc<Session>> {
+        match &*self.states.borrow() {
+            State::Here(session) if !session.is_over() => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    fn missing(&self) -> Error {
+        match &*self.states.borrow() {
+            State::Missing(Some(error)) => error.clone(),
+            _ => Error::unavailable("there is no session"),
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}
+
+fn unconfirmed() -> Error {
+    Error::unavailable("the servers have not confirmed the session for its timeout")
+}
+
+fn closed() -> Error {
+    Error::unavailable("the store was closed")
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// One session after the other.
+async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let asked = Moment::now();
+        match connect(&address).await {
+            Ok(client) => {
+                pause = PAUSE_MIN;
+                warn_of_cap(&address, &client);
+                let proof = Proof::begun(asked, Moment::now());
+                let session = Arc::new(Session::new(client, proof));
+                let _ = told.send(State::Here(Arc::clone(&session)));
+                beat_on(&session, &address, proof).await;
+                let _ = told.send(State::Missing(Some(Error::unavailable("the session has ended"))));
+            }
+            Err(error) => {
+                // Whoever asks meanwhile is told why there is none.
+                let _ = told.send(State::Missing(Some(error)));
+                sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+async fn connect(address: &Address) -> Result<Client> {
+    let mut connector = Client::connector().with_session_timeout(address.terms.session).with_fail_eagerly();
+    if let Some(digest) = &address.digest {
+        connector = connector.with_auth("digest", digest.as_bytes());
+    }
+    if let Some(tls) = &address.tls {
+        connector = tls::encrypted(connector, tls)?;
+    }
+    connector.connect(&address.cluster()).await.map_err(trouble::told)
+}
+
+fn warn_of_cap(address: &Address, client: &Client) {
+    let (asked, given) = (address.terms.session, client.session_timeout());
+    if asked != given {
+        tracing::warn!(store = %address, ?asked, ?given, "the servers agree to another session timeout than was asked for");
+    }
+}
+
+/// Until the session is over.
+async fn beat_on(session: &Session, address: &Address, mut proof: Proof) {
+    let pause = proof::pause(session.timeout());
+    let beats = async {
+        loop {
+            sleep(proof.next(pause).since(Moment::now())).await;
+            match beat(session, address).await {
+                Ok((asked, answered)) => {
+                    proof = proof.beat(asked, answered);
+                    session.proven(proof);
+                }
+                // It is connecting again, or soon will be.
+                Err(_) => sleep(PAUSE_MIN).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = beats => {}
+        () = session.ended() => {}
+    }
+}
+
+/// A `sync` and then a write that changes nothing; when the write was asked, and when it was answered.
+async fn beat(session: &Session, address: &Address) -> Result<(Moment, Moment), Told> {
+    let folder = if address.base.is_empty() { "/" } else { &address.base };
+    session.client.sync(folder).await?;
+    let asked = Moment::now();
+    let mut writer = session.client.new_multi_writer();
+    writer.add_check_version(folder, -1)?;
+    match writer.commit().await {
+        // A check that fails is written by a majority as well.
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok((asked, Moment::now())),
+        Err(MultiWriteError::RequestFailed { source }) => Err(source),
+    }
+}

@@ -1,0 +1,284 @@
+//! What only the ZooKeeper store promises, on real servers.
+#![cfg(feature = "zookeeper")]
+#![allow(missing_docs)]
+
+use std::fmt::Debug;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use lab_servers::{Wire, ZooKeeper};
+use leasehold::{Guard, Locks, Loss};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+/// The longest that a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server for those who do it no harm.
+static SERVER: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::setup().tick(500).tls().start());
+
+async fn open(url: &str) -> Locks {
+    leasehold::open(url).await.expect("it opens")
+}
+
+/// A folder of its own for a test, on the server that all share.
+fn folder(test: &str) -> String {
+    format!("{}/{test}", SERVER.url())
+}
+
+/// A client of another make, without any folder.
+async fn bare(server: &ZooKeeper) -> Client {
+    Client::connect(&server.address()).await.expect("it connects")
+}
+
+async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
+    let answer = tokio::time::timeout(PATIENCE, answer).await;
+    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+}
+
+async fn waiters(locks: &Locks, name: &str, count: usize) {
+    while locks.look(name).await.expect("looked").waiters().count() != count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn empty(locks: &Locks, name: &str) {
+    while !locks.look(name).await.expect("looked").entries.is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn held_for(guard: &Guard, time: Duration) {
+    let lost = tokio::time::timeout(time, guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+}
+
+/// Without an answer to its first question a claim is found by its id, and only once.
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_found() {
+    let wire = Wire::to(SERVER.address());
+    let (ours, theirs) = (open(&format!("{}/lost", wire.url_of("zookeeper"))).await, open(&folder("lost")).await);
+    for _ in 0..10 {
+        wire.drop_replies(1);
+        let held = soon("granted", ours.mutex("a").acquire()).await.expect("granted");
+        let line = theirs.look("a").await.expect("looked");
+        assert_eq!((line.entries.len(), line.last), (1, Some(held.token())));
+        held.release().await.expect("released");
+        empty(&theirs, "a").await;
+    }
+}
+
+/// The token of a grant is the number of the transaction that made its node, and goes on rising when the servers have cleared
+/// the lock's node away and the digits begin anew.
+#[tokio::test]
+async fn tokens_rise_over_a_node_that_was_cleared_away() {
+    let (locks, client) = (open(&folder("cleared")).await, bare(&SERVER).await);
+    let first = locks.mutex("a").acquire().await.expect("granted");
+    let token = first.token();
+    first.release().await.expect("released");
+    client.delete("/cleared/a", None).await.expect("nobody is in line");
+    let second = locks.mutex("a").acquire().await.expect("granted");
+    let nodes = client.list_children("/cleared/a").await.expect("it is there again");
+    assert!(nodes.len() == 1 && nodes[0].ends_with("-lock-0000000000"), "{nodes:?}");
+    let stat = client.check_stat(&format!("/cleared/a/{}", nodes[0])).await.expect("asked").expect("it is there");
+    assert_eq!(second.token().get(), u64::try_from(stat.czxid).expect("above zero"));
+    assert!(second.token() > token);
+}
+
+/// The lock's node is one that the servers clear away when nobody is in line; for kazoo, which counts on it, it stays.
+#[tokio::test]
+async fn lines_leave_nothing_that_stays() {
+    let server = ZooKeeper::setup().property("znode.container.checkIntervalMs", "100").start();
+    let locks = open(&format!("{}/locks", server.url())).await;
+    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    let client = bare(&server).await;
+    let cleared = async {
+        while client.check_stat("/locks/a").await.expect("asked").is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("it is cleared away", cleared).await;
+    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+}
+
+/// A downgraded writer keeps its place and its token in the node that stands in place of the first.
+#[tokio::test]
+async fn a_downgraded_writer_is_shown_with_its_token() {
+    let locks = open(&folder("downgraded")).await;
+    let held = locks.rwlock("a").exclusive().acquire().await.expect("granted");
+    held.downgrade().await.expect("downgraded");
+    let line = locks.look("a").await.expect("looked");
+    assert_eq!(line.entries[0].token(), Some(held.token()));
+    assert_eq!(line.entries[0].share, leasehold::Share::READER);
+    let broken = locks.break_hold("a", held.token()).await.expect("asked");
+    assert!(broken.is_some() && held.check().expect_err("broken").is_lost());
+}
+
+/// What is in the way is said, with the cure, and nothing of ours is left there.
+#[tokio::test]
+async fn foreign_nodes_are_refused_with_the_cure() {
+    let client = bare(&SERVER).await;
+    let (curator, kazoo) =
+        (open(&folder("foreign")).await, open(&format!("{}?dialect=kazoo", folder("foreign"))).await);
+    let held = curator.mutex("a").acquire().await.expect("granted");
+    let error = kazoo.mutex("a").try_acquire().await.expect_err("refused");
+    assert!(error.is_mismatch() && error.to_string().contains("dialect=curator"), "{error}");
+    held.release().await.expect("released");
+    let held = kazoo.mutex("b").acquire().await.expect("granted");
+    let error = curator.mutex("b").acquire().await.expect_err("refused");
+    assert!(error.is_mismatch() && error.to_string().contains("dialect=kazoo"), "{error}");
+    held.release().await.expect("released");
+    let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.mkdir("/foreign/c/leases", &persistent).await.expect("made");
+    let error = curator.mutex("c").acquire().await.expect_err("refused");
+    assert!(error.is_mismatch() && error.to_string().contains("semaphore of Curator's"), "{error}");
+    assert_eq!(client.list_children("/foreign/c").await.expect("asked"), ["leases"]);
+    assert!(curator.names("", 10).await.expect("listed").is_empty());
+}
+
+/// Somebody else's hold is shown, and broken by its token; a later one of his by the same id is not.
+#[tokio::test]
+async fn what_others_hold_is_shown_and_broken() {
+    let (locks, client) = (open(&folder("others")).await, bare(&SERVER).await);
+    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let path = "/others/a/_c_79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5-lock-";
+    let (stat, _) = client.create(path, b"10.0.0.7", &options).await.expect("made");
+    let line = locks.look("a").await.expect("looked");
+    let token = line.entries[0].token().expect("it holds");
+    assert_eq!((token.get().cast_signed(), &*line.entries[0].note.host), (stat.czxid, "10.0.0.7"));
+    assert!(locks.mutex("a").try_acquire().await.expect("asked").is_none());
+    assert!(locks.break_hold("a", token).await.expect("asked").is_some());
+    client.create(path, b"10.0.0.7", &options).await.expect("made");
+    assert!(locks.break_hold("a", token).await.expect("asked").is_none());
+    assert!(locks.mutex("a").try_acquire().await.expect("asked").is_none(), "the later one is still there");
+}
+
+/// A lease is kept by its session, so one may be longer, renewed or fixed.
+#[tokio::test]
+async fn fixed_leases_outlast_what_a_session_is_trusted_for() {
+    let locks = open(&format!("{}?session=1s", folder("fixed"))).await;
+    let lease = Duration::from_secs(3);
+    let held = locks.mutex("a").lease(lease).fixed().acquire().await.expect("granted");
+    held_for(&held, Duration::from_secs(2)).await;
+    assert_eq!(soon("it ends", held.lost()).await, Loss::LeaseOver);
+    let _later = soon("the next holds", locks.mutex("a").acquire()).await.expect("granted");
+}
+
+/// What a store cannot confirm it does not promise: a server that falls silent costs the lock before the session can end.
+#[tokio::test]
+async fn a_silent_server_is_heard_in_time() {
+    let server = ZooKeeper::start();
+    let locks = open(&format!("{}?session=4s", server.url())).await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    assert!(held.remaining() <= Duration::from_secs(4));
+    server.pause();
+    assert_eq!(soon("it is lost", held.lost()).await, Loss::Unrenewed);
+    server.resume();
+    let _later = soon("a later claim is granted", locks.mutex("a").acquire()).await.expect("granted");
+}
+
+/// A session that has ended is followed by another, and what it held is gone.
+#[tokio::test]
+async fn another_session_follows() {
+    let server = ZooKeeper::start();
+    let wire = Wire::to(server.address());
+    let theirs = open(&server.url()).await;
+    let ours = open(&format!("{}?session=1s", wire.url_of("zookeeper"))).await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    wire.refuse(true);
+    wire.cut();
+    soon("it is lost", held.lost()).await;
+    let next = soon("the next holds", theirs.mutex("a").acquire()).await.expect("granted");
+    assert!(next.token() > held.token());
+    wire.refuse(false);
+    let lock = ours.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    soon("it waits again", waiters(&theirs, "a", 1)).await;
+    next.release().await.expect("released");
+    let _later = soon("it holds again", waiting).await.expect("it runs").expect("granted");
+}
+
+/// A connection that breaks and comes back within the session costs no lock and no place in line.
+#[tokio::test]
+async fn a_short_break_costs_no_lock() {
+    let wire = Wire::to(SERVER.address());
+    let (ours, theirs) = (open(&format!("{}/break", wire.url_of("zookeeper"))).await, open(&folder("break")).await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let other = theirs.mutex("b").acquire().await.expect("granted");
+    let lock = ours.mutex("b");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&theirs, "b", 1).await;
+    let later = theirs.mutex("b");
+    let behind = tokio::spawn(async move { later.acquire().await });
+    waiters(&theirs, "b", 2).await;
+    for _ in 0..3 {
+        wire.cut();
+        held_for(&held, Duration::from_millis(500)).await;
+    }
+    wire.cut();
+    other.release().await.expect("released");
+    let served = soon("it is served in its turn", waiting).await.expect("it runs").expect("granted");
+    assert!(!behind.is_finished());
+    served.release().await.expect("released");
+    let _later = soon("the next is served", behind).await.expect("it runs").expect("granted");
+}
+
+/// Nodes are for those alone who show the same user and password.
+#[tokio::test]
+async fn private_nodes_are_denied_to_others() {
+    let at = |user: &str| format!("zookeeper://{user}:secret@{}/private?acl=creator", SERVER.address());
+    let (ours, theirs) = (open(&at("me")).await, open(&at("you")).await);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    for error in [
+        theirs.mutex("a").try_acquire().await.expect_err("denied"),
+        theirs.break_hold("a", held.token()).await.expect_err("denied"),
+    ] {
+        assert!(error.is_denied() && !format!("{error:?}").contains("secret"), "{error:?}");
+    }
+    let again = open(&at("me")).await;
+    assert!(again.mutex("a").try_acquire().await.expect("asked").is_none());
+    held_for(&held, Duration::from_secs(3)).await;
+}
+
+/// With TLS the server is always verified.
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn certificates_that_do_not_hold_are_refused() {
+    let at = |ca: std::path::PathBuf| format!("{}/tls?ca={}", SERVER.tls_url(), ca.display());
+    let locks = open(&at(SERVER.ca_file())).await;
+    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    let error = leasehold::open(&at(SERVER.other_ca_file())).await.expect_err("refused");
+    assert!(error.is_unavailable() || error.is_denied(), "{error}");
+    let error = leasehold::open(&at("/nowhere".into())).await.expect_err("refused");
+    assert!(error.is_invalid(), "{error}");
+}
+
+/// One change in line wakes one waiter, however many there are: each grant is one notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_waiters_are_woken_one_by_one() {
+    const WAITERS: u64 = 200;
+    let server = ZooKeeper::setup().tick(1_000).start();
+    let locks = open(&server.url()).await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut waiting = tokio::task::JoinSet::new();
+    for at in 1..=WAITERS {
+        let lock = locks.mutex("a");
+        waiting.spawn(async move {
+            let held = lock.acquire().await.expect("granted");
+            (at, held.token(), held.release().await.expect("released"))
+        });
+        waiters(&locks, "a", usize::try_from(at).expect("few")).await;
+    }
+    let before = server.count("zk_sum_node_deleted_watch_count");
+    let children = server.count("zk_sum_node_children_watch_count");
+    held.release().await.expect("released");
+    let mut order = Vec::new();
+    while let Some(done) = soon("all are served", waiting.join_next()).await {
+        let (at, token, ()) = done.expect("no task fails");
+        order.push((token, at));
+    }
+    order.sort_unstable();
+    assert!(order.iter().map(|(_, at)| *at).eq(1..=WAITERS), "{order:?}");
+    assert_eq!(server.count("zk_sum_node_deleted_watch_count") - before, WAITERS);
+    assert_eq!(server.count("zk_sum_node_children_watch_count"), children);
+}

@@ -1,0 +1,223 @@
+//! A real ZooKeeper server, and an ensemble of three.
+
+mod ensemble;
+mod setup;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::child::{Child, Program, Surroundings};
+use crate::port::Port;
+use crate::until;
+
+pub use ensemble::Ensemble;
+pub use setup::ZooKeeperSetup;
+
+const CONFIGURATION: &str = "zoo.cfg";
+const LOG: &str = "zookeeper.log";
+/// How long one waits for an answer of a living server.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The jars of Debian's `libzookeeper-java` that a server needs.
+const JARS: [&str; 6] = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "netty-codec"];
+
+/// A small heap and a quick start matter here, speed in the long run does not.
+const JVM: [&str; 6] = [
+    "-Xms32m",
+    "-Xmx96m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+];
+
+/// A ZooKeeper server of its own, in a temporary folder, on a free loopback port. Dropping it kills it.
+///
+/// ```
+/// use lab_servers::ZooKeeper;
+///
+/// let mut server = ZooKeeper::start();
+/// assert_eq!(server.ask("ruok").expect("it lives"), "imok");
+/// server.kill();
+/// server.restart();
+/// assert_eq!(server.count("zk_ephemerals_count"), 0);
+/// ```
+#[derive(Debug)]
+pub struct ZooKeeper {
+    // Before the folder and the ports: it is killed first.
+    child: Child,
+    place: Place,
+}
+
+/// What stays when the server is killed and started again.
+#[derive(Debug)]
+struct Place {
+    folder: TempDir,
+    port: Port,
+    tls_port: Option<Port>,
+    cpu: Option<usize>,
+    properties: Vec<String>,
+}
+
+impl ZooKeeper {
+    /// Starts one.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::setup().start()
+    }
+
+    /// A server to be set up before it is started.
+    pub fn setup() -> ZooKeeperSetup {
+        ZooKeeperSetup::default()
+    }
+
+    /// Where clients find it: `zookeeper://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("zookeeper://{}", self.address())
+    }
+
+    /// Where clients find it by TLS: `zookeeper+tls://localhost:PORT`.
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        let port = self.place.tls_port.as_ref().expect("it was set up with TLS").number();
+        format!("zookeeper+tls://localhost:{port}")
+    }
+
+    /// `127.0.0.1:PORT`, without TLS.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port())
+    }
+
+    /// Its port for clients without TLS.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.place.port.number()
+    }
+
+    /// Its temporary folder, with its configuration, its log and what it keeps.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.place.folder.path()
+    }
+
+    /// The authority that signed its certificate, as PEM.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.folder().join("ca.crt")
+    }
+
+    /// An authority that did not sign its certificate, as PEM.
+    #[must_use]
+    pub fn other_ca_file(&self) -> PathBuf {
+        self.folder().join("other.crt")
+    }
+
+    /// The number of its process, another one after each [`restart`](Self::restart).
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
+    /// All it has logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.place.log()
+    }
+
+    /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
+    pub fn kill(&mut self) {
+        self.child.kill();
+    }
+
+    /// Starts it again at the same place, killing it first if it lives, and waits until it serves.
+    pub fn restart(&mut self) {
+        self.start_again();
+        self.serves();
+    }
+
+    /// As [`restart`](Self::restart), without waiting for what it may need others for.
+    pub fn start_again(&mut self) {
+        self.kill();
+        self.child = self.place.start();
+    }
+
+    /// Stops it, as `kill -STOP` does: the kernel still takes connections for it, and nothing is answered.
+    pub fn pause(&self) {
+        self.child.pause();
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.child.resume();
+    }
+
+    /// What it answers to a word of four letters.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn ask(&self, word: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(word.as_bytes())?;
+        let mut told = String::new();
+        stream.read_to_string(&mut told)?;
+        Ok(told)
+    }
+
+    /// One of the counts that `mntr` tells.
+    #[must_use]
+    pub fn count(&self, key: &str) -> u64 {
+        let told = self.ask("mntr").expect("a living server answers");
+        let found = told.lines().find_map(|line| line.strip_prefix(key)?.trim().split('.').next()?.parse().ok());
+        found.unwrap_or_else(|| panic!("no {key} in:\n{told}"))
+    }
+
+    /// Makes it count from nothing again, for [`count`](Self::count).
+    pub fn forget_counts(&self) {
+        self.ask("srst").expect("a living server answers");
+    }
+
+    /// `leader`, `follower` or `standalone`, once it serves.
+    #[must_use]
+    pub fn mode(&self) -> Option<String> {
+        let told = self.ask("srvr").ok()?;
+        Some(told.lines().find_map(|line| line.strip_prefix("Mode: "))?.to_owned())
+    }
+
+    /// Waits until it serves.
+    pub fn serves(&self) {
+        let served = until("a ZooKeeper server to serve", || Ok(self.mode()));
+        served.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
+    }
+}
+
+impl Place {
+    fn start(&self) -> Child {
+        let program = Program::installed("java", "default-jre-headless");
+        let jar = |name: &str| format!("/usr/share/java/{name}.jar");
+        let missing = JARS.map(jar).into_iter().find(|jar| !Path::new(jar).exists());
+        if let Some(missing) = missing {
+            panic!(
+                "{missing} is missing: run `cargo xtask test`, which sees to it, or `apt-get install libzookeeper-java`"
+            );
+        }
+        let configuration = self.folder.path().join(CONFIGURATION).display().to_string();
+        let jars = JARS.map(jar).join(":");
+        let main = ["-cp", &jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", &configuration];
+        let properties = self.properties.iter().map(String::as_str);
+        let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
+        let around = Surroundings { cpu: self.cpu, clock: None };
+        Child::start(&program, &args, &around, &self.folder.path().join(LOG))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,121 @@
+//! How a ZooKeeper server is to be.
+
+use std::fmt::Write;
+use std::fs;
+
+use super::{CONFIGURATION, Place, ZooKeeper};
+use crate::certificates;
+use crate::port::Port;
+
+/// A ZooKeeper server to be started.
+///
+/// ```
+/// use lab_servers::ZooKeeper;
+///
+/// let server = ZooKeeper::setup().tick(200).config("maxSessionTimeout", "4000").start();
+/// assert_eq!(server.mode().as_deref(), Some("standalone"));
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "it is not started yet"]
+pub struct ZooKeeperSetup {
+    tick_millis: u32,
+    lines: Vec<String>,
+    properties: Vec<String>,
+    tls: bool,
+    cpu: Option<usize>,
+}
+
+impl Default for ZooKeeperSetup {
+    fn default() -> Self {
+        Self { tick_millis: 500, lines: Vec::new(), properties: Vec::new(), tls: false, cpu: None }
+    }
+}
+
+impl ZooKeeperSetup {
+    /// Has ticks of so many milliseconds, 500 unless said: a session lasts from two of them to twenty.
+    pub fn tick(mut self, millis: u32) -> Self {
+        self.tick_millis = millis;
+        self
+    }
+
+    /// A line of `zoo.cfg`.
+    pub fn config(mut self, key: &str, value: &str) -> Self {
+        self.lines.push(format!("{key}={value}"));
+        self
+    }
+
+    /// A property of its Java machine.
+    pub fn property(mut self, key: &str, value: &str) -> Self {
+        self.properties.push(format!("-D{key}={value}"));
+        self
+    }
+
+    /// Speaks TLS too, on a port of its own, with a certificate for `localhost` and `127.0.0.1`; it asks clients for none.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self.property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory")
+    }
+
+    /// Runs on one CPU only.
+    pub fn pinned(mut self, cpu: usize) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// Starts it, and waits until it serves.
+    #[must_use]
+    pub fn start(self) -> ZooKeeper {
+        let server = self.launch(Port::reserve(), None);
+        server.serves();
+        server
+    }
+
+    /// Starts it; `number` is its own among others, if it has any.
+    pub(super) fn launch(self, port: Port, number: Option<usize>) -> ZooKeeper {
+        let place = self.place(port, number);
+        ZooKeeper { child: place.start(), place }
+    }
+
+    fn place(self, port: Port, number: Option<usize>) -> Place {
+        let folder = tempfile::Builder::new().prefix("zookeeper-").tempdir().expect("a temporary folder can be made");
+        let tls_port = self.tls.then(Port::reserve);
+        if self.tls {
+            certificates::make(folder.path());
+            let pem = |name: &str| fs::read_to_string(folder.path().join(name)).expect("it was just made");
+            // A store of Java's has the key and its certificate in one file.
+            let both = [pem("server.key"), pem("server.crt")].concat();
+            fs::write(folder.path().join("server.pem"), both).expect("a temporary folder can be written");
+            fs::write(folder.path().join("authority.pem"), pem("ca.crt")).expect("a temporary folder can be written");
+        }
+        if let Some(number) = number {
+            fs::write(folder.path().join("myid"), number.to_string()).expect("a temporary folder can be written");
+        }
+        let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
+        fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
+        Place { folder, port, tls_port, cpu: self.cpu, properties: self.properties }
+    }
+
+    fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
+        let (tick, port) = (self.tick_millis, port.number());
+        let mut text = format!(
+            "tickTime={tick}\ninitLimit=10\ndataDir={folder}\nclientPortAddress=127.0.0.1\n\
+             clientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
+             preAllocSize=1024\nskipACL=no\n"
+        );
+        if let Some(port) = tls_port {
+            let port = port.number();
+            let line = format!(
+                "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location={folder}/server.pem\n\
+                 ssl.trustStore.location={folder}/authority.pem\nssl.clientAuth=none\n"
+            );
+            text.push_str(&line);
+        }
+        if !self.lines.iter().any(|line| line.starts_with("syncLimit=")) {
+            text.push_str("syncLimit=5\n");
+        }
+        for line in &self.lines {
+            writeln!(text, "{line}").expect("a string takes all");
+        }
+        text
+    }
+}

@@ -1,0 +1,38 @@
+//! ZooKeeper servers do what is said of them.
+
+use lab_servers::{Ensemble, ZooKeeper};
+
+#[test]
+fn a_server_can_be_killed_stopped_and_started_again() {
+    let mut server = ZooKeeper::start();
+    let (port, pid) = (server.port(), server.pid());
+    server.pause();
+    server.resume();
+    assert_eq!(server.ask("ruok").expect("it answers"), "imok");
+    server.kill();
+    server.ask("ruok").expect_err("it is dead");
+    server.restart();
+    assert_eq!(server.mode().as_deref(), Some("standalone"));
+    assert!(server.port() == port && server.pid() != pid);
+}
+
+#[test]
+fn an_ensemble_gets_another_leader_when_the_first_is_parted() {
+    let ensemble = Ensemble::start();
+    let leader = ensemble.leader();
+    ensemble.part(leader);
+    let other = ensemble.leader_without(leader);
+    assert_ne!(other, leader);
+    ensemble.heal();
+    ensemble.server(leader).serves();
+}
+
+#[test]
+fn a_leader_that_hears_nothing_of_it_leads_on() {
+    let mut ensemble = Ensemble::of(&ZooKeeper::setup().config("syncLimit", "40"));
+    let leader = ensemble.leader();
+    ensemble.part_unheard(leader);
+    assert_ne!(ensemble.leader_without(leader), leader);
+    assert_eq!(ensemble.server(leader).mode().as_deref(), Some("leader"), "{}", ensemble.server(leader).log());
+    ensemble.heal();
+}
