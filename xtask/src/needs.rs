@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 14] = [
+const PROGRAMS: [Need; 16] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -34,6 +34,9 @@ const PROGRAMS: [Need; 14] = [
     Need { program: "cc", asked: "--version", package: "gcc" },
     // What fetches other servers.
     Need { program: "pip3", asked: "--version", package: "python3-pip" },
+    // What runs libraries that locks are shared with.
+    Need { program: "node", asked: "--version", package: "nodejs" },
+    Need { program: "npm", asked: "--version", package: "npm" },
 ];
 /// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
 const SERVICES: [&str; 1] = ["redis-server"];

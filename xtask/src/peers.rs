@@ -1,4 +1,4 @@
-//! Libraries in other languages that benchmarks compare with.
+//! Libraries in other languages that benchmarks compare with, and that tests share locks with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,43 +7,62 @@ use anyhow::{Context, Result};
 
 use crate::needs::run;
 
-/// Where the files of peers are.
-const FOLDERS: [&str; 2] = ["lab/tests/interop/peers", "lab/benches/redis/peers"];
-
-/// Installs what the files of peers ask for in their first lines, `# needs: PACKAGE==VERSION`, and what is not there yet.
+/// Installs what the files of peers ask for in their first lines, and what is not there yet: `# needs: PACKAGE==VERSION …` in
+/// Python, `// needs: PACKAGE@VERSION …` in JavaScript.
 pub(crate) fn fetch() -> Result<()> {
-    FOLDERS.iter().try_for_each(|folder| fetch_for(folder))
+    fetch_for("lab/benches/redis/peers", in_python)?;
+    fetch_for_tests()
 }
 
 /// Those that only benchmarks need wait until one is run.
 pub(crate) fn fetch_for_tests() -> Result<()> {
-    fetch_for(FOLDERS[0])
+    fetch_for("lab/tests/interop/peers", in_python)?;
+    fetch_for("lab/tests/interop/clients", str::to_owned)
 }
 
-fn fetch_for(folder: &str) -> Result<()> {
-    for entry in fs::read_dir(workspace().join(folder))? {
+fn in_python(_file: &str) -> String {
+    "python".to_owned()
+}
+
+/// What the files in a folder need goes to `target/peers/`, for each into the folder that `place` makes of its name: two that need
+/// different versions of one package need a folder each.
+fn fetch_for(files: &str, place: impl Fn(&str) -> String) -> Result<()> {
+    for entry in fs::read_dir(workspace().join(files))? {
         let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "py") {
-            install(&needs_of(&file)?)?;
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).context("all names here are text")?;
+        let folder = workspace().join("target/peers").join(place(stem));
+        match file.extension().and_then(|extension| extension.to_str()) {
+            Some("py") => once(&folder, &needs_of(&file, "# needs: ")?, pip)?,
+            Some("js") => once(&folder, &needs_of(&file, "// needs: ")?, npm)?,
+            _ => {}
         }
     }
     Ok(())
 }
 
-fn needs_of(file: &Path) -> Result<String> {
+fn needs_of(file: &Path, mark: &str) -> Result<String> {
     let text = fs::read_to_string(file)?;
-    let needs = text.lines().next().and_then(|line| line.strip_prefix("# needs: "));
+    let needs = text.lines().next().and_then(|line| line.strip_prefix(mark));
     Ok(needs.with_context(|| format!("{} does not say what it needs", file.display()))?.to_owned())
 }
 
-/// Into a folder that the benchmark has in its `PYTHONPATH`; a file there remembers it.
-fn install(package: &str) -> Result<()> {
-    let folder = workspace().join("target/peers/python");
-    let done = folder.join(format!(".{package}"));
+/// A file in the folder remembers what is there.
+fn once(folder: &Path, packages: &str, install: impl Fn(&str, &[&str]) -> Result<()>) -> Result<()> {
+    let done = folder.join(format!(".{packages}"));
     if done.exists() {
         return Ok(());
     }
-    let target = folder.to_str().context("the workspace's path is not text")?;
+    fs::create_dir_all(folder)?;
+    install(folder.to_str().context("the workspace's path is not text")?, &packages.split(' ').collect::<Vec<_>>())?;
+    Ok(fs::write(done, "")?)
+}
+
+fn npm(folder: &str, packages: &[&str]) -> Result<()> {
+    let terms = ["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--prefix", folder];
+    run("npm", &[&terms[..], packages].concat())
+}
+
+fn pip(folder: &str, packages: &[&str]) -> Result<()> {
     let terms = [
         "-m",
         "pip",
@@ -53,9 +72,9 @@ fn install(package: &str) -> Result<()> {
         "--root-user-action=ignore",
         "--upgrade",
         "--target",
+        folder,
     ];
-    run("python3", &[&terms[..], &[target, package]].concat())?;
-    Ok(fs::write(done, "")?)
+    run("python3", &[&terms[..], packages].concat())
 }
 
 fn workspace() -> PathBuf {

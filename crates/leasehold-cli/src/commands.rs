@@ -58,6 +58,7 @@ pub(crate) enum Action {
     ///   holders     array: token, share, weight, capacity, since, host, pid, program, label
     ///   waiters     array in the order of their turn: place (1 is next), and all the same but token
     ///   strangers   array: pid, program of those who hold it by flock(1)
+    ///   servers     where several keep it together, array: place, token (null unless held), last_token, left_ms, trouble
     /// Times are RFC 3339.
     #[command(verbatim_doc_comment)]
     Show {

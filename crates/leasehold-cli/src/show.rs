@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Entry, Line};
+use leasehold::{Entry, Line, View};
 use serde::Serialize;
 
 use crate::commands::Store;
 use crate::exit::Exit;
-use crate::words::{stranger, time, who};
+use crate::words::{Plain, as_term, stranger, time, who};
 
 pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> {
     let line = store.open().await?.look(name).await?;
@@ -30,7 +30,21 @@ pub(crate) fn block(line: &Line) -> String {
     let holders = line.holders().map(|entry| row("held", entry));
     let waiters = line.waiters().zip(1..).map(|(entry, place)| row(&format!("waiting {place}"), entry));
     let strangers = line.strangers.iter().map(|by| format!("  held outside the line: {}\n", stranger(by)));
-    std::iter::once(head).chain(strangers).chain(holders).chain(waiters).collect()
+    let views = line.views.iter().map(view);
+    std::iter::once(head).chain(strangers).chain(holders).chain(waiters).chain(views).collect()
+}
+
+/// What one of several servers knows.
+fn view(view: &View) -> String {
+    let knows = match (&view.trouble, view.holder) {
+        (Some(trouble), None) => Plain(trouble).to_string(),
+        (None, None) => "free".to_owned(),
+        (trouble, Some((_, token))) => {
+            let trouble = trouble.as_ref().map(|trouble| format!("; {}", Plain(trouble))).unwrap_or_default();
+            format!("held, token {token}, {} left{trouble}", as_term(view.left))
+        }
+    };
+    format!("  {}: {knows}\n", Plain(&view.place))
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
@@ -47,6 +61,17 @@ pub(crate) struct Shown<'a> {
     holders: Vec<Holder<'a>>,
     waiters: Vec<Waiter<'a>>,
     strangers: Vec<Outside<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    servers: Vec<Server<'a>>,
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    place: &'a str,
+    token: Option<u64>,
+    last_token: Option<u64>,
+    left_ms: u64,
+    trouble: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -91,6 +116,19 @@ impl<'a> From<&'a Line> for Shown<'a> {
             holders: line.holders().filter_map(holder).collect(),
             waiters: line.waiters().zip(1..).map(waiter).collect(),
             strangers: line.strangers.iter().map(|by| Outside { pid: by.pid, program: &by.program }).collect(),
+            servers: line.views.iter().map(Server::from).collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a View> for Server<'a> {
+    fn from(view: &'a View) -> Self {
+        Self {
+            place: &view.place,
+            token: view.holder.map(|(_, token)| token.get()),
+            last_token: view.last.map(leasehold::Token::get),
+            left_ms: view.left.as_millis().try_into().unwrap_or(u64::MAX),
+            trouble: view.trouble.as_deref(),
         }
     }
 }

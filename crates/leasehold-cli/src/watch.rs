@@ -35,7 +35,9 @@ async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
     let mut seen = None;
     loop {
         next.tick().await;
-        let line = locks.look(name).await?;
+        let mut line = locks.look(name).await?;
+        // What is left of a lease is always another.
+        line.views.clear();
         if seen.as_ref() != Some(&line) {
             print(&line, json)?;
             seen = Some(line);

@@ -1,5 +1,7 @@
 //! A line as people see it.
 
+use std::time::Duration;
+
 use crate::{ClaimId, Name, Note, Share, Standing, Token};
 
 /// Who holds a lock and who waits for it, in order, at one moment.
@@ -22,6 +24,23 @@ pub struct Line {
     pub last: Option<Token>,
     /// Those who hold the lock without being in line: by flock(1) on the file store.
     pub strangers: Vec<Stranger>,
+    /// Where several servers keep the lock together, what each of them knows.
+    pub views: Vec<View>,
+}
+
+/// What one of several servers knows of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// Which server, as in its URL without a password.
+    pub place: String,
+    /// Whom it has given its vote, and for which token.
+    pub holder: Option<(ClaimId, Token)>,
+    /// The highest token it remembers.
+    pub last: Option<Token>,
+    /// For how much longer its vote is given.
+    pub left: Duration,
+    /// Why it cannot be asked, or its vote does not count.
+    pub trouble: Option<String>,
 }
 
 /// A process that holds a lock without being in line.

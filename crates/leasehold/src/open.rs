@@ -14,6 +14,8 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `file:/var/lib/app/locks` | [a folder on this machine](stores::File), made if missing |
 /// | `file:` | the same, in the user's state folder: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
 /// | `redis://host:6379` | [a Redis server](stores::Redis); `rediss://` with TLS, `redis+unix:///path` by its socket |
+/// | `redis://host:6379?dialect=plain` | [the same server](stores::Redlock), with locks as redis-py and others have them |
+/// | `redlock://a,b,c` | [several Redis servers](stores::Redlock) of which a minority may fail; `redlocks://` with TLS |
 /// | `zookeeper://host1,host2,host3/folder` | [ZooKeeper](stores::ZooKeeper); `zookeeper+tls://` with TLS |
 ///
 /// ```
@@ -39,6 +41,8 @@ pub(crate) async fn open_on(url: &str, home: Option<Handle>) -> Result<Locks> {
         "memory" if rest.is_empty() => over(stores::Memory::new(), "memory:"),
         "memory" => Err(Error::invalid(format!("{url:?} has more than memory:, which takes no path"))),
         "file" => open_file(rest),
+        "redlock" | "redlocks" => open_redlock(url, home).await,
+        "redis" | "rediss" | "redis+unix" if has_dialect(url) => open_redlock(url, home).await,
         "redis" | "rediss" | "redis+unix" => open_redis(url, home).await,
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
         _ => Err(unknown(scheme)),
@@ -83,6 +87,24 @@ async fn open_redis(url: &str, home: Option<Handle>) -> Result<Locks> {
 #[allow(clippy::unused_async, reason = "as the one that connects")]
 async fn open_redis(_url: &str, _home: Option<Handle>) -> Result<Locks> {
     Err(Error::unsupported("this build has no Redis store").remedy("build leasehold with its feature `redis`"))
+}
+
+/// Whether the URL asks for the format of another library.
+fn has_dialect(url: &str) -> bool {
+    url.split_once('?').is_some_and(|(_, settings)| settings.split('&').any(|setting| setting.starts_with("dialect=")))
+}
+
+#[cfg(feature = "redis")]
+async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
+    let at = stores::Redlock::at(url)?;
+    let place = at.place();
+    over(at.connect_on(home).await?, &place)
+}
+
+#[cfg(not(feature = "redis"))]
+#[allow(clippy::unused_async, reason = "as the one that connects")]
+async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
+    open_redis(url, home).await
 }
 
 #[cfg(feature = "zookeeper")]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Redis, Release, ZooKeeper};
@@ -78,12 +78,15 @@ impl Service for Server {
 /// What no test has anything left to do with goes by itself: all keys have an end.
 impl Drop for Server {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
+        if !std::thread::panicking() {
+            check_ends(&self.redis);
         }
-        for key in self.redis.command(&["KEYS", "*"]).texts() {
-            assert_ne!(self.redis.command(&["PTTL", key]).int(), -1, "{key} has no end");
-        }
+    }
+}
+
+fn check_ends(redis: &Redis) {
+    for key in redis.command(&["KEYS", "*"]).texts() {
+        assert_ne!(redis.command(&["PTTL", key]).int(), -1, "{key} has no end");
     }
 }
 
@@ -110,6 +113,87 @@ mod redis_old_fashioned {
 mod redis_unjudged {
     use super::*;
     leasehold::conformance_tests!(Server::unjudged());
+}
+
+/// Five servers for all tests: each is fresh by its name.
+struct Masters {
+    url: String,
+}
+
+impl Masters {
+    fn here(settings: &str) -> Self {
+        let hosts: Vec<String> = five().iter().map(Redis::address).collect();
+        Self { url: format!("redlock://{}?{settings}", hosts.join(",")) }
+    }
+}
+
+fn five() -> &'static [Redis; 5] {
+    static FIVE: OnceLock<[Redis; 5]> = OnceLock::new();
+    FIVE.get_or_init(|| std::array::from_fn(|_| Redis::start()))
+}
+
+#[async_trait]
+impl Service for Masters {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(stores::Redlock::at(&self.url)?.connect().await?))
+    }
+}
+
+impl Drop for Masters {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            five().iter().for_each(check_ends);
+        }
+    }
+}
+
+/// One server, with the format of other libraries.
+struct Plain {
+    redis: Redis,
+    url: String,
+}
+
+impl Plain {
+    fn with(settings: &str) -> Self {
+        let redis = Redis::start();
+        Self { url: format!("{}?dialect=plain{settings}", redis.url()), redis }
+    }
+}
+
+#[async_trait]
+impl Service for Plain {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(stores::Redlock::at(&self.url)?.connect().await?))
+    }
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            check_ends(&self.redis);
+        }
+    }
+}
+
+mod plain {
+    use super::*;
+    leasehold::conformance_tests!(Plain::with(""));
+}
+
+mod plain_counted {
+    use super::*;
+    leasehold::conformance_tests!(Plain::with("&tokens=on&protocol=2"));
+}
+
+// What becomes of masters that forget is shown in the lab.
+mod redlock {
+    use super::*;
+    leasehold::conformance_tests!(Masters::here("quarantine=off"));
+}
+
+mod redlock_classic {
+    use super::*;
+    leasehold::conformance_tests!(Masters::here("dialect=classic"));
 }
 
 /// One server for all, as it takes a while to start, and every client a session of its own.
@@ -153,17 +237,10 @@ fn no_pair_is_missing() {
         std::process::Command::new(this_program).args(["--list", "--format", "terse"]).output().expect("it runs");
     let listed = String::from_utf8(listed.stdout).expect("test names are text");
     let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    for store in [
-        "memory",
-        "file",
-        "redis",
-        "redis_6_2",
-        "valkey",
-        "redis_old_fashioned",
-        "redis_unjudged",
-        "zookeeper",
-        "zookeeper_kazoo",
-    ] {
+    let redis = ["redis", "redis_6_2", "valkey", "redis_old_fashioned", "redis_unjudged"];
+    let redlock = ["plain", "plain_counted", "redlock", "redlock_classic"];
+    let zookeeper = ["zookeeper", "zookeeper_kazoo"];
+    for store in ["memory", "file"].into_iter().chain(redis).chain(redlock).chain(zookeeper) {
         let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {

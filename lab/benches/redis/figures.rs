@@ -4,6 +4,7 @@ mod commands;
 mod crash;
 mod handover;
 mod names;
+mod redlock;
 mod renewal;
 mod uncontended;
 mod utilisation;
@@ -21,7 +22,8 @@ macro_rules! figures {
 }
 
 /// All figures, in the order in which they are shown.
-const FIGURES: &[(&str, Show)] = figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash);
+const FIGURES: &[(&str, Show)] =
+    figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash, redlock);
 
 /// Each figure is the median of so many rounds.
 const ROUNDS: usize = 5;

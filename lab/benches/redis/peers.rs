@@ -26,7 +26,7 @@ macro_rules! peers {
     };
 }
 
-peers!(raw, scripts, ours, rslock);
+peers!(raw, scripts, quorum, ours, rslock);
 
 /// One client of a server.
 pub(crate) trait Peer {
@@ -49,7 +49,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 
 /// All libraries to compare with, by name.
 pub(crate) fn others() -> Result<Vec<String>> {
-    let own = ["raw", "scripts", "ours"];
+    let own = ["raw", "scripts", "quorum", "ours"];
     let in_rust = IN_RUST.iter().map(|(name, _)| (*name).to_owned()).filter(|name| !own.contains(&name.as_str()));
     let mut others: Vec<String> = in_rust.collect();
     let mut foreign: Vec<String> = foreign_files()?.iter().map(|path| stem(path)).collect();

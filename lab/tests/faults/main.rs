@@ -4,6 +4,7 @@
 mod chaos;
 mod killed;
 mod redis;
+mod redlock;
 mod stopped;
 mod zookeeper;
 

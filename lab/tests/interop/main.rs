@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod flock;
+mod redis_locks;
 mod zookeeper;
 
 const TAKER: &str = env!("CARGO_BIN_EXE_taker");

@@ -147,3 +147,26 @@ fn trouble_has_its_exit_code_and_a_remedy_and_tells_no_password() {
     let done = place.done(&["show", "--store", &format!("redis://:hunter2@127.0.0.1:{port}"), "a"]);
     assert!(done.code() == 0 && !done.out.contains("hunter2"), "{done:?}");
 }
+
+/// Who holds a lock that several servers keep, and what each of them says.
+#[test]
+fn show_tells_what_each_master_knows() {
+    let mut servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let store = format!("redlock://{}?quarantine=off", hosts.join(","));
+    let place = Place::new();
+    assert!(place.done(&["show", "a", "--store", &store]).out.starts_with("a: free, last token none yet\n  redis://"));
+    let mut run = place.leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"]);
+    let mut run = run.spawn().unwrap();
+    let shown = || place.done(&["show", "a", "--store", &store, "--json"]).out;
+    until("it is held by all", || shown().matches("\"token\": 1").count() == 4);
+    servers[1].kill();
+    let said = place.done(&["show", "a", "--store", &store]).out;
+    let (dead, alive) =
+        (said.lines().find(|line| line.contains(&hosts[1])), said.lines().find(|line| line.contains(&hosts[2])));
+    assert!(alive.unwrap().contains("held, token 1") && !dead.unwrap().contains("held"), "{said}");
+    place.done(&["run", "a", "--store", &store, "--wait", "0", "--", "true"]).assert(75, "", "held by");
+    place.done(&["run", "a", "--store", &store, "--shared", "--", "true"]).assert(64, "", "use a mutex");
+    run.kill().unwrap();
+    run.wait().unwrap();
+}

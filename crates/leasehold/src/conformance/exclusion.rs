@@ -42,6 +42,9 @@ pub async fn excludes(service: &dyn Service, face: Face) {
 
 /// Each grant has a larger token than every grant before it, whichever client got it.
 pub async fn tokens_rise(service: &dyn Service, face: Face) {
+    if !client(service).await.promises().tokens {
+        return;
+    }
     let name = fresh_name("tokens");
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();

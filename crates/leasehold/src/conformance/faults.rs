@@ -227,7 +227,7 @@ async fn confirmed_after_all(ours: &Locks, theirs: &Locks, tell: impl Fn()) {
     let first = theirs.mutex(&name).acquire().await.expect("granted");
     let lock = ours.mutex(&name).fixed();
     let mut acquiring = pin!(lock.acquire());
-    while theirs.look(&name).await.expect("looked").waiters().count() == 0 {
+    while ours.look(&name).await.expect("looked").waiters().count() == 0 {
         let early = timeout(Duration::from_millis(5), &mut acquiring).await;
         assert!(early.is_err(), "two hold at once");
     }

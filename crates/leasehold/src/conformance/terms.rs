@@ -111,7 +111,10 @@ pub async fn silent_claims_end(service: &dyn Service, face: Face) {
     let entered = silent.enter(&holder, Patience::Queue).await.expect("entered");
     assert!(entered.standing.token().is_some());
     silent.enter(&waiter, Patience::Queue).await.expect("entered");
+    let both_over = Instant::now() + SHORT;
     let held = soon("the lease ends", face.lock(&locks, &name).acquire()).await.expect("granted");
+    // Without a line in the store the waiter was in nobody's way.
+    tokio::time::sleep_until(both_over.into()).await;
     assert_eq!(silent.renew(&[holder.clone(), waiter]).await.expect("asked"), [None, None]);
     assert!(!silent.leave(&holder).await.expect("asked"), "there is nothing left to leave");
     assert_eq!(soon("it is gone", silent.changed(&holder, entered.standing)).await.expect("asked"), Standing::Gone);

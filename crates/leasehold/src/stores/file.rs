@@ -253,7 +253,13 @@ impl Store for File {
         let its = name.clone();
         let line = move |shared: &Shared, edit: &mut Edit| shared.line(edit, its);
         let line = self.shared.edit(name, Missing::Leave, line).await?;
-        let nobody = Line { name: name.clone(), entries: Vec::new(), last: None::<Token>, strangers: Vec::new() };
+        let nobody = Line {
+            name: name.clone(),
+            entries: Vec::new(),
+            last: None::<Token>,
+            strangers: Vec::new(),
+            views: Vec::new(),
+        };
         let mut line = line.unwrap_or(nobody);
         line.strangers = strangers::holders_of(&self.shared.folder.lock(name));
         line.strangers.retain(|stranger| line.entries.iter().all(|entry| entry.note.pid != stranger.pid));

@@ -167,12 +167,24 @@ impl Store for Memory {
 
     async fn look(&self, name: &Name) -> Result<Line> {
         if !self.lanes.lock().contains_key(name) {
-            return Ok(Line { name: name.clone(), entries: Vec::new(), last: None, strangers: Vec::new() });
+            return Ok(Line {
+                name: name.clone(),
+                entries: Vec::new(),
+                last: None,
+                strangers: Vec::new(),
+                views: Vec::new(),
+            });
         }
         Ok(self.at(name, |lane| {
             let entries = lane.entries.iter().enumerate();
             let entries = entries.map(|(at, (entry, _))| Entry { standing: lane.standing_at(at), ..entry.clone() });
-            Line { name: name.clone(), entries: entries.collect(), last: Token::new(lane.last), strangers: Vec::new() }
+            Line {
+                name: name.clone(),
+                entries: entries.collect(),
+                last: Token::new(lane.last),
+                strangers: Vec::new(),
+                views: Vec::new(),
+            }
         }))
     }
 

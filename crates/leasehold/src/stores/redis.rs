@@ -9,7 +9,9 @@ mod address;
 mod greeting;
 mod ledger;
 mod link;
+mod names;
 mod record;
+pub(super) mod redlock;
 mod renewal;
 mod script;
 mod session;
@@ -465,11 +467,13 @@ impl Store for Redis {
             entries.push(record::entry(record, ahead)?);
         }
         let last = last.parse().ok().and_then(Token::new);
-        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new() })
+        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new(), views: Vec::new() })
     }
 
     async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.list(prefix, count_max).await
+        let pattern = record::pattern_of(prefix);
+        let listing = names::in_use(&self.far, &pattern, &script::NAMES, patience(LISTEN), record::name_of, count_max);
+        Ok(listing.await?.into_iter().collect())
     }
 }
 
@@ -484,36 +488,6 @@ fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
 }
 
 impl Redis {
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = record::pattern_of(prefix);
-        let mut names = std::collections::BTreeSet::new();
-        let mut cursor = "0".to_owned();
-        loop {
-            let session = self.far.session(patience(LISTEN)).await?;
-            let mut request = redis::cmd("SCAN");
-            request.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000).arg("TYPE").arg("string");
-            let asking = async { session.ask(&request).await.map_err(trouble::told) };
-            let answer = answered(&session, patience(LISTEN), asking).await?;
-            let (next, keys): (String, Vec<String>) =
-                redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
-            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-            if !keys.is_empty() {
-                let in_use = answered(&session, patience(LISTEN), script::NAMES.run(&session, &keys, &[])).await?;
-                let in_use = text(in_use)?;
-                let in_use = keys.iter().zip(in_use.bytes()).filter(|(_, used)| *used == b'1');
-                names.extend(in_use.filter_map(|(key, _)| record::name_of(key)));
-                // The first of them in order, so that what is kept is bounded.
-                while names.len() > count_max {
-                    names.pop_last();
-                }
-            }
-            if next == "0" {
-                return Ok(names.into_iter().collect());
-            }
-            cursor = next;
-        }
-    }
-
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
         let Some(waiting) = &self.waiting else { return Ok(()) };

@@ -337,7 +337,7 @@ impl Store for ZooKeeper {
             });
         }
         let last: Option<Token> = entries.iter().filter_map(Entry::token).max();
-        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new() })
+        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new(), views: Vec::new() })
     }
 
     async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {

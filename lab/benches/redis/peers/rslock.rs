@@ -19,7 +19,7 @@ impl Library for Rslock {
     type Held = LockGuard;
 
     async fn open(url: &str) -> Result<Self> {
-        Ok(Self(LockManager::new(vec![url])))
+        Ok(Self(LockManager::new(url.split(',').collect())))
     }
 
     async fn acquire(&self, name: &str) -> Result<LockGuard> {

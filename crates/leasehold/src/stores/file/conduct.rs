@@ -173,7 +173,7 @@ impl Shared {
                 entries.push(Entry { id: ticket.id(), share: ticket.share(), standing, note });
             }
         }
-        Ok(Line { name, entries, last: edit.last(), strangers: Vec::new() })
+        Ok(Line { name, entries, last: edit.last(), strangers: Vec::new(), views: Vec::new() })
     }
 }
 

@@ -131,6 +131,11 @@ fn grace(text: &str) -> Result<Option<Duration>> {
     if text == "off" {
         return Ok(None);
     }
+    check_grace(duration(text)).map(Some)
+}
+
+/// Zero for what is none.
+pub(super) fn duration(text: &str) -> Duration {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let count: u64 = text[..digits].parse().unwrap_or(0);
     let unit = match &text[digits..] {
@@ -139,8 +144,7 @@ fn grace(text: &str) -> Result<Option<Duration>> {
         "m" => 60_000,
         _ => 0,
     };
-    let grace = Duration::from_millis(count.saturating_mul(unit));
-    check_grace(grace).map(Some)
+    Duration::from_millis(count.saturating_mul(unit))
 }
 
 /// Shorter ones would take a breath of the network for a death.

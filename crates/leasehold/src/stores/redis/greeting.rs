@@ -47,7 +47,7 @@ pub(super) async fn greet(session: &Session, clock: &ServerClock) -> Result<()> 
 }
 
 /// A part of INFO; empty where it may not be asked for.
-async fn about(session: &Session, section: &str) -> Result<String> {
+pub(super) async fn about(session: &Session, section: &str) -> Result<String> {
     let mut request = redis::cmd("INFO");
     request.arg(section);
     match session.ask(&request).await {
@@ -60,7 +60,7 @@ async fn about(session: &Session, section: &str) -> Result<String> {
     }
 }
 
-fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

@@ -25,7 +25,7 @@ const TERMS: usize = 87;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything but what is plain in keys, patterns and shells.
-const PLAIN: &AsciiSet =
+pub(super) const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':').remove(b'@');
 
 /// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.

@@ -27,6 +27,16 @@ pub(super) static LOOK: Script = script!("look", "line", "look_line");
 pub(super) static NAMES: Script = script!("names");
 pub(super) static PRESENCE: Script = script!("presence");
 
+pub(super) static VOTE: Script = script!("redlock/vote");
+pub(super) static VOTE_LEAVE: Script = script!("redlock/leave");
+pub(super) static VOTE_LOOK: Script = script!("redlock/look");
+pub(super) static VOTE_NAMES: Script = script!("redlock/names");
+pub(super) static MARK: Script = script!("redlock/mark");
+pub(super) static PLAIN: Script = script!("redlock/plain_vote");
+pub(super) static PLAIN_LEAVE: Script = script!("redlock/plain_leave");
+pub(super) static PLAIN_LOOK: Script = script!("redlock/plain_look");
+pub(super) static PLAIN_NAMES: Script = script!("redlock/plain_names");
+
 impl Script {
     fn hash(&self) -> &str {
         self.hash.get_or_init(|| {

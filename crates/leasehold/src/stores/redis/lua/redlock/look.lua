@@ -1,0 +1,9 @@
+-- What one master knows of a lock. Writes nothing.
+--
+-- KEYS[1]  the lock, as in vote.lua
+-- replies  the record, '' if there is none; ms until its lease ends, 0 if it has
+local state = redis.call('GET', KEYS[1]) or ''
+if string.sub(state, 20, 20) ~= 'H' then return { state, 0 } end
+local left = redis.call('PTTL', KEYS[1])
+if left == -1 then return { state, 1 } end
+return { state, math.max(0, left - 86400000) }

@@ -1,0 +1,41 @@
+-- Gives the lock of the articles back: compare and delete.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  the clients of ours that wait
+-- ARGV[1]  the claim (22)
+-- ARGV[2]  the highest token it has proposed (19); zeros if that is not known
+-- ARGV[3]  the client that asks (11); if it is another's claim, its client is told
+-- ARGV[4]  the client (11), if it waits no more; else ''
+-- ARGV[5]  'Q' to tell nobody that the lock is free: the claim never held it; else ''
+-- ARGV[6]  the claim in hexadecimal, as a value of somebody else is known by what it hashes to
+-- ARGV[7]  where tokens are counted, how many ms the count is kept; '' if they are not
+-- KEYS[3]  where tokens are counted
+-- replies  as leave.lua
+local UNKNOWN = '0000000000000000000'
+local sub = string.sub
+local claim, highest = ARGV[1], ARGV[2]
+local function tell(client, what)
+    local told = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
+    return type(told) == 'number' and told > 0
+end
+if ARGV[4] ~= '' then redis.pcall('LREM', KEYS[2], '0', ARGV[4]) end
+local value, there = redis.call('GET', KEYS[1]), '0'
+local ours = value and sub(value, 1, 10) == 'leasehold:'
+if ours and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44, 62) <= highest)
+    or value and not ours and sub(redis.sha1hex(value), 1, 32) == ARGV[6] then
+    redis.call('DEL', KEYS[1])
+    there = '1'
+    if ours and sub(value, 11, 21) ~= ARGV[3] then tell(sub(value, 11, 21), 'G' .. claim) end
+    for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
+        local client = redis.pcall('LPOP', KEYS[2])
+        if type(client) ~= 'string' then break end
+        if tell(client, 'F' .. KEYS[1]) then
+            there = '2'
+            break
+        end
+    end
+end
+if ARGV[7] ~= '' and highest ~= UNKNOWN and (redis.call('GET', KEYS[3]) or '') < highest then
+    redis.pcall('SET', KEYS[3], highest, 'PX', ARGV[7])
+end
+return there .. claim

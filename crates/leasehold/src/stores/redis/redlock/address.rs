@@ -1,0 +1,233 @@
+//! A URL that names several masters, or one lock format, taken apart.
+
+use std::fmt;
+use std::time::Duration;
+
+use url::form_urlencoded;
+
+use super::super::address::{self, Address};
+use super::record::Format;
+use super::rule::quorum;
+use crate::{Error, Result};
+
+/// The masters, and what holds for all of them.
+#[derive(Clone, Debug)]
+pub(super) struct Masters {
+    pub(super) addresses: Vec<Address>,
+    pub(super) format: Format,
+    pub(super) terms: Terms,
+}
+
+/// What a store may be told about itself in its URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The same for all clients: for as long a master that may have forgotten is not believed.
+    pub(super) longest_lease: Duration,
+    pub(super) quarantine: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self { longest_lease: Duration::from_secs(60), quarantine: true }
+    }
+}
+
+impl Masters {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let (place, query) = text.split_once('?').unwrap_or((text, ""));
+        let (scheme, rest) = place.split_once("://").ok_or_else(|| Error::invalid("the URL has no ://"))?;
+        let mut settings = Settings::default();
+        let passed_on = settings.take(query)?;
+        let one = match scheme {
+            "redlock" => "redis",
+            "redlocks" => "rediss",
+            _ => return settings.alone(&url(place, &passed_on)),
+        };
+        let hosts = split(rest)?;
+        check_count(&hosts)?;
+        let addresses = hosts.iter().map(|host| Address::parse(&url(&format!("{one}://{host}"), &passed_on)));
+        let (addresses, terms) = (addresses.collect::<Result<Vec<_>>>()?, settings.terms());
+        check_apart(&addresses)?;
+        let format = match settings.dialect.as_deref() {
+            None if settings.tokens.is_some() => {
+                return Err(Error::invalid("tokens= goes with a dialect; redlock has them anyway"));
+            }
+            None => Format::Fenced,
+            Some("classic") => Format::Plain { tokens: settings.tokens == Some(true) },
+            Some(other) => return Err(unknown(other, "redlock has the dialect classic")),
+        };
+        Ok(Self { addresses, format, terms })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Settings {
+    dialect: Option<String>,
+    tokens: Option<bool>,
+    longest_lease: Option<Duration>,
+    quarantine: Option<bool>,
+}
+
+impl Settings {
+    /// Takes what is its own; the rest is each master's.
+    fn take(&mut self, query: &str) -> Result<String> {
+        let mut rest = form_urlencoded::Serializer::new(String::new());
+        for (key, value) in form_urlencoded::parse(query.as_bytes()) {
+            match &*key {
+                "dialect" => self.dialect = Some(value.into_owned()),
+                "tokens" => self.tokens = Some(switch(&key, &value)?),
+                "quarantine" => self.quarantine = Some(switch(&key, &value)?),
+                "longest-lease" => self.longest_lease = Some(longest(address::duration(&value))?),
+                "crash-grace" | "replicas" => {
+                    return Err(Error::invalid(format!("{key}= goes with redis:// and its own format only")));
+                }
+                _ => drop(rest.append_pair(&key, &value)),
+            }
+        }
+        Ok(rest.finish())
+    }
+
+    /// One server, with the format of the articles.
+    fn alone(self, url: &str) -> Result<Masters> {
+        match self.dialect.as_deref() {
+            Some("plain") => {}
+            Some(other) => return Err(unknown(other, "a single Redis server has the dialect plain")),
+            None => return Err(Error::invalid("the URL names no dialect")),
+        }
+        if self.longest_lease.is_some() || self.quarantine.is_some() {
+            return Err(Error::invalid("longest-lease= and quarantine= go with redlock:// only"));
+        }
+        let terms = Terms { longest_lease: Duration::MAX, quarantine: false };
+        let format = Format::Plain { tokens: self.tokens == Some(true) };
+        Ok(Masters { addresses: vec![Address::parse(url)?], format, terms })
+    }
+
+    fn terms(&self) -> Terms {
+        // The foreign format has no place to remember by.
+        let quarantine = self.quarantine.unwrap_or(self.dialect.is_none());
+        Terms { longest_lease: self.longest_lease.unwrap_or(Terms::default().longest_lease), quarantine }
+    }
+}
+
+fn unknown(dialect: &str, remedy: &str) -> Error {
+    Error::invalid(format!("no dialect here is called {dialect:?}")).remedy(remedy)
+}
+
+fn switch(key: &str, value: &str) -> Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::invalid(format!("{key} is on or off"))),
+    }
+}
+
+pub(super) fn longest(lease: Duration) -> Result<Duration> {
+    if lease >= Duration::from_millis(500) && lease <= Duration::from_secs(24 * 60 * 60) {
+        return Ok(lease);
+    }
+    Err(Error::invalid("the longest lease is from 500ms to 24 hours").remedy("write longest-lease=60s"))
+}
+
+fn url(place: &str, query: &str) -> String {
+    if query.is_empty() { place.to_owned() } else { format!("{place}?{query}") }
+}
+
+/// `user:password@a,b,c/0` as one such text for each host.
+fn split(rest: &str) -> Result<Vec<String>> {
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    if hosts.contains('#') || path.contains(['#', '@']) {
+        return Err(Error::invalid("the URL has a # or a late @")
+            .remedy("write %2F, %3F and %23 for /, ? and # in user and password"));
+    }
+    Ok(hosts.split(',').map(|host| format!("{user}{host}{path}")).collect())
+}
+
+fn check_count(hosts: &[String]) -> Result<()> {
+    match hosts.len() {
+        0..3 => Err(Error::invalid("redlock needs three masters at least: of one or two none may fail")
+            .remedy("name three or five hosts, or use redis:// for one")),
+        // A majority of an even number bears no more failures than that of one less.
+        even if even.is_multiple_of(2) => {
+            let bears = even - quorum(even);
+            tracing::warn!("{even} masters bear the failure of {bears}, as {} do: use an odd number", even - 1);
+            Ok(())
+        }
+        3..=15 => Ok(()),
+        _ => Err(Error::invalid("redlock takes 15 masters at most")),
+    }
+}
+
+/// Two names of one server would be two votes of one.
+fn check_apart(addresses: &[Address]) -> Result<()> {
+    for (at, address) in addresses.iter().enumerate() {
+        if addresses[..at].iter().any(|other| other.target == address.target) {
+            return Err(Error::invalid(format!("{address} is named twice")).remedy("name each master once"));
+        }
+    }
+    Ok(())
+}
+
+/// As a URL, without user, password and settings.
+impl fmt::Display for Masters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [alone] = &self.addresses[..] {
+            return write!(f, "{alone}?dialect=plain");
+        }
+        let all: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let tls = all.first().is_some_and(|first| first.starts_with("rediss"));
+        let hosts: Vec<&str> = all.iter().filter_map(|one| one.split_once("://")).map(|(_, host)| host).collect();
+        write!(f, "{}://{}", if tls { "redlocks" } else { "redlock" }, hosts.join(","))?;
+        if self.format == Format::Fenced { Ok(()) } else { f.write_str("?dialect=classic") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let masters = Masters::parse("redlock://me:a%2Cb@a:1,b,[::1]:3/2?longest-lease=10s").expect("good");
+        assert_eq!(masters.to_string(), "redlock://a:1/2,b:6379/2,[::1]:3/2");
+        assert!(masters.addresses.iter().all(|one| one.password.as_deref() == Some("a,b") && one.database == 2));
+        assert_eq!(masters.terms, Terms { longest_lease: Duration::from_secs(10), quarantine: true });
+        assert_eq!(masters.format, Format::Fenced);
+        let classic = Masters::parse("redlocks://a,b,c?dialect=classic&ca=/x").expect("good");
+        assert_eq!(classic.format, Format::Plain { tokens: false });
+        assert_eq!(classic.to_string(), "redlocks://a:6379,b:6379,c:6379?dialect=classic");
+        let plain = Masters::parse("redis+unix:///run/s?dialect=plain&tokens=on&db=1").expect("good");
+        assert_eq!((plain.format, plain.addresses[0].database), (Format::Plain { tokens: true }, 1));
+    }
+
+    #[test]
+    fn what_bears_no_failure_is_refused() {
+        for (url, says) in [
+            ("redlock://a", "three masters"),
+            ("redlock://a,b", "three masters"),
+            ("redlock://a,b,a", "redis://a:6379 is named twice"),
+            ("redlock://a,b,a:6379", "named twice"),
+            ("redlock://a,b,c?dialect=plain", "classic"),
+            ("redis://a?dialect=classic", "plain"),
+            ("redlock://a,b,c?replicas=1", "replicas"),
+            ("redlock://a,b,c?longest-lease=5", "longest lease"),
+            ("redlock://a,b,c?quarantine=maybe", "on or off"),
+            ("redlock://a,b,c?what=1", "not a setting"),
+            ("redis://a?dialect=plain&quarantine=off", "redlock://"),
+            ("redlock://a,b,", "host"),
+        ] {
+            let error = Masters::parse(url).expect_err(url);
+            assert!(error.is_invalid() && error.to_string().contains(says), "{url}: {error}");
+        }
+        assert_eq!(Masters::parse("redlock://a,b,c,d").expect("said aloud, but allowed").addresses.len(), 4);
+    }
+
+    #[test]
+    fn no_error_tells_a_password() {
+        for rest in ["secret@a,b", "secret#@a,b,c", "secret@a,b,c?what=1", "secret@a,b,a", "sec/secret@a,b,c", "secret"]
+        {
+            let error = Masters::parse(&format!("redlock://me:{rest}")).expect_err(rest);
+            assert!(!format!("{error:?}").contains("secret"), "{rest}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What this client knows of its own claims. Those that wait are known to it alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+
+use super::record::{Keys, Told};
+use super::rule::quorum;
+use crate::claim::ById;
+use crate::clock::Moment;
+use crate::{Claim, ClaimId, Entry, Name, Note, Standing, Token};
+
+/// How many names are remembered with the highest token seen. Forgetting costs a round.
+const NAMES_MAX: usize = 4096;
+
+/// How long whoever was told that a lock is free is given to take it: a few round trips.
+const COURTESY: Duration = Duration::from_millis(5);
+
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    books: Mutex<Books>,
+}
+
+#[derive(Debug, Default)]
+struct Books {
+    pages: ById<Arc<Page>>,
+    /// Who waits for a key, in the order in which they came.
+    waiting: HashMap<Arc<str>, Vec<Arc<Page>>>,
+    highest: HashMap<Name, u64>,
+    /// Until when a key is left to somebody who waits for it.
+    left: HashMap<Arc<str>, Moment>,
+    /// With so many pages those are looked for that nobody closed.
+    sweep_at: usize,
+}
+
+/// One claim, from its first request to its last.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) claim: Claim,
+    pub(super) keys: Keys,
+    key: Arc<str>,
+    known: Mutex<Known>,
+    /// Something has happened that somebody who waits should look at.
+    pub(super) stirred: Notify,
+    /// Where a master keeps nothing by which a late request can be refused, it is asked about this claim one thing after another.
+    pub(super) lanes: Vec<Arc<AsyncMutex<()>>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    standing: Standing,
+    /// The highest token that was proposed.
+    highest: u64,
+    /// Since when a question is under way that may grant.
+    asking: Option<Moment>,
+    /// A claim that waits is kept here until then.
+    until: Moment,
+    /// Whether it has waited and not been granted.
+    waited: bool,
+    /// Masters that have told something since the last question, a bit each.
+    told: u32,
+    /// Masters that have granted the token that is held.
+    votes: u32,
+}
+
+impl Pages {
+    /// The page of a claim, made if there is none.
+    pub(super) fn begin(&self, claim: &Claim, keys: Keys, lanes: usize) -> Arc<Page> {
+        let mut books = self.books.lock();
+        if let Some(page) = books.pages.get(&claim.id) {
+            return Arc::clone(page);
+        }
+        if books.pages.len() >= books.sweep_at {
+            books.sweep();
+        }
+        let known = Known {
+            standing: Standing::Gone,
+            highest: 0,
+            asking: None,
+            until: Moment::NEVER,
+            waited: false,
+            told: 0,
+            votes: 0,
+        };
+        let lanes = (0..lanes).map(|_| Arc::default()).collect();
+        let (key, known, claim) = (keys.lock.as_str().into(), Mutex::new(known), claim.clone());
+        let page = Arc::new(Page { claim, keys, key, known, stirred: Notify::new(), lanes });
+        books.pages.insert(page.claim.id, Arc::clone(&page));
+        page
+    }
+
+    pub(super) fn page(&self, id: ClaimId) -> Option<Arc<Page>> {
+        self.books.lock().pages.get(&id).map(Arc::clone)
+    }
+
+    /// It waits from now on, behind those of this client that wait already.
+    pub(super) fn wait(&self, page: &Arc<Page>, until: Moment) {
+        let mut books = self.books.lock();
+        {
+            let mut known = page.known.lock();
+            (known.standing, known.until, known.waited) = (Standing::Queued { ahead: 1 }, until, true);
+        }
+        let waiting = books.waiting.entry(Arc::clone(&page.key)).or_default();
+        if !waiting.iter().any(|other| Arc::ptr_eq(other, page)) {
+            waiting.push(Arc::clone(page));
+        }
+    }
+
+    /// It holds.
+    pub(super) fn hold(&self, page: &Arc<Page>, token: Token) {
+        {
+            let mut known = page.known.lock();
+            (known.standing, known.waited) = (Standing::Held { token }, false);
+        }
+        self.books.lock().stop_waiting(page);
+    }
+
+    /// It is over for this client; what masters have of it is remembered until [`forget`](Self::forget).
+    pub(super) fn close(&self, id: ClaimId) -> Option<Arc<Page>> {
+        let mut books = self.books.lock();
+        let page = books.pages.get(&id).map(Arc::clone)?;
+        books.stop_waiting(&page);
+        {
+            let mut known = page.known.lock();
+            (known.standing, known.until) = (Standing::Gone, Moment::now().after(page.claim.lease));
+        }
+        page.stirred.notify_waiters();
+        Some(page)
+    }
+
+    pub(super) fn forget(&self, id: ClaimId) {
+        self.books.lock().pages.remove(&id);
+    }
+
+    /// Whether nobody else of this client waits for the same ahead of it.
+    pub(super) fn is_foremost(&self, page: &Page) -> bool {
+        let books = self.books.lock();
+        let first = books.waiting.get(&page.key).and_then(|waiting| waiting.first());
+        first.is_none_or(|first| first.claim.id == page.claim.id)
+    }
+
+    /// Whether anybody of this client waits for what this one wants.
+    pub(super) fn is_wanted(&self, key: &str) -> bool {
+        self.books.lock().waiting.contains_key(key)
+    }
+
+    /// Those of this client that wait for a name.
+    pub(super) fn waiters(&self, key: &str, now: Moment) -> Vec<Entry> {
+        let books = self.books.lock();
+        let waiting = books.waiting.get(key).map(Vec::as_slice).unwrap_or_default();
+        let alive = waiting.iter().filter(|page| page.known.lock().until > now);
+        alive
+            .zip(1..)
+            .map(|(page, ahead)| Entry {
+                id: page.claim.id,
+                share: page.claim.share,
+                standing: Standing::Queued { ahead },
+                note: Note::clone(&page.claim.note),
+            })
+            .collect()
+    }
+
+    /// Takes note of what a master has told.
+    pub(super) fn told(&self, master: usize, text: &str) {
+        match Told::parse(text) {
+            Some(Told::Free(key)) => {
+                let books = self.books.lock();
+                if let Some(first) = books.waiting.get(key).and_then(|waiting| waiting.first()) {
+                    first.known.lock().told |= 1 << master;
+                    first.stirred.notify_waiters();
+                }
+            }
+            Some(Told::Gone(id)) => {
+                if let Some(page) = self.page(id) {
+                    page.known.lock().told |= 1 << master;
+                    page.stirred.notify_waiters();
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Somebody was told that the lock is free.
+    pub(super) fn handed_over(&self, key: &str) {
+        let mut books = self.books.lock();
+        if books.left.len() >= NAMES_MAX {
+            books.left.clear();
+        }
+        books.left.insert(key.into(), Moment::now().after(COURTESY));
+    }
+
+    /// For how long the lock is left to another, who waits for it.
+    pub(super) fn courtesy(&self, key: &str) -> Duration {
+        let mut books = self.books.lock();
+        if books.left.is_empty() {
+            return Duration::ZERO;
+        }
+        books.left.remove(key).map_or(Duration::ZERO, |until| until.since(Moment::now()))
+    }
+
+    /// The highest token seen of a name.
+    pub(super) fn highest(&self, name: &Name) -> u64 {
+        self.books.lock().highest.get(name).copied().unwrap_or(0)
+    }
+
+    pub(super) fn saw(&self, name: &Name, token: u64) {
+        let mut books = self.books.lock();
+        if let Some(highest) = books.highest.get_mut(name) {
+            *highest = token.max(*highest);
+            return;
+        }
+        if books.highest.len() >= NAMES_MAX {
+            books.highest.clear();
+        }
+        books.highest.insert(name.clone(), token);
+    }
+}
+
+impl Books {
+    /// Claims that could not leave for as long as their lease are over by themselves.
+    fn sweep(&mut self) {
+        let now = Moment::now();
+        self.pages.retain(|_, page| {
+            let known = page.known.lock();
+            known.standing != Standing::Gone || known.until > now
+        });
+        self.sweep_at = (self.pages.len() * 2).max(1024);
+    }
+
+    fn stop_waiting(&mut self, page: &Arc<Page>) {
+        let Some(waiting) = self.waiting.get_mut(&page.key) else { return };
+        waiting.retain(|other| !Arc::ptr_eq(other, page));
+        match waiting.first() {
+            // It looks for itself from now on.
+            Some(first) => first.stirred.notify_waiters(),
+            None => drop(self.waiting.remove(&page.key)),
+        }
+    }
+}
+
+impl Page {
+    pub(super) fn standing(&self) -> Standing {
+        self.known.lock().standing
+    }
+
+    /// Of a claim that waits: until when this client keeps it.
+    pub(super) fn kept_until(&self) -> Moment {
+        self.known.lock().until
+    }
+
+    pub(super) fn keep(&self, until: Moment) {
+        self.known.lock().until = until;
+    }
+
+    pub(super) fn highest(&self) -> u64 {
+        self.known.lock().highest
+    }
+
+    /// Whether it waited when it was closed.
+    pub(super) fn has_waited(&self) -> bool {
+        self.known.lock().waited
+    }
+
+    /// A question begins that may grant `token`.
+    pub(super) fn asks(&self, token: u64) {
+        let mut known = self.known.lock();
+        (known.asking, known.told) = (Some(Moment::now()), 0);
+        if known.highest != token {
+            (known.highest, known.votes) = (known.highest.max(token), 0);
+        }
+    }
+
+    pub(super) fn asked(&self) {
+        self.known.lock().asking = None;
+    }
+
+    /// A question that is under way may have been granted when it was sent: a lease runs from there at the earliest.
+    pub(super) fn lease_left(&self, lease: Duration, now: Moment) -> Duration {
+        let asking = self.known.lock().asking;
+        asking.map_or(lease, |asking| lease.saturating_sub(now.since(asking)))
+    }
+
+    pub(super) fn granted_by(&self, master: usize, token: u64) {
+        let mut known = self.known.lock();
+        if known.highest == token {
+            known.votes |= 1 << master;
+        }
+    }
+
+    /// Masters that have granted what is held, a bit each.
+    pub(super) fn votes(&self) -> u32 {
+        self.known.lock().votes
+    }
+
+    /// Whether any master has told something since the last question, and whether as many as decide have.
+    pub(super) fn told(&self, masters: usize) -> (bool, bool) {
+        let told = self.known.lock().told.count_ones() as usize;
+        (told > 0, told >= quorum(masters))
+    }
+}

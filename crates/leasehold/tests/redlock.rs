@@ -1,0 +1,92 @@
+//! What only Redlock promises, on real servers.
+#![cfg(feature = "redis")]
+#![allow(missing_docs)]
+
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::{Error, Locks};
+
+async fn open(hosts: &[String], settings: &str) -> Result<Locks, Error> {
+    leasehold::open(&format!("redlock://{}?{settings}", hosts.join(","))).await
+}
+
+#[tokio::test]
+async fn two_names_of_one_server() {
+    let servers = [Redis::start(), Redis::start()];
+    let mut hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    hosts.push(format!("localhost:{}", servers[0].port()));
+    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("two votes of one server");
+    assert!(error.is_invalid() && error.to_string().contains("one and the same"), "{error}");
+}
+
+#[tokio::test]
+async fn replicas_are_no_masters() {
+    let servers = [Redis::start(), Redis::start()];
+    let replica = Redis::setup().replica_of(&servers[0]).start();
+    replica.in_step_with(&servers[0]);
+    let hosts: Vec<String> = servers.iter().chain([&replica]).map(Redis::address).collect();
+    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("a vote that is no vote");
+    let said = error.to_string();
+    assert!(error.is_invalid() && said.contains(&replica.address()) && said.contains("replica"), "{said}");
+}
+
+#[tokio::test]
+async fn a_minority_may_be_down_from_the_beginning() {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let mut hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let mut down = [Redis::start(), Redis::start()];
+    hosts.extend(down.iter().map(Redis::address));
+    down.iter_mut().for_each(Redis::kill);
+    let locks = open(&hosts, "quarantine=off").await.expect("three of five");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let views = locks.look("a").await.expect("looked").views;
+    assert_eq!(views.iter().filter(|view| view.holder.is_some_and(|(_, token)| token == held.token())).count(), 3);
+    assert_eq!(views.iter().filter(|view| view.trouble.is_some()).count(), 2);
+    held.release().await.expect("released");
+}
+
+/// What it takes is what README.md says.
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough() {
+    let readme = include_str!("../../../README.md");
+    let begin = readme.find("`~leasehold:redlock:*").expect("the line is there") + 1;
+    let rights = readme[begin..].split('`').next().expect("it ends").split_whitespace().collect::<Vec<_>>().join(" ");
+    let user = format!("app on >secret resetchannels {rights}");
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::setup().acl(&user).start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let url = format!("redlock://app:secret@{}?longest-lease=1s", hosts.join(","));
+    let (ours, theirs) = (leasehold::open(&url).await.expect("open"), leasehold::open(&url).await.expect("open"));
+    let lock = |locks: &Locks| locks.mutex("a").lease(Duration::from_secs(1));
+    let held = loop {
+        match lock(&ours).acquire().await {
+            Ok(held) => break held,
+            // The masters are new.
+            Err(error) => assert!(error.is_unavailable(), "{error}"),
+        }
+    };
+    assert_eq!(ours.names("", 9).await.expect("listed").len(), 1);
+    let waiting = tokio::spawn({
+        let lock = lock(&theirs);
+        async move { lock.acquire().await }
+    });
+    while theirs.look("a").await.expect("looked").waiters().count() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    held.release().await.expect("released");
+    waiting.await.expect("it runs").expect("granted").release().await.expect("released");
+    for server in &servers {
+        assert_eq!(server.command(&["ACL", "LOG"]).list().len(), 0, "something was refused");
+    }
+}
+
+#[tokio::test]
+async fn everybody_has_the_same_longest_lease() {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let locks = open(&hosts, "longest-lease=10s").await.expect("the first");
+    let error = open(&hosts, "longest-lease=20s").await.expect_err("another");
+    assert!(error.is_mismatch() && error.to_string().contains("10000ms"), "{error}");
+    let error = locks.mutex("a").lease(Duration::from_secs(11)).try_acquire().await.expect_err("too long");
+    assert!(error.is_invalid() && error.to_string().contains("10s"), "{error}");
+}

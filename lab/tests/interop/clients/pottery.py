@@ -1,0 +1,23 @@
+# needs: pottery==3.0.1
+"""Takes one Redlock of pottery so many times: POTTERY URL,URL,... NAME CYCLES. Tells when it held, in ns of CLOCK_BOOTTIME."""
+
+import sys
+import time
+
+# Its own folder has the same name as the library.
+sys.path.remove(sys.path[0])
+
+from pottery import Redlock
+from redis import Redis
+
+urls, name, cycles = sys.argv[1], sys.argv[2], int(sys.argv[3])
+masters = {Redis.from_url(url) for url in urls.split(",")}
+for _ in range(cycles):
+    lock = Redlock(key=name, masters=masters, auto_release_time=30)
+    assert lock.acquire()
+    granted = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    releasing = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    lock.release()
+    sys.stdout.write(f"{granted} {releasing}\n")
+    # So that others have their turns.
+    time.sleep(0.001)

@@ -1,0 +1,234 @@
+//! Real lock libraries of others, on one server and on five: they and we want one key. `LAB_CYCLES` says how often each takes it.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lab::{DEADLINE, Hold, Orders, Site, Work, check, holds, now};
+use lab_servers::Redis;
+use leasehold::Loss;
+use rslock::LockManager;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::TAKER;
+
+const CYCLES: u64 = 300;
+/// How long one acquisition may take on average, where everybody polls, on a machine that has much else to do.
+const PATIENCE_EACH: Duration = Duration::from_millis(50);
+
+fn cycles() -> Result<u64> {
+    Ok(std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?)
+}
+
+#[test]
+fn redis_py_and_we_share_a_key() -> Result<()> {
+    alone(|url, cycles| program("redis_py", url, "a", cycles))
+}
+
+#[test]
+fn rslock_and_we_share_a_key() -> Result<()> {
+    alone(|url, cycles| Ok(rslock(vec![url.to_owned()], cycles)))
+}
+
+#[test]
+fn rslock_and_we_share_five_masters() -> Result<()> {
+    five("a", |urls, cycles| Ok(rslock(urls.to_vec(), cycles)))
+}
+
+#[test]
+fn node_redlock_and_we_share_five_masters() -> Result<()> {
+    five("a", |urls, cycles| program("node_redlock", &urls.join(","), "a", cycles))
+}
+
+/// It has a prefix for its keys.
+#[test]
+fn pottery_and_we_share_five_masters() -> Result<()> {
+    five("redlock:a", |urls, cycles| program("pottery", &urls.join(","), "a", cycles))
+}
+
+/// A lease ended during the work, and another has the lock: whoever comes late with his release takes nothing from him.
+#[test]
+fn a_late_release_takes_nothing_from_another() -> Result<()> {
+    let redis = Redis::start();
+    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
+    let ended = |lease: u64| site.locks().mutex("a").lease(Duration::from_millis(lease)).fixed();
+    let ours = site.run(ended(200).acquire())?;
+    ensure!(site.run(ours.lost()) == Loss::LeaseOver);
+    lab::until("the key to be gone", || Ok(redis.command(&["GET", "a"]).is_nil().then_some(())))?;
+    ensure!(redis.command(&["SET", "a", "theirs", "NX", "PX", "200"]).text() == "OK");
+    ensure!(site.run(ours.release()).is_err_and(|error| error.is_lost()));
+    ensure!(redis.command(&["GET", "a"]).text() == "theirs", "our release took it from them");
+
+    let next = site.run(site.locks().mutex("a").acquire())?;
+    let compare_and_delete =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    ensure!(redis.command(&["EVAL", compare_and_delete, "1", "a", "theirs"]).int() == 0);
+    next.check()?;
+    ensure!(redis.command(&["GET", "a"]).text().starts_with("leasehold:"));
+    Ok(site.run(next.release())?)
+}
+
+/// Who has it, though it is nobody of ours; and it can be broken.
+#[test]
+fn a_stranger_is_shown_and_can_be_broken() -> Result<()> {
+    let redis = Redis::start();
+    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
+    redis.command(&["SET", "a", "0123456789abcdef", "NX", "PX", "60000"]);
+    let line = site.look("a")?;
+    let [holder] = &line.entries[..] else { anyhow::bail!("{line:?}") };
+    let token = holder.token().context("it holds")?;
+    ensure!(holder.note.label == "value 01234567…", "{}", holder.note.label);
+    ensure!(site.run(site.locks().mutex("a").try_acquire())?.is_none());
+    ensure!(site.run(site.locks().break_hold("a", token))?.is_some());
+    ensure!(site.run(site.locks().mutex("a").try_acquire())?.is_some());
+    // Whoever came since has another value, and so another number.
+    redis.command(&["SET", "a", "fedcba9876543210", "PX", "60000"]);
+    ensure!(site.run(site.locks().break_hold("a", token))?.is_none());
+    Ok(())
+}
+
+/// Keys of our own formats are no names here, and keys of another type are nobody's lock.
+#[test]
+fn no_name_reaches_what_is_not_a_lock() -> Result<()> {
+    let redis = Redis::start();
+    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
+    let refused = site.run(site.locks().mutex("leasehold:{a}").try_acquire());
+    ensure!(refused.is_err_and(|error| error.is_invalid()));
+    redis.command(&["HSET", "h", "field", "1"]);
+    let error = site.run(site.locks().mutex("h").try_acquire()).err().context("no lock is taken there")?;
+    ensure!(error.is_damaged(), "{error:?}");
+    ensure!(redis.command(&["HGET", "h", "field"]).text() == "1");
+    Ok(())
+}
+
+/// Another library at work.
+struct Others {
+    /// When it held, from when until when.
+    held: JoinHandle<Result<Vec<(u64, u64)>>>,
+    began: Receiver<()>,
+}
+
+impl Others {
+    /// `work` says each time when it held.
+    fn start(work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static) -> Self {
+        let (begins, began) = sync_channel(1);
+        let held = thread::spawn(move || {
+            let mut held = Vec::new();
+            work(&mut |granted, until| {
+                held.push((granted, until));
+                // Only the first is waited for.
+                let _ = begins.try_send(());
+            })?;
+            Ok(held)
+        });
+        Self { held, began }
+    }
+}
+
+/// One server, and what others do there.
+fn alone(others: impl Fn(&str, u64) -> Result<Others>) -> Result<()> {
+    let redis = Redis::start();
+    let cycles = cycles()?;
+    contend(&format!("{}?dialect=plain", redis.url()), "a", cycles, || others(&redis.url(), cycles))?;
+    let left = redis.command(&["KEYS", "*"]);
+    ensure!(left.list().is_empty() || left.texts() == ["leasehold:plain:{a}:waits"], "{left:?}");
+    Ok(())
+}
+
+/// Five servers, of which each library takes a majority.
+fn five(name: &str, others: impl Fn(&[String], u64) -> Result<Others>) -> Result<()> {
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let (urls, hosts): (Vec<String>, Vec<String>) = masters.iter().map(|redis| (redis.url(), redis.address())).unzip();
+    let cycles = cycles()?;
+    contend(&format!("redlock://{}?dialect=classic", hosts.join(",")), name, cycles, || others(&urls, cycles))
+}
+
+/// A process of ours and one of another library take a lock in turn, and never both.
+fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
+    let site = Site::at(TAKER, url)?;
+    let work = Work::Micros(200);
+    let theirs = others()?;
+    theirs.began.recv_timeout(DEADLINE).context("they do not begin")?;
+    let ours = site.start_quiet(Orders { names: vec![name.to_owned()], cycles, work, ..Orders::default() })?;
+    let patience = DEADLINE + PATIENCE_EACH * u32::try_from(2 * cycles)?;
+    let ours = holds(&ours.finish_within(patience)?)?;
+    let theirs = theirs.held.join().expect("it does not panic")?;
+    ensure!((ours.len() as u64, theirs.len() as u64) == (cycles, cycles), "{} and {} holds", ours.len(), theirs.len());
+    let stranger = |(token, (granted, until)): (u64, &(u64, u64))| Hold {
+        hand: u32::MAX,
+        name: 0,
+        asked: *granted,
+        seen: None,
+        granted: *granted,
+        until: *until,
+        token,
+        weight: 1,
+        capacity: 1,
+    };
+    let mut all: Vec<Hold> = ours.into_iter().chain((1..).zip(&theirs).map(stranger)).collect();
+    all.sort_unstable_by_key(|hold| hold.granted);
+    let turns = all.windows(2).filter(|two| two[0].hand != two[1].hand).count();
+    println!("{} holds, {turns} times by the other one", all.len());
+    ensure!(turns > 1, "they were not in each other's way");
+    check::exclusion(&all).map_or(Ok(()), Err)?;
+    site.check_empty(&[name.to_owned()])
+}
+
+/// A client in another language. It has found its library in the folder where `cargo xtask` put it.
+fn program(client: &str, url: &str, name: &str, cycles: u64) -> Result<Others> {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = lab.join("../target/peers").join(client);
+    let files = lab.join("tests/interop/clients");
+    let script = files.join(format!("{client}.js"));
+    let (runs, script) =
+        if script.exists() { ("node", script) } else { ("python3", files.join(format!("{client}.py"))) };
+    ensure!(library.exists(), "{client} is not there: cargo xtask needs");
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", runs]).arg(script).args([url, name, &cycles.to_string()]);
+    command.env("PYTHONPATH", &library).env("NODE_PATH", library.join("node_modules")).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start {client}"))?;
+    let says = child.stdout.take().context("its stdout is a pipe")?;
+    let ahead = if runs == "node" { suspended() } else { 0 };
+    Ok(Others::start(move |held| {
+        for line in BufReader::new(says).lines() {
+            let line = line?;
+            let (granted, until) = line.split_once(' ').with_context(|| format!("it says {line:?}"))?;
+            held(granted.parse::<u64>()? + ahead, until.parse::<u64>()? + ahead);
+        }
+        ensure!(child.wait()?.success(), "it failed");
+        Ok(())
+    }))
+}
+
+/// For how long the machine was suspended: what the monotonic clock does not count.
+fn suspended() -> u64 {
+    let monotonic = clock_gettime(ClockId::Monotonic);
+    let nanos = monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();
+    // Less than a microsecond has passed between the two.
+    let ahead = now().saturating_sub(nanos);
+    if ahead < 1_000_000 { 0 } else { ahead }
+}
+
+fn rslock(urls: Vec<String>, cycles: u64) -> Others {
+    Others::start(move |held| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async move {
+            let mut manager = LockManager::new(urls);
+            manager.set_retry(u32::MAX, Duration::from_millis(5));
+            for _ in 0..cycles {
+                let guard = manager.acquire("a".as_bytes(), Duration::from_secs(30)).await?;
+                let granted = now();
+                let releasing = now();
+                guard.release().await;
+                held(granted, releasing);
+                // So that others have their turns.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok(())
+        })
+    })
+}

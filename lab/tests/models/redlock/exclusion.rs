@@ -1,0 +1,171 @@
+//! Exclusion with clocks that run alike: a master may forget everything, once.
+
+use leasehold::stores::redlock::{Count, Outcome, Seat, Verdict};
+use stateright::{Model, Property};
+
+use super::{breaks, holds};
+
+const MASTERS: usize = 3;
+const LEASE: u8 = 2;
+/// The last moment there is.
+const END: u8 = 5;
+
+#[derive(Clone, Copy, Debug)]
+struct Exclusion {
+    /// For how long a master that has forgotten is not believed.
+    quarantine: u8,
+    /// From when on a lease counts for its holder.
+    counts_from: Beginning,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beginning {
+    /// Before the question: as the library does.
+    Question,
+    /// When as many answers have come as decide.
+    Answer,
+}
+
+/// Masters are alike, so they are kept in order: which is which does not matter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    now: u8,
+    masters: [Master; MASTERS],
+    acquisitions: Vec<Acquisition>,
+    has_forgotten: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Master {
+    seat: Seat<u8>,
+    /// When the lease ends of whoever has its vote.
+    ends: u8,
+    believed_from: u8,
+    /// Requests on their way to it, a bit for each acquisition.
+    votes: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Acquisition {
+    asked: u8,
+    count: Count,
+    /// Until when it holds, as it knows; 0 if not.
+    until: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    Tick,
+    Begin,
+    /// A master gets a request, whenever that is, and answers at once. One that never comes is lost.
+    Vote {
+        master: usize,
+        by: u8,
+    },
+    Forget(usize),
+}
+
+impl Model for Exclusion {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let masters = [Master::default(); MASTERS];
+        vec![State { now: 1, masters, acquisitions: Vec::new(), has_forgotten: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.now < END {
+            actions.push(Action::Tick);
+        }
+        if state.acquisitions.len() < 2 {
+            actions.push(Action::Begin);
+        }
+        for (master, at) in state.masters.iter().zip(0..) {
+            let coming = (0..2).filter(|by| master.votes & (1 << by) != 0);
+            actions.extend(coming.map(|by| Action::Vote { master: at, by }));
+            if !state.has_forgotten {
+                actions.push(Action::Forget(at));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        match action {
+            Action::Tick => {
+                next.now += 1;
+                let over = next.masters.iter_mut().filter(|master| master.ends <= next.now);
+                over.for_each(|master| master.seat.expire());
+            }
+            Action::Begin => {
+                let bit = 1 << next.acquisitions.len();
+                next.acquisitions.push(Acquisition { asked: next.now, count: Count::of(MASTERS), until: 0 });
+                next.masters.iter_mut().for_each(|master| master.votes |= bit);
+            }
+            Action::Vote { master, by } => self.vote(&mut next, master, by),
+            Action::Forget(at) => {
+                // Its connections break, and what was on its way is lost.
+                next.masters[at] = Master { believed_from: next.now + self.quarantine, ..Master::default() };
+                next.has_forgotten = true;
+            }
+        }
+        next.masters.sort_unstable();
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no two hold", |_, state: &State| {
+                state.acquisitions.iter().filter(|one| state.now < one.until).count() < 2
+            }),
+            Property::sometimes("both are granted", |_, state: &State| {
+                state.acquisitions.iter().filter(|one| one.until > 0).count() == 2
+            }),
+        ]
+    }
+}
+
+impl Exclusion {
+    fn vote(self, state: &mut State, at: usize, by: u8) {
+        let (master, one) = (&mut state.masters[at], &mut state.acquisitions[usize::from(by)]);
+        master.votes &= !(1 << by);
+        // Each proposes more than the one before.
+        let is_granted = master.seat.vote(by, u64::from(by) + 1) == Verdict::Granted;
+        if is_granted {
+            master.ends = state.now + LEASE;
+        }
+        if one.count.outcome().is_some() {
+            return;
+        }
+        match (is_granted, master.believed_from <= state.now) {
+            (true, true) => one.count.granted += 1,
+            (true, false) => one.count.unknown += 1,
+            (false, _) => one.count.refused += 1,
+        }
+        if one.count.outcome() == Some(Outcome::Won) {
+            let from = if self.counts_from == Beginning::Question { one.asked } else { state.now };
+            one.until = from + LEASE;
+        }
+    }
+}
+
+#[test]
+fn quarantine_keeps_two_apart() {
+    holds(Exclusion { quarantine: LEASE, counts_from: Beginning::Question });
+}
+
+#[test]
+fn without_quarantine_two_hold() {
+    breaks(Exclusion { quarantine: 0, counts_from: Beginning::Question }, "no two hold");
+}
+
+#[test]
+fn a_shorter_quarantine_is_too_short() {
+    breaks(Exclusion { quarantine: LEASE - 1, counts_from: Beginning::Question }, "no two hold");
+}
+
+#[test]
+fn counted_from_the_answer_two_hold() {
+    breaks(Exclusion { quarantine: LEASE, counts_from: Beginning::Answer }, "no two hold");
+}

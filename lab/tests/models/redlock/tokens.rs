@@ -1,0 +1,240 @@
+//! Tokens without any clock: whatever a client proposes, and whenever a lease ends.
+
+use std::collections::BTreeSet;
+
+use leasehold::stores::redlock::{Count, Outcome, Seat, Verdict};
+use stateright::{Model, Property};
+
+use super::{breaks, holds};
+
+const MASTERS: usize = 3;
+
+/// What is different from the library, to see whether it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Twin {
+    /// Nothing.
+    None,
+    /// A master grants any token while it is free.
+    AnyToken,
+    /// Giving back does not raise the master's last token.
+    NoTombstone,
+    /// One master forgets everything, once, and is believed at once.
+    Amnesia,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tokens {
+    acquisitions: u8,
+    token_max: u64,
+    /// Whether anybody gives back, and answers are lost; leases end by themselves in any case, and requests are lost.
+    leaves: bool,
+    twin: Twin,
+}
+
+/// Masters are alike, so they are kept in order: which is which does not matter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    masters: [Master; MASTERS],
+    acquisitions: Vec<Acquisition>,
+    has_forgotten: bool,
+}
+
+/// A master, and what is on its way to it: for each acquisition a bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Master {
+    seat: Seat<u8>,
+    votes: u8,
+    leavings: u8,
+    /// Who is known here to have left.
+    left: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Acquisition {
+    token: u64,
+    count: Count,
+    /// Had been granted before this one was begun, a bit each.
+    after: u8,
+    is_won: bool,
+    has_left: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    /// The next acquisition proposes this token.
+    Begin(u64),
+    /// A master gets a request to vote, whenever that is, and its answer is heard or not. A request that never comes is lost.
+    Vote {
+        master: usize,
+        by: u8,
+        is_heard: bool,
+    },
+    /// Granted or not, it gives back what it may have.
+    GiveBack(u8),
+    /// A master hears of that.
+    Leave {
+        master: usize,
+        by: u8,
+    },
+    Expire(usize),
+    Forget(usize),
+}
+
+impl Model for Tokens {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![State { masters: [Master::default(); MASTERS], acquisitions: Vec::new(), has_forgotten: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        let begun = state.begun();
+        if begun < self.acquisitions {
+            actions.extend((1..=self.token_max).map(Action::Begin));
+        }
+        for (master, at) in state.masters.iter().zip(0..) {
+            for by in 0..begun {
+                if master.votes & (1 << by) != 0 {
+                    actions.push(Action::Vote { master: at, by, is_heard: true });
+                    if self.leaves {
+                        actions.push(Action::Vote { master: at, by, is_heard: false });
+                    }
+                }
+                if master.leavings & (1 << by) != 0 {
+                    actions.push(Action::Leave { master: at, by });
+                }
+            }
+            if master.seat.held.is_some() {
+                actions.push(Action::Expire(at));
+            }
+            if self.twin == Twin::Amnesia && !state.has_forgotten {
+                actions.push(Action::Forget(at));
+            }
+        }
+        if self.leaves {
+            let staying = (0..begun).filter(|by| !state.acquisitions[usize::from(*by)].has_left);
+            actions.extend(staying.map(Action::GiveBack));
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        match action {
+            Action::Begin(token) => next.begin(token),
+            Action::Vote { master, by, is_heard } => self.vote(&mut next, master, by, is_heard),
+            Action::GiveBack(by) => {
+                next.acquisitions[usize::from(by)].has_left = true;
+                next.masters.iter_mut().for_each(|master| master.leavings |= 1 << by);
+            }
+            Action::Leave { master, by } => self.leave(&mut next, master, by),
+            Action::Expire(master) => next.masters[master].seat.expire(),
+            Action::Forget(master) => {
+                next.masters[master].seat = Seat::default();
+                next.has_forgotten = true;
+            }
+        }
+        next.masters.sort_unstable();
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no token is given twice", |_, state: &State| {
+                let won: Vec<u64> = state.won().map(|(_, one)| one.token).collect();
+                won.iter().collect::<BTreeSet<_>>().len() == won.len()
+            }),
+            Property::always("tokens rise", |_, state: &State| {
+                state.won().all(|(_, later)| {
+                    state.won().all(|(at, earlier)| later.after & (1 << at) == 0 || later.token > earlier.token)
+                })
+            }),
+            Property::always("what has left holds nothing", |_, state: &State| {
+                state.masters.iter().all(|master| master.seat.held.is_none_or(|(_, by)| master.left & (1 << by) == 0))
+            }),
+            Property::sometimes("all are granted", |model: &Self, state: &State| {
+                state.won().count() == usize::from(model.acquisitions)
+            }),
+        ]
+    }
+}
+
+impl Tokens {
+    fn vote(&self, state: &mut State, at: usize, by: u8, is_heard: bool) {
+        let (master, one) = (&mut state.masters[at], &mut state.acquisitions[usize::from(by)]);
+        master.votes &= !(1 << by);
+        if self.twin == Twin::AnyToken {
+            master.seat.last = 0;
+        }
+        let verdict = master.seat.vote(by, one.token);
+        if !is_heard || one.has_left || one.count.outcome().is_some() {
+            return;
+        }
+        match verdict {
+            Verdict::Granted => one.count.granted += 1,
+            Verdict::Held(_) | Verdict::Low(_) => one.count.refused += 1,
+        }
+        one.is_won = one.count.outcome() == Some(Outcome::Won);
+    }
+
+    fn leave(&self, state: &mut State, at: usize, by: u8) {
+        let master = &mut state.masters[at];
+        let last = master.seat.last;
+        master.seat.leave(by, state.acquisitions[usize::from(by)].token);
+        if self.twin == Twin::NoTombstone {
+            master.seat.last = last;
+        }
+        master.leavings &= !(1 << by);
+        master.left |= 1 << by;
+    }
+}
+
+impl State {
+    fn begun(&self) -> u8 {
+        u8::try_from(self.acquisitions.len()).expect("a few")
+    }
+
+    fn begin(&mut self, token: u64) {
+        let (by, count) = (self.begun(), Count::of(MASTERS));
+        let after = self.won().map(|(other, _)| 1 << other).sum();
+        self.acquisitions.push(Acquisition { token, count, after, is_won: false, has_left: false });
+        self.masters.iter_mut().for_each(|master| master.votes |= 1 << by);
+    }
+
+    fn won(&self) -> impl Iterator<Item = (usize, &Acquisition)> {
+        self.acquisitions.iter().enumerate().filter(|(_, one)| one.is_won)
+    }
+}
+
+#[test]
+fn two_acquisitions() {
+    holds(Tokens { acquisitions: 2, token_max: 3, leaves: true, twin: Twin::None });
+}
+
+/// Nobody gives anything back, and every answer comes: with that there would be more than can be tried out in a minute.
+#[test]
+fn three_acquisitions() {
+    holds(Tokens { acquisitions: 3, token_max: 3, leaves: false, twin: Twin::None });
+}
+
+#[test]
+fn any_token_breaks_it() {
+    for property in ["no token is given twice", "tokens rise"] {
+        breaks(Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::AnyToken }, property);
+    }
+}
+
+#[test]
+fn without_tombstones_it_breaks() {
+    breaks(
+        Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::NoTombstone },
+        "what has left holds nothing",
+    );
+}
+
+#[test]
+fn one_that_forgets_breaks_it() {
+    for property in ["no token is given twice", "tokens rise"] {
+        breaks(Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::Amnesia }, property);
+    }
+}
