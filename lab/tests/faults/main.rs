@@ -6,6 +6,7 @@ mod killed;
 mod redis;
 mod redlock;
 mod stopped;
+mod storm;
 mod zookeeper;
 
 use anyhow::Result;

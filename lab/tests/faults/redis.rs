@@ -6,7 +6,6 @@ mod forgotten;
 mod killed;
 mod runtimes;
 mod soak;
-mod storm;
 mod traces;
 
 use anyhow::Result;

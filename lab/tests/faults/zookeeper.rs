@@ -2,6 +2,7 @@
 
 mod ensemble;
 mod holders;
+mod soak;
 
 use anyhow::{Result, ensure};
 use lab::{Site, until};

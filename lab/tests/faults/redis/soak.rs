@@ -9,7 +9,7 @@ use lab_servers::{Redis, Setup, Wire};
 
 use crate::TAKER;
 
-use super::storm::{Storm, check_all, check_tokens};
+use crate::storm::{Storm, check_all, check_tokens};
 
 const CYCLES: u64 = 4_000;
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -30,7 +30,7 @@ fn orders() -> Orders {
 
 const SETTINGS: &str = "crash-grace=500ms";
 
-fn storm(test: &str, setup: Setup) -> Result<Storm> {
+fn storm(test: &str, setup: Setup) -> Result<Storm<RedisSite>> {
     Storm::begin(test, RedisSite::start(TAKER, setup, SETTINGS)?, cycles()?, orders())
 }
 

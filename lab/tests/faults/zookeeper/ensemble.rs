@@ -11,7 +11,7 @@ use crate::TAKER;
 
 const SESSION: &str = "session=4s";
 
-fn ensemble() -> Result<(Ensemble, Site)> {
+pub(super) fn ensemble() -> Result<(Ensemble, Site)> {
     let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500));
     let site = Site::at(TAKER, &format!("{}?{SESSION}", ensemble.url()))?;
     Ok((ensemble, site))
@@ -50,7 +50,7 @@ fn work_through(fault: impl Fn(&mut Ensemble, usize), repair: impl Fn(&mut Ensem
 }
 
 /// No node of the dead is left after two session timeouts.
-fn clean_within_two_sessions(ensemble: &Ensemble, site: &Site) -> Result<()> {
+pub(super) fn clean_within_two_sessions(ensemble: &Ensemble, site: &Site) -> Result<()> {
     let begun = Instant::now();
     let server = ensemble.server(ensemble.leader());
     while server.count("zk_ephemerals_count") > 0 {

@@ -1,10 +1,11 @@
-//! Eight processes at work on a server, and somebody who is in their way.
+//! Eight processes at work on servers, and somebody who is in their way.
 
+use std::ops::Deref;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Trouble, What, check, holds, until};
+use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Site, Trouble, What, check, holds, until};
 
 const PROCESSES: u64 = 8;
 /// With fewer a storm shows nothing.
@@ -12,9 +13,21 @@ const FAULTS_MIN: usize = 3;
 /// How long one cycle may take on average: faults stop the work more than anything else.
 const PATIENCE_EACH: Duration = Duration::from_millis(40);
 
-/// A server, a crew that works on it, and what has been told so far.
-pub(super) struct Storm {
-    pub(super) site: RedisSite,
+/// Servers, and takers for their locks.
+pub(super) trait Ground: Deref<Target = Site> {
+    /// Whether nothing is left of takers that are gone, after one more hold of each name on the terms of `last`.
+    fn check_clean(&self, last: &Orders) -> Result<()>;
+}
+
+impl Ground for RedisSite {
+    fn check_clean(&self, last: &Orders) -> Result<()> {
+        RedisSite::check_clean(self, last)
+    }
+}
+
+/// Servers, a crew that works on them, and what has been told so far.
+pub(super) struct Storm<G> {
+    pub(super) site: G,
     pub(super) crew: Vec<Process>,
     pub(super) faults: usize,
     random: Random,
@@ -27,10 +40,10 @@ pub(super) struct Storm {
     begun: Instant,
 }
 
-impl Storm {
+impl<G: Ground> Storm<G> {
     /// The crew is granted `cycles` times in all, with the terms of `orders`; if they name a store, it is that of the site by
     /// another way.
-    pub(super) fn begin(test: &str, site: RedisSite, cycles: u64, orders: Orders) -> Result<Self> {
+    pub(super) fn begin(test: &str, site: G, cycles: u64, orders: Orders) -> Result<Self> {
         let random = Random::announced(test);
         let orders = Orders { trouble: Trouble::Endured, ..orders };
         let left = vec![cycles / PROCESSES; PROCESSES.try_into()?];
@@ -54,7 +67,7 @@ impl Storm {
 
     /// Does `fault` at this pace until all work is done.
     pub(super) fn rage(&mut self, pace: Duration, mut fault: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
-        let patience = DEADLINE + PATIENCE_EACH * u32::try_from(self.cycles)?;
+        let patience = self.patience()?;
         while self.is_at_work()? {
             // The pace of the faults; nothing is waited for. The first come soon, while there is work to be in the way of.
             let pace = if self.faults < FAULTS_MIN { pace.min(Duration::from_millis(50)) } else { pace };
@@ -63,6 +76,7 @@ impl Storm {
             self.faults += 1;
             ensure!(self.begun.elapsed() < patience, "the crew is never done");
         }
+        ensure!(self.faults >= FAULTS_MIN, "the work was done before anything happened");
         Ok(())
     }
 
@@ -130,17 +144,22 @@ impl Storm {
         self.random.below(end)
     }
 
+    /// How long the crew may take for all.
+    fn patience(&self) -> Result<Duration> {
+        Ok(DEADLINE + PATIENCE_EACH * u32::try_from(self.cycles)?)
+    }
+
     /// All that was told, after everybody has ended well and left nothing behind.
     pub(super) fn end(mut self) -> Result<Vec<Event>> {
+        let patience = self.patience()?;
         for one in self.crew {
-            let told = one.finish()?;
+            let told = one.finish_within(patience)?;
             check::uses(&told)?;
             self.told.extend(told);
         }
         let (took, count) = (self.begun.elapsed(), granted(&self.told));
         println!("{count} acquisitions and {} faults in {took:.1?}", self.faults);
         ensure!(count as u64 == self.cycles, "{count} acquisitions, not {}", self.cycles);
-        ensure!(self.faults >= FAULTS_MIN, "the work was done before anything happened");
         self.site.check_clean(&Orders { cycles: 1, ..self.orders })?;
         Ok(self.told)
     }
