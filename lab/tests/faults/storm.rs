@@ -9,7 +9,7 @@ use lab::{Api, DEADLINE, Event, Orders, Process, Random, RedisSite, Site, Troubl
 
 const PROCESSES: u64 = 8;
 /// With fewer a storm shows nothing.
-const FAULTS_MIN: usize = 3;
+pub(super) const FAULTS_MIN: usize = 3;
 /// How long one cycle may take on average: faults stop the work more than anything else.
 const PATIENCE_EACH: Duration = Duration::from_millis(40);
 
