@@ -55,7 +55,9 @@ impl Ensemble {
         ports: &[[Port; 2]],
         wires: &[(usize, usize, [Wire; 2])],
     ) -> ZooKeeper {
-        let mut setup = setup.clone();
+        // A vote that was lost is repeated soon, and not up to a minute later; and who does not answer is not waited for.
+        let quick = |setup: ZooKeeperSetup, what: &str| setup.property(&format!("zookeeper.{what}"), "1000");
+        let mut setup = quick(quick(setup.clone(), "fastleader.maxNotificationInterval"), "cnxTimeout");
         for (to, real) in ports.iter().enumerate() {
             let seen = wires.iter().find(|(from, there, _)| (*from, *there) == (own, to));
             let numbers = seen.map_or([real[0].number(), real[1].number()], |(_, _, [a, b])| [a.port(), b.port()]);
