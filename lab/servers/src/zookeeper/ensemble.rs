@@ -1,7 +1,10 @@
 //! Three ZooKeeper servers that keep one tree, over wires that can be cut.
 
+use std::time::Duration;
+
 use super::{ZooKeeper, ZooKeeperSetup};
 use crate::port::Port;
+use crate::wait::until_within;
 use crate::{Wire, until};
 
 /// Three servers; two of them are enough to serve.
@@ -100,8 +103,29 @@ impl Ensemble {
     /// Waits until another than `without` leads, whatever that one thinks of itself; which one.
     #[must_use]
     pub fn leader_without(&self, without: usize) -> usize {
+        const PATIENCE: Duration = Duration::from_secs(20);
         let leads = |index: &usize| *index != without && self.servers[*index].mode().as_deref() == Some("leader");
-        until("a leader", || Ok((0..self.count()).find(leads))).expect("two of three elect one")
+        let look = || Ok((0..self.count()).find(leads));
+        for _ in 0..5 {
+            if let Ok(leader) = until_within(PATIENCE, "a leader", look) {
+                return leader;
+            }
+            // Now and then two servers that can reach each other wait for ever to hear of each other's vote. On new
+            // connections they do.
+            let others = self.wires.iter().filter(|(from, to, _)| *from != without && *to != without);
+            others.flat_map(|(_, _, wires)| wires).for_each(Wire::cut);
+        }
+        until("a leader", look).unwrap_or_else(|error| panic!("two of three elect none: {error}\n{}", self.logs()))
+    }
+
+    /// What the servers last said.
+    fn logs(&self) -> String {
+        let last = |server: &ZooKeeper| {
+            let log = server.log();
+            let lines: Vec<&str> = log.lines().collect();
+            lines[lines.len().saturating_sub(60)..].join("\n")
+        };
+        self.servers.iter().map(last).collect::<Vec<_>>().join("\n\n")
     }
 
     /// Cuts a server off from the two others, at once and for those with a reset; its clients still reach it.
