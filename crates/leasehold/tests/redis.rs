@@ -388,3 +388,30 @@ async fn who_is_not_polled_keeps_his_place() {
     let next = soon("the next holds", next).await.expect("it runs").expect("granted");
     next.release().await.expect("released");
 }
+
+/// The answer to its first question is lost; it is granted, loses that without hearing of it, and gets in line again with
+/// the same claim. What it was told of the first grant says nothing of the second.
+#[tokio::test]
+async fn a_grant_that_was_lost_before_it_was_answered_is_no_grant() {
+    let server = Redis::start();
+    server.command(&["ACL", "SETUSER", "mute", "on", ">x", "~*", "&*", "+@all", "-publish"]);
+    let wire = Wire::to(server.address());
+    let loud = open(&server.url(), "crash-grace=off").await;
+    let mute = open(&server.url().replace("redis://", "redis://mute:x@"), "crash-grace=off").await;
+    let url = format!("{}?crash-grace=off", wire.url_of("redis"));
+    // It asks by another connection than the one on which it hears of grants.
+    let ours = tokio::task::spawn_blocking(move || leasehold::blocking::open(&url)).await.expect("it runs");
+    let lock = ours.expect("it opens").mutex("a").lease(Duration::from_secs(1));
+    let first = loud.mutex("a").acquire().await.expect("granted");
+    wire.drop_replies(1);
+    let acquiring = tokio::task::spawn_blocking(move || lock.acquire());
+    waiters(&loud, "a", 1).await;
+    first.release().await.expect("released");
+    let second = soon("the lease is over", mute.mutex("a").acquire()).await.expect("granted");
+    soon("it is in line again", waiters(&loud, "a", 1)).await;
+    let token = second.token();
+    second.release().await.expect("released");
+    let third = soon("it is granted again", acquiring).await.expect("it runs").expect("granted");
+    assert!(third.token() > token, "it held together with the second");
+    tokio::task::spawn_blocking(move || third.release()).await.expect("it runs").expect("released");
+}

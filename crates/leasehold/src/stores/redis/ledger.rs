@@ -39,6 +39,9 @@ pub(super) struct Known {
     /// The last that was heard, asked or not.
     pub(super) standing: Option<Standing>,
     pub(super) is_next: bool,
+    /// The highest token that an answer told of. A grant that was told and has no higher one was lost before that answer was
+    /// given, in which the same claim may be in line anew.
+    last: u64,
     /// When somebody's lease ends, as far as was told.
     pub(super) soonest: Option<Moment>,
     /// The epoch of the near link before the last question: what is told since then is heard, until the next.
@@ -120,8 +123,9 @@ impl Page {
     pub(super) fn answered(&self, answer: &Answer, asked: Moment, epoch: u32, near: u32) {
         let mut known = self.known.lock();
         known.near = near;
+        known.last = known.last.max(answer.last);
         // What was pushed may be read before the answer that was given before it.
-        if !is_queued(answer.standing) || known.standing.is_none_or(is_queued) {
+        if !is_queued(answer.standing) || known.standing.is_none_or(|told| is_queued(told) || known.is_late(told)) {
             known.standing = Some(answer.standing);
         }
         known.is_next |= answer.is_next;
@@ -144,7 +148,13 @@ impl Page {
         {
             let mut known = self.known.lock();
             match *told {
-                Told::Held(token) => known.standing = Some(Standing::Held { token }),
+                Told::Held(token) => {
+                    let told = Standing::Held { token };
+                    if known.is_late(told) {
+                        return;
+                    }
+                    known.standing = Some(told);
+                }
                 Told::Gone => known.standing = Some(Standing::Gone),
                 Told::Next => {
                     known.is_next = true;
@@ -157,6 +167,10 @@ impl Page {
 }
 
 impl Known {
+    fn is_late(&self, told: Standing) -> bool {
+        told.token().is_some_and(|token| token.get() <= self.last)
+    }
+
     fn heard(&mut self, asked: Moment, epoch: u32) {
         if self.heard.is_none_or(|(before, _)| before <= asked) {
             self.heard = Some((asked, epoch));

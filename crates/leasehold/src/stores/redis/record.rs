@@ -141,6 +141,8 @@ fn millis(duration: Duration) -> u64 {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) standing: Standing,
+    /// The last token that was given for the name, as of this answer.
+    pub(super) last: u64,
     /// First of those who wait.
     pub(super) is_next: bool,
     /// How soon somebody's lease ends, where it was looked at.
@@ -172,10 +174,11 @@ impl Answer {
             _ => return None,
         };
         let more = text.get(17 + ID_LEN..)?;
+        let (last, more) = if state == b'H' { (number, more) } else { (more.get(..16)?.parse().ok()?, &more[16..]) };
         let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
         let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
         let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
-        Some(Self { standing, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
+        Some(Self { standing, last, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
     }
 }
 
@@ -289,11 +292,18 @@ mod tests {
     #[test]
     fn answers_about_others_are_refused() {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
-        let answer =
-            |id| format!("0000000000000003N{}0000000250{}{}0005000", id_text(id), "c".repeat(22), "n".repeat(11));
+        let answer = |id| {
+            format!(
+                "0000000000000003N{}00000000000000070000000250{}{}0005000",
+                id_text(id),
+                "c".repeat(22),
+                "n".repeat(11)
+            )
+        };
         assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
         let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
+        assert_eq!(parsed.last, 7);
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);
         assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11), grace }]);

@@ -8,6 +8,7 @@
 -- ARGV[3]  how (Q wait in line, R refuse to wait, F only find), hint (16), a fresh nonce (11), and for each absence the
 --          client has seen for the holder's grace: claim (22), nonce (11)
 -- replies  number (16: token, or how many are ahead), standing (H held, N next, Q queued, G gone), claim (22);
+--          all but H go on with the last token of the name (16): whoever tells of it, or of an earlier one, is late;
 --          N and G go on with: ms until a lease ends (10), and for each absent holder: claim (22), nonce (11), its grace in ms (7)
 --
 -- Free, and used in the same ten seconds: then the proposal cannot be far off, and the clock need not be asked. Only
@@ -34,7 +35,7 @@ if mode == 'W' and string.sub(ARGV[3], 1, 1) == 'Q' and string.sub(ARGV[3], 2, 1
             redis.call('ZADD', key .. ':queue', string.format('%d', place), id)
             local count = string.format('%08d%012d', waiting + 1, place)
             redis.call('SETRANGE', key, string.format('%d', #state - 71), count)
-            return '00000000' .. string.format('%08d', waiting + 1) .. 'Q' .. id
+            return '00000000' .. string.format('%08d', waiting + 1) .. 'Q' .. id .. last
         end
     end
 end

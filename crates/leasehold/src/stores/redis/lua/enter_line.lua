@@ -70,8 +70,10 @@ end
 
 local function reply(number, standing)
     local answer = format('%016d', number) .. standing .. id
-    if standing == 'N' or standing == 'G' then return answer .. soonest() .. table.concat(absences) end
-    return answer
+    if standing == 'H' then return answer end
+    answer = answer .. format('%016d', line.last)
+    if standing == 'Q' then return answer end
+    return answer .. soonest() .. table.concat(absences)
 end
 
 local function mismatch(present)
