@@ -1,6 +1,8 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask mutants`,
+//! `cargo xtask needs`.
 
 mod chores;
+mod mutants;
 mod needs;
 mod peers;
 mod step;
@@ -13,7 +15,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
-  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
+  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench
+  mutants  makes each bug of lab/mutants, or those whose names begin as said, in a copy of this tree, and shows which check finds it";
 
 fn main() -> ExitCode {
     let chore = env::args().nth(1).unwrap_or_default();
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
         "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
+        "mutants" => mutants::run(&env::args().skip(2).collect::<Vec<_>>()),
         "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");

@@ -1,0 +1,26 @@
+//! node-redlock computes until when a lock is valid, and returns it though that is over.
+
+use std::time::Duration;
+
+use lab_servers::{Redis, Wire};
+
+use super::open;
+
+#[tokio::test]
+async fn node_redlock_expired_lock_is_not_returned() {
+    let masters: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let wires: Vec<Wire> = masters.iter().map(|master| Wire::to(master.address())).collect();
+    let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
+    for url in [format!("redlock://{}?quarantine=off", hosts.join(",")), wires[0].url_of("redis")] {
+        let locks = open(&url).await;
+        wires.iter().for_each(|wire| wire.delay(Duration::from_millis(150)));
+        let lease = Duration::from_millis(200);
+        // Not granted is as good: it says so, or waits.
+        let lock = locks.mutex("a").lease(lease).fixed();
+        let asked = tokio::time::timeout(Duration::from_secs(2), lock.try_acquire());
+        if let Ok(Ok(Some(guard))) = asked.await {
+            guard.check().expect("it is valid when it comes");
+        }
+        wires.iter().for_each(|wire| wire.delay(Duration::ZERO));
+    }
+}
