@@ -13,31 +13,40 @@ use tokio::net::unix::pipe;
 /// A moment of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
 /// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
 
 impl Moment {
-    pub(crate) const NEVER: Self = Self(u64::MAX);
+    /// Beyond all others.
+    pub const NEVER: Self = Self(u64::MAX);
 
-    pub(crate) fn now() -> Self {
+    /// By this machine's clock.
+    #[must_use]
+    pub fn now() -> Self {
         Self::from_timespec(clock_gettime(ClockId::Boottime))
     }
 
     /// `NEVER` if that is beyond the clock's range.
-    pub(crate) fn after(self, wait: Duration) -> Self {
+    #[must_use]
+    pub fn after(self, wait: Duration) -> Self {
         Self(u64::try_from(wait.as_nanos()).ok().and_then(|nanos| self.0.checked_add(nanos)).unwrap_or(u64::MAX))
     }
 
     /// How far ahead this is of `earlier`; zero if it is not, `Duration::MAX` if never.
-    pub(crate) fn since(self, earlier: Self) -> Duration {
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
         if self == Self::NEVER { Duration::MAX } else { Duration::from_nanos(self.0.saturating_sub(earlier.0)) }
     }
 
-    pub(crate) fn as_nanos(self) -> u64 {
+    /// Since the machine was started.
+    #[must_use]
+    pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    pub(crate) fn from_nanos(nanos: u64) -> Self {
+    /// So long after the machine was started.
+    #[must_use]
+    pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 

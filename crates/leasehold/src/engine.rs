@@ -21,6 +21,7 @@ pub(crate) use acquire::{Ask, Wait};
 pub(crate) use call::Door;
 pub(crate) use hold::Hold;
 use renew::Renewals;
+pub use stay::trusted;
 
 #[derive(Debug)]
 pub(crate) struct Engine {

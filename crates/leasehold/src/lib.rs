@@ -44,6 +44,15 @@ mod store;
 pub mod stores;
 mod token;
 
+/// What models outside of this package try out. No part of the interface.
+#[doc(hidden)]
+pub mod modelled {
+    pub use crate::clock::Moment;
+    pub use crate::engine::trusted;
+    #[cfg(feature = "redis")]
+    pub use crate::stores::belief::{Absence, Answer, Known, Sighting, Told};
+}
+
 pub use admission::admitted;
 pub use claim::{Claim, ClaimId, Share};
 pub use error::{Error, Result};

@@ -64,7 +64,7 @@ pub trait Store: Debug + Send + Sync + 'static {
 ///   │          └──────leave, expiry, crash────────────▲
 ///   └── granted at once ──► Held         refused ─────┘
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// In line behind `ahead` others.
     Queued {

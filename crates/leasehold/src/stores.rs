@@ -14,6 +14,8 @@ mod zookeeper;
 pub use file::File;
 pub use memory::Memory;
 #[cfg(feature = "redis")]
+pub(crate) use redis::belief;
+#[cfg(feature = "redis")]
 pub use redis::redlock::{Redlock, RedlockAt, rule as redlock};
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisAt};

@@ -126,9 +126,15 @@ pub async fn big_claims_are_not_overtaken(service: &dyn Service) {
     let waiting = tokio::spawn(async move { big.acquire().await });
     waiters(&ours, &name, 1).await;
     assert!(ours.semaphore(&name, 3).try_acquire().await.expect("asked").is_none(), "a small claim overtook");
+    let later = ours.semaphore(&name, 3);
+    let later = tokio::spawn(async move { later.acquire().await });
+    waiters(&ours, &name, 2).await;
     small.release().await.expect("released");
     let big = soon("the big claim is served", waiting).await.expect("it runs").expect("granted");
+    assert!(!later.is_finished(), "a small claim overtook");
     big.release().await.expect("released");
+    let later = soon("the small claim is served", later).await.expect("it runs").expect("granted");
+    later.release().await.expect("released");
 }
 
 /// A name in use as one kind or size is refused as another, by name, and free for it afterwards.

@@ -163,7 +163,8 @@ impl Ending {
 
 /// How long a lease may be trusted, from before the question: less what two clocks may differ in rate (500 ppm) and
 /// in the grain of a store's timers.
-pub(crate) fn trusted(lease: Duration) -> Duration {
+#[must_use]
+pub fn trusted(lease: Duration) -> Duration {
     const GRAIN: Duration = Duration::from_millis(2);
     if lease == Duration::MAX { lease } else { lease.saturating_sub(lease / 2_000).saturating_sub(GRAIN) }
 }

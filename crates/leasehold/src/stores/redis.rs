@@ -6,6 +6,7 @@
 //! renews, asks for those who cannot wait, and its subscription is what vouches for the client's life.
 
 mod address;
+pub(crate) mod belief;
 mod greeting;
 mod ledger;
 mod link;

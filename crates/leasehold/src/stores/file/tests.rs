@@ -1,5 +1,7 @@
 //! What only the inside can show: torn writes, other boots, outside hands.
 
+mod hands;
+
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;

@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::belief::{Known, is_queued};
 use super::record::{Answer, Told};
 use crate::claim::ById;
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Name, Standing};
+use crate::{Claim, ClaimId, Name};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -32,22 +32,6 @@ pub(super) struct Page {
     number: u64,
     known: Mutex<Known>,
     pub(super) stirred: Notify,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    /// The last that was heard, asked or not.
-    pub(super) standing: Option<Standing>,
-    pub(super) is_next: bool,
-    /// The highest token that an answer told of. A grant that was told and has no higher one was lost before that answer was
-    /// given, in which the same claim may be in line anew.
-    last: u64,
-    /// When somebody's lease ends, as far as was told.
-    pub(super) soonest: Option<Moment>,
-    /// The epoch of the near link before the last question: what is told since then is heard, until the next.
-    pub(super) near: u32,
-    /// The last question about it that a script answered, and the epoch of the connection it named.
-    pub(super) heard: Option<(Moment, u32)>,
 }
 
 impl Ledger {
@@ -109,10 +93,6 @@ impl Books {
     }
 }
 
-fn is_queued(standing: Standing) -> bool {
-    matches!(standing, Standing::Queued { .. })
-}
-
 impl Page {
     pub(super) fn known(&self) -> Known {
         self.known.lock().clone()
@@ -121,23 +101,12 @@ impl Page {
     /// Takes note of an answer to a question sent at `asked`, which named the connection of `epoch`, while the near link
     /// was in its epoch `near`.
     pub(super) fn answered(&self, answer: &Answer, asked: Moment, epoch: u32, near: u32) {
-        let mut known = self.known.lock();
-        known.near = near;
-        known.last = known.last.max(answer.last);
-        // What was pushed may be read before the answer that was given before it.
-        if !is_queued(answer.standing) || known.standing.is_none_or(|told| is_queued(told) || known.is_late(told)) {
-            known.standing = Some(answer.standing);
-        }
-        known.is_next |= answer.is_next;
-        known.soonest = answer.soonest.map(|soonest| Moment::now().after(soonest));
-        if answer.standing != Standing::Gone {
-            known.heard(asked, epoch);
-        }
+        self.known.lock().answered(answer, asked, epoch, near, Moment::now());
     }
 
     /// Takes note of a renewal.
     pub(super) fn renewed(&self, asked: Moment, epoch: u32) {
-        self.known.lock().heard(asked, epoch);
+        self.known.lock().renewed(asked, epoch);
     }
 
     pub(super) fn gone(&self) {
@@ -145,42 +114,41 @@ impl Page {
     }
 
     fn told(&self, told: &Told) {
-        {
-            let mut known = self.known.lock();
-            match *told {
-                Told::Held(token) => {
-                    let told = Standing::Held { token };
-                    if known.is_late(told) {
-                        return;
-                    }
-                    known.standing = Some(told);
-                }
-                Told::Gone => known.standing = Some(Standing::Gone),
-                Told::Next => {
-                    known.is_next = true;
-                    known.soonest = None;
-                }
-            }
+        if self.known.lock().told(told) {
+            self.stirred.notify_waiters();
         }
-        self.stirred.notify_waiters();
     }
 }
 
-impl Known {
-    fn is_late(&self, told: Standing) -> bool {
-        told.token().is_some_and(|token| token.get() <= self.last)
-    }
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
 
-    fn heard(&mut self, asked: Moment, epoch: u32) {
-        if self.heard.is_none_or(|(before, _)| before <= asked) {
-            self.heard = Some((asked, epoch));
+    use lab_servers::Redis as Server;
+
+    use super::super::Redis;
+    use crate::{Locks, Store};
+
+    /// However a claim has come to its end, nothing is remembered of it.
+    #[tokio::test]
+    async fn what_has_left_leaves_no_page() {
+        const SOON: Duration = Duration::from_millis(5);
+        let server = Server::start();
+        let store = Arc::new(Redis::at(&server.url()).expect("a good URL").connect().await.expect("it connects"));
+        let locks = Locks::over(Arc::clone(&store) as Arc<dyn Store>, "redis:").expect("the background thread runs");
+        for _ in 0..20 {
+            let lock = locks.mutex("a");
+            let held = lock.acquire().await.expect("granted");
+            assert!(lock.try_acquire().await.expect("asked").is_none());
+            assert!(lock.try_acquire_for(SOON).await.expect("asked").is_none());
+            drop(tokio::time::timeout(SOON, lock.acquire()).await);
+            drop(tokio::time::timeout(SOON, held.lost()).await);
+            drop(held);
+            lock.acquire().await.expect("granted").release().await.expect("released");
         }
-    }
-
-    /// How much of the lease is left at `now`, less what two clocks may differ in rate over what has passed.
-    pub(super) fn lease_left(&self, lease: Duration, now: Moment) -> Duration {
-        let Some((asked, _)) = self.heard else { return Duration::ZERO };
-        let passed = now.since(asked);
-        lease.saturating_sub(passed).saturating_sub(passed / 2_000)
+        locks.settled().await;
+        let books = store.ledger.books.lock();
+        assert!(books.pages.is_empty() && books.names.is_empty(), "{books:?}");
     }
 }

@@ -138,25 +138,29 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// The answer of enter.lua.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) standing: Standing,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Answer {
+    /// Where the claim stands.
+    pub standing: Standing,
     /// The last token that was given for the name, as of this answer.
-    pub(super) last: u64,
+    pub last: u64,
     /// First of those who wait.
-    pub(super) is_next: bool,
+    pub is_next: bool,
     /// How soon somebody's lease ends, where it was looked at.
-    pub(super) soonest: Option<Duration>,
+    pub soonest: Option<Duration>,
     /// Holders whose connection is gone, with the nonce that says since when.
-    pub(super) absences: Vec<Absence>,
+    pub absences: Vec<Absence>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Absence {
-    pub(super) claim: String,
-    pub(super) nonce: String,
+/// A holder whose connection is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Absence {
+    /// Its claim.
+    pub claim: String,
+    /// What notes this absence, and no other.
+    pub nonce: String,
     /// How long it must last before the holder has stopped counting on its connection.
-    pub(super) grace: Duration,
+    pub grace: Duration,
 }
 
 impl Answer {
@@ -192,10 +196,13 @@ impl Absence {
 }
 
 /// What is told to a client's inbox.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// Granted.
     Held(Token),
+    /// First of those who wait.
     Next,
+    /// Not there any more.
     Gone,
 }
 

@@ -10,7 +10,7 @@ use super::record;
 use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Result, Standing};
+use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
@@ -35,16 +35,11 @@ impl Redis {
         Ok(claims.iter().map(safe).collect())
     }
 
-    /// Whether a sign of life on this session is enough for a claim: a script has been answered that named this very
-    /// connection, and not so long ago that the lease must be renewed, or that the server may have forgotten the claim since.
-    /// One that was said to be gone is asked after.
+    /// Whether a sign of life on this session is enough for a claim.
     fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
         let Some(grace) = self.grace(claim) else { return false };
-        let Some(known) = self.ledger.page(claim.id).map(|page| page.known()) else { return false };
-        let Some((asked, epoch)) = known.heard else { return false };
-        known.standing != Some(Standing::Gone)
-            && epoch == session.epoch
-            && now.since(asked) + grace / 6 < (claim.lease / 3).min(grace * 10)
+        let Some(page) = self.ledger.page(claim.id) else { return false };
+        page.known().is_vouched_for(session.epoch, claim.lease, grace, now)
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {

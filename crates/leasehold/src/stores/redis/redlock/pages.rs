@@ -301,3 +301,26 @@ impl Page {
         (told > 0, told >= quorum(masters))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::Format;
+    use super::*;
+    use crate::Share;
+
+    /// It may have been granted when it was asked: what is renewed meanwhile is good for no longer than that grant.
+    #[test]
+    fn a_lease_runs_from_the_question_that_may_have_granted() {
+        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let lease = Duration::from_secs(30);
+        let (share, note) = (Share::MUTEX, note.into());
+        let claim = Claim { name, id: ClaimId::draw(), share, lease, renewed: true, note };
+        let keys = Format::Fenced.keys(&claim.name).expect("a good name");
+        let page = Pages::default().begin(&claim, keys, 0);
+        page.asks(5);
+        let later = Moment::now().after(lease / 3);
+        assert!(page.lease_left(lease, later) <= lease * 2 / 3);
+        page.asked();
+        assert_eq!(page.lease_left(lease, later), lease);
+    }
+}

@@ -1,0 +1,66 @@
+//! Files that were deleted or replaced while somebody waited for them, and children that inherit.
+
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// So long is waited for what must not happen.
+const WHILE: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A stranger's lock file is replaced by another, which somebody else has locked: to lock the first is worth nothing.
+#[tokio::test]
+async fn a_lock_file_that_was_replaced_is_not_locked_for_it() {
+    let lab = Lab::new();
+    let (locks, path) = (lab.boot(THIS), lab.folder.path().join("a.lock"));
+    let locked = || {
+        let stranger = fs::File::create(&path).expect("made");
+        stranger.lock().expect("it is free");
+        stranger
+    };
+    let first = locked();
+    let lock = locks.mutex("a");
+    let mut acquiring = Box::pin(lock.acquire());
+    tokio::time::timeout(WHILE, &mut acquiring).await.expect_err("the first stranger has it");
+    fs::remove_file(&path).expect("removed");
+    let second = locked();
+    first.unlock().expect("it was locked");
+    tokio::time::timeout(WHILE, &mut acquiring).await.expect_err("the second stranger has it");
+    second.unlock().expect("it was locked");
+    let held = tokio::time::timeout(PATIENCE, acquiring).await.expect("it is free").expect("granted");
+    held.release().await.expect("released");
+}
+
+/// A line file that was deleted while its lock was waited for is nobody's line any more.
+#[tokio::test]
+async fn a_line_that_was_replaced_is_not_edited() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    grant(&locks).await;
+    let editor = fs::File::open(lab.line()).expect("there is a line file");
+    editor.lock().expect("it is free");
+    let lock = locks.mutex("a");
+    let mut acquiring = Box::pin(lock.acquire());
+    tokio::time::timeout(WHILE, &mut acquiring).await.expect_err("it is being edited");
+    fs::remove_file(lab.line()).expect("removed");
+    editor.unlock().expect("it was locked");
+    let held = tokio::time::timeout(PATIENCE, acquiring).await.expect("it goes on").expect("granted");
+    assert_eq!(lab.boot(THIS).look("a").await.expect("looked").holders().count(), 1);
+    held.release().await.expect("released");
+}
+
+/// A child that outlives its parent would keep the lock.
+#[tokio::test]
+async fn children_inherit_no_lock() {
+    let lab = Lab::new();
+    let locks = lab.boot(THIS);
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().expect("it runs");
+    let open = fs::read_dir(format!("/proc/{}/fd", child.id())).expect("it lives");
+    let open = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let inherited: Vec<PathBuf> = open.filter(|path| path.starts_with(lab.folder.path())).collect();
+    child.kill().expect("it lived");
+    child.wait().expect("it has ended");
+    assert!(inherited.is_empty(), "{inherited:?}");
+    held.release().await.expect("released");
+}

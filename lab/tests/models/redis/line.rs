@@ -1,0 +1,287 @@
+//! What the scripts do with the line of one mutex, without its clock: that a lease ends is something that happens to it.
+
+/// A claim, by number; each is a client's only one.
+pub(super) type Id = u8;
+
+/// How enter.lua is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum How {
+    Queue,
+    Refuse,
+    Find,
+}
+
+/// A question to enter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Asking {
+    pub(super) id: Id,
+    pub(super) how: How,
+    pub(super) link: Link,
+    /// A fresh one, never 0.
+    pub(super) nonce: u8,
+    /// Absences that have lasted for the holder's grace: whose, and which.
+    pub(super) ripe: Vec<(Id, u8)>,
+}
+
+/// Which connection vouches for a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Link {
+    pub(super) epoch: u8,
+    /// Whether its absence says anything: it is to this very server.
+    pub(super) judged: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Holder {
+    pub(super) id: Id,
+    pub(super) token: u8,
+    pub(super) link: Link,
+    /// What notes its absence; 0 if nothing does.
+    pub(super) nonce: u8,
+    pub(super) over: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Waiter {
+    pub(super) id: Id,
+    pub(super) link: Link,
+    pub(super) over: bool,
+}
+
+/// Where a claim stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    Held(u8),
+    Queued(u8),
+    Gone,
+}
+
+/// The answer to entering.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Reply {
+    pub(super) place: Place,
+    /// The last token that was given.
+    pub(super) last: u8,
+    /// First of those who wait.
+    pub(super) is_next: bool,
+    pub(super) absences: Vec<(Id, u8)>,
+}
+
+/// What a client is told in its inbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Word {
+    Held(u8),
+    Next,
+    Gone,
+}
+
+/// The claims that renewing clears of what was noted of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Noted {
+    /// As the scripts do.
+    Ends,
+    /// A broken twin.
+    Stays,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Line {
+    pub(super) last: u8,
+    pub(super) holder: Option<Holder>,
+    pub(super) queue: Vec<Waiter>,
+    /// Who was told last that it is next.
+    told: Option<Id>,
+}
+
+/// One script that runs: the line, who has a connection, and what is told.
+pub(super) struct Script<'a> {
+    pub(super) line: &'a mut Line,
+    pub(super) there: &'a dyn Fn(Id) -> bool,
+    pub(super) words: Vec<(Id, Word)>,
+    asking: Option<Id>,
+    absences: Vec<(Id, u8)>,
+}
+
+impl<'a> Script<'a> {
+    pub(super) fn on(line: &'a mut Line, there: &'a dyn Fn(Id) -> bool) -> Self {
+        Self { line, there, words: Vec::new(), asking: None, absences: Vec::new() }
+    }
+
+    pub(super) fn enter(&mut self, asking: &Asking) -> Reply {
+        self.load();
+        self.asking = Some(asking.id);
+        let id = asking.id;
+        if self.line.holder.is_some_and(|holder| holder.id != id) && asking.how != How::Queue && self.line.queue.is_empty() {
+            self.look(asking);
+            if self.line.holder.is_some() {
+                return self.reply(Place::Gone, false);
+            }
+        }
+        self.line.queue.retain(|waiter| waiter.id != id || !waiter.over);
+        if self.has(id) {
+            self.keep(asking);
+            if self.is_next(id) {
+                self.look(asking);
+            }
+            self.settle(true);
+            return self.standing(id);
+        }
+        if self.line.holder.is_none() && self.line.queue.is_empty() && asking.how != How::Find {
+            self.grant(id, asking.link);
+            return self.standing(id);
+        }
+        if asking.how != How::Queue {
+            self.look(asking);
+            self.settle(true);
+        }
+        let room = self.line.holder.is_none() && self.line.queue.is_empty();
+        if asking.how == How::Queue || asking.how == How::Refuse && room {
+            self.line.queue.push(Waiter { id, link: asking.link, over: false });
+            if self.line.queue.len() == 1 {
+                self.look(asking);
+            }
+            self.settle(false);
+        }
+        self.standing(id)
+    }
+
+    pub(super) fn renew(&mut self, id: Id, link: Link, noted: Noted) -> bool {
+        if let Some(holder) = self.line.holder.as_mut().filter(|holder| holder.id == id) {
+            holder.over = false;
+            holder.link = newer(link, holder.link);
+            if noted == Noted::Ends {
+                holder.nonce = 0;
+            }
+            return true;
+        }
+        let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id && !waiter.over) else { return false };
+        waiter.link = newer(link, waiter.link);
+        true
+    }
+
+    pub(super) fn leave(&mut self, id: Id) -> bool {
+        self.load_but(id);
+        if !self.has(id) {
+            return false;
+        }
+        self.take(id);
+        self.settle(false);
+        true
+    }
+
+    /// Whose lease is over holds no more, and is told so.
+    fn load(&mut self) {
+        if let Some(over) = self.line.holder.take_if(|holder| holder.over) {
+            self.tell(over.id, Word::Gone);
+        }
+    }
+
+    /// Leaving does not look at the time where it need not.
+    fn load_but(&mut self, id: Id) {
+        if self.line.holder.is_some_and(|holder| holder.id != id) {
+            self.load();
+        }
+    }
+
+    fn has(&self, id: Id) -> bool {
+        self.line.holder.is_some_and(|holder| holder.id == id) || self.line.queue.iter().any(|waiter| waiter.id == id)
+    }
+
+    fn take(&mut self, id: Id) {
+        self.line.holder.take_if(|holder| holder.id == id);
+        self.line.queue.retain(|waiter| waiter.id != id);
+    }
+
+    fn keep(&mut self, asking: &Asking) {
+        let (id, link) = (asking.id, asking.link);
+        if let Some(holder) = self.line.holder.as_mut().filter(|holder| holder.id == id) {
+            (holder.nonce, holder.link) = (0, newer(link, holder.link));
+        }
+        if let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id) {
+            waiter.link = newer(link, waiter.link);
+        }
+    }
+
+    /// Looks whether the holder is there: notes its absence, or ends it if it has lasted.
+    fn look(&mut self, asking: &Asking) {
+        let Some(holder) = self.line.holder.as_mut().filter(|holder| holder.link.judged) else { return };
+        let id = holder.id;
+        if (self.there)(id) {
+            holder.nonce = 0;
+        } else if holder.nonce == 0 {
+            holder.nonce = asking.nonce;
+            self.absences.push((id, asking.nonce));
+        } else if asking.ripe.contains(&(id, holder.nonce)) {
+            self.line.holder = None;
+            self.tell(id, Word::Gone);
+        } else {
+            self.absences.push((id, holder.nonce));
+        }
+    }
+
+    fn settle(&mut self, mut look_close: bool) {
+        loop {
+            let Some(next) = self.line.queue.first().copied() else {
+                self.line.told = None;
+                return;
+            };
+            let fits = self.line.holder.is_none();
+            if !fits && !look_close {
+                if self.line.told != Some(next.id) {
+                    self.line.told = Some(next.id);
+                    self.tell(next.id, Word::Next);
+                }
+                return;
+            }
+            let absent = next.link.judged && !(self.there)(next.id);
+            if next.over || self.asking != Some(next.id) && absent {
+                self.line.queue.remove(0);
+                self.tell(next.id, Word::Gone);
+            } else if fits {
+                self.line.queue.remove(0);
+                let token = self.grant(next.id, next.link);
+                self.tell(next.id, Word::Held(token));
+            } else {
+                look_close = false;
+            }
+        }
+    }
+
+    fn grant(&mut self, id: Id, link: Link) -> u8 {
+        self.line.last += 1;
+        let token = self.line.last;
+        self.line.holder = Some(Holder { id, token, link, nonce: 0, over: false });
+        token
+    }
+
+    fn tell(&mut self, id: Id, word: Word) {
+        if self.asking != Some(id) {
+            self.words.push((id, word));
+        }
+    }
+
+    fn is_next(&self, id: Id) -> bool {
+        self.line.queue.first().is_some_and(|waiter| waiter.id == id)
+    }
+
+    fn standing(&mut self, id: Id) -> Reply {
+        let place = match (self.line.holder, self.line.queue.iter().zip(0..).find(|(waiter, _)| waiter.id == id)) {
+            (Some(holder), _) if holder.id == id => Place::Held(holder.token),
+            (holder, Some((_, rank))) => Place::Queued(rank + u8::from(holder.is_some())),
+            (_, None) => Place::Gone,
+        };
+        let is_next = self.is_next(id);
+        self.reply(place, is_next)
+    }
+
+    fn reply(&mut self, place: Place, is_next: bool) -> Reply {
+        let absences = std::mem::take(&mut self.absences);
+        // Only who is first, or gone, is told who is absent.
+        let is_told = is_next || place == Place::Gone;
+        Reply { place, last: self.line.last, is_next, absences: if is_told { absences } else { Vec::new() } }
+    }
+}
+
+fn newer(link: Link, known: Link) -> Link {
+    if link.epoch >= known.epoch { link } else { known }
+}

@@ -1,0 +1,417 @@
+//! What the scripts really do, beside what [`line`](super::line) says of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use lab_servers::{Raw, Redis, Reply as Told};
+
+use super::line::{Asking, Holder, How, Id, Line, Link, Noted, Place, Reply, Script, Waiter, Word};
+
+macro_rules! script {
+    ($($part:literal),+) => {
+        concat!($(include_str!(concat!("../../../../crates/leasehold/src/stores/redis/lua/", $part, ".lua")), "\n"),+)
+    };
+}
+
+const ENTER: &str = script!("enter", "line", "enter_line");
+const LEAVE: &str = script!("leave", "line", "leave_line");
+const RENEW: &str = script!("renew", "line", "renew_each");
+
+const KEY: &str = "leasehold:{a}";
+const DAY: i64 = 24 * 60 * 60 * 1_000;
+const LEASE: i64 = 30_000;
+const IDS: Id = 4;
+const NONE: &str = "-----------";
+
+/// What happens to a line.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Enter { id: Id, how: How, link: Link, ripe: bool },
+    Renew { id: Id, link: Link },
+    Leave(Id),
+    /// The lease of whoever holds ends.
+    HolderOver,
+    WaiterOver(Id),
+    Come(Id),
+    Go(Id),
+}
+
+/// The server, and what the rule says of it.
+struct Both {
+    server: Redis,
+    /// The id of the server's history, as far as it is compared.
+    history: String,
+    clients: BTreeMap<Id, Raw>,
+    here: BTreeSet<Id>,
+    /// Hears all that is told.
+    ear: Raw,
+    line: Line,
+    nonces: u8,
+    /// What the scripts say for a token of the rule.
+    tokens: Vec<u64>,
+}
+
+impl Both {
+    fn new() -> Self {
+        let server = Redis::start();
+        let about = server.info("replication");
+        let history = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
+        let history = history[..10].to_owned();
+        let mut ear = server.connection();
+        ear.ask(&["PSUBSCRIBE", "leasehold:inbox:*"]).expect("subscribed");
+        let clients = (0..IDS).map(|id| (id, server.connection())).collect();
+        let (here, line) = (BTreeSet::new(), Line::default());
+        Self { server, history, clients, here, ear, line, nonces: 0, tokens: vec![0] }
+    }
+
+    fn reset(&mut self) {
+        for id in 0..IDS {
+            self.go(id);
+        }
+        self.server.command(&["FLUSHALL"]);
+        self.hear();
+        (self.line, self.nonces, self.tokens) = (Line::default(), 0, vec![0]);
+    }
+
+    fn come(&mut self, id: Id) {
+        if self.here.insert(id) {
+            let channel = format!("leasehold:alive:{}", client(id));
+            self.clients.get_mut(&id).expect("there are as many").ask(&["SUBSCRIBE", &channel]).expect("subscribed");
+        }
+    }
+
+    fn go(&mut self, id: Id) {
+        if self.here.remove(&id) {
+            let channel = format!("leasehold:alive:{}", client(id));
+            self.clients.get_mut(&id).expect("there are as many").ask(&["UNSUBSCRIBE", &channel]).expect("subscribed");
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Come(id) => self.come(id),
+            Step::Go(id) => self.go(id),
+            Step::HolderOver => {
+                if let Some(holder) = &mut self.line.holder {
+                    holder.over = true;
+                    self.server.command(&["PEXPIRE", KEY, &(DAY - 1).to_string()]);
+                }
+            }
+            Step::WaiterOver(id) => {
+                if let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id) {
+                    waiter.over = true;
+                    let claims = format!("{KEY}:claims");
+                    let entry = self.server.command(&["HGET", &claims, &text(id)]);
+                    let over = format!("{:016}{}", 1, &entry.text()[16..]);
+                    self.server.command(&["HSET", &claims, &text(id), &over]);
+                }
+            }
+            Step::Enter { id, how, link, ripe } => self.enter(id, how, link, ripe),
+            Step::Renew { id, link } => {
+                let (expected, words) = self.by_the_rule(|script| script.renew(id, link, Noted::Ends));
+                let (bond, life) = (format!("{NONE}{}", self.link(id, link)), (DAY + LEASE).to_string());
+                let told = self.server.command(&["EVAL", RENEW, "1", KEY, &text(id), &bond, &life]);
+                assert_eq!(told.text(), format!("{}{}", text(id), u8::from(expected)), "{step:?}");
+                assert_eq!(self.hear(), words, "{step:?}");
+            }
+            Step::Leave(id) => {
+                let (expected, words) = self.by_the_rule(|script| script.leave(id));
+                let told = self.server.command(&["EVAL", LEAVE, "1", KEY, &format!("H{}", text(id)), &client(id)]);
+                assert_eq!(told.text(), format!("{}{}", u8::from(expected), text(id)), "{step:?}");
+                self.hear_tokens();
+                assert_eq!(self.hear(), words, "{step:?}");
+            }
+        }
+        assert_eq!(self.read(), (self.line.holder, self.line.queue.clone()), "after {step:?}");
+    }
+
+    fn enter(&mut self, id: Id, how: How, link: Link, ripe: bool) {
+        self.nonces += 1;
+        let holder = self.line.holder.filter(|holder| ripe && holder.nonce != 0 && !holder.over);
+        let ripe: Vec<(Id, u8)> = holder.map(|holder| (holder.id, holder.nonce)).into_iter().collect();
+        let asking = Asking { id, how, link, nonce: self.nonces, ripe };
+        let (expected, words) = self.by_the_rule(|script| script.enter(&asking));
+        let letter = match how {
+            How::Queue => 'Q',
+            How::Refuse => 'R',
+            How::Find => 'F',
+        };
+        let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(id), self.link(id, link));
+        let mut terms = format!("{letter}{:016}{}", 0, nonce(asking.nonce));
+        for (id, known) in &asking.ripe {
+            let _ = write!(terms, "{}{}", text(*id), nonce(*known));
+        }
+        let told = self.server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &terms]);
+        self.hear_tokens();
+        let told = self.reply(told.text(), id);
+        assert_eq!((told, self.hear()), (expected, words), "{asking:?} of {:?}", self.line);
+    }
+
+    fn by_the_rule<T>(&mut self, ask: impl FnOnce(&mut Script<'_>) -> T) -> (T, Vec<(Id, Word)>) {
+        let here = self.here.clone();
+        let there = |id: Id| here.contains(&id);
+        let mut script = Script::on(&mut self.line, &there);
+        let answer = ask(&mut script);
+        (answer, script.words)
+    }
+
+    fn link(&self, id: Id, link: Link) -> String {
+        let server = if link.judged { &*self.history } else { "----------" };
+        format!("{}{:08}{server}{:07}", client(id), link.epoch, if link.judged { 5_000 } else { 0 })
+    }
+
+    /// The token of the rule for one of the scripts', which rise.
+    fn token(&self, text: &str) -> u8 {
+        let number = text.parse::<u64>().expect("digits");
+        self.tokens.iter().zip(0..).find(|(token, _)| **token == number).expect("it was given").1
+    }
+
+    /// What stands in the key is the last that was given: one that is new is above all others.
+    fn hear_tokens(&mut self) {
+        let state = self.server.ask(&["GET", KEY]);
+        if state.is_nil() {
+            return;
+        }
+        let last: u64 = state.text()[..16].parse().expect("digits");
+        let known = *self.tokens.last().expect("there is a first");
+        assert!(last >= known, "a token fell from {known} to {last}");
+        if last > known {
+            self.tokens.push(last);
+        }
+    }
+
+    fn reply(&self, told: &str, id: Id) -> Reply {
+        assert_eq!(told[17..39], text(id));
+        let number = &told[..16];
+        let (place, last) = match &told[16..17] {
+            "H" => (Place::Held(self.token(number)), number),
+            "N" | "Q" => (Place::Queued(number.parse().expect("digits")), &told[39..55]),
+            _ => (Place::Gone, &told[39..55]),
+        };
+        let absences = told.get(65..).unwrap_or_default().as_bytes().chunks(40);
+        let absences = absences.map(|absence| {
+            let absence = std::str::from_utf8(absence).expect("text");
+            assert_eq!(&absence[33..], "0005000");
+            (id_of(&absence[..22]), nonce_of(&absence[22..33]))
+        });
+        Reply { place, last: self.token(last), is_next: &told[16..17] == "N", absences: absences.collect() }
+    }
+
+    /// What was told until now.
+    fn hear(&mut self) -> Vec<(Id, Word)> {
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        let end = format!("end {}", TURN.fetch_add(1, Ordering::Relaxed));
+        self.server.command(&["PUBLISH", "leasehold:inbox:end", &end]);
+        let mut words = Vec::new();
+        loop {
+            let Told::List(message) = self.ear.hear().expect("heard") else { panic!("no message") };
+            let word = message[3].text();
+            if word == end {
+                return words;
+            }
+            words.push(match &word[..1] {
+                "H" => (id_of(&word[17..]), Word::Held(self.token(&word[1..17]))),
+                "N" => (id_of(&word[1..]), Word::Next),
+                _ => (id_of(&word[1..]), Word::Gone),
+            });
+        }
+    }
+
+    /// Who holds and who waits, as it stands in the keys.
+    fn read(&self) -> (Option<Holder>, Vec<Waiter>) {
+        let state = self.server.ask(&["GET", KEY]);
+        let state = if state.is_nil() { "" } else { state.text() };
+        let holds = matches!(state.get(16..17), Some("H" | "W"));
+        let holder = holds.then(|| Holder {
+            id: id_of(&state[17..39]),
+            token: self.token(&state[..16]),
+            link: link_of(state),
+            nonce: nonce_of(&state[39..50]),
+            over: self.server.command(&["PTTL", KEY]).int() <= DAY,
+        });
+        let queue = self.server.command(&["ZRANGE", &format!("{KEY}:queue"), "0", "-1"]);
+        let waiter = |id: &str| {
+            let entry = self.server.command(&["HGET", &format!("{KEY}:claims"), id]);
+            let record = &entry.text()[16..];
+            Waiter { id: id_of(id), link: link_of(record), over: entry.text().starts_with("0000000000000001") }
+        };
+        (holder, queue.texts().into_iter().map(waiter).collect())
+    }
+}
+
+fn client(id: Id) -> String {
+    format!("client-{id:04}")
+}
+
+fn text(id: Id) -> String {
+    format!("{id:022}")
+}
+
+fn id_of(text: &str) -> Id {
+    text.parse().expect("digits")
+}
+
+fn nonce(number: u8) -> String {
+    format!("nonce-{number:05}")
+}
+
+fn nonce_of(text: &str) -> u8 {
+    if text == NONE { 0 } else { text[6..].parse().expect("digits") }
+}
+
+fn link_of(record: &str) -> Link {
+    Link { epoch: record[61..69].parse().expect("digits"), judged: &record[69..79] != "----------" }
+}
+
+/// A generator of which each run is repeated by its seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, count: u8) -> u8 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u8::try_from((self.0 >> 33) % u64::from(count)).expect("less than a byte")
+    }
+
+    fn link(&mut self) -> Link {
+        Link { epoch: self.below(3), judged: self.below(4) > 0 }
+    }
+
+    fn step(&mut self) -> Step {
+        let id = self.below(IDS);
+        match self.below(16) {
+            0..=6 => {
+                let how = [How::Queue, How::Queue, How::Find, How::Find, How::Refuse][usize::from(self.below(5))];
+                Step::Enter { id, how, link: self.link(), ripe: self.below(2) == 0 }
+            }
+            7 | 8 => Step::Renew { id, link: self.link() },
+            9 | 10 => Step::Leave(id),
+            11 => Step::HolderOver,
+            12 => Step::WaiterOver(id),
+            13 => Step::Come(id),
+            _ => Step::Go(id),
+        }
+    }
+}
+
+fn random_steps(seeds: std::ops::Range<u64>) {
+    let mut both = Both::new();
+    for seed in seeds {
+        both.reset();
+        let mut dice = Dice(seed);
+        for number in 0..40 {
+            let step = dice.step();
+            println!("seed {seed}, step {number}: {step:?}");
+            both.step(step);
+        }
+    }
+}
+
+#[test]
+fn scripts_follow_the_rule_of_one_line() {
+    random_steps(0..150);
+}
+
+fn scene() -> Both {
+    let mut both = Both::new();
+    let link = Link { epoch: 1, judged: true };
+    both.step(Step::Come(1));
+    for id in [0, 1] {
+        both.step(Step::Enter { id, how: How::Queue, link, ripe: false });
+    }
+    assert!(both.line.holder.is_some_and(|holder| holder.id == 0 && holder.nonce != 0), "its absence is noted");
+    both
+}
+
+/// What is noted of a holder's absence ends with its renewal, entering again, and coming back, and only what is still noted
+/// is taken for a long absence.
+#[test]
+fn presence_scripts_follow_the_rule() {
+    let link = Link { epoch: 1, judged: true };
+    let find = |ripe| Step::Enter { id: 1, how: How::Find, link, ripe };
+    for comes_back in [
+        Step::Renew { id: 0, link },
+        Step::Renew { id: 0, link: Link { epoch: 0, ..link } },
+        Step::Enter { id: 0, how: How::Find, link, ripe: false },
+        Step::Come(0),
+    ] {
+        let mut both = scene();
+        both.step(comes_back);
+        if matches!(comes_back, Step::Come(_)) {
+            both.step(find(true));
+            both.step(Step::Go(0));
+        }
+        assert!(both.line.holder.is_some_and(|holder| holder.id == 0), "{comes_back:?}");
+        both.step(find(false));
+        both.step(find(false));
+        both.step(find(true));
+        assert!(both.line.holder.is_some_and(|holder| holder.id == 1), "{comes_back:?}");
+    }
+    another_absence_is_not_the_first();
+    absence_on_another_server_is_none();
+}
+
+fn another_absence_is_not_the_first() {
+    let mut both = scene();
+    let link = Link { epoch: 1, judged: true };
+    let first = both.line.holder.expect("it holds").nonce;
+    both.step(Step::Renew { id: 0, link });
+    both.step(Step::Enter { id: 1, how: How::Find, link, ripe: false });
+    let ripe = format!("F{:016}{}{}{}", 0, nonce(99), text(0), nonce(first));
+    let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(1), both.link(1, link));
+    let told = both.server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &ripe]);
+    assert_eq!(&told.text()[16..17], "N", "an earlier absence was taken for this one");
+}
+
+/// The holder's connection is to another server, or to this one before a failover: nothing is known of it here.
+fn absence_on_another_server_is_none() {
+    let mut both = Both::new();
+    let link = Link { epoch: 1, judged: true };
+    let here = std::mem::replace(&mut both.history, "0123456789".to_owned());
+    both.step(Step::Come(1));
+    both.server.command(&["DEL", KEY]);
+    let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(0), both.link(0, link));
+    let enter = |record: &str, nonce: &str| {
+        let terms = format!("Q{:016}{nonce}", 0);
+        let told = both.server.command(&["EVAL", ENTER, "1", KEY, record, &(DAY + LEASE).to_string(), &terms]);
+        told.text().to_owned()
+    };
+    assert_eq!(&enter(&record, &nonce(1))[16..17], "H");
+    let waits = format!("{:016}H{}{NONE}{}00000001{here}0005000 1 1 {LEASE} 0 1 h p l", 0, text(1), client(1));
+    let told = enter(&waits, &nonce(2));
+    assert_eq!((&told[16..17], told.len()), ("N", 65), "absence was noted: {told}");
+}
+
+/// Grants, hand-overs and departures, one waiter of them over and one of them gone.
+#[test]
+fn handover_scripts_follow_the_rule() {
+    let link = Link { epoch: 1, judged: false };
+    for over in 1..IDS {
+        let mut both = Both::new();
+        for id in 0..IDS {
+            both.step(Step::Enter { id, how: How::Queue, link, ripe: false });
+        }
+        both.step(Step::WaiterOver(over));
+        for id in (0..IDS).filter(|id| *id != over) {
+            assert!(both.line.holder.is_some_and(|holder| holder.id == id), "{id} holds in its turn");
+            both.step(Step::Leave(id));
+        }
+        assert_eq!((both.line.holder, both.line.queue.len()), (None, 0));
+    }
+}
+
+/// The clock that a client proposes a token by may stand where the last was given.
+#[test]
+fn a_proposal_is_above_the_last_or_none() {
+    let server = Redis::start();
+    for ahead in [0u64, 1] {
+        let last = 9_000_000_000_000_000u64;
+        server.command(&["SET", KEY, &format!("{last:016}~"), "PX", &DAY.to_string()]);
+        let link = format!("{}00000001----------0000000", client(0));
+        let record = format!("{:016}H{}{NONE}{link} 1 1 {LEASE} 0 1 h p l", last + ahead, text(0));
+        let terms = format!("Q{:016}{}", 0, nonce(1));
+        let told = server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &terms]);
+        let token: u64 = told.text()[..16].parse().expect("digits");
+        assert_eq!(token, last + 1, "{ahead} ahead");
+    }
+}
