@@ -1,10 +1,15 @@
 //! After a session has ended Curator may take the node that it left for one of its own, and two hold.
 
+use std::time::Duration;
+
 use lab_servers::{Wire, ZooKeeper};
 use leasehold::{Patience, Standing, Store, stores};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::{claim, open, soon};
+
+/// So many that one of them is listed before the one that is ours.
+const GHOSTS: u32 = 20;
 
 #[tokio::test]
 async fn curator_ghost_of_another_session_is_not_ours() {
@@ -18,12 +23,19 @@ async fn curator_ghost_of_another_session_is_not_ours() {
     let ghosts = Client::connect(&server.address()).await.expect("it connects");
     let path = format!("/leasehold/a/_c_{}-lock-", uuid::Uuid::from_bytes(claim.id.to_bytes()));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    ghosts.create(&path, b"", &options).await.expect("made");
-    wire.drop_replies(1);
+    for _ in 0..GHOSTS {
+        ghosts.create(&path, b"", &options).await.expect("made");
+    }
     // The answer is lost, so that the node must be found by its id.
+    wire.lose_replies(true);
+    let entering = store.enter(&claim, Patience::Queue);
+    let lost = tokio::time::timeout(Duration::from_secs(1), entering).await;
+    assert!(!matches!(lost, Ok(Ok(_))), "its answer cannot come: {lost:?}");
+    wire.lose_replies(false);
+    wire.cut();
     let mut standing = None;
     while standing.is_none() {
         standing = soon("it is answered", store.enter(&claim, Patience::Queue)).await.ok().map(|entered| entered.standing);
     }
-    assert_eq!(standing, Some(Standing::Queued { ahead: 1 }));
+    assert_eq!(standing, Some(Standing::Queued { ahead: GHOSTS }));
 }

@@ -3,22 +3,27 @@
 use std::time::Duration;
 
 use lab_servers::{Wire, ZooKeeper};
+use leasehold::{Patience, Store, stores};
 
-use super::{empty, open, soon};
+use super::{claim, empty, open, soon};
 
 #[tokio::test]
 async fn kazoo_failed_try_leaves_no_node() {
-    let server = ZooKeeper::start();
+    let server = ZooKeeper::setup().tick(2_000).start();
+    let theirs = open(&server.url()).await;
+    theirs.mutex("a").acquire().await.expect("granted").release().await.expect("released");
     let wire = Wire::to(server.address());
-    let (ours, theirs) = (open(&wire.url_of("zookeeper")).await, open(&server.url()).await);
-    ours.mutex("a").acquire().await.expect("granted").release().await.expect("released");
-    for turn in 0..5 {
-        wire.drop_replies(1);
-        // Given up while its node is being made, and nobody knows whether it is.
-        let lock = ours.mutex("a");
-        let giving_up = tokio::time::timeout(Duration::from_millis(5 * turn), lock.acquire());
-        drop(giving_up.await);
-        soon("nothing is left", empty(&theirs, "a")).await;
-    }
-    let _held = soon("it is free", theirs.mutex("a").acquire()).await.expect("granted");
+    let url = format!("{}?session=40s", wire.url_of("zookeeper"));
+    let store = stores::ZooKeeper::at(&url).expect("a good URL").connect().await.expect("it connects");
+    let claim = claim("a");
+    // Its node is made, and it does not hear of that before it gives up.
+    wire.lose_replies(true);
+    let entering = store.enter(&claim, Patience::Queue);
+    let lost = tokio::time::timeout(Duration::from_secs(1), entering).await;
+    assert!(!matches!(lost, Ok(Ok(_))), "its answer cannot come: {lost:?}");
+    assert_eq!(theirs.look("a").await.expect("looked").entries.len(), 1);
+    wire.lose_replies(false);
+    wire.cut();
+    while soon("it is answered", store.leave(&claim)).await.is_err() {}
+    soon("nothing is left", empty(&theirs, "a")).await;
 }

@@ -160,8 +160,11 @@ impl<'a> Script<'a> {
     }
 
     pub(super) fn leave(&mut self, id: Id) -> bool {
+        let before = self.line.holder;
         self.load_but(id);
         if !self.has(id) {
+            // Nothing is written.
+            self.line.holder = before;
             return false;
         }
         self.take(id);
@@ -176,9 +179,11 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Leaving does not look at the time where it need not.
+    /// Leaving looks at the time only where it must look at the whole line.
     fn load_but(&mut self, id: Id) {
-        if self.line.holder.is_some_and(|holder| holder.id != id) {
+        let next_is_there = |next: &Waiter| !next.over && (!next.link.judged || (self.there)(next.id));
+        let is_easy = self.line.queue.first().is_none_or(next_is_there);
+        if !is_easy || self.line.holder.is_some_and(|holder| holder.id != id) {
             self.load();
         }
     }
