@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use leasehold::conformance::{FACED, PLAIN};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
 fn every_promise_names_tests_that_are_there() -> Result<()> {
@@ -51,7 +51,7 @@ fn is_lab_file(test: &str) -> bool {
         .any(|folder| Path::new(ROOT).join(format!("lab/tests/{folder}/{test}.rs")).exists())
 }
 
-fn sources(folder: &Path) -> Result<Vec<String>> {
+pub(super) fn sources(folder: &Path) -> Result<Vec<String>> {
     let mut sources = Vec::new();
     let mut folders: Vec<PathBuf> = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {

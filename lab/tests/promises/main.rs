@@ -4,6 +4,7 @@
 mod articles;
 mod guarantees;
 mod order;
+mod peer_defects;
 mod soak;
 
 const TAKER: &str = env!("CARGO_BIN_EXE_taker");

@@ -10,6 +10,7 @@ mod kazoo;
 mod medallion;
 mod node_redlock;
 mod redisson;
+mod rslock;
 mod slow;
 
 use std::fmt::Debug;
