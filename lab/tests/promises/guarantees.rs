@@ -10,7 +10,8 @@ pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
 fn every_promise_names_tests_that_are_there() -> Result<()> {
-    let sources = sources(&Path::new(ROOT).join("crates"))?;
+    let (library, models) = (Path::new(ROOT).join("crates"), Path::new(ROOT).join("lab/tests/models"));
+    let sources = [sources(&library)?, sources(&models)?].concat();
     let shown_by = shown_by()?;
     ensure!(shown_by.len() > 15, "only {} promises were found", shown_by.len());
     for (promise, tests) in shown_by {

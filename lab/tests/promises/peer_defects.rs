@@ -18,7 +18,10 @@ fn every_defect_names_tests_that_are_there() -> Result<()> {
         let tests: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
         ensure!(!tests.is_empty(), "{row} has no test");
         for test in tests {
-            ensure!(sources_of.iter().any(|source| source.contains(&format!("fn {test}("))), "{row}: there is no test {test}");
+            ensure!(
+                sources_of.iter().any(|source| source.contains(&format!("fn {test}("))),
+                "{row}: there is no test {test}"
+            );
         }
     }
     Ok(())

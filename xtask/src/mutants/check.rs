@@ -56,7 +56,8 @@ fn told(tree: &Tree, mut command: Command, log: &str) -> Result<Output> {
 
 /// How many tests were run in all.
 fn count(text: &str) -> usize {
-    let counts = text.lines().filter_map(|line| line.strip_prefix("running ")?.split(' ').next()?.parse::<usize>().ok());
+    let counts =
+        text.lines().filter_map(|line| line.strip_prefix("running ")?.split(' ').next()?.parse::<usize>().ok());
     counts.sum()
 }
 

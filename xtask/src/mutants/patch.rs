@@ -30,7 +30,8 @@ impl Mutant {
     fn read(path: PathBuf) -> Result<Self> {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let head = |word: &str| {
-            let line = text.lines().take_while(|line| !line.starts_with("--- ")).find_map(|line| line.strip_prefix(word));
+            let line =
+                text.lines().take_while(|line| !line.starts_with("--- ")).find_map(|line| line.strip_prefix(word));
             line.map(str::to_owned).with_context(|| format!("{} has no line {word}…", path.display()))
         };
         let (breaks, check) = (head("breaks: ")?, head("check: cargo ")?);

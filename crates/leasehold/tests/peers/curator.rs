@@ -35,7 +35,8 @@ async fn curator_ghost_of_another_session_is_not_ours() {
     wire.cut();
     let mut standing = None;
     while standing.is_none() {
-        standing = soon("it is answered", store.enter(&claim, Patience::Queue)).await.ok().map(|entered| entered.standing);
+        standing =
+            soon("it is answered", store.enter(&claim, Patience::Queue)).await.ok().map(|entered| entered.standing);
     }
     assert_eq!(standing, Some(Standing::Queued { ahead: GHOSTS }));
 }

@@ -21,7 +21,10 @@ async fn distributed_lock_rs_stale_guard_frees_no_later_one() {
         let held = soon("it is free", locks.mutex("stale").acquire()).await.expect("granted");
         assert!(stale.release().await.expect_err("over").is_lost());
         locks.settled().await;
-        assert!(open(url).await.mutex("stale").try_acquire().await.expect("asked").is_none(), "{url}: freed by another");
+        assert!(
+            open(url).await.mutex("stale").try_acquire().await.expect("asked").is_none(),
+            "{url}: freed by another"
+        );
         held.check().expect("it holds");
     }
 }

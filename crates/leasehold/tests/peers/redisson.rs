@@ -97,7 +97,10 @@ async fn redisson_renewal_outlives_no_release() {
     let short = (24 * 60 * 60 * 1000 + 10_000).to_string();
     server.command(&["PEXPIRE", "leasehold:{a}", &short]);
     assert_eq!(store.renew(&late).await.expect("asked"), [None]);
-    assert!(server.command(&["PTTL", "leasehold:{a}"]).int() <= short.parse().expect("a number"), "another was renewed");
+    assert!(
+        server.command(&["PTTL", "leasehold:{a}"]).int() <= short.parse().expect("a number"),
+        "another was renewed"
+    );
     assert!(!store.leave(&first).await.expect("asked"));
     assert!(server.command(&["GET", "leasehold:{a}"]).text()[16..].starts_with('H'), "another was released");
 }

@@ -159,7 +159,9 @@ impl Model for HandOver {
             }
             Action::Lose => next.flight = Flight::None,
             Action::Hear => {
-                let Flight::Answered(at, reply) = std::mem::replace(&mut next.flight, Flight::None) else { return None };
+                let Flight::Answered(at, reply) = std::mem::replace(&mut next.flight, Flight::None) else {
+                    return None;
+                };
                 let mut answer = answer(reply);
                 if self.0 == Twin::AnswersWithoutTokens {
                     answer.last = 0;

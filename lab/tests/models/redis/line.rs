@@ -111,7 +111,10 @@ impl<'a> Script<'a> {
         self.load();
         self.asking = Some(asking.id);
         let id = asking.id;
-        if self.line.holder.is_some_and(|holder| holder.id != id) && asking.how != How::Queue && self.line.queue.is_empty() {
+        if self.line.holder.is_some_and(|holder| holder.id != id)
+            && asking.how != How::Queue
+            && self.line.queue.is_empty()
+        {
             self.look(asking);
             if self.line.holder.is_some() {
                 return self.reply(Place::Gone, false);
@@ -154,7 +157,9 @@ impl<'a> Script<'a> {
             }
             return true;
         }
-        let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id && !waiter.over) else { return false };
+        let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id && !waiter.over) else {
+            return false;
+        };
         waiter.link = newer(link, waiter.link);
         true
     }

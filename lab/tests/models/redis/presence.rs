@@ -136,7 +136,19 @@ impl Model for Presence {
         let connections = vec![Connection { is_there: true, asked: None, answered: None }];
         let (sighting, flight) = (Sighting::default(), Flight::None);
         let until = self.trusted_from(0);
-        vec![State { now: 0, line, connections, is_up: true, known, until, sighting, flight, asked: 0, looked: 0, taken: None }]
+        vec![State {
+            now: 0,
+            line,
+            connections,
+            is_up: true,
+            known,
+            until,
+            sighting,
+            flight,
+            asked: 0,
+            looked: 0,
+            taken: None,
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -198,7 +210,9 @@ impl Model for Presence {
             Property::always("no two hold", |_, state: &State| state.taken.is_none_or(|at| state.until <= moment(at))),
             Property::sometimes("a crash is noticed", |_, state: &State| state.taken.is_some()),
             Property::sometimes("signs of life are enough", |model: &Self, state: &State| {
-                state.connections.len() == 1 && state.known.heard == Some((moment(0), 1)) && state.until > model.trusted_from(1)
+                state.connections.len() == 1
+                    && state.known.heard == Some((moment(0), 1))
+                    && state.until > model.trusted_from(1)
             }),
             Property::sometimes("it is held on over a reconnect", |model: &Self, state: &State| {
                 state.known.heard.is_some_and(|(_, epoch)| epoch == 3) && state.until > model.trusted_from(1)
@@ -271,7 +285,9 @@ impl Presence {
     }
 
     fn hear_look(self, state: &mut State) -> Option<()> {
-        let Flight::Answered { at, reply, ripe } = std::mem::replace(&mut state.flight, Flight::None) else { return None };
+        let Flight::Answered { at, reply, ripe } = std::mem::replace(&mut state.flight, Flight::None) else {
+            return None;
+        };
         let read = if self.0 == Twin::FromTheQuestion { at } else { state.now };
         state.sighting.read(&answer(reply), &ripe, moment(read));
         Some(())
@@ -292,11 +308,8 @@ fn serve_look(state: &mut State) -> Option<()> {
 
 /// As the client reads it.
 pub(super) fn answer(reply: Reply) -> Answer {
-    let absences = reply.absences.into_iter().map(|(id, number)| Absence {
-        claim: claim(id),
-        nonce: nonce(number),
-        grace: GRACE,
-    });
+    let absences =
+        reply.absences.into_iter().map(|(id, number)| Absence { claim: claim(id), nonce: nonce(number), grace: GRACE });
     let standing = match reply.place {
         Place::Held(token) => Standing::Held { token: Token::new(u64::from(token)).expect("above zero") },
         Place::Queued(ahead) => Standing::Queued { ahead: u32::from(ahead) },

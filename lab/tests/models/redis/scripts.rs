@@ -27,8 +27,16 @@ const NONE: &str = "-----------";
 /// What happens to a line.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Enter { id: Id, how: How, link: Link, ripe: bool },
-    Renew { id: Id, link: Link },
+    Enter {
+        id: Id,
+        how: How,
+        link: Link,
+        ripe: bool,
+    },
+    Renew {
+        id: Id,
+        link: Link,
+    },
     Leave(Id),
     /// The lease of whoever holds ends.
     HolderOver,
