@@ -67,7 +67,8 @@ mod tests {
             read_all(&root().join(folder), &mut sources)?;
         }
         for mutant in Mutant::all(&root())? {
-            let filter = mutant.check.split_whitespace().rfind(|word| *word != "mutex").unwrap_or_default();
+            let filter = mutant.check.split_whitespace().last().unwrap_or_default();
+            // Some suites run once for each face.
             let test = filter.rsplit("::").find(|part| *part != "mutex").unwrap_or_default();
             ensure!(sources.contains(&format!("fn {test}(")), "{}: there is no test {test}", mutant.name);
         }

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(3_600);
 const END: u8 = 4;
 const CONNECTIONS: usize = 2;
 /// How often the holder asks, and who waits looks.
-const QUESTIONS: u8 = 3;
+const QUESTIONS: u8 = 2;
 const LOOKS: u8 = 3;
 
 /// What is different from the library, to see whether it matters.
