@@ -6,6 +6,12 @@ use lab_servers::{Redis, Wire};
 
 use super::open;
 
+fn delay(wires: &[Wire], delay: Duration) {
+    for wire in wires {
+        wire.delay(delay);
+    }
+}
+
 #[tokio::test]
 async fn node_redlock_expired_lock_is_not_returned() {
     let masters: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
@@ -13,7 +19,7 @@ async fn node_redlock_expired_lock_is_not_returned() {
     let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
     for url in [format!("redlock://{}?quarantine=off", hosts.join(",")), wires[0].url_of("redis")] {
         let locks = open(&url).await;
-        wires.iter().for_each(|wire| wire.delay(Duration::from_millis(150)));
+        delay(&wires, Duration::from_millis(150));
         let lease = Duration::from_millis(200);
         // Not granted is as good: it says so, or waits.
         let lock = locks.mutex("a").lease(lease).fixed();
@@ -21,6 +27,6 @@ async fn node_redlock_expired_lock_is_not_returned() {
         if let Ok(Ok(Some(guard))) = asked.await {
             guard.check().expect("it is valid when it comes");
         }
-        wires.iter().for_each(|wire| wire.delay(Duration::ZERO));
+        delay(&wires, Duration::ZERO);
     }
 }
