@@ -25,7 +25,7 @@ pub use clock::now;
 pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
-pub use orders::{Api, Face, Opens, Orders, Start, Tells, Trouble, Work};
+pub use orders::{Api, Face, Fate, Halt, Opens, Orders, Side, Start, Step, Tells, Trouble, Work};
 pub use process::Process;
 pub use random::Random;
 pub use redis_site::RedisSite;

@@ -1,6 +1,7 @@
 //! What the `taker` program does: take locks as ordered, and tell of it on stdout.
 
 mod hold;
+mod steps;
 mod tasks;
 mod tell;
 mod threads;
@@ -30,6 +31,13 @@ pub fn run(orders: &Orders) -> Result<()> {
         Api::Async => tasks::run(orders),
         Api::Blocking => threads::run(orders),
     }
+}
+
+/// Tells why there is no guard, and lets a moment pass: a store that refuses does so at once.
+fn refused(teller: tell::Teller<'_>) -> Result<()> {
+    teller.refused()?;
+    sleep(Duration::from_millis(2));
+    Ok(())
 }
 
 /// Waits until a cycle may begin.
