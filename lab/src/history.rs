@@ -98,7 +98,7 @@ fn ended(hold: Hold, event: &Event) -> Option<Hold> {
 }
 
 /// A hand's own events keep their order even where the clock did not move between them.
-fn in_time(events: &[Event]) -> Vec<Event> {
+pub(crate) fn in_time(events: &[Event]) -> Vec<Event> {
     let mut events = events.to_vec();
     events.sort_by_key(|event| event.at);
     events

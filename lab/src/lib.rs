@@ -9,8 +9,11 @@
 pub mod check;
 mod clock;
 mod event;
+pub mod faults;
 pub mod foreign;
+pub mod ground;
 mod history;
+pub mod matrix;
 mod orders;
 mod process;
 mod random;
@@ -19,6 +22,7 @@ mod redis_site;
 mod redlock_site;
 pub mod report;
 mod site;
+pub mod storm;
 pub mod taker;
 
 pub use clock::now;

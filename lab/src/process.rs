@@ -94,6 +94,15 @@ impl Process {
         Ok(&self.events[known..])
     }
 
+    /// All that a quiet one has told.
+    ///
+    /// # Errors
+    /// As [`news`](Self::news).
+    pub fn all(&mut self) -> Result<&[Event]> {
+        self.news()?;
+        Ok(&self.events)
+    }
+
     /// The last that a quiet one has told of its hands.
     ///
     /// # Errors

@@ -1,0 +1,97 @@
+//! One ZooKeeper server, or three.
+
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab_servers::{Ensemble, ZooKeeper};
+
+use crate::Site;
+
+/// ZooKeeper servers, takers for their locks, and an onlooker.
+#[derive(Debug)]
+pub struct Servers {
+    // Before the servers, which it uses.
+    site: Site,
+    who: Who,
+    /// Two sessions and what a busy machine adds: by then no node of the dead is left.
+    orphans_max: Duration,
+}
+
+#[derive(Debug)]
+enum Who {
+    One(Box<ZooKeeper>),
+    Three(Ensemble),
+}
+
+impl Servers {
+    pub(super) fn one(taker: &str, settings: &str) -> Result<Self> {
+        let server = ZooKeeper::setup().tick(500).start();
+        let site = Site::at(taker, &format!("{}{settings}", server.url()))?;
+        Ok(Self { site, who: Who::One(server.into()), orphans_max: Duration::from_secs(2 * 2 + 10) })
+    }
+
+    pub(super) fn three(taker: &str, settings: &str) -> Result<Self> {
+        let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500));
+        let site = Site::at(taker, &format!("{}{settings}", ensemble.url()))?;
+        Ok(Self { site, who: Who::Three(ensemble), orphans_max: Duration::from_secs(2 * 4 + 10) })
+    }
+
+    /// The three together.
+    ///
+    /// # Errors
+    /// If there is only one.
+    pub fn ensemble(&self) -> Result<&Ensemble> {
+        if let Who::Three(ensemble) = &self.who { Ok(ensemble) } else { anyhow::bail!("it is alone") }
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn at(&self, number: usize) -> &ZooKeeper {
+        match &self.who {
+            Who::One(server) => server,
+            Who::Three(ensemble) => ensemble.server(number),
+        }
+    }
+
+    /// One of them, to be killed or started.
+    pub fn at_mut(&mut self, number: usize) -> &mut ZooKeeper {
+        match &mut self.who {
+            Who::One(server) => server,
+            Who::Three(ensemble) => ensemble.server_mut(number),
+        }
+    }
+
+    /// All of them.
+    pub fn each(&self) -> impl Iterator<Item = &ZooKeeper> {
+        let count = if let Who::Three(ensemble) = &self.who { ensemble.count() } else { 1 };
+        (0..count).map(|number| self.at(number))
+    }
+
+    /// The one that leads.
+    #[must_use]
+    pub fn leader(&self) -> usize {
+        match &self.who {
+            Who::One(_) => 0,
+            Who::Three(ensemble) => ensemble.leader(),
+        }
+    }
+
+    /// No node of the dead is left soon.
+    pub(super) fn check_clean(&self) -> Result<()> {
+        let begun = Instant::now();
+        let server = self.at(self.leader());
+        crate::until("all nodes of those who have gone to be gone", || {
+            ensure!(begun.elapsed() < self.orphans_max, "orphans for {:?}", begun.elapsed());
+            Ok((server.count("zk_ephemerals_count") == 0).then_some(()))
+        })
+    }
+}
+
+impl Deref for Servers {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
+}
