@@ -145,7 +145,8 @@ mod tests {
     #[test]
     fn every_event_comes_back() {
         let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
-        let ends = [What::GaveUp, What::Refused, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
+        let ends =
+            [What::GaveUp, What::Refused, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
         let uses = What::Uses(Uses { descriptors: 9, threads: 4, tasks: 2, memory: 8_000 });
         let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, uses];
         for what in others.into_iter().chain(ends) {

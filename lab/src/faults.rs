@@ -31,6 +31,8 @@ pub struct Fault {
     pub seen: &'static str,
     /// What a store must be given for it.
     pub needs: Needs,
+    /// How often it must have an effect in a run, however short.
+    pub least: usize,
     /// The stores it exists for, what each promises, and within how many seconds each name is granted again.
     pub cells: &'static [(Store, Expect, u64)],
     /// Does it once, and ends it; `None` if it had no effect.
@@ -81,15 +83,39 @@ impl fmt::Display for Expect {
     }
 }
 
+/// Faults that need nothing and must be borne, three of them with nothing between.
+fn mixed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let store = storm.ground.store;
+    let borne = |fault: &&Fault| {
+        let is_borne = fault.cells.iter().any(|(own, expect, _)| *own == store && *expect == Expect::Exclusion);
+        is_borne && fault.needs == Needs::Nothing && fault.name != "mixed"
+    };
+    let borne: Vec<&Fault> = FAULTS.iter().filter(borne).collect();
+    let since = now();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let fault = borne[usize::try_from(random.below(borne.len() as u64))?];
+        let struck = (fault.strike)(storm, &mut Random::seeded(random.below(u64::MAX)))?;
+        seen.extend(struck.map(|struck| format!("{}: {}", fault.name, struck.seen)));
+    }
+    Ok((!seen.is_empty()).then(|| lasted(since, seen.join("; "))))
+}
+
 /// A fault that was over as soon as it was done.
 fn at_once(seen: impl Into<String>) -> Struck {
     let now = now();
-    Struck { since: now, until: now, seen: seen.into() }
+    Struck { since: now, until: now, over: now, seen: seen.into() }
 }
 
 /// Until now.
 fn lasted(since: u64, seen: impl Into<String>) -> Struck {
-    Struck { since, until: now(), seen: seen.into() }
+    let until = now();
+    Struck { since, until, over: until, seen: seen.into() }
+}
+
+/// A fault of one moment.
+fn at(at: u64, seen: impl Into<String>) -> Struck {
+    Struck { since: at, until: at, over: at, seen: seen.into() }
 }
 
 /// A fault lasts as long.

@@ -60,8 +60,7 @@ impl Store {
         Duration::from_millis(match self {
             Self::File | Self::Redis | Self::Replica | Self::Plain => 1_500,
             Self::Redlock => 1_000,
-            Self::ZooKeeper => 2_000,
-            Self::Ensemble => 4_000,
+            Self::ZooKeeper | Self::Ensemble => 2_000,
         })
     }
 
@@ -86,10 +85,9 @@ impl Store {
         match self {
             Self::File => "",
             Self::Redis | Self::Replica => "?crash-grace=500ms",
-            Self::Plain => "?dialect=plain&tokens=on&longest-lease=1500ms",
+            Self::Plain => "?dialect=plain&tokens=on",
             Self::Redlock => "?longest-lease=1000ms",
-            Self::ZooKeeper => "?session=2s",
-            Self::Ensemble => "?session=4s",
+            Self::ZooKeeper | Self::Ensemble => "?session=2s",
         }
     }
 }
@@ -143,7 +141,9 @@ impl Ground {
         let service = match store {
             Store::File if needs == Needs::SmallDisk => Service::Folder(disk::small(taker)?),
             Store::File => Service::Folder(Site::new(taker)?),
-            Store::Redis | Store::Plain => Service::Redis(RedisSite::start(taker, setup, settings.trim_start_matches('?'))?),
+            Store::Redis | Store::Plain => {
+                Service::Redis(RedisSite::start(taker, setup, settings.trim_start_matches('?'))?)
+            }
             Store::Replica => Service::Pair(Pair::start(taker, settings)?),
             Store::Redlock => Service::Masters(RedlockSite::of(taker, &setup, settings.trim_start_matches('?'))?),
             Store::ZooKeeper => Service::Servers(Servers::one(taker, settings)?),

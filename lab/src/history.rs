@@ -115,7 +115,9 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         // Later ones tell of renewals.
         (Stage::Holding(hold), What::Trusted { until }) => Stage::Holding(Hold { until, ..hold }),
         (Stage::Holding(hold), What::Releasing | What::RanOut | What::Gone) if hold.name == name => Stage::Ending,
-        (Stage::Asking { .. }, What::GaveUp | What::Refused) | (Stage::Ending, What::Released | What::Unsure) => Stage::Idle,
+        (Stage::Asking { .. }, What::GaveUp | What::Refused) | (Stage::Ending, What::Released | What::Unsure) => {
+            Stage::Idle
+        }
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted.

@@ -82,7 +82,7 @@ impl Cell {
         };
         let ground = Ground::make(taker, self.store, self.fault.needs)?;
         let mut storm = Storm::begin(ground, seed, trouble, crew)?;
-        storm.rage(time, self.bound, self.fault.strike)?;
+        storm.rage(self.fault, time, self.bound)?;
         let passed = storm.end()?;
         if let Some(path) = picture_at {
             std::fs::write(path, picture(self, &passed)?)?;

@@ -72,7 +72,16 @@ impl Site {
         fs::create_dir(folder.path().join("notes"))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(leasehold::open(&url))?;
-        Ok(Self { taker: taker.into(), url, folder, runtime, locks, hands: Cell::new(0), notes: Cell::new(0), disk: None })
+        Ok(Self {
+            taker: taker.into(),
+            url,
+            folder,
+            runtime,
+            locks,
+            hands: Cell::new(0),
+            notes: Cell::new(0),
+            disk: None,
+        })
     }
 
     /// The URL of the store.

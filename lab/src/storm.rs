@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::faults::Fault;
 use crate::ground::{Ground, Store};
 use crate::{Api, DEADLINE, Event, Orders, Process, Random, Trouble, What, Work, check, now, until};
 
 const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// With fewer a storm shows nothing.
-const STRIKES_MIN: usize = 2;
 /// A fault that has no effect so often in a row is none.
 const MISSES_MAX: usize = 20;
 /// Between two faults, at least and at most.
@@ -39,8 +38,10 @@ pub enum Crew {
 pub struct Struck {
     /// From when on it was there in full.
     pub since: u64,
-    /// Until when.
+    /// Until when it was.
     pub until: u64,
+    /// When all was as before: servers need a while to serve again.
+    pub over: u64,
     /// What showed that it had an effect.
     pub seen: String,
 }
@@ -73,7 +74,8 @@ pub struct Storm {
     /// How many microseconds the one who holds for long does so.
     longest: u64,
     end: PathBuf,
-    seed: u64,
+    /// The seed of all choices.
+    pub seed: u64,
     begun: u64,
 }
 
@@ -154,15 +156,10 @@ impl Storm {
     ///
     /// # Errors
     /// If a name is not granted again within `bound`, or the fault has no effect.
-    pub fn rage(
-        &mut self,
-        time: Duration,
-        bound: Duration,
-        fault: fn(&mut Self, &mut Random) -> Result<Option<Struck>>,
-    ) -> Result<()> {
+    pub fn rage(&mut self, fault: &Fault, time: Duration, bound: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut misses = 0;
-        while begun.elapsed() < time || self.hits() < STRIKES_MIN {
+        while begun.elapsed() < time || self.hits() < fault.least {
             // Each draws of its own, so that one that took another course changes none that follow.
             let mut random = Random::seeded(self.seed ^ (self.strikes.len() as u64 + 1) << 32);
             let (least, most) = PAUSE_MILLIS;
@@ -170,8 +167,8 @@ impl Storm {
             sleep(Duration::from_millis(least + random.below(most - least)));
             self.all_at_work()?;
             let at = now();
-            let struck = fault(self, &mut random)?;
-            let recovery = self.recovery(struck.as_ref().map_or_else(now, |struck| struck.until), bound)?;
+            let struck = (fault.strike)(self, &mut random)?;
+            let recovery = self.recovery(struck.as_ref().map_or_else(now, |struck| struck.over), bound)?;
             misses = if struck.is_some() { 0 } else { misses + 1 };
             self.strikes.push(Strike { at, struck, recovery });
             ensure!(misses < MISSES_MAX, "{misses} times in a row the fault had no effect");

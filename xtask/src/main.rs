@@ -1,6 +1,7 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
 
 mod chores;
+mod lab;
 mod needs;
 mod peers;
 mod step;
@@ -12,7 +13,9 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
-  soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
+  soak     a million acquire/release cycles over eight processes, in peace, in release mode
+  lab      every store under every fault, for a few seconds each, or with --long for a minute each, with a page in docs/matrix.md;
+           --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
   bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
 
 fn main() -> ExitCode {
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
         "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
+        "lab" => lab::run(&env::args().skip(2).collect::<Vec<_>>()),
         "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");

@@ -1,6 +1,7 @@
 //! Runs cells of the matrix: `lab --list`, `lab --store S --fault F --seed N --seconds T`, `lab [--long] [--seconds T]`.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,7 +21,17 @@ struct Wanted {
     seconds: Option<f64>,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn work() -> Result<()> {
     let wanted = wanted()?;
     if wanted.list {
         cells().for_each(|cell| println!("{:<32} {}  {}", cell.name(), cell.expect, cell.fault.does));
@@ -92,7 +103,6 @@ impl Run<'_> {
         let mut page = Page::default();
         for cell in chosen {
             let outcome = self.one(cell);
-            outcome.iter().for_each(drop);
             if let Err(error) = &outcome {
                 println!("FAILED {error:#}");
             }

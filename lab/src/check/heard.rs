@@ -5,15 +5,12 @@ use std::time::Duration;
 use super::{Fault, overlaps};
 use crate::Hold;
 
-/// How long two held at once who exclude each other, for each such pair that was found.
+/// For how long somebody went on holding after another was granted who excludes him, for each such pair that was found.
 pub fn overlap_times(holds: &[Hold]) -> impl Iterator<Item = (Fault, Duration)> {
-    overlaps(holds).map(|fault| {
-        let until = fault.first.until.min(fault.second.until);
-        (fault, Duration::from_nanos(until - fault.second.granted))
-    })
+    overlaps(holds).map(|fault| (fault, Duration::from_nanos(fault.first.until - fault.second.granted)))
 }
 
-/// Of two who hold at once one hears of it, or is done, within `bound`.
+/// Of two who hold at once the first hears of it, or is done, within `bound`.
 ///
 /// Finds a pair that held for longer.
 #[must_use]

@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn a_lease_is_sound() {
-        told(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 trusted 104", "5 7 0 releasing", "6 7 0 released"]).unwrap();
+        told(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 trusted 104", "5 7 0 releasing", "6 7 0 released"])
+            .unwrap();
         told(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 ran-out", "6 7 0 unsure"]).unwrap();
     }
 

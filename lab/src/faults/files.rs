@@ -48,7 +48,10 @@ pub(super) fn disk_full(storm: &mut Storm, random: &mut Random) -> Result<Option
     let refused = site.run(site.locks().mutex(&new).try_acquire());
     last(time);
     fs::remove_file(&fill)?;
-    let struck = lasted(since, format!("{new} refused: {}", refused.as_ref().err().map(ToString::to_string).unwrap_or_default()));
+    let struck = lasted(
+        since,
+        format!("{new} refused: {}", refused.as_ref().err().map(ToString::to_string).unwrap_or_default()),
+    );
     let is_full = refused.is_err_and(|error| error.to_string().contains("full"));
     site.run(async { site.locks().mutex(&new).acquire().await?.release().await }).context("with room again")?;
     for file in files(storm, &new) {

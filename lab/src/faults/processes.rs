@@ -28,7 +28,7 @@ fn killed(storm: &mut Storm, random: &mut Random, which: fn(&What) -> bool) -> R
     let Some(number) = storm.catch(random, which)? else { return Ok(None) };
     let hand = storm.crew[number].hand();
     let at = storm.replace(number)?;
-    Ok(Some(Struck { since: at, until: at, seen: format!("hand {hand}") }))
+    Ok(Some(super::at(at, format!("hand {hand}"))))
 }
 
 pub(super) fn holder_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -64,7 +64,7 @@ pub(super) fn killed_at_step(storm: &mut Storm, random: &mut Random) -> Result<O
     let told = doomed.end()?;
     let at = told.iter().rev().find(|event| event.what == What::Killed).map(|event| event.at);
     storm.hear_of(told);
-    Ok(at.map(|at| Struck { since: at, until: at, seen: shown(halt) }))
+    Ok(at.map(|at| super::at(at, shown(halt))))
 }
 
 pub(super) fn stopped_at_step(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -88,7 +88,7 @@ const STEP_MAX: Duration = Duration::from_secs(30);
 
 /// Every step before and after, one after another from where the seed begins.
 fn halt(storm: &Storm, random: &mut Random, fate: Fate) -> Halt {
-    let at = storm.strikes.len();
+    let at = storm.strikes.len() + usize::try_from(storm.seed % 8).expect("a few");
     let sides = [Side::Before, Side::After];
     let step = Step::ALL[(at / 2) % Step::ALL.len()];
     // Only the first renewal comes in time.

@@ -19,20 +19,22 @@ fn down(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<Str
     which.iter().try_for_each(|&number| storm.ground.kill(number))?;
     let since = now();
     last(time);
-    let until = now();
+    let struck = lasted(since, format!("server {which:?} down for {time:?}"));
     which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
-    storm.ground.is_whole()?;
-    // Until they all serve again.
-    Ok(Some(Struck { since, until: until.max(now()), seen: format!("server {which:?} down for {time:?}") }))
+    whole(storm, struck)
 }
 
 /// Killed and started again at once.
 pub(super) fn restarted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
     let which = storm.some(random);
     which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
-    let struck = at_once(format!("server {which:?}"));
+    whole(storm, at_once(format!("server {which:?}")))
+}
+
+/// It is over when all serve again, and are believed.
+fn whole(storm: &Storm, struck: Struck) -> Result<Option<Struck>> {
     storm.ground.is_whole()?;
-    Ok(Some(Struck { until: now(), ..struck }))
+    Ok(Some(Struck { over: now(), ..struck }))
 }
 
 pub(super) fn stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -44,19 +46,16 @@ fn halted(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<S
     which.iter().try_for_each(|&number| storm.ground.pause(number, true))?;
     let since = now();
     last(time);
-    which.iter().try_for_each(|&number| storm.ground.pause(number, false))?;
     let struck = lasted(since, format!("server {which:?} for {time:?}"));
-    storm.ground.is_whole()?;
-    Ok(Some(struck))
+    which.iter().try_for_each(|&number| storm.ground.pause(number, false))?;
+    whole(storm, struck)
 }
 
 /// A majority is missed after a while only: who holds goes on until then, and who has asked waits.
 pub(super) fn majority_killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
     let which = storm.most(random);
     let time = storm.lease() + millis(random, 900, 1_500);
-    let struck = down(storm, &which, time)?;
-    // Until they are back they are missed for certain.
-    Ok(struck.map(|struck| Struck { until: struck.until, ..struck }))
+    down(storm, &which, time)
 }
 
 pub(super) fn majority_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -85,9 +84,7 @@ pub(super) fn leader_parted(storm: &mut Storm, _: &mut Random) -> Result<Option<
     let since = now();
     let other = ensemble.leader_without(leader);
     ensemble.heal();
-    let struck = lasted(since, format!("{other} leads instead of {leader}"));
-    storm.ground.is_whole()?;
-    Ok(Some(struck))
+    whole(storm, lasted(since, format!("{other} leads instead of {leader}")))
 }
 
 /// The replica has heard nothing of what was written of late.

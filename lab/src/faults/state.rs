@@ -39,7 +39,8 @@ pub(super) fn scripts_flushed(storm: &mut Storm, random: &mut Random) -> Result<
 /// How often a server has refused so.
 fn errors(redis: &Redis, kind: &str) -> u64 {
     let told = redis.info("errorstats");
-    let line = told.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{kind}:count="))?.trim().parse().ok());
+    let line =
+        told.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{kind}:count="))?.trim().parse().ok());
     line.unwrap_or(0)
 }
 
@@ -109,10 +110,9 @@ fn refusing(storm: &Storm, time: Duration, kind: &str, on: &[&str], off: &[&str]
     let since = now();
     last(time);
     let refused = errors(redis, kind) - before;
-    let until = now();
+    let struck = lasted(since, format!("{refused} refused in {time:?}"));
     redis.command(off);
-    let seen = format!("{refused} refused in {time:?}");
-    (refused > 0).then(|| Struck { since, until: until.max(since), seen })
+    (refused > 0).then_some(struck)
 }
 
 pub(super) fn out_of_memory(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {

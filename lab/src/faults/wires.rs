@@ -23,8 +23,9 @@ fn for_a_while(
     let since = now();
     last(time);
     let shows = wires.iter().zip(before).find_map(|(wire, before)| seen(wire, before));
+    let struck = shows.map(|seen| lasted(since, format!("{seen}, {time:?}")));
     wires.iter().for_each(|wire| switch(wire, false));
-    shows.map(|seen| lasted(since, format!("{seen}, {time:?}")))
+    struck.map(|struck| Struck { over: now(), ..struck })
 }
 
 /// Wires to those that may fail.
@@ -113,6 +114,32 @@ pub(super) fn reset(storm: &mut Storm, random: &mut Random) -> Result<Option<Str
         wire.cut();
     }
     Ok((count > 0).then(|| at_once(format!("{count} connections"))))
+}
+
+/// Five troubles of one wire or of all, one after another.
+pub(super) fn bad(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let (since, mut seen) = (now(), Vec::new());
+    for _ in 0..5 {
+        last(millis(random, 0, 150));
+        let struck = match random.below(6) {
+            0 => reset(storm, random)?,
+            1 => deaf(storm, random),
+            2 => replies_lost(storm, random)?,
+            3 => slow(storm, random)?,
+            4 => half_open(storm, random)?,
+            _ => replies_late(storm, random)?,
+        };
+        seen.extend(struck.map(|struck| struck.seen));
+    }
+    Ok((!seen.is_empty()).then(|| lasted(since, seen.join("; "))))
+}
+
+/// All connections that are there, until they are closed.
+fn deaf(storm: &Storm, random: &mut Random) -> Option<Struck> {
+    for number in storm.some(random) {
+        storm.ground.wires()[number].deafen();
+    }
+    Some(at_once("deaf connections"))
 }
 
 pub(super) fn majority_cut(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {

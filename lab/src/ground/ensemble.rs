@@ -14,9 +14,10 @@ pub struct Servers {
     // Before the servers, which it uses.
     site: Site,
     who: Who,
-    /// Two sessions and what a busy machine adds: by then no node of the dead is left.
-    orphans_max: Duration,
 }
+
+/// Two sessions and what a busy machine adds: by then no node of the dead is left.
+const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
 
 #[derive(Debug)]
 enum Who {
@@ -28,13 +29,13 @@ impl Servers {
     pub(super) fn one(taker: &str, settings: &str) -> Result<Self> {
         let server = ZooKeeper::setup().tick(500).start();
         let site = Site::at(taker, &format!("{}{settings}", server.url()))?;
-        Ok(Self { site, who: Who::One(server.into()), orphans_max: Duration::from_secs(2 * 2 + 10) })
+        Ok(Self { site, who: Who::One(server.into()) })
     }
 
     pub(super) fn three(taker: &str, settings: &str) -> Result<Self> {
         let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500));
         let site = Site::at(taker, &format!("{}{settings}", ensemble.url()))?;
-        Ok(Self { site, who: Who::Three(ensemble), orphans_max: Duration::from_secs(2 * 4 + 10) })
+        Ok(Self { site, who: Who::Three(ensemble) })
     }
 
     /// The three together.
@@ -82,7 +83,7 @@ impl Servers {
         let begun = Instant::now();
         let server = self.at(self.leader());
         crate::until("all nodes of those who have gone to be gone", || {
-            ensure!(begun.elapsed() < self.orphans_max, "orphans for {:?}", begun.elapsed());
+            ensure!(begun.elapsed() < ORPHANS_MAX, "orphans for {:?}", begun.elapsed());
             Ok((server.count("zk_ephemerals_count") == 0).then_some(()))
         })
     }

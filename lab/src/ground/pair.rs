@@ -68,9 +68,7 @@ impl Pair {
 
     fn in_step(&self) -> Result<()> {
         let replica = &self.nodes[1 - self.master];
-        until("a replica to follow", || {
-            Ok(replica.info("replication").contains("master_link_status:up").then_some(()))
-        })
+        until("a replica to follow", || Ok(replica.info("replication").contains("master_link_status:up").then_some(())))
     }
 }
 

@@ -127,7 +127,7 @@ fn refusals(all: &[Hold], passed: &Passed) -> Result<()> {
 /// A run with too little work, or too few faults, shows nothing.
 fn enough(cell: &Cell, passed: &Passed, figures: &Figures) -> Result<()> {
     let trouble = |strike: &crate::storm::Strike| {
-        let until = strike.struck.as_ref().map_or(strike.at, |struck| struck.until);
+        let until = strike.struck.as_ref().map_or(strike.at, |struck| struck.over);
         Duration::from_nanos(until - strike.at) + strike.recovery
     };
     let (begin, end) = passed.time;
@@ -136,6 +136,6 @@ fn enough(cell: &Cell, passed: &Passed, figures: &Figures) -> Result<()> {
     let load = if cell.expect == Expect::Exclusion { 1.0 } else { SLOWER } * cell.store.load_min();
     let (count, least) = (f64::from(u32::try_from(figures.acquisitions)?), load * peace.as_secs_f64());
     ensure!(count >= least, "only {count} acquisitions, and not {least:.0} in {peace:.1?} of peace");
-    ensure!(figures.faults >= 2, "only {} faults had an effect", figures.faults);
+    ensure!(figures.faults >= cell.fault.least, "only {} faults had an effect", figures.faults);
     Ok(())
 }

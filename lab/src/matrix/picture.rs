@@ -33,7 +33,12 @@ pub fn picture(cell: &Cell, passed: &Passed) -> Result<String> {
     writeln!(svg, "<text x=\"{LEFT}\" y=\"36\" fill=\"#666\">{legend} · {:.1} s</text>", scale.seconds())?;
     strikes(&mut svg, passed, &scale, height)?;
     for name in 0..lanes {
-        writeln!(svg, "<text x=\"8\" y=\"{:.0}\">{}</text>", lane(name) + 24.0, char::from(b'a' + u8::try_from(name)?))?;
+        writeln!(
+            svg,
+            "<text x=\"8\" y=\"{:.0}\">{}</text>",
+            lane(name) + 24.0,
+            char::from(b'a' + u8::try_from(name)?)
+        )?;
     }
     holds.iter().try_for_each(|hold| bar(&mut svg, hold, &scale))?;
     let mut sorted = holds.clone();
@@ -41,9 +46,11 @@ pub fn picture(cell: &Cell, passed: &Passed) -> Result<String> {
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         check::overlap_times(one_name).try_for_each(|(fault, time)| both(&mut svg, &fault.second, time, &scale))?;
     }
-    passed.told.iter().filter(|event| matches!(event.what, What::Gone | What::RanOut)).try_for_each(|event| {
-        loss(&mut svg, event, &scale)
-    })?;
+    passed
+        .told
+        .iter()
+        .filter(|event| matches!(event.what, What::Gone | What::RanOut))
+        .try_for_each(|event| loss(&mut svg, event, &scale))?;
     svg.push_str("</svg>\n");
     Ok(svg)
 }
