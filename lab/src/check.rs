@@ -38,7 +38,8 @@ pub use recovery::Recovery;
 pub use refusal::refusal;
 pub use tokens::{tokens, tokens_over_loss};
 pub use trust::trust;
-pub use uses::uses;
+pub(crate) use uses::{SPARE, fits};
+pub use uses::{uses, uses_but};
 
 /// Two holds that contradict a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,11 @@
 mod files;
 mod list;
 mod processes;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod servers;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod state;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod wires;
 mod zookeeper;
 
@@ -85,9 +88,9 @@ impl fmt::Display for Expect {
 
 /// Faults that need nothing and must be borne, three of them with nothing between.
 fn mixed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let store = storm.ground.store;
+    let here = storm.ground.store;
     let borne = |fault: &&Fault| {
-        let is_borne = fault.cells.iter().any(|(own, expect, _)| *own == store && *expect == Expect::Exclusion);
+        let is_borne = fault.cells.iter().any(|(own, expect, _)| *own == here && *expect == Expect::Exclusion);
         is_borne && fault.needs == Needs::Nothing && fault.name != "mixed"
     };
     let borne: Vec<&Fault> = FAULTS.iter().filter(borne).collect();

@@ -100,6 +100,7 @@ impl fmt::Display for Store {
 
 /// What keeps the locks.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a run")]
 pub enum Service {
     /// A folder.
     Folder(Site),

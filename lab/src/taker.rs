@@ -8,17 +8,22 @@ mod threads;
 
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Handle;
 
-use crate::{Api, Event, Orders, Start, Uses, What, Work};
+use crate::{Api, Event, Orders, Start, Uses, What, Work, check};
 use tell::tell;
 
 /// After so many cycles of its first hand a process has opened all it needs.
 const WARM: u64 = 16;
+/// What it used when it was warm.
+static FIRST: OnceLock<Uses> = OnceLock::new();
+/// How long a question may be under way that nobody waits for any more.
+const OVER_MAX: Duration = Duration::from_secs(15);
 /// How often it is counted what is in use, a millisecond apart.
 const GLANCES: usize = 50;
 
@@ -76,11 +81,28 @@ fn count_down(file: &str, micros: u64) -> Result<()> {
 
 /// Tells what the process uses once the first hand is warm.
 fn tell_when_warm(orders: &Orders, hand: u32, cycle: u64) -> Result<()> {
-    if hand == orders.first_hand && cycle == WARM { tell_uses(orders) } else { Ok(()) }
+    if hand != orders.first_hand || cycle != WARM {
+        return Ok(());
+    }
+    let warm = least_uses()?;
+    // Only one hand is the first, and tells it once.
+    let _ = FIRST.set(warm);
+    tell_uses(orders, warm)
+}
+
+/// Tells what it uses when all is done. What was asked of servers that do not answer may take a while to be over.
+fn tell_in_the_end(orders: &Orders) -> Result<()> {
+    let begun = Instant::now();
+    let mut uses = least_uses()?;
+    while FIRST.get().is_some_and(|first| !check::fits(first, &uses, check::SPARE)) && begun.elapsed() < OVER_MAX {
+        sleep(Duration::from_millis(20));
+        uses = least_uses()?;
+    }
+    tell_uses(orders, uses)
 }
 
 /// The least of a number of counts, as something may be in use for a moment in the background.
-fn tell_uses(orders: &Orders) -> Result<()> {
+fn least_uses() -> Result<Uses> {
     let mut least = uses()?;
     for _ in 1..GLANCES {
         sleep(Duration::from_millis(1));
@@ -92,7 +114,11 @@ fn tell_uses(orders: &Orders) -> Result<()> {
             memory: least.memory.min(uses.memory),
         };
     }
-    tell(Event { at: crate::now(), hand: orders.first_hand, name: 0, what: What::Uses(least) })
+    Ok(least)
+}
+
+fn tell_uses(orders: &Orders, uses: Uses) -> Result<()> {
+    tell(Event { at: crate::now(), hand: orders.first_hand, name: 0, what: What::Uses(uses) })
 }
 
 fn uses() -> Result<Uses> {

@@ -11,15 +11,15 @@ use crate::{Event, What};
 ///
 /// # Errors
 /// With the first who does not.
-pub fn deadlines(events: &[Event], patience: &HashMap<u32, Duration>, more: Duration) -> Result<()> {
+pub fn deadlines(events: &[Event], patience: impl Fn(u32) -> Option<Duration>, more: Duration) -> Result<()> {
     let mut asked: HashMap<u32, u64> = HashMap::new();
     for event in super::in_time(events) {
         match event.what {
             What::Asked => drop(asked.insert(event.hand, event.at)),
             What::Granted { .. } | What::GaveUp | What::Refused => {
                 let Some(since) = asked.remove(&event.hand) else { continue };
-                let (took, within) = (Duration::from_nanos(event.at - since), patience.get(&event.hand));
-                let is_late = within.is_some_and(|within| took > *within + more);
+                let (took, within) = (Duration::from_nanos(event.at - since), patience(event.hand));
+                let is_late = within.is_some_and(|within| took > within + more);
                 ensure!(!is_late, "answered after {took:?}: {event}");
             }
             _ => {}
@@ -34,8 +34,8 @@ mod tests {
     use super::*;
 
     fn told(lines: &[&str]) -> Result<()> {
-        let patience = HashMap::from([(7, Duration::from_nanos(10))]);
-        deadlines(&events(lines), &patience, Duration::from_nanos(5))
+        let patience = |hand| (hand == 7).then_some(Duration::from_nanos(10));
+        deadlines(&events(lines), patience, Duration::from_nanos(5))
     }
 
     #[test]

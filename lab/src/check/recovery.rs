@@ -46,7 +46,9 @@ mod tests {
 
     fn after(since: u64, lines: &[&str]) -> Recovery {
         let mut recovery = Recovery::of(2, since);
-        events(lines).iter().for_each(|event| recovery.hear(event));
+        for event in &events(lines) {
+            recovery.hear(event);
+        }
         recovery
     }
 

@@ -131,7 +131,9 @@ fn clock(storm: &mut Storm, random: &mut Random, step: i64) -> Option<Struck> {
     let servers = storm.ground.redis();
     let time = |number: usize| servers[number].command(&["TIME"]).texts()[0].parse::<i64>().expect("seconds");
     let before: Vec<i64> = which.iter().map(|&number| time(number)).collect();
-    which.iter().for_each(|&number| servers[number].set_clock(ahead));
+    for &number in &which {
+        servers[number].set_clock(ahead);
+    }
     let stepped: Vec<i64> = which.iter().zip(before).map(|(&number, before)| time(number) - before).collect();
     let has_effect = stepped.iter().all(|stepped| (stepped - step).abs() < STEP_SECONDS / 2);
     has_effect.then(|| at_once(format!("server {which:?} by {stepped:?} s")))

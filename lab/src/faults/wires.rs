@@ -19,12 +19,16 @@ fn for_a_while(
 ) -> Option<Struck> {
     let wires: Vec<&Wire> = which.iter().map(|&number| &storm.ground.wires()[number]).collect();
     let before: Vec<Traffic> = wires.iter().map(|wire| wire.traffic()).collect();
-    wires.iter().for_each(|wire| switch(wire, true));
+    for wire in &wires {
+        switch(wire, true);
+    }
     let since = now();
     last(time);
     let shows = wires.iter().zip(before).find_map(|(wire, before)| seen(wire, before));
     let struck = shows.map(|seen| lasted(since, format!("{seen}, {time:?}")));
-    wires.iter().for_each(|wire| switch(wire, false));
+    for wire in &wires {
+        switch(wire, false);
+    }
     struck.map(|struck| Struck { over: now(), ..struck })
 }
 
@@ -67,7 +71,7 @@ pub(super) fn cut(storm: &mut Storm, random: &mut Random) -> Result<Option<Struc
 }
 
 pub(super) fn half_open(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(trouble(storm, random, |wire, on| wire.freeze(on), kept))
+    Ok(trouble(storm, random, Wire::freeze, kept))
 }
 
 pub(super) fn one_way(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -81,7 +85,7 @@ pub(super) fn one_way(storm: &mut Storm, random: &mut Random) -> Result<Option<S
 }
 
 pub(super) fn replies_late(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(trouble(storm, random, |wire, on| wire.hold_replies(on), kept))
+    Ok(trouble(storm, random, Wire::hold_replies, kept))
 }
 
 pub(super) fn slow(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {

@@ -59,7 +59,7 @@ pub fn judge(cell: &Cell, passed: &Passed) -> Result<Figures> {
     let all = holds(told)?;
     let mut figures = figures(cell, passed, all.len());
     check::trust(told, cell.store.trust())?;
-    check::deadlines(told, &passed.patience, SLACK + cell.bound)?;
+    check::deadlines(told, |hand| passed.patience.get(&hand).copied(), SLACK + cell.bound)?;
     match cell.expect {
         Expect::Exclusion => drop(check::all(told)?),
         Expect::Tokens => (figures.overlaps, figures.longest_overlap) = tokens(&all, heard_within(cell))?,

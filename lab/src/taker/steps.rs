@@ -81,10 +81,14 @@ impl<S: Store> Store for Halting<S> {
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> leasehold::Result<Standing> {
         // Also whoever holds waits for a change.
-        let step = if matches!(seen, Standing::Queued { .. }) { Some(Step::Changed) } else { None };
-        step.into_iter().for_each(|step| self.fated.at(step, Side::Before));
+        let waits = matches!(seen, Standing::Queued { .. });
+        if waits {
+            self.fated.at(Step::Changed, Side::Before);
+        }
         let answer = self.store.changed(claim, seen).await;
-        step.into_iter().for_each(|step| self.fated.at(step, Side::After));
+        if waits {
+            self.fated.at(Step::Changed, Side::After);
+        }
         answer
     }
 

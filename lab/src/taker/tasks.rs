@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, refused, steps, tell_uses, tell_when_warm};
+use super::{begin, refused, steps, tell_in_the_end, tell_when_warm};
 use crate::{Face, Opens, Orders, Start, Trouble, Work};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
@@ -31,7 +31,7 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
     while let Some(done) = hands.join_next().await {
         done??;
     }
-    tell_uses(&orders)
+    tell_in_the_end(&orders)
 }
 
 async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {

@@ -8,7 +8,7 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, refused, tell_uses, tell_when_warm};
+use super::{begin, refused, tell_in_the_end, tell_when_warm};
 use crate::{Face, Opens, Orders, Trouble};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
         let threads: Vec<_> = hands.map(|number| scope.spawn(move || hand(number))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
     })?;
-    tell_uses(orders)
+    tell_in_the_end(orders)
 }
 
 fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
