@@ -4,6 +4,7 @@ mod judge;
 mod page;
 mod picture;
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use crate::ground::{Ground, Store};
 use crate::storm::{Crew, Storm};
 
 pub use judge::{Figures, judge};
-pub use page::{Page, keep};
+pub use page::{Page, folder, keep};
 pub use picture::picture;
 
 /// One store under one fault.
@@ -64,16 +65,16 @@ impl Cell {
         format!("cargo xtask lab --store {store} --fault {fault} --seed {seed} --seconds {seconds}")
     }
 
-    /// Runs it for so long; figures, and a picture at `picture`, also of a run that has failed.
+    /// Runs it for so long; figures, and a picture in the folder. Of a run that has failed all that was told is there too.
     ///
     /// # Errors
     /// With what is wrong, and the line that repeats the run.
-    pub fn run(&self, taker: &str, seed: u64, time: Duration, picture_at: Option<&Path>) -> Result<Figures> {
+    pub fn run(&self, taker: &str, seed: u64, time: Duration, folder: &Path) -> Result<Figures> {
         let again = || format!("{}; again:\n  {}\n ", self.name(), self.again(seed, time));
-        self.storm(taker, seed, time, picture_at).with_context(again)
+        self.storm(taker, seed, time, folder).with_context(again)
     }
 
-    fn storm(&self, taker: &str, seed: u64, time: Duration, picture_at: Option<&Path>) -> Result<Figures> {
+    fn storm(&self, taker: &str, seed: u64, time: Duration, folder: &Path) -> Result<Figures> {
         let begun = Instant::now();
         let (trouble, crew) = match self.expect {
             Expect::Exclusion => (Trouble::Endured, Crew::Patient),
@@ -84,10 +85,15 @@ impl Cell {
         let mut storm = Storm::begin(ground, seed, trouble, crew)?;
         storm.rage(self.fault, time, self.bound)?;
         let passed = storm.end()?;
-        if let Some(path) = picture_at {
-            std::fs::write(path, picture(self, &passed)?)?;
+        let file = |ending: &str| folder.join(format!("{}-{}.{ending}", self.store, self.fault.name));
+        fs::write(file("svg"), picture(self, &passed)?)?;
+        let judged = judge(self, &passed);
+        if judged.is_err() {
+            let strikes = passed.strikes.iter().map(|strike| format!("# {strike:?}"));
+            let lines = strikes.chain(passed.told.iter().map(ToString::to_string));
+            fs::write(file("events"), lines.map(|line| line + "\n").collect::<String>())?;
         }
-        let mut figures = judge(self, &passed)?;
+        let mut figures = judged?;
         figures.seed = seed;
         figures.took = begun.elapsed();
         Ok(figures)

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Handle;
 
-use crate::{Api, Event, Orders, Start, Uses, What, Work, check};
+use crate::{Api, Event, Orders, Start, Trouble, Uses, What, Work, check};
 use tell::tell;
 
 /// After so many cycles of its first hand a process has opened all it needs.
@@ -24,6 +24,8 @@ const WARM: u64 = 16;
 static FIRST: OnceLock<Uses> = OnceLock::new();
 /// How long a question may be under way that nobody waits for any more.
 const OVER_MAX: Duration = Duration::from_secs(15);
+/// Between two tries to open a store.
+const RETRY: Duration = Duration::from_millis(20);
 /// How often it is counted what is in use, a millisecond apart.
 const GLANCES: usize = 50;
 
@@ -43,6 +45,12 @@ fn refused(teller: tell::Teller<'_>) -> Result<()> {
     teller.refused()?;
     sleep(Duration::from_millis(2));
     Ok(())
+}
+
+/// Whether a store that cannot be opened now is tried again: one that faults are done to is.
+fn waits_for_store(orders: &Orders, error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<leasehold::Error>();
+    orders.trouble != Trouble::Ends && error.is_some_and(leasehold::Error::is_unavailable)
 }
 
 /// Waits until a cycle may begin.

@@ -1,11 +1,11 @@
 //! Runs cells of the matrix: `lab --list`, `lab --store S --fault F --seed N --seconds T`, `lab [--long] [--seconds T]`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::matrix::{Cell, Page, cell_named, cells, keep};
+use lab::matrix::{Cell, Page, cell_named, cells, folder, keep};
 
 /// Seconds per cell.
 const SHORT: f64 = 2.0;
@@ -72,13 +72,6 @@ fn wanted() -> Result<Wanted> {
     Ok(wanted)
 }
 
-/// `target/lab`, made if missing.
-fn folder() -> Result<PathBuf> {
-    let folder = lab::report::folder()?.with_file_name("lab");
-    std::fs::create_dir_all(&folder)?;
-    Ok(folder)
-}
-
 struct Run<'a> {
     folder: &'a Path,
     time: Duration,
@@ -90,9 +83,8 @@ impl Run<'_> {
         let taker = std::env::current_exe()?.with_file_name("taker");
         ensure!(taker.exists(), "{} is missing: cargo build -p lab --bins", taker.display());
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
-        let picture = self.folder.join(format!("{}-{}.svg", cell.store, cell.fault.name));
         let taker = taker.to_str().context("the path of the taker is not text")?;
-        let figures = cell.run(taker, seed, self.time, Some(&picture))?;
+        let figures = cell.run(taker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
         keep(self.folder, &figures)?;
         Ok(figures)
@@ -100,6 +92,8 @@ impl Run<'_> {
 
     /// One after another; a page of all in the repository if this is the long form.
     fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
+        let how = format!("{} cells, {} s of faults each, one after another.", chosen.len(), self.time.as_secs_f64());
+        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
         let mut page = Page::default();
         for cell in chosen {
             let outcome = self.one(cell);
@@ -107,14 +101,13 @@ impl Run<'_> {
                 println!("FAILED {error:#}");
             }
             page.add(cell, &outcome);
+            // At once: a long run that is broken off has shown something too.
             std::fs::write(self.folder.join("matrix.json"), page.json()?)?;
-        }
-        let how = format!("{} cells, {} s of faults each, one after another.", chosen.len(), self.time.as_secs_f64());
-        std::fs::write(self.folder.join("matrix.md"), page.table(&how))?;
-        if is_kept {
-            let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
-            std::fs::create_dir_all(docs)?;
-            std::fs::write(docs.join("matrix.md"), page.table(&how))?;
+            std::fs::write(self.folder.join("matrix.md"), page.table(&how))?;
+            if is_kept {
+                std::fs::create_dir_all(docs)?;
+                std::fs::write(docs.join("matrix.md"), page.table(&how))?;
+            }
         }
         ensure!(page.failures() == 0, "{} of {} cells failed", page.failures(), chosen.len());
         Ok(())

@@ -16,6 +16,11 @@ pub struct Servers {
     who: Who,
 }
 
+/// On a busy machine a server that serves may take longer to open a session than a client waits.
+fn open(taker: &str, url: &str) -> Result<Site> {
+    crate::until("a session", || Ok(Site::at(taker, url).ok()))
+}
+
 /// Two sessions and what a busy machine adds: by then no node of the dead is left.
 const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
 
@@ -28,13 +33,13 @@ enum Who {
 impl Servers {
     pub(super) fn one(taker: &str, settings: &str) -> Result<Self> {
         let server = ZooKeeper::setup().tick(500).start();
-        let site = Site::at(taker, &format!("{}{settings}", server.url()))?;
+        let site = open(taker, &format!("{}{settings}", server.url()))?;
         Ok(Self { site, who: Who::One(server.into()) })
     }
 
     pub(super) fn three(taker: &str, settings: &str) -> Result<Self> {
         let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500));
-        let site = Site::at(taker, &format!("{}{settings}", ensemble.url()))?;
+        let site = open(taker, &format!("{}{settings}", ensemble.url()))?;
         Ok(Self { site, who: Who::Three(ensemble) })
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -22,6 +22,16 @@ struct Row {
     cell: String,
     figures: Option<Figures>,
     failure: Option<String>,
+}
+
+/// Where reports, pictures and the events of runs that failed go: `target/lab`, made if missing.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn folder() -> Result<PathBuf> {
+    let folder = crate::report::folder()?.with_file_name("lab");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
 }
 
 /// Writes what became of one run to `FOLDER/STORE-FAULT.json`.

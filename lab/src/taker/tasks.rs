@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, refused, steps, tell_in_the_end, tell_when_warm};
+use super::{RETRY, begin, refused, steps, tell_in_the_end, tell_when_warm, waits_for_store};
 use crate::{Face, Opens, Orders, Start, Trouble, Work};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
@@ -19,7 +19,12 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
 }
 
 async fn all(orders: Arc<Orders>) -> Result<()> {
-    let locks = steps::open(&orders).await?;
+    let locks = loop {
+        match steps::open(&orders).await {
+            Err(error) if waits_for_store(&orders, &error) => tokio::time::sleep(RETRY).await,
+            opened => break opened?,
+        }
+    };
     let mut hands = JoinSet::new();
     for hand in orders.first_hand..orders.first_hand + orders.hands {
         let own = match orders.opens {

@@ -8,11 +8,16 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, refused, tell_in_the_end, tell_when_warm};
+use super::{RETRY, begin, refused, tell_in_the_end, tell_when_warm, waits_for_store};
 use crate::{Face, Opens, Orders, Trouble};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
-    let locks = blocking::open(&orders.store)?;
+    let locks = loop {
+        match blocking::open(&orders.store).map_err(anyhow::Error::from) {
+            Err(error) if waits_for_store(orders, &error) => thread::sleep(RETRY),
+            opened => break opened?,
+        }
+    };
     let hand = |hand| {
         let own = match orders.opens {
             Opens::Shared => locks.clone(),
