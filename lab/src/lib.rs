@@ -4,6 +4,9 @@
 //! A test gets a [`Site`], starts [`Process`]es of the `taker` program there with [`Orders`], and puts the [`Event`]s
 //! they tell into a history that [`check`] judges. The checkers are pure, and each has tests of histories it must
 //! refuse.
+//!
+//! The [`matrix`] is every store of [`ground`] under every fault of the one list of [`faults`]: a [`storm`] sets a crew to
+//! work, does the fault over and over, and measures how long every lock takes to be granted again.
 #![forbid(unsafe_code)]
 
 pub mod check;
