@@ -10,7 +10,7 @@ use lab::matrix::{cell_named, cells, folder};
 
 const TAKER: &str = env!("CARGO_BIN_EXE_taker");
 /// Faults are done for so long, and at least twice.
-const TIME: Duration = Duration::from_millis(1_500);
+const TIME: Duration = Duration::from_millis(1_200);
 
 /// One test for each cell, and a list of them.
 macro_rules! cells {
@@ -36,10 +36,10 @@ cells! {
     replica: holder_killed, connections_reset, failover, failover_lagging;
     plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
         connections_killed, emptied, out_of_memory;
-    redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, stopped_at_step, hold_broken,
+    redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
         connections_reset, cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped,
         clock_forward, connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped;
-    zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, stopped_at_step, hold_broken,
+    zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
         connections_reset, cut, half_open, replies_lost, server_killed, server_stopped, session_closed;
     ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;
 }
@@ -59,8 +59,8 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "connections-reset",
         ],
     ),
-    ("redlock", &["waiter-killed", "replies-late", "slow", "clock-back", "majority-cut"]),
-    ("zookeeper", &["waiter-killed", "waiter-stopped", "replies-late", "slow", "one-way"]),
+    ("redlock", &["waiter-killed", "stopped-at-step", "replies-late", "slow", "clock-back", "majority-cut"]),
+    ("zookeeper", &["waiter-killed", "stopped-at-step", "waiter-stopped", "replies-late", "slow", "one-way"]),
     ("ensemble", &["connections-reset", "cut", "server-killed", "server-stopped", "majority-killed", "leader-stopped"]),
 ];
 
