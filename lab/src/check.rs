@@ -1,20 +1,45 @@
 //! One checker for each promise, pure functions of what was seen.
+//!
+//! | what must be | checker |
+//! |---|---|
+//! | no token is given twice; a later grant has a larger one | [`tokens`], [`tokens_over_loss`] |
+//! | never more at once than fits, by the common clock, for mutexes, slots, readers and writers | [`exclusion`] |
+//! | where two may hold at once, one of them hears of it in time | [`heard`] |
+//! | no guard counts on more than a lease; what was lost is not released as if it had been held | [`trust`] |
+//! | what was lost stays lost, and what is told makes sense | [`holds`](crate::holds()), which refuses any other history |
+//! | nobody is overtaken | [`order`] |
+//! | a store that must refuse grants nothing | [`refusal`] |
+//! | whoever waits so long and no longer is told in time | [`deadlines`] |
+//! | after a fault every lock is granted again | [`Recovery`] |
+//! | what is taken is given back: descriptors, threads, tasks, memory | [`uses`] |
+//! | nothing is left: in lines, keys, connections, files, nodes; nothing foreign is written | `check_clean` of each site |
 
+mod deadlines;
 mod exclusion;
+mod heard;
 mod order;
+mod recovery;
+mod refusal;
 mod tokens;
+mod trust;
 mod uses;
 
 use std::fmt;
 
 use anyhow::Result;
 
-use crate::{Event, Hold, holds};
+use crate::{Event, Hold, history::in_time, holds};
 
+pub use deadlines::deadlines;
 pub use exclusion::{exclusion, overlaps};
+pub use heard::{heard, overlap_times};
 pub use order::order;
+pub use recovery::Recovery;
+pub use refusal::refusal;
 pub use tokens::{tokens, tokens_over_loss};
-pub use uses::uses;
+pub use trust::trust;
+pub(crate) use uses::{SPARE, fits};
+pub use uses::{uses, uses_but};
 
 /// Two holds that contradict a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +78,11 @@ pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
 
 #[cfg(test)]
 pub(crate) mod samples {
-    use crate::Hold;
+    use crate::{Event, Hold};
+
+    pub(crate) fn events(lines: &[&str]) -> Vec<Event> {
+        lines.iter().map(|line| line.parse().unwrap()).collect()
+    }
 
     /// A mutex held from `granted` to `until`, asked for just before.
     pub(crate) fn mutex(token: u64, granted: u64, until: u64) -> Hold {

@@ -8,7 +8,7 @@ use anyhow::{Context, Error, Result, bail};
 /// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
 ///
 /// ```text
-/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | ran-out | gone
+/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | refused | ran-out | gone
 ///              | releasing | released | unsure | seen | killed | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,10 @@ pub enum What {
         /// Nanoseconds of the same clock.
         until: u64,
     },
-    /// It waited no longer, or was refused.
+    /// It waited no longer.
     GaveUp,
+    /// The store could not be reached, or refused.
+    Refused,
     /// Its time is over by its own clock.
     RanOut,
     /// It heard that the store no longer has it.
@@ -85,6 +87,7 @@ impl fmt::Display for Event {
             What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
             What::Trusted { until } => write!(f, "trusted {until}"),
             What::GaveUp => f.write_str("gave-up"),
+            What::Refused => f.write_str("refused"),
             What::RanOut => f.write_str("ran-out"),
             What::Gone => f.write_str("gone"),
             What::Releasing => f.write_str("releasing"),
@@ -116,6 +119,7 @@ fn parse(line: &str) -> Result<Event> {
         "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
         "trusted" => What::Trusted { until: word()?.parse()? },
         "gave-up" => What::GaveUp,
+        "refused" => What::Refused,
         "ran-out" => What::RanOut,
         "gone" => What::Gone,
         "releasing" => What::Releasing,
@@ -141,7 +145,8 @@ mod tests {
     #[test]
     fn every_event_comes_back() {
         let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
-        let ends = [What::GaveUp, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
+        let ends =
+            [What::GaveUp, What::Refused, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
         let uses = What::Uses(Uses { descriptors: 9, threads: 4, tasks: 2, memory: 8_000 });
         let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, uses];
         for what in others.into_iter().chain(ends) {

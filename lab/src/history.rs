@@ -98,7 +98,7 @@ fn ended(hold: Hold, event: &Event) -> Option<Hold> {
 }
 
 /// A hand's own events keep their order even where the clock did not move between them.
-fn in_time(events: &[Event]) -> Vec<Event> {
+pub(crate) fn in_time(events: &[Event]) -> Vec<Event> {
     let mut events = events.to_vec();
     events.sort_by_key(|event| event.at);
     events
@@ -115,7 +115,9 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         // Later ones tell of renewals.
         (Stage::Holding(hold), What::Trusted { until }) => Stage::Holding(Hold { until, ..hold }),
         (Stage::Holding(hold), What::Releasing | What::RanOut | What::Gone) if hold.name == name => Stage::Ending,
-        (Stage::Asking { .. }, What::GaveUp) | (Stage::Ending, What::Released | What::Unsure) => Stage::Idle,
+        (Stage::Asking { .. }, What::GaveUp | What::Refused) | (Stage::Ending, What::Released | What::Unsure) => {
+            Stage::Idle
+        }
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted.

@@ -4,13 +4,19 @@
 //! A test gets a [`Site`], starts [`Process`]es of the `taker` program there with [`Orders`], and puts the [`Event`]s
 //! they tell into a history that [`check`] judges. The checkers are pure, and each has tests of histories it must
 //! refuse.
+//!
+//! The [`matrix`] is every store of [`ground`] under every fault of the one list of [`faults`]: a [`storm`] sets a crew to
+//! work, does the fault over and over, and measures how long every lock takes to be granted again.
 #![forbid(unsafe_code)]
 
 pub mod check;
 mod clock;
 mod event;
+pub mod faults;
 pub mod foreign;
+pub mod ground;
 mod history;
+pub mod matrix;
 mod orders;
 mod process;
 mod random;
@@ -19,13 +25,14 @@ mod redis_site;
 mod redlock_site;
 pub mod report;
 mod site;
+pub mod storm;
 pub mod taker;
 
 pub use clock::now;
 pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
-pub use orders::{Api, Face, Opens, Orders, Start, Tells, Trouble, Work};
+pub use orders::{Api, Face, Fate, Halt, Opens, Orders, Side, Start, Step, Tells, Trouble, Work};
 pub use process::Process;
 pub use random::Random;
 pub use redis_site::RedisSite;

@@ -1,5 +1,7 @@
 //! What a taker is told to do.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 /// The one argument of the `taker` program, as JSON.
@@ -21,6 +23,10 @@ pub struct Orders {
     pub opens: Opens,
     /// How many times each acquires and releases; `u64::MAX` until killed.
     pub cycles: u64,
+    /// No cycle begins once this file is there.
+    pub until: Option<String>,
+    /// Where a process ends or stops by itself; it has one hand of the async face then.
+    pub halt: Option<Halt>,
     /// When a cycle begins.
     pub start: Start,
     /// How many microseconds it waits for a grant, if not for ever.
@@ -87,6 +93,57 @@ pub enum Trouble {
     Ends,
     /// It is told, and the next cycle begins; only cycles that were granted count.
     Endured,
+    /// So are refusals: rights, room, what is not ours in a lock's place.
+    Suffered,
+}
+
+/// A step of the protocol at which a process meets its fate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halt {
+    /// What is asked of the store.
+    pub step: Step,
+    /// On which side of it.
+    pub side: Side,
+    /// At which time of asking, counted from 1.
+    pub turn: u32,
+    /// Which fate.
+    pub fate: Fate,
+}
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Step {
+    /// Getting in line.
+    Enter,
+    /// Waiting in line.
+    Changed,
+    /// Keeping a claim alive.
+    Renew,
+    /// Giving back.
+    Leave,
+}
+
+impl Step {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Enter, Self::Changed, Self::Renew, Self::Leave];
+}
+
+/// Before the store is asked, or after it has answered and before anybody hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// Before it is asked.
+    Before,
+    /// After it has answered.
+    After,
+}
+
+/// What becomes of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// SIGKILL.
+    Killed,
+    /// SIGSTOP.
+    Stopped,
 }
 
 /// What is done while holding.
@@ -130,6 +187,8 @@ impl Default for Orders {
             first_hand: 0,
             opens: Opens::Shared,
             cycles: 1,
+            until: None,
+            halt: None,
             start: Start::AtOnce,
             patience: None,
             lease: None,
@@ -141,6 +200,12 @@ impl Default for Orders {
 }
 
 impl Orders {
+    /// Whether another cycle begins, after so many.
+    #[must_use]
+    pub fn goes_on(&self, done: u64) -> bool {
+        done < self.cycles && self.until.as_ref().is_none_or(|file| !Path::new(file).exists())
+    }
+
     /// The index of the name that a hand takes in a cycle.
     ///
     /// # Panics

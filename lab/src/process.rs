@@ -1,7 +1,7 @@
 //! A taker, seen from outside.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,8 +28,8 @@ pub struct Process {
 enum Told {
     /// Heard as they happen.
     Live(Receiver<Event>),
-    /// Read when it is over.
-    Later(PathBuf),
+    /// Read from a file, this far by now.
+    Later(PathBuf, u64),
 }
 
 impl Process {
@@ -49,7 +49,7 @@ impl Process {
     /// If it cannot be started.
     pub fn start_quiet(taker: &Path, orders: Orders, file: PathBuf) -> Result<Self> {
         let child = command(taker, &orders)?.stdout(File::create(&file)?).spawn().context("cannot start the taker")?;
-        Ok(Self::new(child, orders, Told::Later(file)))
+        Ok(Self::new(child, orders, Told::Later(file, 0)))
     }
 
     fn new(mut child: Child, orders: Orders, told: Told) -> Self {
@@ -77,8 +77,39 @@ impl Process {
     /// # Errors
     /// If it is not quiet.
     pub fn has_told(&self) -> Result<bool> {
-        let Told::Later(file) = &self.told else { bail!("it is heard as it tells") };
+        let Told::Later(file, _) = &self.told else { bail!("it is heard as it tells") };
         Ok(fs::metadata(file)?.len() > 0)
+    }
+
+    /// What a quiet one has told since this was last asked.
+    ///
+    /// # Errors
+    /// If it is not quiet, or what it told makes no sense.
+    pub fn news(&mut self) -> Result<&[Event]> {
+        let Told::Later(file, read) = &mut self.told else { bail!("it is heard as it tells") };
+        let (news, end) = read_events(file, *read)?;
+        *read = end;
+        let known = self.events.len();
+        self.events.extend(news);
+        Ok(&self.events[known..])
+    }
+
+    /// All that a quiet one has told.
+    ///
+    /// # Errors
+    /// As [`news`](Self::news).
+    pub fn all(&mut self) -> Result<&[Event]> {
+        self.news()?;
+        Ok(&self.events)
+    }
+
+    /// The last that a quiet one has told of its hands.
+    ///
+    /// # Errors
+    /// As [`news`](Self::news).
+    pub fn last(&mut self) -> Result<Option<Event>> {
+        self.news()?;
+        Ok(self.events.iter().rev().find(|event| !matches!(event.what, What::Uses(_) | What::Killed)).copied())
     }
 
     /// Waits for its next event of a kind.
@@ -184,7 +215,7 @@ impl Process {
                     Err(RecvTimeoutError::Timeout) => bail!("its stdout stays open after its end"),
                 }
             },
-            Told::Later(file) => events.extend(read_events(file)?),
+            Told::Later(file, read) => events.extend(read_events(file, *read)?.0),
         }
         Ok(events)
     }
@@ -192,6 +223,14 @@ impl Process {
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
         Ok(kill_process(pid, signal)?)
+    }
+
+    /// Whether it stands still.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn stands_still(&self) -> Result<bool> {
+        self.is_stopped()
     }
 
     /// Or has ended, which is as still. The state is the word after the program's name in parentheses.
@@ -230,8 +269,13 @@ fn listen(stdout: ChildStdout) -> Receiver<Event> {
     heard
 }
 
-/// Whole lines only: the last of a taker that was killed may be torn.
-fn read_events(file: &Path) -> Result<Vec<Event>> {
-    let text = fs::read_to_string(file)?;
-    text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::parse).collect()
+/// Whole lines only: the last of a taker that was killed may be torn. Also where the next would begin.
+fn read_events(file: &Path, from: u64) -> Result<(Vec<Event>, u64)> {
+    let mut file = File::open(file)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let whole = text.rfind('\n').map_or(0, |end| end + 1);
+    let events = text[..whole].lines().map(str::parse).collect::<Result<_>>()?;
+    Ok((events, from + whole as u64))
 }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use anyhow::Result;
-use lab_servers::{Redis, Wire};
+use lab_servers::{Redis, Setup, Wire};
 
 use crate::{Site, until};
 
@@ -25,7 +25,15 @@ impl RedlockSite {
     /// # Errors
     /// If the store cannot be opened.
     pub fn start(taker: &str, settings: &str) -> Result<Self> {
-        let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+        Self::of(taker, &Redis::setup(), settings)
+    }
+
+    /// As [`start`](Self::start), of masters with this set-up.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(taker: &str, setup: &Setup, settings: &str) -> Result<Self> {
+        let masters: Vec<Redis> = (0..5).map(|_| setup.clone().start()).collect();
         let wires: Vec<Wire> = masters.iter().map(|master| Wire::to(master.address())).collect();
         let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
         let site = Site::at(taker, &format!("redlock://{}?{settings}", hosts.join(",")))?;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use leasehold::{Line, Locks};
@@ -22,6 +23,19 @@ pub struct Site {
     locks: Locks,
     hands: Cell<u32>,
     notes: Cell<u32>,
+    /// Where the file store is, if not in the folder.
+    disk: Option<Disk>,
+}
+
+/// A folder where something is mounted.
+#[derive(Debug)]
+struct Disk(TempDir);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // If it cannot be done, the machine keeps a mount of a few KiB, and its folder.
+        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
 }
 
 impl Site {
@@ -33,6 +47,17 @@ impl Site {
         let folder = temporary()?;
         let url = format!("file:{}/store", folder.path().display());
         Self::with(taker, folder, url)
+    }
+
+    /// One with a file store in a folder where a file system is mounted, which is unmounted in the end.
+    ///
+    /// # Errors
+    /// If the store cannot be made.
+    pub(crate) fn mounted(taker: &str, disk: TempDir) -> Result<Self> {
+        let url = format!("file:{}/store", disk.path().display());
+        let mut site = Self::with(taker, temporary()?, url)?;
+        site.disk = Some(Disk(disk));
+        Ok(site)
     }
 
     /// One with a store that is somewhere else.
@@ -47,7 +72,16 @@ impl Site {
         fs::create_dir(folder.path().join("notes"))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(leasehold::open(&url))?;
-        Ok(Self { taker: taker.into(), url, folder, runtime, locks, hands: Cell::new(0), notes: Cell::new(0) })
+        Ok(Self {
+            taker: taker.into(),
+            url,
+            folder,
+            runtime,
+            locks,
+            hands: Cell::new(0),
+            notes: Cell::new(0),
+            disk: None,
+        })
     }
 
     /// The URL of the store.
@@ -59,7 +93,8 @@ impl Site {
     /// The folder of a file store.
     #[must_use]
     pub fn store(&self) -> PathBuf {
-        self.folder.path().join("store")
+        let folder = self.disk.as_ref().map_or(&self.folder, |disk| &disk.0);
+        folder.path().join("store")
     }
 
     /// A path of its own, outside the store.

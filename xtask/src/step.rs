@@ -43,13 +43,22 @@ impl Step {
     pub(crate) fn run(self) -> Result<()> {
         println!("xtask: {} …", self.name);
         let begun = Instant::now();
+        self.run_quietly()?;
+        println!("xtask: {} passed in {} s", self.name, begun.elapsed().as_secs());
+        Ok(())
+    }
+
+    /// Runs it, and says nothing of its own.
+    ///
+    /// # Errors
+    /// With the command that repeats it.
+    pub(crate) fn run_quietly(&self) -> Result<()> {
         let mut command = with_all_signals(&self.program);
         command.args(&self.args).envs(self.env.iter().copied()).stdin(Stdio::null());
         let status = command.status().with_context(|| format!("cannot run {}", self.line()))?;
         if !status.success() {
             bail!("{} failed ({status}); to repeat it:\n  {}", self.name, self.line());
         }
-        println!("xtask: {} passed in {} s", self.name, begun.elapsed().as_secs());
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! A real ZooKeeper server, and an ensemble of three.
 
 mod ensemble;
+mod sessions;
 mod setup;
 
 use std::fs;

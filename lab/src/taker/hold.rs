@@ -33,7 +33,11 @@ pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Re
     let at = now();
     match guard.loss() {
         None => teller.releasing(at),
-        Some(loss) => teller.lost(good, loss),
+        Some(loss) => {
+            teller.lost(good, loss)?;
+            // What is lost stays lost; if it did not, this would tell, and no history has room for it.
+            tell_trust(teller, guard).map(drop)
+        }
     }
 }
 
@@ -69,14 +73,19 @@ fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
 pub(super) fn end(orders: &Orders, teller: Teller<'_>, released: leasehold::Result<()>) -> Result<()> {
     match released {
         Ok(()) => teller.released(),
-        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => teller.unsure(),
+        Err(error) if passes(orders, &error) => teller.unsure(),
         Err(error) => Err(error.into()),
     }
 }
 
 /// What faults of servers and wires do to those who ask.
-pub(super) fn passes(error: &Error) -> bool {
-    error.is_lost() || error.is_unavailable()
+pub(super) fn passes(orders: &Orders, error: &Error) -> bool {
+    let fails = error.is_lost() || error.is_unavailable();
+    match orders.trouble {
+        Trouble::Ends => false,
+        Trouble::Endured => fails,
+        Trouble::Suffered => fails || error.is_denied() || error.is_damaged() || error.is_mismatch(),
+    }
 }
 
 impl Held for Guard {

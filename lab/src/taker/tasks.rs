@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, tell_uses, tell_when_warm};
+use super::{RETRY, begin, refused, steps, tell_in_the_end, tell_when_warm, waits_for_store};
 use crate::{Face, Opens, Orders, Start, Trouble, Work};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
@@ -19,7 +19,12 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
 }
 
 async fn all(orders: Arc<Orders>) -> Result<()> {
-    let locks = leasehold::open(&orders.store).await?;
+    let locks = loop {
+        match steps::open(&orders).await {
+            Err(error) if waits_for_store(&orders, &error) => tokio::time::sleep(RETRY).await,
+            opened => break opened?,
+        }
+    };
     let mut hands = JoinSet::new();
     for hand in orders.first_hand..orders.first_hand + orders.hands {
         let own = match orders.opens {
@@ -31,20 +36,19 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
     while let Some(done) = hands.join_next().await {
         done??;
     }
-    tell_uses(&orders)
+    tell_in_the_end(&orders)
 }
 
 async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
     let (mut cycle, mut done) = (0, 0);
-    while done < orders.cycles {
+    while orders.goes_on(done) {
         let name = orders.name(hand, cycle);
         let teller = Teller { orders: &orders, hand, name };
         if matches!(orders.start, Start::Told) {
             block_in_place(|| begin(&orders))?;
         }
         teller.asked()?;
-        let Some(guard) = acquire(&orders, &lock(&orders, &locks, hand, name)).await? else {
-            teller.gave_up()?;
+        let Some(guard) = acquire(&orders, teller, &lock(&orders, &locks, hand, name)).await? else {
             (cycle, done) = (cycle + 1, done + u64::from(orders.trouble == Trouble::Ends));
             continue;
         };
@@ -60,13 +64,14 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
 }
 
 /// An impatient one drops the future, which must leave as little behind as a refusal.
-async fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
+async fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Option<Guard>> {
     let granted = match orders.patience {
         Some(micros) => timeout(Duration::from_micros(micros), lock.acquire()).await.ok().transpose(),
         None => lock.acquire().await.map(Some),
     };
     match granted {
-        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => Ok(None),
+        Ok(None) => teller.gave_up().map(|()| None),
+        Err(error) if passes(orders, &error) => block_in_place(|| refused(teller)).map(|()| None),
         granted => Ok(granted?),
     }
 }

@@ -43,6 +43,10 @@ impl Teller<'_> {
         self.tell(What::GaveUp)
     }
 
+    pub(super) fn refused(self) -> Result<()> {
+        self.tell(What::Refused)
+    }
+
     pub(super) fn releasing(self, at: u64) -> Result<()> {
         self.tell_at(at, What::Releasing)
     }

@@ -8,11 +8,16 @@ use leasehold::blocking::{self, Guard, Lock, Locks};
 
 use super::hold::{end, hold, passes};
 use super::tell::Teller;
-use super::{begin, tell_uses, tell_when_warm};
+use super::{RETRY, begin, refused, tell_in_the_end, tell_when_warm, waits_for_store};
 use crate::{Face, Opens, Orders, Trouble};
 
 pub(super) fn run(orders: &Orders) -> Result<()> {
-    let locks = blocking::open(&orders.store)?;
+    let locks = loop {
+        match blocking::open(&orders.store).map_err(anyhow::Error::from) {
+            Err(error) if waits_for_store(orders, &error) => thread::sleep(RETRY),
+            opened => break opened?,
+        }
+    };
     let hand = |hand| {
         let own = match orders.opens {
             Opens::Shared => locks.clone(),
@@ -25,18 +30,17 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
         let threads: Vec<_> = hands.map(|number| scope.spawn(move || hand(number))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
     })?;
-    tell_uses(orders)
+    tell_in_the_end(orders)
 }
 
 fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
     let (mut cycle, mut done) = (0, 0);
-    while done < orders.cycles {
+    while orders.goes_on(done) {
         let name = orders.name(hand, cycle);
         let teller = Teller { orders, hand, name };
         begin(orders)?;
         teller.asked()?;
-        let Some(guard) = acquire(orders, &lock(orders, locks, hand, name))? else {
-            teller.gave_up()?;
+        let Some(guard) = acquire(orders, teller, &lock(orders, locks, hand, name))? else {
             (cycle, done) = (cycle + 1, done + u64::from(orders.trouble == Trouble::Ends));
             continue;
         };
@@ -48,15 +52,16 @@ fn cycles(orders: &Orders, locks: &Locks, hand: u32) -> Result<()> {
     Ok(())
 }
 
-fn acquire(orders: &Orders, lock: &Lock) -> Result<Option<Guard>> {
+fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Option<Guard>> {
     let granted = match orders.patience {
         Some(micros) => lock.try_acquire_for(Duration::from_micros(micros)),
         None => lock.acquire().map(Some),
     };
     match granted {
+        Ok(None) => teller.gave_up().map(|()| None),
         // So little patience may end before the store has said anything.
-        Err(error) if orders.patience.is_some() && error.is_unavailable() => Ok(None),
-        Err(error) if orders.trouble == Trouble::Endured && passes(&error) => Ok(None),
+        Err(error) if orders.patience.is_some() && error.is_unavailable() => refused(teller).map(|()| None),
+        Err(error) if passes(orders, &error) => refused(teller).map(|()| None),
         granted => Ok(granted?),
     }
 }

@@ -6,7 +6,6 @@ mod killed;
 mod redis;
 mod redlock;
 mod stopped;
-mod storm;
 mod zookeeper;
 
 use anyhow::Result;

@@ -5,7 +5,6 @@ mod connections;
 mod forgotten;
 mod killed;
 mod runtimes;
-mod soak;
 mod traces;
 
 use anyhow::Result;

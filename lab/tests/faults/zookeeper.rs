@@ -2,7 +2,6 @@
 
 mod ensemble;
 mod holders;
-mod soak;
 
 use anyhow::{Result, ensure};
 use lab::{Site, until};

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
+use lab::matrix::cells;
 use leasehold::conformance::{FACED, PLAIN};
 
 pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -18,7 +19,8 @@ fn every_promise_names_tests_that_are_there() -> Result<()> {
         ensure!(!tests.is_empty(), "nothing shows this: {promise}");
         for test in tests {
             let is_function = sources.iter().any(|source| source.contains(&format!("fn {test}(")));
-            ensure!(is_function || is_lab_file(&test), "{test} is no test, but shall show this: {promise}");
+            let is_there = is_function || is_lab_file(&test) || cells().any(|cell| is_named_by(&cell.name(), &test));
+            ensure!(is_there, "{test} is no test, but shall show this: {promise}");
         }
     }
     Ok(())
@@ -31,6 +33,23 @@ fn every_suite_shows_a_promise() -> Result<()> {
         ensure!(named.iter().any(|name| name == suite), "GUARANTEES.md does not name {suite}");
     }
     Ok(())
+}
+
+/// The matrix shows nothing that nobody promises: each cell is named, alone or among others as `*/FAULT` or `STORE/*`.
+#[test]
+fn every_cell_shows_a_promise() -> Result<()> {
+    let named: Vec<String> = shown_by()?.into_iter().flat_map(|(_, tests)| tests).collect();
+    for cell in cells() {
+        let is_named = named.iter().any(|name| is_named_by(&cell.name(), name));
+        ensure!(is_named, "GUARANTEES.md does not name {}", cell.name());
+    }
+    Ok(())
+}
+
+fn is_named_by(cell: &str, name: &str) -> bool {
+    let fits = |(own, other): (&str, &str)| other == "*" || own == other;
+    let (own, other) = (cell.split_once('/'), name.split_once('/'));
+    own.zip(other).is_some_and(|(own, other)| fits((own.0, other.0)) && fits((own.1, other.1)))
 }
 
 /// Each row's promise, and what stands between backticks in its last column.

@@ -1,0 +1,82 @@
+//! Ending somebody else's session.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+
+use super::{PATIENCE, ZooKeeper};
+
+/// What the server makes passwords of sessions from, with the session's number (`ZooKeeperServer.superSecret`).
+const SECRET: i64 = 0xB341_5C00;
+const CLOSE_SESSION: i32 = -11;
+
+impl ZooKeeper {
+    /// The numbers of all sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Vec<i64> {
+        let told = self.ask("cons").expect("a living server answers");
+        let ids = told.lines().filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next());
+        let mut ids: Vec<i64> =
+            ids.filter_map(|id| u64::from_str_radix(id, 16).ok()).map(u64::cast_signed).filter(|id| *id != 0).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Takes a session over, and closes it; whether it was there.
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub fn close_session(&self, session: i64) -> io::Result<bool> {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let timeout: i32 = 10_000;
+        let password = password(session);
+        let size = i32::try_from(password.len()).expect("16 bytes");
+        let greeting = [
+            &0_i32.to_be_bytes()[..],
+            &0_i64.to_be_bytes(),
+            &timeout.to_be_bytes(),
+            &session.to_be_bytes(),
+            &size.to_be_bytes(),
+            &password,
+            &[0],
+        ];
+        send(&mut stream, &greeting.concat())?;
+        // It hangs up on who asks for what is not there.
+        let Ok(answer) = hear(&mut stream) else { return Ok(false) };
+        // Version and timeout come before the number of the session, which is nothing if there is none.
+        let is_there = answer.get(8..16).is_some_and(|id| id == session.to_be_bytes());
+        if is_there {
+            send(&mut stream, &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat())?;
+            // It hangs up, with an answer or without.
+            let _ = hear(&mut stream);
+        }
+        Ok(is_there)
+    }
+}
+
+fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {
+    let size = i32::try_from(packet.len()).expect("a small packet");
+    stream.write_all(&[&size.to_be_bytes()[..], packet].concat())
+}
+
+fn hear(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut size = [0; 4];
+    stream.read_exact(&mut size)?;
+    let mut packet = vec![0; usize::try_from(i32::from_be_bytes(size)).expect("no server sends less than nothing")];
+    stream.read_exact(&mut packet)?;
+    Ok(packet)
+}
+
+/// The first 16 bytes of `java.util.Random` with this seed, as servers make passwords.
+fn password(session: i64) -> [u8; 16] {
+    const FACTOR: u64 = 0x5_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut state = ((session ^ SECRET).cast_unsigned() ^ FACTOR) & MASK;
+    let mut password = [0; 16];
+    for bytes in password.chunks_mut(4) {
+        state = (state.wrapping_mul(FACTOR) + 0xB) & MASK;
+        let word = u32::try_from(state >> 16).expect("48 bits less 16");
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    password
+}

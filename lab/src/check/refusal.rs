@@ -1,0 +1,31 @@
+//! Where a store must refuse, nobody is granted anything.
+
+use super::Fault;
+use crate::Hold;
+
+/// Nobody was granted between `since` and `until` what he had asked for in that time.
+///
+/// Finds the first that was.
+#[must_use]
+pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Fault> {
+    let granted = holds.iter().find(|hold| hold.asked > since && hold.granted < until)?;
+    Some(Fault { rule: "granted by a store that must refuse", first: *granted, second: *granted })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::mutex;
+    use super::*;
+
+    #[test]
+    fn before_and_after_is_sound() {
+        assert_eq!(refusal(&[mutex(1, 10, 20), mutex(2, 41, 50)], 10, 40), None);
+        // Asked for before: its answer was on its way.
+        assert_eq!(refusal(&[Hold { asked: 9, ..mutex(1, 12, 20) }], 10, 40), None);
+    }
+
+    #[test]
+    fn a_grant_meanwhile_is_caught() {
+        assert!(refusal(&[mutex(1, 12, 20)], 10, 40).is_some());
+    }
+}

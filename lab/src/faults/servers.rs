@@ -1,0 +1,140 @@
+//! Faults of servers: killed, stopped, started anew, with another one in their place, with a clock that jumps.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{at_once, last, lasted, millis};
+use crate::ground::Service;
+use crate::storm::{Storm, Struck};
+use crate::{Random, What, now};
+
+/// Killed for a while, and started again with what they have kept.
+pub(super) fn killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let which = storm.some(random);
+    down(storm, &which, millis(random, 100, 900))
+}
+
+fn down(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<Struck>> {
+    which.iter().try_for_each(|&number| storm.ground.kill(number))?;
+    let since = now();
+    last(time);
+    let struck = lasted(since, format!("server {which:?} down for {time:?}"));
+    which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
+    whole(storm, struck)
+}
+
+/// Killed and started again at once.
+pub(super) fn restarted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let which = storm.some(random);
+    which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
+    whole(storm, at_once(format!("server {which:?}")))
+}
+
+/// It is over when all serve again, and are believed.
+fn whole(storm: &Storm, struck: Struck) -> Result<Option<Struck>> {
+    storm.ground.is_whole()?;
+    Ok(Some(Struck { over: now(), ..struck }))
+}
+
+pub(super) fn stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let which = storm.some(random);
+    halted(storm, &which, millis(random, 100, 1_200))
+}
+
+fn halted(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<Struck>> {
+    which.iter().try_for_each(|&number| storm.ground.pause(number, true))?;
+    let since = now();
+    last(time);
+    let struck = lasted(since, format!("server {which:?} for {time:?}"));
+    which.iter().try_for_each(|&number| storm.ground.pause(number, false))?;
+    whole(storm, struck)
+}
+
+/// A majority is missed after a while only: who holds goes on until then, and who has asked waits.
+pub(super) fn majority_killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let which = storm.most(random);
+    let time = storm.lease() + millis(random, 900, 1_500);
+    down(storm, &which, time)
+}
+
+pub(super) fn majority_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let which = storm.most(random);
+    let time = storm.lease() + millis(random, 900, 1_500);
+    halted(storm, &which, time)
+}
+
+/// The one that leads.
+pub(super) fn leader_killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let leader = storm.ground.servers()?.leader();
+    down(storm, &[leader], millis(random, 100, 900))
+}
+
+pub(super) fn leader_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let leader = storm.ground.servers()?.leader();
+    // For longer than the others wait for it.
+    halted(storm, &[leader], millis(random, 2_500, 4_000))
+}
+
+/// Cut off from the others, while its clients reach it.
+pub(super) fn leader_parted(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
+    let leader = storm.ground.servers()?.leader();
+    let ensemble = storm.ground.servers()?.ensemble()?;
+    ensemble.part(leader);
+    let since = now();
+    let other = ensemble.leader_without(leader);
+    ensemble.heal();
+    whole(storm, lasted(since, format!("{other} leads instead of {leader}")))
+}
+
+/// The replica has heard nothing of what was written of late.
+pub(super) fn failover_lagging(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    fail_over(storm, Some(millis(random, 50, 400)))
+}
+
+/// The replica has heard of nearly everything.
+pub(super) fn failover(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
+    fail_over(storm, None)
+}
+
+fn fail_over(storm: &mut Storm, lag: Option<Duration>) -> Result<Option<Struck>> {
+    let begun = now();
+    let Service::Pair(pair) = &storm.ground.service else { anyhow::bail!("nothing to fail over to") };
+    if let Some(lag) = lag {
+        pair.lag();
+        last(lag);
+    }
+    let unheard = storm.told_since(begun, |what| matches!(what, What::Granted { .. }))?;
+    let Service::Pair(pair) = &mut storm.ground.service else { anyhow::bail!("nothing to fail over to") };
+    pair.fail_over();
+    let struck = at_once(format!("{unheard} grants behind"));
+    pair.restore()?;
+    Ok(Some(struck).filter(|_| lag.is_none() || unheard > 0))
+}
+
+/// By more than any lease lasts.
+const STEP_SECONDS: i64 = 20;
+
+pub(super) fn clock_forward(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    Ok(clock(storm, random, STEP_SECONDS))
+}
+
+pub(super) fn clock_back(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    Ok(clock(storm, random, -STEP_SECONDS))
+}
+
+/// Steps add up where a server is struck again.
+fn clock(storm: &mut Storm, random: &mut Random, step: i64) -> Option<Struck> {
+    // Whose clocks stay wrong is a minority all the time.
+    let which = if storm.ground.count() > 1 { vec![0, 1] } else { storm.some(random) };
+    let ahead = step * (i64::try_from(storm.strikes.len()).expect("a few") + 1);
+    let servers = storm.ground.redis();
+    let time = |number: usize| servers[number].command(&["TIME"]).texts()[0].parse::<i64>().expect("seconds");
+    let before: Vec<i64> = which.iter().map(|&number| time(number)).collect();
+    for &number in &which {
+        servers[number].set_clock(ahead);
+    }
+    let stepped: Vec<i64> = which.iter().zip(before).map(|(&number, before)| time(number) - before).collect();
+    let has_effect = stepped.iter().all(|stepped| (stepped - step).abs() < STEP_SECONDS / 2);
+    has_effect.then(|| at_once(format!("server {which:?} by {stepped:?} s")))
+}

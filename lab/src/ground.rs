@@ -1,0 +1,326 @@
+//! A store of each kind with all that can be done to it: its servers, and the wires by which takers reach them.
+
+mod disk;
+mod ensemble;
+mod pair;
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use lab_servers::{Redis, Setup, Wire, ZooKeeper};
+
+use crate::faults::Needs;
+use crate::{Orders, RedisSite, RedlockSite, Site, until_within};
+pub use ensemble::Servers;
+pub use pair::Pair;
+
+/// The kinds of stores that the matrix knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Store {
+    /// `file:`
+    File,
+    /// `redis:`, one server.
+    Redis,
+    /// `redis:`, a server with a replica that takes its place.
+    Replica,
+    /// `redis:` with `dialect=plain`.
+    Plain,
+    /// `redlock:`, five masters.
+    Redlock,
+    /// `zookeeper:`, one server.
+    ZooKeeper,
+    /// `zookeeper:`, three servers.
+    Ensemble,
+}
+
+impl Store {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::File, Self::Redis, Self::Replica, Self::Plain, Self::Redlock, Self::ZooKeeper, Self::Ensemble];
+
+    /// As it is called in commands and tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Redis => "redis",
+            Self::Replica => "replica",
+            Self::Plain => "plain",
+            Self::Redlock => "redlock",
+            Self::ZooKeeper => "zookeeper",
+            Self::Ensemble => "ensemble",
+        }
+    }
+
+    /// For how long a claim is kept that nothing is heard of: the lease that takers ask for, or their session.
+    #[must_use]
+    pub fn lease(self) -> Duration {
+        Duration::from_millis(match self {
+            Self::File | Self::Redis | Self::Replica | Self::Plain => 1_500,
+            Self::Redlock => 1_000,
+            Self::ZooKeeper | Self::Ensemble => 2_000,
+        })
+    }
+
+    /// How long a guard may at most count on what it has heard; `None` where only a crash ends a hold.
+    #[must_use]
+    pub fn trust(self) -> Option<Duration> {
+        (self != Self::File).then(|| self.lease())
+    }
+
+    /// Acquisitions per second of peace; with fewer a run shows nothing.
+    #[must_use]
+    pub fn load_min(self) -> f64 {
+        match self {
+            Self::File => 20.0,
+            Self::Redis | Self::Replica => 10.0,
+            Self::Plain | Self::Redlock | Self::ZooKeeper => 5.0,
+            Self::Ensemble => 2.0,
+        }
+    }
+
+    fn settings(self) -> &'static str {
+        match self {
+            Self::File => "",
+            Self::Redis | Self::Replica => "?crash-grace=500ms",
+            Self::Plain => "?dialect=plain&tokens=on",
+            Self::Redlock => "?longest-lease=1000ms",
+            Self::ZooKeeper | Self::Ensemble => "?session=2s",
+        }
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What keeps the locks.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a run")]
+pub enum Service {
+    /// A folder.
+    Folder(Site),
+    /// One Redis server.
+    Redis(RedisSite),
+    /// Two, of which one follows the other.
+    Pair(Pair),
+    /// Five Redis masters.
+    Masters(RedlockSite),
+    /// ZooKeeper servers.
+    Servers(Servers),
+}
+
+/// A service, wires before it, and the way takers find it by these.
+#[derive(Debug)]
+pub struct Ground {
+    /// Which kind.
+    pub store: Store,
+    /// What is treated badly.
+    pub service: Service,
+    /// The wires between takers and servers, one for each server; those of the masters are with these.
+    wires: Vec<Wire>,
+    /// The URL for takers.
+    by_wire: String,
+}
+
+/// The user that takers are where rights are a matter.
+pub const USER: &str = "app";
+const RIGHTS: &str = "app on >secret ~* &* +@all";
+
+impl Ground {
+    /// One that is ready for a kind of fault.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn make(taker: &str, store: Store, needs: Needs) -> Result<Self> {
+        let settings = store.settings();
+        let setup = redis_setup(needs);
+        let service = match store {
+            Store::File if needs == Needs::SmallDisk => Service::Folder(disk::small(taker)?),
+            Store::File => Service::Folder(Site::new(taker)?),
+            Store::Redis | Store::Plain => {
+                Service::Redis(RedisSite::start(taker, setup, settings.trim_start_matches('?'))?)
+            }
+            Store::Replica => Service::Pair(Pair::start(taker, settings)?),
+            Store::Redlock => Service::Masters(RedlockSite::of(taker, &setup, settings.trim_start_matches('?'))?),
+            Store::ZooKeeper => Service::Servers(Servers::one(taker, settings)?),
+            Store::Ensemble => Service::Servers(Servers::three(taker, settings)?),
+        };
+        let wires: Vec<Wire> = match &service {
+            Service::Redis(site) => vec![Wire::to(site.redis.address())],
+            Service::Servers(servers) => servers.each().map(|server| Wire::to(server.address())).collect(),
+            Service::Folder(_) | Service::Pair(_) | Service::Masters(_) => Vec::new(),
+        };
+        let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
+        let user = if needs == Needs::OwnUser { format!("{USER}:secret@") } else { String::new() };
+        let by_wire = match store {
+            Store::Redis | Store::Plain => format!("redis://{user}{}{settings}", hosts.join(",")),
+            Store::ZooKeeper | Store::Ensemble => format!("zookeeper://{}{settings}", hosts.join(",")),
+            Store::File | Store::Replica | Store::Redlock => String::new(),
+        };
+        Ok(Self { store, service, wires, by_wire })
+    }
+
+    /// What takers are told of the store.
+    #[must_use]
+    pub fn terms(&self) -> Orders {
+        let lease = self.store.lease().as_millis();
+        let lease = matches!(self.service, Service::Servers(_)).then_some(30_000).unwrap_or(lease);
+        Orders {
+            store: self.by_wire.clone(),
+            lease: Some(u64::try_from(lease).expect("a few seconds")),
+            ..Orders::default()
+        }
+    }
+
+    /// The wires by which takers reach the servers, one for each.
+    #[must_use]
+    pub fn wires(&self) -> &[Wire] {
+        match &self.service {
+            Service::Masters(site) => &site.wires,
+            Service::Pair(pair) => std::slice::from_ref(&pair.front),
+            _ => &self.wires,
+        }
+    }
+
+    /// How many servers there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.wires().len()
+    }
+
+    /// The Redis servers; none where there are none.
+    pub fn redis(&self) -> Vec<&Redis> {
+        match &self.service {
+            Service::Redis(site) => vec![&site.redis],
+            Service::Pair(pair) => vec![pair.master()],
+            Service::Masters(site) => site.masters.iter().collect(),
+            Service::Folder(_) | Service::Servers(_) => Vec::new(),
+        }
+    }
+
+    /// The ZooKeeper servers.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn servers(&mut self) -> Result<&mut Servers> {
+        if let Service::Servers(servers) = &mut self.service { Ok(servers) } else { bail!("no ZooKeeper here") }
+    }
+
+    /// Kills a server.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn kill(&mut self, number: usize) -> Result<()> {
+        match &mut self.service {
+            Service::Redis(site) => site.redis.kill(),
+            Service::Masters(site) => site.masters[number].kill(),
+            Service::Servers(servers) => servers.at_mut(number).kill(),
+            Service::Folder(_) | Service::Pair(_) => bail!("nothing to kill"),
+        }
+        Ok(())
+    }
+
+    /// Starts a server again at its place, killing it first if it lives.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn start_again(&mut self, number: usize) -> Result<()> {
+        match &mut self.service {
+            Service::Redis(site) => site.redis.restart(),
+            Service::Masters(site) => site.masters[number].restart(),
+            Service::Servers(servers) => servers.at_mut(number).start_again(),
+            Service::Folder(_) | Service::Pair(_) => bail!("nothing to start"),
+        }
+        Ok(())
+    }
+
+    /// Stops a server, or lets it go on.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn pause(&self, number: usize, on: bool) -> Result<()> {
+        let redis = |redis: &Redis| if on { redis.pause() } else { redis.resume() };
+        let zookeeper = |server: &ZooKeeper| if on { server.pause() } else { server.resume() };
+        match &self.service {
+            Service::Redis(site) => redis(&site.redis),
+            Service::Masters(site) => redis(&site.masters[number]),
+            Service::Servers(servers) => zookeeper(servers.at(number)),
+            Service::Folder(_) | Service::Pair(_) => bail!("nothing to stop"),
+        }
+        Ok(())
+    }
+
+    /// Waits until all serve, and all are believed.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub fn is_whole(&self) -> Result<()> {
+        match &self.service {
+            Service::Masters(site) => site.wait_until_believed(),
+            Service::Servers(servers) => {
+                servers.each().for_each(ZooKeeper::serves);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing is left of takers that are gone, after one more hold of each name.
+    ///
+    /// # Errors
+    /// If anything is left, saying what.
+    pub fn check_clean(&self, last: &Orders) -> Result<()> {
+        match &self.service {
+            Service::Redis(site) if self.store == Store::Redis => return site.check_clean(last),
+            Service::Folder(site) => return site.check_clean(&last.names),
+            _ => {}
+        }
+        for name in &last.names {
+            self.start(Orders { names: vec![name.clone()], ..last.clone() })?.finish()?;
+        }
+        if let Service::Servers(servers) = &self.service {
+            servers.check_clean()?;
+        }
+        self.check_keys()?;
+        // Where leases end them, claims that were given up in a fault may be seen for a lease more.
+        until_within(self.store.lease() * 4, "all lines to be empty", || Ok(self.check_empty(&last.names).ok()))
+    }
+
+    /// Every key ends by itself.
+    fn check_keys(&self) -> Result<()> {
+        for redis in self.redis() {
+            for key in redis.command(&["KEYS", "*"]).texts() {
+                ensure!(redis.command(&["PTTL", key]).int() != -1, "{key} stays for ever");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn redis_setup(needs: Needs) -> Setup {
+    match needs {
+        Needs::Data => Redis::setup().append_only("always"),
+        Needs::OwnClock => Redis::setup().own_clock(),
+        Needs::OwnUser => Redis::setup().acl(RIGHTS),
+        Needs::Nothing | Needs::SmallDisk => Redis::setup(),
+    }
+}
+
+impl Deref for Ground {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        match &self.service {
+            Service::Folder(site) => site,
+            Service::Redis(site) => site,
+            Service::Pair(pair) => pair,
+            Service::Masters(site) => site,
+            Service::Servers(servers) => servers,
+        }
+    }
+}

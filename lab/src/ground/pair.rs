@@ -1,0 +1,85 @@
+//! A Redis server and a replica that takes its place.
+
+use std::ops::Deref;
+
+use anyhow::Result;
+use lab_servers::{Redis, Wire};
+
+use crate::{Site, until};
+
+/// Two servers, of which one follows the other by a wire that can be frozen, and a wire that leads to the one that serves.
+#[derive(Debug)]
+pub struct Pair {
+    // Before the wires, which it uses.
+    site: Site,
+    /// Between everybody and the master.
+    pub front: Wire,
+    /// By which the other follows each of them.
+    lanes: [Wire; 2],
+    nodes: [Redis; 2],
+    master: usize,
+}
+
+impl Pair {
+    pub(super) fn start(taker: &str, settings: &str) -> Result<Self> {
+        let nodes = [Redis::start(), Redis::start()];
+        let lanes = [Wire::to(nodes[0].address()), Wire::to(nodes[1].address())];
+        let front = Wire::to(nodes[0].address());
+        follow(&nodes[1], &lanes[0]);
+        let site = Site::at(taker, &format!("{}{settings}", front.url_of("redis")))?;
+        let pair = Self { site, front, lanes, nodes, master: 0 };
+        pair.in_step()?;
+        Ok(pair)
+    }
+
+    /// The one that serves.
+    #[must_use]
+    pub fn master(&self) -> &Redis {
+        &self.nodes[self.master]
+    }
+
+    /// From now on the replica hears nothing of what is written.
+    pub fn lag(&self) {
+        self.lanes[self.master].freeze(true);
+    }
+
+    /// Kills the master and puts its replica in its place.
+    pub fn fail_over(&mut self) {
+        let (old, new) = (self.master, 1 - self.master);
+        self.nodes[old].kill();
+        self.nodes[new].command(&["REPLICAOF", "NO", "ONE"]);
+        self.front.lead_to(self.nodes[new].address());
+        self.front.cut();
+        self.master = new;
+    }
+
+    /// Starts the one that was killed as the replica of the other, and waits until it has everything.
+    ///
+    /// # Errors
+    /// If it never has.
+    pub fn restore(&mut self) -> Result<()> {
+        let old = 1 - self.master;
+        self.lanes[old].freeze(false);
+        self.lanes[old].cut();
+        self.nodes[old].restart();
+        follow(&self.nodes[old], &self.lanes[self.master]);
+        self.in_step()
+    }
+
+    fn in_step(&self) -> Result<()> {
+        let replica = &self.nodes[1 - self.master];
+        until("a replica to follow", || Ok(replica.info("replication").contains("master_link_status:up").then_some(())))
+    }
+}
+
+fn follow(replica: &Redis, lane: &Wire) {
+    replica.command(&["REPLICAOF", "127.0.0.1", &lane.port().to_string()]);
+}
+
+impl Deref for Pair {
+    type Target = Site;
+
+    fn deref(&self) -> &Site {
+        &self.site
+    }
+}

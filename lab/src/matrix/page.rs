@@ -1,0 +1,152 @@
+//! Reports: of one run, and of all.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{Cell, Figures};
+use crate::faults::FAULTS;
+
+/// What became of each cell.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Page {
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    cell: String,
+    figures: Option<Figures>,
+    failure: Option<String>,
+}
+
+/// Where reports, pictures and the events of runs that failed go: `target/lab`, made if missing.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn folder() -> Result<PathBuf> {
+    let folder = crate::report::folder()?.with_file_name("lab");
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Writes what became of one run to `FOLDER/STORE-FAULT.json`.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
+    let name = format!("{}-{}.json", figures.store, figures.fault);
+    Ok(fs::write(folder.join(name), serde_json::to_string_pretty(figures)?)?)
+}
+
+impl Figures {
+    /// In one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let Self { store, fault, expect, acquisitions, faults, lost, refused, overlaps, .. } = self;
+        let (recovery, took) = (seconds(self.slowest_recovery), seconds(self.took));
+        format!(
+            "{store}/{fault} {expect}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
+             {overlaps} overlaps, recovered within {recovery} s; took {took} s"
+        )
+    }
+}
+
+impl Page {
+    /// Adds what became of a cell.
+    pub fn add(&mut self, cell: &Cell, outcome: &Result<Figures>) {
+        let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
+        let figures = outcome.as_ref().ok().cloned();
+        self.rows.push(Row { cell: cell.name(), figures, failure });
+    }
+
+    /// How many have failed.
+    #[must_use]
+    pub fn failures(&self) -> usize {
+        self.rows.iter().filter(|row| row.failure.is_some()).count()
+    }
+
+    /// All of it, as JSON.
+    ///
+    /// # Errors
+    /// Never, in truth.
+    pub fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
+    }
+
+    /// The table for people; `how` says how it was made.
+    #[must_use]
+    pub fn table(&self, how: &str) -> String {
+        let mut text = format!("{HEAD}\n{how}\n\n{COLUMNS}\n");
+        for row in &self.rows {
+            let line = row.figures.as_ref().map_or_else(|| failed(row), columns);
+            writeln!(text, "{line}").expect("a string takes all");
+        }
+        let all: Vec<&Figures> = self.rows.iter().filter_map(|row| row.figures.as_ref()).collect();
+        let sum = |what: fn(&Figures) -> usize| all.iter().map(|figures| what(figures)).sum::<usize>();
+        let slowest = all.iter().map(|figures| figures.slowest_recovery).max().unwrap_or_default();
+        let (violations, recovery) = (self.failures(), seconds(slowest));
+        writeln!(
+            text,
+            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n{FAULTS_HEAD}",
+            sum(|f| f.acquisitions),
+            sum(|f| f.faults),
+            sum(|f| f.lost),
+            sum(|f| f.refused),
+            sum(|f| f.overlaps)
+        )
+        .expect("a string takes all");
+        for fault in FAULTS {
+            writeln!(text, "| `{}` | {} | {} |", fault.name, fault.does, fault.seen).expect("a string takes all");
+        }
+        text
+    }
+}
+
+const HEAD: &str = "\
+# The matrix
+
+Every store under every fault that exists for it: eight processes take three locks over and over, for long and for short, and some
+give up soon; two of them use the async face for every two of the blocking one. A fault is done, ended, and done again when every lock
+has been granted again. All that was told goes through the checkers of `lab/src/check.rs`.
+
+**C**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no
+longer than it takes the one who holds wrongly to hear of it. **R**: as C, and who asks meanwhile is refused. *Lost*: holds
+that were told that they are over before they were released. *Recovered*: how long after the end of a fault, at most, until the last
+of the locks was granted again, and the bound on that, which a busy machine must not break. A run with too little work, or whose
+faults had no effect, fails.
+
+`cargo xtask lab --list` lists the cells, `cargo xtask lab --store STORE --fault FAULT --seed N --seconds T` runs one, with a timeline in
+`target/lab`, and `cargo xtask lab --long` all of them for long, and writes this page.
+";
+
+const COLUMNS: &str = "\
+| cell | promise | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
+|---|---|---|---|---|---|---|---|---|---|---|";
+
+const FAULTS_HEAD: &str = "\
+| fault | what happens | what shows that it had an effect |
+|---|---|---|";
+
+fn columns(figures: &Figures) -> String {
+    let Figures { store, fault, expect, acquisitions, faults, lost, refused, overlaps, .. } = figures;
+    let longest = if *overlaps > 0 { format!("{} s", seconds(figures.longest_overlap)) } else { String::new() };
+    let (recovery, bound) = (seconds(figures.slowest_recovery), figures.bound.as_secs());
+    format!(
+        "| {store}/{fault} | {expect} | {acquisitions} | {faults} | {lost} | {refused} | {overlaps} | {longest} | 0 | \
+         {recovery} s | {bound} s |"
+    )
+}
+
+fn failed(row: &Row) -> String {
+    let why = row.failure.as_deref().unwrap_or_default().lines().last().unwrap_or_default().replace('|', "/");
+    format!("| {} | | | | | | | | **1**: {why} | | |", row.cell)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2}", time.as_secs_f64())
+}
