@@ -1,15 +1,9 @@
-<<<<<<< HEAD
-//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask mutants`,
-//! `cargo xtask needs`.
-
-mod chores;
-mod mutants;
-=======
-//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask soak`, `cargo xtask bench`,
+//! `cargo xtask mutants`, `cargo xtask needs`.
 
 mod chores;
 mod lab;
->>>>>>> main
+mod mutants;
 mod needs;
 mod peers;
 mod step;
@@ -21,16 +15,11 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
-<<<<<<< HEAD
-  soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
-  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench
-  mutants  makes each bug of lab/mutants, or those whose names begin as said, in a copy of this tree, and shows which check finds it";
-=======
   soak     a million acquire/release cycles over eight processes, in peace, in release mode
   lab      every store under every fault, for a few seconds each, or with --long for a minute each, with a page in docs/matrix.md;
            --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
-  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
->>>>>>> main
+  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench
+  mutants  makes each bug of lab/mutants, or those whose names begin as said, in a copy of this tree, and shows which check finds it";
 
 fn main() -> ExitCode {
     let chore = env::args().nth(1).unwrap_or_default();
@@ -38,11 +27,8 @@ fn main() -> ExitCode {
         "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
-<<<<<<< HEAD
-        "mutants" => mutants::run(&env::args().skip(2).collect::<Vec<_>>()),
-=======
         "lab" => lab::run(&env::args().skip(2).collect::<Vec<_>>()),
->>>>>>> main
+        "mutants" => mutants::run(&env::args().skip(2).collect::<Vec<_>>()),
         "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");
