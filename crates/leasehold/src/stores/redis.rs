@@ -107,13 +107,13 @@ impl Redis {
         let near = Link::keep(Plan {
             address: address.clone(),
             channel: format!("leasehold:inbox:{client}"),
-            ear: Arc::new(move |text| told.told(text)),
+            ear: Arc::new(move |_, text| told.told(text)),
             greet: no_greeting(),
             home,
         });
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
-        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
+        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_, _| {}), greet, home: None });
         let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
         let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
@@ -202,7 +202,7 @@ fn no_greeting() -> Greet {
 
 fn waiting_plan(address: Address, client: &str) -> Plan {
     let channel = format!("leasehold:waiting:{client}");
-    Plan { address, channel, ear: Arc::new(|_| {}), greet: no_greeting(), home: None }
+    Plan { address, channel, ear: Arc::new(|_, _| {}), greet: no_greeting(), home: None }
 }
 
 fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {

@@ -78,7 +78,7 @@ impl Master {
             home,
         };
         let near = Link::keep(plan("inbox", ear, home));
-        let far = Link::keep(plan("far", Arc::new(|_| {}), None));
+        let far = Link::keep(plan("far", Arc::new(|_, _| {}), None));
         Self { near, far, place: address.to_string(), clock, trust, silent: AtomicBool::new(false) }
     }
 

@@ -166,13 +166,7 @@ impl Pages {
     /// Takes note of what a master has told.
     pub(super) fn told(&self, master: usize, text: &str) {
         match Told::parse(text) {
-            Some(Told::Free(key)) => {
-                let books = self.books.lock();
-                if let Some(first) = books.waiting.get(key).and_then(|waiting| waiting.first()) {
-                    first.known.lock().told |= 1 << master;
-                    first.stirred.notify_waiters();
-                }
-            }
+            Some(Told::Free(key)) => self.freed(master, key),
             Some(Told::Gone(id)) => {
                 if let Some(page) = self.page(id) {
                     page.known.lock().told |= 1 << master;
@@ -180,6 +174,15 @@ impl Pages {
                 }
             }
             None => {}
+        }
+    }
+
+    /// A master has a lock free.
+    pub(super) fn freed(&self, master: usize, key: &str) {
+        let books = self.books.lock();
+        if let Some(first) = books.waiting.get(key).and_then(|waiting| waiting.first()) {
+            first.known.lock().told |= 1 << master;
+            first.stirred.notify_waiters();
         }
     }
 
