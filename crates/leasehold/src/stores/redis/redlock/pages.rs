@@ -64,6 +64,11 @@ struct Known {
     told: u32,
     /// Masters that have granted the token that is held.
     votes: u32,
+    /// Masters on which it was broken: they are not asked to give it again.
+    broken: u32,
+    /// How often it was asked to be kept, and the last time that was won.
+    renewals: u32,
+    renewed: u32,
 }
 
 impl Pages {
@@ -84,6 +89,9 @@ impl Pages {
             waited: false,
             told: 0,
             votes: 0,
+            broken: 0,
+            renewals: 0,
+            renewed: 0,
         };
         let lanes = (0..lanes).map(|_| Arc::default()).collect();
         let (key, known, claim) = (keys.lock.as_str().into(), Mutex::new(known), claim.clone());
@@ -169,7 +177,10 @@ impl Pages {
             Some(Told::Free(key)) => self.freed(master, key),
             Some(Told::Gone(id)) => {
                 if let Some(page) = self.page(id) {
-                    page.known.lock().told |= 1 << master;
+                    {
+                        let mut known = page.known.lock();
+                        (known.told, known.broken) = (known.told | 1 << master, known.broken | 1 << master);
+                    }
                     page.stirred.notify_waiters();
                 }
             }
@@ -296,6 +307,30 @@ impl Page {
     /// Masters that have granted what is held, a bit each.
     pub(super) fn votes(&self) -> u32 {
         self.known.lock().votes
+    }
+
+    /// The number of a renewal that begins.
+    pub(super) fn begin_renewal(&self) -> u32 {
+        let mut known = self.known.lock();
+        known.renewals += 1;
+        known.renewals
+    }
+
+    /// Votes that were given again by this renewal, or an earlier one, count from the next on.
+    pub(super) fn won_renewal(&self, number: u32) {
+        let mut known = self.known.lock();
+        known.renewed = known.renewed.max(number);
+    }
+
+    pub(super) fn is_broken_on(&self, master: usize) -> bool {
+        self.known.lock().broken & 1 << master != 0
+    }
+
+    /// Whether a vote counts that this master gave by such a renewal, 0 being the grant. Between the loss of a vote and a renewal
+    /// another may have held; so what was given again shows a hold only from when it is known that it has gone on without.
+    pub(super) fn counts(&self, master: usize, renewal: u32) -> bool {
+        let known = self.known.lock();
+        renewal <= known.renewed && (renewal == 0 || known.broken & 1 << master == 0)
     }
 
     /// Whether any master has told something since the last question, and whether as many as decide have.
