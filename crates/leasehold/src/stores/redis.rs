@@ -36,7 +36,8 @@ use tokio::time::{Timeout, timeout};
 
 use crate::clock::Moment;
 use crate::{
-    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
+    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, Vote,
+    background,
 };
 use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
@@ -456,6 +457,10 @@ impl Store for Redis {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
+        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

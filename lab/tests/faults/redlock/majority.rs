@@ -164,7 +164,7 @@ fn what_was_broken_stays_broken() -> Result<()> {
     }
     let apart = site.run(leasehold::open(&site.url_with(CLASSIC, &[])))?;
     for _ in 0..10 {
-        let held = site.run(site.locks().mutex("a").lease(Duration::from_millis(500)).acquire())?;
+        let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(5)).acquire())?;
         wait_for_all(&site)?;
         ensure!(site.run(apart.break_hold("a", held.token()))?.is_some());
         ensure!(site.run(held.lost()) == Loss::Gone);

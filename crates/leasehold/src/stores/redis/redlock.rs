@@ -30,7 +30,7 @@ use super::{LISTEN, names, patience, trouble};
 use crate::clock::Moment;
 use crate::{
     Claim, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, View,
-    background,
+    Vote, background,
 };
 use address::Masters;
 use events::{Events, Listening};
@@ -555,6 +555,17 @@ impl Store for Redlock {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn votes(&self, claim: &Claim) -> Vec<Vote> {
+        if self.masters.len() == 1 {
+            return Vec::new();
+        }
+        let (now, page) = (Moment::now(), self.pages.page(claim.id));
+        let until = |at| page.as_ref().and_then(|page| page.vote_until(at));
+        let left = |at| until(at).map_or(Duration::ZERO, |until| until.since(now));
+        let vote = |(at, master): (usize, &Master)| Vote { place: master.place.clone(), left: left(at) };
+        self.masters.iter().enumerate().map(vote).collect()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -62,8 +62,8 @@ struct Known {
     waited: bool,
     /// Masters that have told something since the last question, a bit each.
     told: u32,
-    /// Masters that have granted the token that is held.
-    votes: u32,
+    /// Until when the vote of each master counts for the highest token: as long as a lease from before it was asked.
+    votes: Vec<Option<Moment>>,
     /// Masters on which it was broken: they are not asked to give it again.
     broken: u32,
     /// How often it was asked to be kept, and the last time that was won.
@@ -88,7 +88,7 @@ impl Pages {
             until: Moment::NEVER,
             waited: false,
             told: 0,
-            votes: 0,
+            votes: Vec::new(),
             broken: 0,
             renewals: 0,
             renewed: 0,
@@ -283,7 +283,8 @@ impl Page {
         let mut known = self.known.lock();
         (known.asking, known.told) = (Some(Moment::now()), 0);
         if known.highest != token {
-            (known.highest, known.votes) = (known.highest.max(token), 0);
+            known.highest = known.highest.max(token);
+            known.votes.clear();
         }
     }
 
@@ -297,16 +298,20 @@ impl Page {
         asking.map_or(lease, |asking| lease.saturating_sub(now.since(asking)))
     }
 
-    pub(super) fn granted_by(&self, master: usize, token: u64) {
+    pub(super) fn granted_by(&self, master: usize, token: u64, until: Moment) {
         let mut known = self.known.lock();
         if known.highest == token {
-            known.votes |= 1 << master;
+            let len = known.votes.len().max(master + 1);
+            known.votes.resize(len, None);
+            known.votes[master] = Some(until);
         }
     }
 
-    /// Masters that have granted what is held, a bit each.
-    pub(super) fn votes(&self) -> u32 {
-        self.known.lock().votes
+    /// Until when a master's vote counts for what is held.
+    pub(super) fn vote_until(&self, master: usize) -> Option<Moment> {
+        let known = self.known.lock();
+        let held = known.standing.token().is_some();
+        known.votes.get(master).copied().flatten().filter(|_| held)
     }
 
     /// The number of a renewal that begins.

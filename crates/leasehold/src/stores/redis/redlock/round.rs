@@ -20,6 +20,7 @@ use super::master::{Master, text};
 use super::pages::Page;
 use super::record::{Answer, Format, Keys, mark_renewal};
 use super::rule::{Count, Outcome, Verdict, quorum};
+use crate::clock::Moment;
 use crate::{Claim, Error, Result, background};
 
 /// What the masters have answered to a proposal.
@@ -128,6 +129,7 @@ impl Redlock {
                 },
             ],
         });
+        let until = Moment::now().after(claim.lease);
         page.asks(token);
         let limit = (claim.lease / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let mut round = self.round(|at, near, wait| {
@@ -139,7 +141,7 @@ impl Redlock {
                 if let Ok((answer, counts)) = &answer {
                     pages.saw(&page.claim.name, answer.last);
                     if answer.verdict == Verdict::Granted && *counts {
-                        page.granted_by(at, token);
+                        page.granted_by(at, token, until);
                     }
                 }
                 (at, answer)
@@ -151,7 +153,7 @@ impl Redlock {
         }
         if ballot.outcome == Outcome::Won {
             page.won_renewal(renewal);
-            tracing::trace!(name = claim.name.as_str(), token, votes = page.votes(), "granted");
+            tracing::trace!(name = claim.name.as_str(), token, votes = ballot.count.granted, "granted");
         }
         ballot
     }
@@ -179,7 +181,7 @@ impl Redlock {
                 Ok((Answer { verdict: Verdict::Granted, .. }, true)) => count.granted += 1,
                 // It is given again to a claim that had lost it, and taken back if that has lost others.
                 Ok((Answer { verdict: Verdict::Granted, .. }, false)) if self.format != Format::Fenced => {
-                    count.refused += 1
+                    count.refused += 1;
                 }
                 Ok((Answer { verdict: Verdict::Granted, .. }, false)) => {
                     count.unknown += 1;
