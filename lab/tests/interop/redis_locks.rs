@@ -44,6 +44,16 @@ fn node_redlock_and_we_share_five_masters() -> Result<()> {
     five("a", |urls, cycles| program("node_redlock", &urls.join(","), "a", cycles))
 }
 
+#[test]
+fn redsync_and_we_share_a_key() -> Result<()> {
+    alone(|url, cycles| program("redsync", url, "a", cycles))
+}
+
+#[test]
+fn redsync_and_we_share_five_masters() -> Result<()> {
+    five("a", |urls, cycles| program("redsync", &urls.join(","), "a", cycles))
+}
+
 /// It has a prefix for its keys.
 #[test]
 fn pottery_and_we_share_five_masters() -> Result<()> {
@@ -183,10 +193,11 @@ fn program(client: &str, url: &str, name: &str, cycles: u64) -> Result<Others> {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = lab.join("../target/peers").join(client);
     let files = lab.join("tests/interop/clients");
-    let script = files.join(format!("{client}.js"));
-    let (runs, script) =
-        if script.exists() { ("node", script) } else { ("python3", files.join(format!("{client}.py"))) };
-    ensure!(library.exists(), "{client} is not there: cargo xtask needs");
+    let kept = |folder: &Path, file: String| Some(folder.join(file)).filter(|path| path.exists());
+    let runs = [("node", "js"), ("python3", "py")].into_iter();
+    let script = runs.filter_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?))).next();
+    let built = || Some(("env", kept(&library, "client".to_owned())?));
+    let (runs, script) = script.filter(|_| library.exists()).or_else(built).context("cargo xtask needs fetches it")?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", runs]).arg(script).args([url, name, &cycles.to_string()]);
     command.env("PYTHONPATH", &library).env("NODE_PATH", library.join("node_modules")).stdout(Stdio::piped());
