@@ -213,7 +213,7 @@ impl Redlock {
                 .remedy("take a shorter one, or open the store with longest-lease=, the same for all clients"));
         }
         let lanes = if self.format == Format::Fenced { 0 } else { self.masters.len() };
-        Ok(self.pages.begin(claim, self.format.keys(&claim.name)?, lanes))
+        Ok(self.pages.begin(claim, self.format.keys(&claim.name)?, lanes, self.micros()))
     }
 
     /// For how long masters keep a vote: longer than the holder counts on it, as their clocks differ in rate from his.
@@ -238,7 +238,7 @@ impl Redlock {
 
     /// What the clock says that half of the masters are not ahead of: no single one, and no client's, makes tokens run away.
     fn micros(&self) -> u64 {
-        let there = self.masters.iter().filter(|master| master.trust.run().is_some());
+        let there = self.masters.iter().filter(|master| master.trust.is_known());
         let mut clocks: Vec<u64> = there.map(|master| master.clock.micros()).collect();
         clocks.sort_unstable();
         clocks.get(clocks.len() / 2).copied().unwrap_or_else(|| {

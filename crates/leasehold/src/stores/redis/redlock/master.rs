@@ -146,9 +146,9 @@ impl Trust {
         Ok(())
     }
 
-    /// Which run of which server this is.
-    pub(super) fn run(&self) -> Option<String> {
-        self.known.lock().as_ref().map(|known| known.run.clone())
+    /// Whether it has ever been greeted, and its clock asked.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.lock().is_some()
     }
 }
 

@@ -40,6 +40,8 @@ struct Books {
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) claim: Claim,
+    /// By the masters' clocks, in microseconds.
+    pub(super) since: u64,
     pub(super) keys: Keys,
     key: Arc<str>,
     known: Mutex<Known>,
@@ -73,7 +75,7 @@ struct Known {
 
 impl Pages {
     /// The page of a claim, made if there is none.
-    pub(super) fn begin(&self, claim: &Claim, keys: Keys, lanes: usize) -> Arc<Page> {
+    pub(super) fn begin(&self, claim: &Claim, keys: Keys, lanes: usize, since: u64) -> Arc<Page> {
         let mut books = self.books.lock();
         if let Some(page) = books.pages.get(&claim.id) {
             return Arc::clone(page);
@@ -95,7 +97,7 @@ impl Pages {
         };
         let lanes = (0..lanes).map(|_| Arc::default()).collect();
         let (key, known, claim) = (keys.lock.as_str().into(), Mutex::new(known), claim.clone());
-        let page = Arc::new(Page { claim, keys, key, known, stirred: Notify::new(), lanes });
+        let page = Arc::new(Page { claim, since, keys, key, known, stirred: Notify::new(), lanes });
         books.pages.insert(page.claim.id, Arc::clone(&page));
         page
     }

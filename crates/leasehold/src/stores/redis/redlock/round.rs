@@ -121,7 +121,7 @@ impl Redlock {
                 record,
                 self.format.life(self.life(claim.lease)).to_string(),
                 self.format.memory(claim.lease),
-                if aim == Aim::TakeOrHear { self.client.to_string() } else { String::new() },
+                if aim == Aim::TakeOrHear { format!("{}{}", self.client, page.since) } else { String::new() },
                 match aim {
                     Aim::Keep if gives_again => "R".to_owned(),
                     Aim::Keep => "K".to_owned(),
