@@ -46,6 +46,34 @@ async fn a_minority_may_be_down_from_the_beginning() {
     held.release().await.expect("released");
 }
 
+/// If each told another, nobody would be told by as many as decide.
+#[tokio::test]
+async fn masters_tell_the_same_one() {
+    const WAITERS: usize = 8;
+    let servers: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let held = open(&hosts, "quarantine=off").await.expect("five").mutex("a").acquire().await.expect("granted");
+    let mut clients = Vec::new();
+    for _ in 0..WAITERS {
+        clients.push(open(&hosts, "quarantine=off").await.expect("five"));
+    }
+    let lock = |locks: Locks| async move { locks.mutex("a").acquire().await?.release().await };
+    let waiting: Vec<_> = clients.into_iter().map(|locks| tokio::spawn(lock(locks))).collect();
+    let order = |server: &Redis| {
+        let order = server.command(&["ZRANGE", "leasehold:redlock:{a}:waits", "0", "-1"]);
+        order.texts().iter().map(|client| (*client).to_owned()).collect::<Vec<_>>()
+    };
+    while servers.iter().any(|server| order(server).len() < WAITERS) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let orders: Vec<_> = servers.iter().map(order).collect();
+    assert!(orders.iter().all(|order| *order == orders[0]), "{orders:?}");
+    held.release().await.expect("released");
+    for one in waiting {
+        one.await.expect("it runs").expect("granted and released");
+    }
+}
+
 /// Who has voted, and for how long, by what the holder has heard.
 #[tokio::test]
 async fn a_holder_sees_who_has_voted() {
