@@ -50,7 +50,6 @@ pub(super) type Runs = Mutex<HashMap<String, String>>;
 
 #[derive(Clone, Debug)]
 struct Known {
-    run: String,
     mark: Greeting,
     /// From when on votes of a master with this mark count.
     from: Moment,
@@ -167,7 +166,7 @@ fn greet(clock: Arc<ServerClock>, trust: Arc<Trust>) -> Greet {
             trust.is_apart(&run)?;
             let mark = if trust.terms.quarantine { Some(mark(&session, &run, &trust).await?) } else { None };
             let (mark, from) = mark.map_or((None, Moment::now()), |(mark, from)| (Some(mark), from));
-            *trust.known.lock() = Some(Known { run, mark: mark.clone(), from });
+            *trust.known.lock() = Some(Known { mark: mark.clone(), from });
             Ok(mark)
         })
     })
