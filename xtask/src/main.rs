@@ -24,7 +24,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
 fn main() -> ExitCode {
     let chore = env::args().nth(1).unwrap_or_default();
     let done = match chore.as_str() {
-        "needs" => needs::meet(),
+        "needs" => needs::meet().and_then(|()| peers::fetch_for_tests()),
         "test" => chores::test(),
         "soak" => chores::soak(),
         "lab" => lab::run(&env::args().skip(2).collect::<Vec<_>>()),

@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 16] = [
+const PROGRAMS: [Need; 17] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -37,6 +37,7 @@ const PROGRAMS: [Need; 16] = [
     // What runs libraries that locks are shared with.
     Need { program: "node", asked: "--version", package: "nodejs" },
     Need { program: "npm", asked: "--version", package: "npm" },
+    Need { program: "go", asked: "version", package: "golang-go" },
 ];
 /// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
 const SERVICES: [&str; 1] = ["redis-server"];

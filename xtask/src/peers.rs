@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::needs::run;
 
 /// Installs what the files of peers ask for in their first lines, and what is not there yet: `# needs: PACKAGE==VERSION …` in
-/// Python, `// needs: PACKAGE@VERSION …` in JavaScript.
+/// Python, `// needs: PACKAGE@VERSION …` in JavaScript and Go.
 pub(crate) fn fetch() -> Result<()> {
     fetch_for("lab/benches/redis/peers", in_python)?;
     fetch_for_tests()
@@ -34,6 +34,7 @@ fn fetch_for(files: &str, place: impl Fn(&str) -> String) -> Result<()> {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("py") => once(&folder, &needs_of(&file, "# needs: ")?, pip)?,
             Some("js") => once(&folder, &needs_of(&file, "// needs: ")?, npm)?,
+            Some("go") => go(&folder, &needs_of(&file, "// needs: ")?, &file)?,
             _ => {}
         }
     }
@@ -60,6 +61,23 @@ fn once(folder: &Path, packages: &str, install: impl Fn(&str, &[&str]) -> Result
 fn npm(folder: &str, packages: &[&str]) -> Result<()> {
     let terms = ["install", "--silent", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts", "--prefix", folder];
     run("npm", &[&terms[..], packages].concat())
+}
+
+/// The program is built beside its modules, and anew if it has changed.
+fn go(folder: &Path, modules: &str, file: &Path) -> Result<()> {
+    let program = fs::read_to_string(file)?;
+    let main = folder.join("main.go");
+    if folder.join("client").exists() && fs::read_to_string(&main).is_ok_and(|built| built == program) {
+        return Ok(());
+    }
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("go.mod"), "module client\n\ngo 1.19\n")?;
+    fs::write(main, program)?;
+    let folder = folder.to_str().context("the workspace's path is not text")?;
+    let modules: Vec<&str> = modules.split(' ').collect();
+    // Of the modules these need, and of Go itself, the versions they name.
+    run("env", &[&["-C", folder, "GOTOOLCHAIN=local", "go", "get"], &modules[..]].concat())?;
+    run("env", &["-C", folder, "GOTOOLCHAIN=local", "go", "build", "-mod=mod", "-o", "client", "."])
 }
 
 fn pip(folder: &str, packages: &[&str]) -> Result<()> {

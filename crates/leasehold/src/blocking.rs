@@ -25,7 +25,7 @@ use std::time::Duration;
 use pollster::block_on;
 
 use crate::background::within;
-use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token};
+use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
 
 /// As [`leasehold::open`](crate::open).
 ///
@@ -213,6 +213,12 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
+    }
+
+    /// As [`leasehold::Guard::votes`](crate::Guard::votes).
+    #[must_use]
+    pub fn votes(&self) -> Vec<Vote> {
+        self.0.votes()
     }
 
     /// As [`leasehold::Guard::renewal`](crate::Guard::renewal).

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::background::within;
 use crate::engine::Hold;
-use crate::{Loss, Renewal, Result, Share, Token};
+use crate::{Loss, Renewal, Result, Share, Token, Vote};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -67,6 +67,25 @@ impl Guard {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
+    }
+
+    /// Where several servers keep the lock together, what each has granted, and for how long; empty where one store decides.
+    ///
+    /// It is what this process has heard last, at the grant or a renewal, and asks nobody;
+    /// [`look`](crate::Locks::look) asks. A hold is trusted for as long as a majority is, which is [`remaining`](Self::remaining).
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let locks = leasehold::open("redlock://a,b,c,d,e").await?;
+    /// let guard = locks.mutex("orders/42").acquire().await?;
+    /// for vote in guard.votes().iter().filter(|vote| vote.left.is_zero()) {
+    ///     eprintln!("{} has not voted", vote.place);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn votes(&self) -> Vec<Vote> {
+        self.hold.votes()
     }
 
     /// How the renewal of the lease goes.

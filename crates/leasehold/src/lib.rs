@@ -57,7 +57,7 @@ pub use admission::admitted;
 pub use claim::{Claim, ClaimId, Share};
 pub use error::{Error, Result};
 pub use guard::Guard;
-pub use line::{Entry, Line, Stranger, View};
+pub use line::{Entry, Line, Stranger, View, Vote};
 pub use lock::Lock;
 pub use locks::Locks;
 pub use loss::{Loss, Renewal};

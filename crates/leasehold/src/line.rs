@@ -43,6 +43,15 @@ pub struct View {
     pub trouble: Option<String>,
 }
 
+/// What one of several servers has granted to a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vote {
+    /// Which server, as in its URL without a password.
+    pub place: String,
+    /// How long its vote may be counted on, from its last answer: zero if it has given none, or it has run out.
+    pub left: Duration,
+}
+
 /// A process that holds a lock without being in line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Claim, Line, Name, Promises, Result, Token};
+use crate::{Claim, Line, Name, Promises, Result, Token, Vote};
 
 /// A service that keeps lines of claims.
 ///
@@ -49,6 +49,10 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// Descriptors that keep a held claim alive for as long as any process has them open, also after the end of this
     /// one; none if the store knows nothing of the kind. Leaving ends the claim all the same.
     fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
+
+    /// Where several servers keep the lock together, what each has granted to a held claim, as this client has heard it;
+    /// empty where one store decides.
+    fn votes(&self, claim: &Claim) -> Vec<Vote>;
 
     /// The line of a name, for people.
     async fn look(&self, name: &Name) -> Result<Line>;

@@ -154,8 +154,9 @@ struct Plain {
 }
 
 impl Plain {
-    fn with(settings: &str) -> Self {
-        let redis = Redis::start();
+    /// On a server that tells of these events.
+    fn with(settings: &str, events: &str) -> Self {
+        let redis = Redis::configured(&[("notify-keyspace-events", events)]);
         Self { url: format!("{}?dialect=plain{settings}", redis.url()), redis }
     }
 }
@@ -177,12 +178,12 @@ impl Drop for Plain {
 
 mod plain {
     use super::*;
-    leasehold::conformance_tests!(Plain::with(""));
+    leasehold::conformance_tests!(Plain::with("", "\"\""));
 }
 
 mod plain_counted {
     use super::*;
-    leasehold::conformance_tests!(Plain::with("&tokens=on&protocol=2"));
+    leasehold::conformance_tests!(Plain::with("&tokens=on&protocol=2", "Kgx"));
 }
 
 // What becomes of masters that forget is shown in the lab.

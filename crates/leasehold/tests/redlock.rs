@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use lab_servers::Redis;
-use leasehold::{Error, Locks};
+use leasehold::{Error, Guard, Locks, Vote, blocking};
 
 async fn open(hosts: &[String], settings: &str) -> Result<Locks, Error> {
     leasehold::open(&format!("redlock://{}?{settings}", hosts.join(","))).await
@@ -44,6 +44,62 @@ async fn a_minority_may_be_down_from_the_beginning() {
     assert_eq!(views.iter().filter(|view| view.holder.is_some_and(|(_, token)| token == held.token())).count(), 3);
     assert_eq!(views.iter().filter(|view| view.trouble.is_some()).count(), 2);
     held.release().await.expect("released");
+}
+
+/// If each told another, nobody would be told by as many as decide.
+#[tokio::test]
+async fn masters_tell_the_same_one() {
+    const WAITERS: usize = 8;
+    let servers: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let held = open(&hosts, "quarantine=off").await.expect("five").mutex("a").acquire().await.expect("granted");
+    let mut clients = Vec::new();
+    for _ in 0..WAITERS {
+        clients.push(open(&hosts, "quarantine=off").await.expect("five"));
+    }
+    let lock = |locks: Locks| async move { locks.mutex("a").acquire().await?.release().await };
+    let waiting: Vec<_> = clients.into_iter().map(|locks| tokio::spawn(lock(locks))).collect();
+    let order = |server: &Redis| {
+        let order = server.command(&["ZRANGE", "leasehold:redlock:{a}:waits", "0", "-1"]);
+        order.texts().iter().map(|client| (*client).to_owned()).collect::<Vec<_>>()
+    };
+    while servers.iter().any(|server| order(server).len() < WAITERS) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let orders: Vec<_> = servers.iter().map(order).collect();
+    assert!(orders.iter().all(|order| *order == orders[0]), "{orders:?}");
+    held.release().await.expect("released");
+    for one in waiting {
+        one.await.expect("it runs").expect("granted and released");
+    }
+}
+
+/// Who has voted, and for how long, by what the holder has heard.
+#[tokio::test]
+async fn a_holder_sees_who_has_voted() {
+    const LEASE: Duration = Duration::from_secs(20);
+    let mut servers: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    servers[1].kill();
+    for settings in ["quarantine=off", "dialect=classic"] {
+        let locks = open(&hosts, settings).await.expect("four of five");
+        let held = locks.mutex("a").lease(LEASE).acquire().await.expect("granted");
+        let given = |votes: &[Vote]| votes.iter().filter(|vote| !vote.left.is_zero()).count();
+        // One answer may come later than those that decide.
+        while given(&held.votes()) < 4 {
+            assert!(given(&held.votes()) >= 3 && held.check().is_ok(), "{:?}", held.votes());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let votes = held.votes();
+        let places: Vec<_> = votes.iter().map(|vote| vote.place.clone()).collect();
+        assert_eq!(places, hosts.iter().map(|host| format!("redis://{host}")).collect::<Vec<_>>());
+        assert!(votes[1].left.is_zero() && votes.iter().all(|vote| vote.left <= LEASE), "{votes:?}");
+        let held = blocking::Guard::from(held);
+        assert!(given(&held.votes()) == 4 && held.remaining() <= LEASE);
+        Guard::from(held).release().await.expect("released");
+    }
+    let alone = leasehold::open("memory:").await.expect("it opens").mutex("a").acquire().await.expect("granted");
+    assert_eq!(alone.votes(), []);
 }
 
 /// What it takes is what README.md says.

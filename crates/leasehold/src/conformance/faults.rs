@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::Service;
 use super::subject::{client, empty, eventually, fresh_name, over, soon, store};
 use crate::{
-    Claim, Entered, Error, Line, Lock, Locks, Loss, Name, Patience, Promises, Renewal, Result, Standing, Store,
+    Claim, Entered, Error, Line, Lock, Locks, Loss, Name, Patience, Promises, Renewal, Result, Standing, Store, Vote,
 };
 
 /// What happens to the questions a store is asked.
@@ -93,6 +93,10 @@ impl Store for Counting {
 
     fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
         self.store.anchors(claim)
+    }
+
+    fn votes(&self, claim: &Claim) -> Vec<Vote> {
+        self.store.votes(claim)
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Moment;
-use crate::{Claim, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store};
+use crate::{Claim, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Vote};
 
 /// The longest that a question may go unanswered.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -98,6 +98,10 @@ impl Door {
 
     pub(crate) fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
         self.told("anchor", Some(&claim.name), self.store.anchors(claim))
+    }
+
+    pub(crate) fn votes(&self, claim: &Claim) -> Vec<Vote> {
+        self.store.votes(claim)
     }
 
     pub(crate) async fn look(&self, name: &Name) -> Result<Line> {

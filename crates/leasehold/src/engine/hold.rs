@@ -12,7 +12,7 @@ use super::stay::{Ending, Stay};
 use super::{Door, Engine, call};
 use crate::background::Finish;
 use crate::clock::Moment;
-use crate::{Claim, Error, Loss, Patience, Renewal, Result, Share, Standing, Token};
+use crate::{Claim, Error, Loss, Patience, Renewal, Result, Share, Standing, Token, Vote};
 
 /// A granted claim. Dropping it leaves in the background.
 #[derive(Debug)]
@@ -58,6 +58,10 @@ impl Hold {
     pub(crate) fn anchors(&self) -> Result<Vec<OwnedFd>> {
         self.check()?;
         self.engine.door.anchors(&self.stay.claim)
+    }
+
+    pub(crate) fn votes(&self) -> Vec<Vote> {
+        self.engine.door.votes(&self.stay.claim)
     }
 
     /// How long it may be trusted from now; `Duration::MAX` without end.

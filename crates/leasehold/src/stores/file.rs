@@ -34,7 +34,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::{
-    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, background,
+    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, Vote,
+    background,
 };
 use conduct::View;
 use editing::Turns;
@@ -247,6 +248,10 @@ impl Store for File {
             anchors.push(key.anchor(&self.shared.folder.lock(&claim.name))?);
         }
         Ok(anchors)
+    }
+
+    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
+        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -37,7 +37,8 @@ use tokio::time::{Timeout, timeout};
 
 use crate::clock::Moment;
 use crate::{
-    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
+    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, Vote,
+    background,
 };
 use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
@@ -108,13 +109,13 @@ impl Redis {
         let near = Link::keep(Plan {
             address: address.clone(),
             channel: format!("leasehold:inbox:{client}"),
-            ear: Arc::new(move |text| told.told(text)),
+            ear: Arc::new(move |_, text| told.told(text)),
             greet: no_greeting(),
             home,
         });
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
-        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_| {}), greet, home: None });
+        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_, _| {}), greet, home: None });
         let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
         let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
@@ -203,7 +204,7 @@ fn no_greeting() -> Greet {
 
 fn waiting_plan(address: Address, client: &str) -> Plan {
     let channel = format!("leasehold:waiting:{client}");
-    Plan { address, channel, ear: Arc::new(|_| {}), greet: no_greeting(), home: None }
+    Plan { address, channel, ear: Arc::new(|_, _| {}), greet: no_greeting(), home: None }
 }
 
 fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
@@ -457,6 +458,10 @@ impl Store for Redis {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
+        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

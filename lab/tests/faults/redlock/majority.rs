@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::RedlockSite;
+use lab::{DEADLINE, RedlockSite};
 use leasehold::Loss;
 
 use crate::TAKER;
 
 const SETTINGS: &str = "longest-lease=2s&quarantine=off";
+const CLASSIC: &str = "dialect=classic";
 
 #[test]
 fn gone_it_is_said_within_the_deadline() -> Result<()> {
@@ -75,23 +76,108 @@ fn a_minority_that_is_stopped_slows_nobody() -> Result<()> {
 /// Votes that were given late, or by a master that was away, stand after the next renewal: a hold does not wear off.
 #[test]
 fn a_master_that_comes_back_is_given_its_vote() -> Result<()> {
-    let mut site = RedlockSite::start(TAKER, SETTINGS)?;
+    let kill = |site: &mut RedlockSite, at: usize| site.masters[at].kill();
+    is_given_again(SETTINGS, kill, |site, at| site.masters[at].restart(), |_, _| {})
+}
+
+/// The same where masters remember nothing.
+#[test]
+fn a_master_that_was_restarted_is_given_its_key() -> Result<()> {
+    is_given_again(CLASSIC, |_, _| {}, |_, _| {}, |site, at| site.masters[at].restart())
+}
+
+#[test]
+fn a_master_that_was_emptied_is_given_its_key() -> Result<()> {
+    is_given_again(CLASSIC, |_, _| {}, |_, _| {}, |site, at| drop(site.masters[at].command(&["FLUSHALL"])))
+}
+
+/// Something happens to two masters before it is granted, after that, and while it is held. Then two others die.
+fn is_given_again(
+    settings: &str,
+    before: impl Fn(&mut RedlockSite, usize),
+    after: impl Fn(&mut RedlockSite, usize),
+    held: impl Fn(&mut RedlockSite, usize),
+) -> Result<()> {
+    let mut site = RedlockSite::start(TAKER, settings)?;
     for at in [3, 4] {
-        site.masters[at].kill();
+        before(&mut site, at);
     }
-    let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(2)).acquire())?;
+    let guard = site.run(site.locks().mutex("a").lease(Duration::from_secs(2)).acquire())?;
     for at in [3, 4] {
-        site.masters[at].restart();
+        after(&mut site, at);
     }
-    lab::until("all to have granted it", || {
-        let views = site.look("a")?.views;
-        Ok(views.iter().all(|view| view.holder.is_some_and(|(_, token)| token == held.token())).then_some(()))
-    })?;
+    for at in [3, 4] {
+        held(&mut site, at);
+        // One after another: a majority is to remember at all times.
+        wait_for_all(&site)?;
+    }
+    wait_for_all(&site)?;
     for at in [0, 1] {
         site.masters[at].kill();
     }
     // More than a lease later it is still held, by what was repaired.
-    let lost = site.run(async { tokio::time::timeout(Duration::from_secs(5), held.lost()).await });
+    let lost = site.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");
-    Ok(site.run(held.release())?)
+    Ok(site.run(guard.release())?)
+}
+
+/// Between what most have forgotten and the next renewal another may have held: it is not given again, but lost.
+#[test]
+fn what_most_have_forgotten_is_lost() -> Result<()> {
+    let site = RedlockSite::start(TAKER, CLASSIC)?;
+    let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(3)).acquire())?;
+    wait_for_all(&site)?;
+    for at in [0, 2, 4] {
+        site.masters[at].command(&["FLUSHALL"]);
+    }
+    let lost = site.run(async { tokio::time::timeout(DEADLINE, held.lost()).await });
+    ensure!(lost == Ok(Loss::Gone), "{lost:?}");
+    lab::until("nothing to be left", || {
+        let left = site.masters.iter().any(|master| !master.command(&["GET", "a"]).is_nil());
+        Ok((!left).then_some(()))
+    })?;
+    drop(held);
+    // As others do, whoever comes next finds it free.
+    ensure!(site.run(site.locks().mutex("a").try_acquire())?.is_some());
+    Ok(())
+}
+
+/// Somebody else's key is not touched, and the vote it stands for is gone.
+#[test]
+fn a_key_that_another_has_is_not_given_again() -> Result<()> {
+    let site = RedlockSite::start(TAKER, CLASSIC)?;
+    let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(1)).acquire())?;
+    site.masters[1].command(&["SET", "a", "theirs"]);
+    let lost = site.run(async { tokio::time::timeout(Duration::from_secs(3), held.lost()).await });
+    ensure!(lost.is_err() && site.masters[1].command(&["GET", "a"]).text() == "theirs", "{lost:?}");
+    site.run(held.release())?;
+    ensure!(site.masters[1].command(&["GET", "a"]).text() == "theirs");
+    Ok(())
+}
+
+/// What was broken is not given again, whichever master is told of it first.
+#[test]
+fn what_was_broken_stays_broken() -> Result<()> {
+    let site = RedlockSite::start(TAKER, CLASSIC)?;
+    for wire in &site.wires[2..] {
+        wire.delay(Duration::from_millis(20));
+    }
+    let apart = site.run(leasehold::open(&site.url_with(CLASSIC, &[])))?;
+    for _ in 0..10 {
+        let held = site.run(site.locks().mutex("a").lease(Duration::from_secs(5)).acquire())?;
+        wait_for_all(&site)?;
+        ensure!(site.run(apart.break_hold("a", held.token()))?.is_some());
+        ensure!(site.run(held.lost()) == Loss::Gone);
+        drop(held);
+        site.run(site.locks().settled());
+    }
+    Ok(())
+}
+
+fn wait_for_all(site: &RedlockSite) -> Result<()> {
+    lab::until("all to have granted it", || {
+        let views = site.look("a").map(|line| line.views).unwrap_or_default();
+        let holders: Vec<_> = views.iter().map(|view| view.holder).collect();
+        Ok((holders.len() == 5 && holders.iter().all(|holder| holder.is_some() && *holder == holders[0])).then_some(()))
+    })
 }

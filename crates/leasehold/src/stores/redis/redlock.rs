@@ -5,6 +5,7 @@
 //! questions is counted. The lock of the articles (`SET NX PX`) is the same with one master, and in a format in which it remembers nothing.
 
 mod address;
+mod events;
 mod master;
 mod pages;
 mod record;
@@ -24,13 +25,15 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use super::record::fresh_client;
+use super::session::Ear;
 use super::{LISTEN, names, patience, trouble};
 use crate::clock::Moment;
 use crate::{
     Claim, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, View,
-    background,
+    Vote, background,
 };
 use address::Masters;
+use events::{Events, Listening};
 use master::Master;
 use pages::{Page, Pages};
 use record::{Format, Holder, Seen};
@@ -58,6 +61,8 @@ pub struct Redlock {
     home: Option<Handle>,
     format: Format,
     longest_lease: Duration,
+    /// Where one server has the lock in a format in which others tell nobody that they give it back.
+    events: Option<Arc<Events>>,
 }
 
 /// Where to connect, and on which terms.
@@ -88,14 +93,16 @@ impl Redlock {
     async fn open(at: Masters, home: Option<Handle>) -> Result<Self> {
         let (client, pages): (Arc<str>, _) = (fresh_client().into(), Arc::<Pages>::default());
         let runs = Arc::default();
+        let events =
+            if let [alone] = &at.addresses[..] { Some(Events::of(alone.database, &client).into()) } else { None };
         let master = |(number, address)| {
-            let (pages, runs) = (Arc::clone(&pages), Arc::clone(&runs));
-            Master::keep(address, at.terms, runs, &client, Arc::new(move |text| pages.told(number, text)), home.clone())
+            let ear = ear(number, Arc::clone(&pages), events.clone());
+            Master::keep(address, at.terms, Arc::clone(&runs), &client, ear, home.clone())
         };
         let masters: Arc<[Master]> = at.addresses.iter().enumerate().map(master).collect();
         let digits = uuid::Uuid::new_v4().as_u64_pair().1 % 1_000;
         let (format, longest_lease) = (at.format, at.terms.longest_lease);
-        let store = Self { masters, pages, client, digits, home, format, longest_lease };
+        let store = Self { masters, pages, client, digits, home, format, longest_lease, events };
         store.first().await?;
         Ok(store)
     }
@@ -143,6 +150,18 @@ impl Redlock {
         Error::unavailable(format!("only {there} of {all} masters vote, and it takes {quorum}{why}"))
             .remedy("bring the others back")
     }
+}
+
+/// What a master tells this client.
+fn ear(number: usize, pages: Arc<Pages>, events: Option<Arc<Events>>) -> Ear {
+    Arc::new(move |channel, text| match &events {
+        Some(events) if events.is_theirs(channel) => {
+            if let Some(key) = events.freed(channel, text) {
+                pages.freed(number, key);
+            }
+        }
+        _ => pages.told(number, text),
+    })
 }
 
 impl RedlockAt {
@@ -194,7 +213,7 @@ impl Redlock {
                 .remedy("take a shorter one, or open the store with longest-lease=, the same for all clients"));
         }
         let lanes = if self.format == Format::Fenced { 0 } else { self.masters.len() };
-        Ok(self.pages.begin(claim, self.format.keys(&claim.name)?, lanes))
+        Ok(self.pages.begin(claim, self.format.keys(&claim.name)?, lanes, self.micros()))
     }
 
     /// For how long masters keep a vote: longer than the holder counts on it, as their clocks differ in rate from his.
@@ -219,7 +238,7 @@ impl Redlock {
 
     /// What the clock says that half of the masters are not ahead of: no single one, and no client's, makes tokens run away.
     fn micros(&self) -> u64 {
-        let there = self.masters.iter().filter(|master| master.trust.run().is_some());
+        let there = self.masters.iter().filter(|master| master.trust.is_known());
         let mut clocks: Vec<u64> = there.map(|master| master.clock.micros()).collect();
         clocks.sort_unstable();
         clocks.get(clocks.len() / 2).copied().unwrap_or_else(|| {
@@ -303,11 +322,16 @@ impl Redlock {
     }
 
     /// Waits until it makes sense to ask again.
-    async fn chance(&self, page: &Page, left: Option<Duration>, turn: u32) {
+    async fn chance(&self, page: &Page, left: Option<Duration>, turn: u32, listens: bool) {
         const FIRST: Duration = Duration::from_millis(10);
         /// Between the word of the first master and that of as many as decide.
         const SPREAD: Duration = Duration::from_millis(3);
-        let longest = Duration::from_millis(if self.format == Format::Fenced { 300 } else { 80 });
+        let longest = Duration::from_millis(match self.format {
+            // What was not told, as a client died or gave up.
+            Format::Plain { .. } if listens => 600,
+            Format::Plain { .. } => 80,
+            Format::Fenced => 300,
+        });
         let mut stirred = pin!(page.stirred.notified());
         stirred.as_mut().enable();
         if page.standing().token().is_some() || page.standing() == Standing::Gone {
@@ -358,9 +382,12 @@ impl Redlock {
 
     /// Of a claim that waits: waits until it does no more.
     async fn granted(&self, page: &Arc<Page>) -> Result<Standing> {
-        let mut left = None;
+        let (mut left, mut listening) = (None, None);
         for turn in 0.. {
-            self.chance(page, left, turn).await;
+            // What happened before it listens is found by asking.
+            if !self.begins_to_listen(page, &mut listening).await {
+                self.chance(page, left, turn, listening.is_some()).await;
+            }
             if !matches!(page.standing(), Standing::Queued { .. }) {
                 return Ok(page.standing());
             }
@@ -386,6 +413,19 @@ impl Redlock {
             }
         }
         unreachable!("nobody waits so often")
+    }
+
+    /// Makes sure that it is heard when the server has the lock free; says whether that is new.
+    async fn begins_to_listen(&self, page: &Page, listening: &mut Option<Listening>) -> bool {
+        let Some(events) = self.events.as_ref().filter(|_| self.pages.is_foremost(page)) else { return false };
+        if listening.as_ref().is_some_and(Listening::goes_on) {
+            return false;
+        }
+        *listening = None;
+        if let Ok((session, _)) = self.masters[0].session(true) {
+            *listening = events.listen(&session, &page.keys.lock).await;
+        }
+        listening.is_some()
     }
 
     async fn views(&self, name: &Name) -> Result<Vec<(View, Option<Holder>)>> {
@@ -515,6 +555,17 @@ impl Store for Redlock {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn votes(&self, claim: &Claim) -> Vec<Vote> {
+        if self.masters.len() == 1 {
+            return Vec::new();
+        }
+        let (now, page) = (Moment::now(), self.pages.page(claim.id));
+        let until = |at| page.as_ref().and_then(|page| page.vote_until(at));
+        let left = |at| until(at).map_or(Duration::ZERO, |until| until.since(now));
+        let vote = |(at, master): (usize, &Master)| Vote { place: master.place.clone(), left: left(at) };
+        self.masters.iter().enumerate().map(vote).collect()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

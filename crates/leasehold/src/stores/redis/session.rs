@@ -15,8 +15,8 @@ use super::stream::Stream;
 use super::trouble;
 use crate::{Error, Result};
 
-/// What is heard on a channel.
-pub(super) type Ear = Arc<dyn Fn(&str) + Send + Sync>;
+/// Is told the channel, and what is heard on it.
+pub(super) type Ear = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// A connection, subscribed to one channel. It ends when it breaks or is poisoned, and no other takes its place here.
 #[derive(Debug)]
@@ -72,10 +72,10 @@ impl Session {
         let stream = Stream::connect(&address.target).await.map_err(Refused::For)?;
         let pushed = move |push: PushInfo| -> Result<(), ()> {
             if push.kind == PushKind::Message
-                && let Some(Value::BulkString(text)) = push.data.get(1)
-                && let Ok(text) = std::str::from_utf8(text)
+                && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
+                && let (Ok(channel), Ok(text)) = (std::str::from_utf8(channel), std::str::from_utf8(text))
             {
-                ear(text);
+                ear(channel, text);
             }
             Ok(())
         };
@@ -120,7 +120,7 @@ impl Session {
         let hearing = async move {
             while let Some(message) = messages.next().await {
                 if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
-                    ear(text);
+                    ear(message.get_channel_name(), text);
                 }
             }
         };
@@ -164,6 +164,24 @@ impl Session {
         }
         self.poison();
         Err(Error::unavailable("the connection has lost its subscription"))
+    }
+
+    /// Hears one more channel, from when this returns.
+    pub(super) async fn listen(&self, channel: &str) -> Result<()> {
+        let answer = match &self.subscription {
+            Some(subscription) => subscription.clone().subscribe(channel).await,
+            None => self.connection.clone().subscribe(channel).await,
+        };
+        answer.map_err(trouble::told)
+    }
+
+    /// Hears a channel no more.
+    pub(super) async fn ignore(&self, channel: &str) -> Result<()> {
+        let answer = match &self.subscription {
+            Some(subscription) => subscription.clone().unsubscribe(channel).await,
+            None => self.connection.clone().unsubscribe(channel).await,
+        };
+        answer.map_err(trouble::told)
     }
 
     /// Ends it; every request that is under way fails.

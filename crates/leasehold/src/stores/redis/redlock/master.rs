@@ -50,7 +50,6 @@ pub(super) type Runs = Mutex<HashMap<String, String>>;
 
 #[derive(Clone, Debug)]
 struct Known {
-    run: String,
     mark: Greeting,
     /// From when on votes of a master with this mark count.
     from: Moment,
@@ -78,7 +77,7 @@ impl Master {
             home,
         };
         let near = Link::keep(plan("inbox", ear, home));
-        let far = Link::keep(plan("far", Arc::new(|_| {}), None));
+        let far = Link::keep(plan("far", Arc::new(|_, _| {}), None));
         Self { near, far, place: address.to_string(), clock, trust, silent: AtomicBool::new(false) }
     }
 
@@ -146,9 +145,9 @@ impl Trust {
         Ok(())
     }
 
-    /// Which run of which server this is.
-    pub(super) fn run(&self) -> Option<String> {
-        self.known.lock().as_ref().map(|known| known.run.clone())
+    /// Whether it has ever been greeted, and its clock asked.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.lock().is_some()
     }
 }
 
@@ -167,7 +166,7 @@ fn greet(clock: Arc<ServerClock>, trust: Arc<Trust>) -> Greet {
             trust.is_apart(&run)?;
             let mark = if trust.terms.quarantine { Some(mark(&session, &run, &trust).await?) } else { None };
             let (mark, from) = mark.map_or((None, Moment::now()), |(mark, from)| (Some(mark), from));
-            *trust.known.lock() = Some(Known { run, mark: mark.clone(), from });
+            *trust.known.lock() = Some(Known { mark: mark.clone(), from });
             Ok(mark)
         })
     })

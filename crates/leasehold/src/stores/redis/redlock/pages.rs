@@ -40,6 +40,8 @@ struct Books {
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) claim: Claim,
+    /// By the masters' clocks, in microseconds.
+    pub(super) since: u64,
     pub(super) keys: Keys,
     key: Arc<str>,
     known: Mutex<Known>,
@@ -62,13 +64,18 @@ struct Known {
     waited: bool,
     /// Masters that have told something since the last question, a bit each.
     told: u32,
-    /// Masters that have granted the token that is held.
-    votes: u32,
+    /// Until when the vote of each master counts for the highest token: as long as a lease from before it was asked.
+    votes: Vec<Option<Moment>>,
+    /// Masters on which it was broken: they are not asked to give it again.
+    broken: u32,
+    /// How often it was asked to be kept, and the last time that was won.
+    renewals: u32,
+    renewed: u32,
 }
 
 impl Pages {
     /// The page of a claim, made if there is none.
-    pub(super) fn begin(&self, claim: &Claim, keys: Keys, lanes: usize) -> Arc<Page> {
+    pub(super) fn begin(&self, claim: &Claim, keys: Keys, lanes: usize, since: u64) -> Arc<Page> {
         let mut books = self.books.lock();
         if let Some(page) = books.pages.get(&claim.id) {
             return Arc::clone(page);
@@ -83,11 +90,14 @@ impl Pages {
             until: Moment::NEVER,
             waited: false,
             told: 0,
-            votes: 0,
+            votes: Vec::new(),
+            broken: 0,
+            renewals: 0,
+            renewed: 0,
         };
         let lanes = (0..lanes).map(|_| Arc::default()).collect();
         let (key, known, claim) = (keys.lock.as_str().into(), Mutex::new(known), claim.clone());
-        let page = Arc::new(Page { claim, keys, key, known, stirred: Notify::new(), lanes });
+        let page = Arc::new(Page { claim, since, keys, key, known, stirred: Notify::new(), lanes });
         books.pages.insert(page.claim.id, Arc::clone(&page));
         page
     }
@@ -166,20 +176,26 @@ impl Pages {
     /// Takes note of what a master has told.
     pub(super) fn told(&self, master: usize, text: &str) {
         match Told::parse(text) {
-            Some(Told::Free(key)) => {
-                let books = self.books.lock();
-                if let Some(first) = books.waiting.get(key).and_then(|waiting| waiting.first()) {
-                    first.known.lock().told |= 1 << master;
-                    first.stirred.notify_waiters();
-                }
-            }
+            Some(Told::Free(key)) => self.freed(master, key),
             Some(Told::Gone(id)) => {
                 if let Some(page) = self.page(id) {
-                    page.known.lock().told |= 1 << master;
+                    {
+                        let mut known = page.known.lock();
+                        (known.told, known.broken) = (known.told | 1 << master, known.broken | 1 << master);
+                    }
                     page.stirred.notify_waiters();
                 }
             }
             None => {}
+        }
+    }
+
+    /// A master has a lock free.
+    pub(super) fn freed(&self, master: usize, key: &str) {
+        let books = self.books.lock();
+        if let Some(first) = books.waiting.get(key).and_then(|waiting| waiting.first()) {
+            first.known.lock().told |= 1 << master;
+            first.stirred.notify_waiters();
         }
     }
 
@@ -269,7 +285,8 @@ impl Page {
         let mut known = self.known.lock();
         (known.asking, known.told) = (Some(Moment::now()), 0);
         if known.highest != token {
-            (known.highest, known.votes) = (known.highest.max(token), 0);
+            known.highest = known.highest.max(token);
+            known.votes.clear();
         }
     }
 
@@ -283,16 +300,44 @@ impl Page {
         asking.map_or(lease, |asking| lease.saturating_sub(now.since(asking)))
     }
 
-    pub(super) fn granted_by(&self, master: usize, token: u64) {
+    pub(super) fn granted_by(&self, master: usize, token: u64, until: Moment) {
         let mut known = self.known.lock();
         if known.highest == token {
-            known.votes |= 1 << master;
+            let len = known.votes.len().max(master + 1);
+            known.votes.resize(len, None);
+            known.votes[master] = Some(until);
         }
     }
 
-    /// Masters that have granted what is held, a bit each.
-    pub(super) fn votes(&self) -> u32 {
-        self.known.lock().votes
+    /// Until when a master's vote counts for what is held.
+    pub(super) fn vote_until(&self, master: usize) -> Option<Moment> {
+        let known = self.known.lock();
+        let held = known.standing.token().is_some();
+        known.votes.get(master).copied().flatten().filter(|_| held)
+    }
+
+    /// The number of a renewal that begins.
+    pub(super) fn begin_renewal(&self) -> u32 {
+        let mut known = self.known.lock();
+        known.renewals += 1;
+        known.renewals
+    }
+
+    /// Votes that were given again by this renewal, or an earlier one, count from the next on.
+    pub(super) fn won_renewal(&self, number: u32) {
+        let mut known = self.known.lock();
+        known.renewed = known.renewed.max(number);
+    }
+
+    pub(super) fn is_broken_on(&self, master: usize) -> bool {
+        self.known.lock().broken & 1 << master != 0
+    }
+
+    /// Whether a vote counts that this master gave by such a renewal, 0 being the grant. Between the loss of a vote and a renewal
+    /// another may have held; so what was given again shows a hold only from when it is known that it has gone on without.
+    pub(super) fn counts(&self, master: usize, renewal: u32) -> bool {
+        let known = self.known.lock();
+        renewal <= known.renewed && (renewal == 0 || known.broken & 1 << master == 0)
     }
 
     /// Whether any master has told something since the last question, and whether as many as decide have.

@@ -148,6 +148,12 @@ impl Format {
     }
 }
 
+/// Marks a value by the renewal that may put it where none is.
+pub(super) fn mark_renewal(value: &mut String, number: u32) {
+    // Words have no plus sign, nobody reads beyond the last, and writing to a string does not fail.
+    let _ = write!(value, " +{number}");
+}
+
 /// A mutex, or the writer of a reader-writer lock: both take all.
 fn kind(share: Share) -> char {
     if share == Share::WRITER { 'W' } else { 'M' }
@@ -167,6 +173,8 @@ pub(super) struct Answer {
     pub(super) marked: bool,
     /// How long another's lease goes on; zero if it has no end.
     pub(super) left: Duration,
+    /// The renewal by which the claim was given this vote again, in a format in which a master remembers nothing.
+    pub(super) renewal: u32,
 }
 
 impl Answer {
@@ -183,8 +191,13 @@ impl Answer {
             b'L' => Verdict::Low(last),
             _ => return None,
         };
-        let left = Duration::from_millis(number(2 + 2 * TOKEN_LEN, 10)?);
-        Some(Self { verdict, last, marked: text.as_bytes()[1] == b'Y', left })
+        let number = number(2 + 2 * TOKEN_LEN, 10)?;
+        let (left, renewal) = match verdict {
+            Verdict::Granted => (0, u32::try_from(number).ok()?),
+            Verdict::Held(_) | Verdict::Low(_) => (number, 0),
+        };
+        let (marked, left) = (text.as_bytes()[1] == b'Y', Duration::from_millis(left));
+        Some(Self { verdict, last, marked, left, renewal })
     }
 }
 

@@ -18,8 +18,9 @@ use super::super::{patience, trouble};
 use super::Redlock;
 use super::master::{Master, text};
 use super::pages::Page;
-use super::record::{Answer, Format, Keys};
+use super::record::{Answer, Format, Keys, mark_renewal};
 use super::rule::{Count, Outcome, Verdict, quorum};
+use crate::clock::Moment;
 use crate::{Claim, Error, Result, background};
 
 /// What the masters have answered to a proposal.
@@ -105,18 +106,30 @@ impl Redlock {
     /// Asks all masters to vote for a token.
     pub(super) async fn vote(&self, page: &Arc<Page>, token: u64, aim: Aim) -> Ballot {
         let claim = &page.claim;
+        let mut record = self.format.record(claim, token, &self.client);
+        let renewal = if aim == Aim::Keep { page.begin_renewal() } else { 0 };
+        // Of one master, a vote that is gone is the lock.
+        let gives_again = aim == Aim::Keep && self.format != Format::Fenced && self.masters.len() > 1;
+        if gives_again {
+            mark_renewal(&mut record, renewal);
+        }
         let question = Arc::new(Question {
             format: self.format,
             keys: page.keys.clone(),
             id: id_text(claim.id),
             arguments: vec![
-                self.format.record(claim, token, &self.client),
+                record,
                 self.format.life(self.life(claim.lease)).to_string(),
                 self.format.memory(claim.lease),
-                if aim == Aim::TakeOrHear { self.client.to_string() } else { String::new() },
-                if aim == Aim::Keep { "K".to_owned() } else { String::new() },
+                if aim == Aim::TakeOrHear { format!("{}{}", self.client, page.since) } else { String::new() },
+                match aim {
+                    Aim::Keep if gives_again => "R".to_owned(),
+                    Aim::Keep => "K".to_owned(),
+                    Aim::Take | Aim::TakeOrHear => String::new(),
+                },
             ],
         });
+        let until = Moment::now().after(claim.lease);
         page.asks(token);
         let limit = (claim.lease / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
         let mut round = self.round(|at, near, wait| {
@@ -128,7 +141,7 @@ impl Redlock {
                 if let Ok((answer, counts)) = &answer {
                     pages.saw(&page.claim.name, answer.last);
                     if answer.verdict == Verdict::Granted && *counts {
-                        page.granted_by(at, token);
+                        page.granted_by(at, token, until);
                     }
                 }
                 (at, answer)
@@ -139,7 +152,8 @@ impl Redlock {
             page.asked();
         }
         if ballot.outcome == Outcome::Won {
-            tracing::trace!(name = claim.name.as_str(), token, votes = page.votes(), "granted");
+            page.won_renewal(renewal);
+            tracing::trace!(name = claim.name.as_str(), token, votes = ballot.count.granted, "granted");
         }
         ballot
     }
@@ -165,6 +179,10 @@ impl Redlock {
             awaited &= !(1 << at);
             match answer {
                 Ok((Answer { verdict: Verdict::Granted, .. }, true)) => count.granted += 1,
+                // It is given again to a claim that had lost it, and taken back if that has lost others.
+                Ok((Answer { verdict: Verdict::Granted, .. }, false)) if self.format != Format::Fenced => {
+                    count.refused += 1;
+                }
                 Ok((Answer { verdict: Verdict::Granted, .. }, false)) => {
                     count.unknown += 1;
                     troubles.push(self.disbelief(at));
@@ -333,6 +351,7 @@ async fn vote(
     let (session, mark) = session(master, near, wait).await?;
     let Question { format, keys, id, arguments } = question;
     let [record, life, memory, inbox, keep] = &arguments[..] else { unreachable!("a vote has five arguments") };
+    let keep = if keep == "R" && page.is_broken_on(at) { "K" } else { &**keep };
     let (second, third) = match format {
         Format::Fenced => (super::record::MARK, mark.as_deref().unwrap_or_default()),
         Format::Plain { .. } => (&*keys.tokens, &**memory),
@@ -344,7 +363,10 @@ async fn vote(
         return Err(trouble::strange());
     };
     master.silent.store(false, Ordering::Relaxed);
-    let counts = *format != Format::Fenced || master.trust.counts(&mark, answer.marked);
+    let counts = match format {
+        Format::Fenced => master.trust.counts(&mark, answer.marked),
+        Format::Plain { .. } => page.counts(at, answer.renewal),
+    };
     if !answer.marked {
         // It has been emptied: whoever greets it anew marks it anew.
         master.distrust();

@@ -13,13 +13,12 @@ local UNKNOWN = '0000000000000000000'
 local sub = string.sub
 local key, claim, highest = KEYS[1], ARGV[1], ARGV[2]
 local state = redis.call('GETRANGE', key, '0', '71')
-local last, mode, there = sub(state, 1, 19), sub(state, 20, 20), '0'
+local last, mode, there, is_empty = sub(state, 1, 19), sub(state, 20, 20), '0', false
 local function tell(client, what)
     -- Without the permission nobody is told, and everybody finds out by asking.
     local told = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
     return type(told) == 'number' and told > 0
 end
-if ARGV[4] ~= '' then redis.call('LREM', KEYS[2], '0', ARGV[4]) end
 if mode == 'H' and sub(state, 40, 61) == claim and (highest == UNKNOWN or sub(state, 21, 39) <= highest) then
     local left = redis.call('PTTL', key)
     if left > tonumber(DAY) or left == -1 then there = '1' end
@@ -33,9 +32,12 @@ if mode == 'H' and sub(state, 40, 61) == claim and (highest == UNKNOWN or sub(st
     if there == '1' then
         if sub(state, 62, 72) ~= ARGV[3] then tell(sub(state, 62, 72), 'G' .. claim) end
         for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
-            local client = redis.call('LPOP', KEYS[2])
-            if not client then break end
-            if tell(client, 'F' .. key) then
+            local client = redis.call('ZPOPMIN', KEYS[2])[1]
+            if not client then
+                is_empty = true
+                break
+            end
+            if client ~= ARGV[4] and tell(client, 'F' .. key) then
                 there = '2'
                 break
             end
@@ -49,4 +51,5 @@ elseif highest ~= UNKNOWN and last < highest then
         redis.pcall('SET', key, highest .. '~', 'PX', DAY)
     end
 end
+if ARGV[4] ~= '' and not is_empty then redis.call('ZREM', KEYS[2], ARGV[4]) end
 return there .. claim

@@ -18,8 +18,7 @@ local function tell(client, what)
     local told = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
     return type(told) == 'number' and told > 0
 end
-if ARGV[4] ~= '' then redis.pcall('LREM', KEYS[2], '0', ARGV[4]) end
-local value, there = redis.call('GET', KEYS[1]), '0'
+local value, there, is_empty = redis.call('GET', KEYS[1]), '0', false
 local ours = value and sub(value, 1, 10) == 'leasehold:'
 if ours and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44, 62) <= highest)
     or value and not ours and sub(redis.sha1hex(value), 1, 32) == ARGV[6] then
@@ -27,9 +26,12 @@ if ours and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44
     there = '1'
     if ours and sub(value, 11, 21) ~= ARGV[3] then tell(sub(value, 11, 21), 'G' .. claim) end
     for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
-        local client = redis.pcall('LPOP', KEYS[2])
-        if type(client) ~= 'string' then break end
-        if tell(client, 'F' .. KEYS[1]) then
+        local client = redis.pcall('ZPOPMIN', KEYS[2])[1]
+        if not client then
+            is_empty = true
+            break
+        end
+        if client ~= ARGV[4] and tell(client, 'F' .. KEYS[1]) then
             there = '2'
             break
         end
@@ -38,4 +40,5 @@ end
 if ARGV[7] ~= '' and highest ~= UNKNOWN and (redis.call('GET', KEYS[3]) or '') < highest then
     redis.pcall('SET', KEYS[3], highest, 'PX', ARGV[7])
 end
+if ARGV[4] ~= '' and not is_empty then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
 return there .. claim

@@ -4,11 +4,11 @@
 --            last(19) state token(19) claim(22) client(11) ' lease since ...'
 --            state: '~' free, 'H' held for as long as the key lives longer than a day, so that `last` outlives the lock
 -- KEYS[2]  the mark of this master
--- KEYS[3]  the clients that wait, each to be told once
+-- KEYS[3]  the clients that wait, each to be told once: by how long they do, so that all masters tell the same one
 -- ARGV[1]  the record that is to stand there, with the proposed token as `last` and as `token`
 -- ARGV[2]  its life in ms: its lease and a day
 -- ARGV[3]  the mark as the client knows it; '' if it does not matter
--- ARGV[4]  the client (11), if it is to be told when the lock is free; else ''
+-- ARGV[4]  the client (11) and since when it waits in microseconds, if it is to be told when the lock is free; else ''
 -- replies  answer (G granted, H held by another, L too low), whether the mark is the same (Y, N), last(19), the token that is
 --          held (19), ms until its lease ends (10), claim(22)
 --
@@ -31,7 +31,7 @@ if mode == 'H' then
         if sub(state, 40, 61) ~= claim then
             if ARGV[4] ~= '' then
                 -- Without the permission nobody is told, and everybody finds out by asking.
-                if not redis.pcall('LPOS', KEYS[3], ARGV[4]) then redis.pcall('RPUSH', KEYS[3], ARGV[4]) end
+                redis.pcall('ZADD', KEYS[3], 'NX', sub(ARGV[4], 12), sub(ARGV[4], 1, 11))
                 redis.pcall('PEXPIRE', KEYS[3], '60000')
             end
             return reply('H', token, string.format('%010d', left - DAY))

@@ -1,0 +1,65 @@
+// needs: github.com/go-redsync/redsync/v4@v4.8.1 github.com/redis/go-redis/v9@v9.0.2
+
+// Takes one lock of redsync so many times: REDSYNC URL,URL,... NAME CYCLES. Tells when it held, in ns of CLOCK_BOOTTIME.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+const clockBoottime = 7
+
+func now() int64 {
+	var time syscall.Timespec
+	_, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockBoottime, uintptr(unsafe.Pointer(&time)), 0)
+	if errno != 0 {
+		panic(errno)
+	}
+	return time.Nano()
+}
+
+func check(trouble error) {
+	if trouble != nil {
+		fmt.Fprintln(os.Stderr, trouble)
+		os.Exit(1)
+	}
+}
+
+func main() {
+	urls, name := strings.Split(os.Args[1], ","), os.Args[2]
+	cycles, trouble := strconv.Atoi(os.Args[3])
+	check(trouble)
+	var masters []redsyncredis.Pool
+	for _, url := range urls {
+		options, trouble := redis.ParseURL(url)
+		check(trouble)
+		masters = append(masters, goredis.NewPool(redis.NewClient(options)))
+	}
+	out := bufio.NewWriter(os.Stdout)
+	locks := redsync.New(masters...)
+	for cycle := 0; cycle < cycles; cycle++ {
+		pause := func(int) time.Duration { return time.Duration(1+cycle%5) * time.Millisecond }
+		lock := locks.NewMutex(name, redsync.WithExpiry(30*time.Second), redsync.WithTries(1<<30), redsync.WithRetryDelayFunc(pause))
+		check(lock.Lock())
+		granted := now()
+		releasing := now()
+		_, trouble := lock.Unlock()
+		check(trouble)
+		fmt.Fprintln(out, granted, releasing)
+		check(out.Flush())
+		// So that others have their turns.
+		time.Sleep(time.Millisecond)
+	}
+}
