@@ -12,6 +12,8 @@ mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::File;
+#[cfg(feature = "file")]
+pub(crate) use file::check_local;
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use redis::redlock::{Redlock, RedlockAt, rule as redlock};
