@@ -8,6 +8,7 @@
 
 pub mod check;
 mod clock;
+pub mod conditions;
 mod event;
 pub mod foreign;
 mod history;
@@ -19,7 +20,9 @@ mod redis_site;
 mod redlock_site;
 pub mod report;
 mod site;
+pub mod specimens;
 pub mod taker;
+pub mod victims;
 
 pub use clock::now;
 pub use event::{Event, Uses, What};

@@ -62,7 +62,7 @@ pub struct Traffic {
 /// What the threads of a wire have in common.
 #[derive(Debug)]
 struct Shared {
-    server: SocketAddr,
+    server: Mutex<SocketAddr>,
     rules: Mutex<Rules>,
     rules_changed: Condvar,
     links: Mutex<Vec<Arc<Link>>>,
@@ -120,6 +120,12 @@ impl Wire {
     #[must_use]
     pub fn url_of(&self, scheme: &str) -> String {
         format!("{scheme}://{}", self.address())
+    }
+
+    /// Leads to another service from now on; connections that are there stay where they are.
+    pub fn lead_to(&self, server: impl ToSocketAddrs) {
+        let found = server.to_socket_addrs().ok().and_then(|mut found| found.next());
+        *lock(&self.shared.server) = found.expect("the service has an address");
     }
 
     /// Everything takes this much longer, each way. Throughput is as before.
@@ -211,6 +217,7 @@ impl Drop for Wire {
 impl Shared {
     fn new(server: SocketAddr) -> Self {
         let (rules, rules_changed, links, counts) = Default::default();
+        let server = Mutex::new(server);
         Self { server, rules, rules_changed, links, counts }
     }
 
@@ -244,7 +251,7 @@ impl Shared {
     fn connect(&self, is_over: impl Fn() -> bool) -> io::Result<TcpStream> {
         let waits = |rules: &mut Rules| rules.frozen && !rules.closed && !is_over();
         drop(self.rules_changed.wait_while(self.rules(), waits).unwrap_or_else(PoisonError::into_inner));
-        if is_over() { Err(ErrorKind::NotConnected.into()) } else { TcpStream::connect(self.server) }
+        if is_over() { Err(ErrorKind::NotConnected.into()) } else { TcpStream::connect(*lock(&self.server)) }
     }
 
     /// Lets who waits for a thaw look again.
