@@ -20,8 +20,11 @@ pub use picture::picture;
 
 /// How long locks are kept without hearing of their holder, where nothing else is said.
 pub const LEASE_MILLIS: u64 = 2_000;
-/// As long, where a lease must not end before the case is over.
+/// As long, where servers are replaced, so that what a holder hears of it is not that its lease is over; and the longest lease that
+/// Redlock's masters know.
 pub const LONG_MILLIS: u64 = 6_000;
+/// As long, where a lease must not end before the case is over.
+pub const AMPLE_MILLIS: u64 = 60_000;
 /// Whoever has not been granted the lock after so long is not going to be.
 pub const NEVER_MILLIS: u64 = 8_000;
 /// How many contend.

@@ -1,4 +1,5 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask bench`, `cargo xtask needs`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask soak`, `cargo xtask four-conditions`, `cargo xtask bench`,
+//! `cargo xtask needs`.
 
 mod chores;
 mod needs;
@@ -13,6 +14,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   needs    fetches and installs what the others need; they do so by themselves
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
+  four-conditions
+           locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes)
   bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
 
 fn main() -> ExitCode {
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
         "needs" => needs::meet(),
         "test" => chores::test(),
         "soak" => chores::soak(),
+        "four-conditions" => chores::four_conditions(&env::args().skip(2).collect::<Vec<_>>()),
         "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");

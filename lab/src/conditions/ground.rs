@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use lab_servers::{Ensemble, Redis, Wire, ZooKeeper};
 use tempfile::TempDir;
 
-use super::{LEASE_MILLIS, LONG_MILLIS};
+use super::{AMPLE_MILLIS, LEASE_MILLIS, LONG_MILLIS};
 use crate::specimens::{Answer, Kind, Order, Running, Service, Terms};
 use crate::until;
 
@@ -81,6 +81,11 @@ impl Ground {
 
     pub(super) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// A lease that does not end, however busy the machine is; masters that are not believed for the longest one cost as long.
+    pub(super) fn ample_millis(&self) -> u64 {
+        if self.kind == Kind::OursRedlock { LONG_MILLIS } else { AMPLE_MILLIS }
     }
 
     pub(super) fn servers_mut(&mut self) -> &mut Servers {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::thread::available_parallelism;
 
 use super::verdict::{COLUMNS, Mark, cells, replaced, time};
-use super::{CROWD, LEASE_MILLIS, LONG_MILLIS, NEVER_MILLIS, Row};
+use super::{AMPLE_MILLIS, CROWD, LEASE_MILLIS, LONG_MILLIS, NEVER_MILLIS, Row};
 use crate::conditions::cases::CROWD_MILLIS;
 
 /// `docs/four-conditions.md`.
@@ -41,11 +41,13 @@ fn title(row: &Row) -> String {
 fn settings(page: &mut String) {
     let _ = writeln!(
         page,
-        "Leases, watchdog and sessions are {}, and {} where a lease must not end before the case is over; `leasehold redis:` has \
-         `crash-grace=1s`, `leasehold redlock:` `longest-lease={}s`. Whoever polls does so every 50 ms, Redlock after a random pause \
+        "Leases, watchdog and sessions are {}; {} where servers are replaced; {} where a lease must not end before the case is over \
+         (for `leasehold redlock:` as before). `leasehold redis:` has `crash-grace=1s`, `leasehold redlock:` `longest-lease={}s`, \
+         `dialect=plain` has `tokens=on`. Whoever polls does so every 50 ms, Redlock after a random pause \
          below 100 ms. Nobody is waited for longer than {}, and in the crowd of {CROWD} nobody longer than {}.\n",
         time(LEASE_MILLIS),
         time(LONG_MILLIS),
+        time(AMPLE_MILLIS),
         LONG_MILLIS / 1_000,
         time(NEVER_MILLIS),
         time(CROWD_MILLIS),

@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use super::{Specimen, Terms};
+use crate::until;
 
 const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -23,13 +24,9 @@ impl Recipe {
     pub(super) fn new(terms: &Terms) -> Result<Self> {
         // A thread of its own keeps the session alive.
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let connect = async { Client::connector().with_session_timeout(terms.lease()).connect(&terms.place).await };
-        let client = runtime.block_on(connect)?;
         let folder = format!("/recipe-{}", terms.name);
-        match runtime.block_on(client.mkdir(&folder, &FOLDER)) {
-            Ok(()) | Err(Error::NodeExists) => {}
-            Err(error) => return Err(error.into()),
-        }
+        // While servers elect a leader it may take a few tries.
+        let client = until("a session", || Ok(runtime.block_on(connect(terms, &folder)).ok()))?;
         Ok(Self { runtime, client, folder, own: None })
     }
 
@@ -55,6 +52,14 @@ impl Recipe {
     }
 }
 
+async fn connect(terms: &Terms, folder: &str) -> Result<Client> {
+    let client = Client::connector().with_session_timeout(terms.lease()).connect(&terms.place).await?;
+    match client.mkdir(folder, &FOLDER).await {
+        Ok(()) | Err(Error::NodeExists) => Ok(client),
+        Err(error) => Err(error.into()),
+    }
+}
+
 impl Specimen for Recipe {
     fn begin(&mut self) -> Result<()> {
         let runtime = self.runtime.handle().clone();
@@ -63,11 +68,11 @@ impl Specimen for Recipe {
 
     fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
         let runtime = self.runtime.handle().clone();
-        let granted = runtime.block_on(timeout(patience, async {
+        let work = async {
             self.make_node().await?;
             self.wait().await
-        }));
-        match granted {
+        };
+        match runtime.block_on(async { timeout(patience, work).await }) {
             Ok(granted) => granted.map(|()| Some(0)),
             Err(_) => self.release().map(|()| None),
         }
@@ -81,6 +86,6 @@ impl Specimen for Recipe {
     fn release(&mut self) -> Result<()> {
         let Some(own) = self.own.take() else { return Ok(()) };
         let deleted = self.client.delete(&format!("{}/{own}", self.folder), None);
-        Ok(self.runtime.block_on(timeout(Duration::from_secs(3), deleted)).context("no answer")??)
+        Ok(self.runtime.block_on(async { timeout(Duration::from_secs(3), deleted).await }).context("no answer")??)
     }
 }
