@@ -82,7 +82,9 @@ fn database() -> Postgres {
 fn postgres_refuses_what_is_late() {
     let server = database();
     let mut one = session(&server);
-    for (token, mark) in [("7", &["7"][..]), ("7", &["7"]), ("9223372036854775807", &["9223372036854775807"]), ("8", &[])] {
+    for (token, mark) in
+        [("7", &["7"][..]), ("7", &["7"]), ("9223372036854775807", &["9223372036854775807"]), ("8", &[])]
+    {
         assert_eq!(one.run(&format!("EXECUTE seal('a', {token})")), mark, "token {token}");
     }
     assert_eq!(one.run("EXECUTE seal('b', 1)"), ["1"], "another resource has another mark");
@@ -240,7 +242,8 @@ mod file {
         fs::write(&path, "old").expect("written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("set");
         let file = File::open(folder.path(), "a").expect("opened");
-        fs::write(folder.path().join("a.fence/new"), "half of something long that was never put in place").expect("written");
+        fs::write(folder.path().join("a.fence/new"), "half of something long that was never put in place")
+            .expect("written");
         file.write(token(1), b"new").expect("written");
         assert_eq!(fs::read(&path).expect("there"), b"new");
         assert_eq!(fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o640);
@@ -258,7 +261,9 @@ mod file {
                     let own = File::open(folder, "a").expect("opened");
                     for file in [shared, &own] {
                         // Whoever is late is refused, and nothing else goes wrong.
-                        for done in [file.seal(token(number)).map(drop), file.write(token(number), &[48 + number as u8; 4096])] {
+                        for done in
+                            [file.seal(token(number)).map(drop), file.write(token(number), &[48 + number as u8; 4096])]
+                        {
                             assert!(done.is_ok() || file.mark().expect("whole") > Some(token(number)));
                         }
                     }

@@ -59,7 +59,8 @@ impl Postgres {
         let mut made = run("initdb", &["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], &log);
         let status = until("initdb to end", || Ok(made.ended())).expect("it takes a second");
         assert!(status.success(), "initdb makes no database: {}", said(&log));
-        let settings = ["listen_addresses=", "fsync=off", "max_connections=50", &format!("unix_socket_directories={place}")];
+        let settings =
+            ["listen_addresses=", "fsync=off", "max_connections=50", &format!("unix_socket_directories={place}")];
         let settings = settings.iter().flat_map(|setting| ["-c", setting]);
         let args: Vec<&str> = ["-D", &data].into_iter().chain(settings).collect();
         let server = Self { child: run("postgres", &args, &log), folder };

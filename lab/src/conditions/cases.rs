@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ground::{Ground, Scene, Servers};
 use super::{CROWD, LEASE_MILLIS, LONG_MILLIS, NEVER_MILLIS, Row};
+use crate::now;
 use crate::specimens::{Answer, Order, Running, Said};
 use crate::victims::{Victims, duplicates, lost_updates, regress};
-use crate::now;
 
 /// Whoever is granted the lock although somebody else has it, is within so long.
 const SOON_MILLIS: u64 = 1_000;
@@ -206,7 +206,8 @@ pub fn refused_frees(ground: &Ground) -> Result<bool> {
 pub fn crowd(ground: &Ground, count: u32) -> Result<Crowd> {
     let scene = ground.scene();
     let mut holder = scene.start(0, ground.ample_millis())?;
-    let mut all = (1..=count).map(|hand| scene.launch_direct(hand, ground.ample_millis())).collect::<Result<Vec<Running>>>()?;
+    let mut all =
+        (1..=count).map(|hand| scene.launch_direct(hand, ground.ample_millis())).collect::<Result<Vec<Running>>>()?;
     all.iter().try_for_each(|one| one.hear().map(drop))?;
     holder.take()?;
     let asked = ground.requests();
@@ -422,7 +423,10 @@ fn says_it_holds(one: &mut Running) -> Result<bool> {
 /// What is shown of a lease must have been shown before it ended.
 fn in_time(ground: &Ground, granted: &Said) -> Result<()> {
     let (lease, passed) = (ground.ample_millis(), millis(granted.from, now()));
-    ensure!(passed < lease, "the machine was too busy: a lease of {lease} ms was over when all was done, {passed} ms later");
+    ensure!(
+        passed < lease,
+        "the machine was too busy: a lease of {lease} ms was over when all was done, {passed} ms later"
+    );
     Ok(())
 }
 

@@ -29,7 +29,8 @@ pub fn page(rows: &[Row], place: &str) -> String {
 fn summary(page: &mut String, rows: &[Row]) {
     let _ = writeln!(page, "| lock | {} |\n|---|{}", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
     for row in rows {
-        let cells = cells(row).map(|cell| if cell.mark == Mark::Broken { format!("**{}**", cell.text) } else { cell.text });
+        let cells =
+            cells(row).map(|cell| if cell.mark == Mark::Broken { format!("**{}**", cell.text) } else { cell.text });
         let _ = writeln!(page, "| {} | {} |", title(row), cells.join(" | "));
     }
 }

@@ -113,9 +113,9 @@ fn fault_tolerance(row: &Row) -> Cell {
     if down.majority_granted {
         return broken("granted without a majority".to_owned());
     }
-    let heard = down.heard_millis.map_or("its holder is told nothing".to_owned(), |millis| {
-        format!("its holder hears after {}", time(millis))
-    });
+    let heard = down
+        .heard_millis
+        .map_or("its holder is told nothing".to_owned(), |millis| format!("its holder hears after {}", time(millis)));
     match down.minority {
         Some(Granted { after_millis: Some(millis) }) => Cell {
             text: format!("a minority down: next grant after {}; a majority: none, {heard}", time(millis)),

@@ -8,7 +8,8 @@ use super::{Did, Op};
 /// accepted after one of a higher token, or under a token that somebody else had, if there is one.
 #[must_use]
 pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
-    let wrong = |two: &&[Op]| two[1].token < two[0].token || (two[1].token == two[0].token && two[1].hand != two[0].hand);
+    let wrong =
+        |two: &&[Op]| two[1].token < two[0].token || (two[1].token == two[0].token && two[1].hand != two[0].hand);
     ops.windows(2).find(wrong).map(|two| (two[0], two[1]))
 }
 
