@@ -54,7 +54,7 @@ fn test_steps() -> Result<Vec<Step>> {
     let mut steps = vec![
         Step::cargo("format", "fmt --all --check"),
         Step::cargo("lints", "clippy --workspace --all-targets --all-features -- -D warnings"),
-        Step::cargo("tests and doc tests", "test --workspace --all-features"),
+        Step::cargo("tests and doc tests", "test --workspace --all-features --no-fail-fast"),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib").env("RUSTDOCFLAGS", "-D warnings"),
         lone_features("no features", ""),
     ];

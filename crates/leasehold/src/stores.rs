@@ -7,6 +7,8 @@ mod memory;
 mod redis;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod words;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

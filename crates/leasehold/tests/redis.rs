@@ -415,3 +415,21 @@ async fn a_grant_that_was_lost_before_it_was_answered_is_no_grant() {
     assert!(third.token() > token, "it held together with the second");
     tokio::task::spawn_blocking(move || third.release()).await.expect("it runs").expect("released");
 }
+
+/// Each answer comes after the lease it tells of: what is granted then is over by the time it is heard of.
+#[tokio::test]
+async fn a_lease_that_no_answer_outruns_is_refused() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=off").await;
+    let lock = locks.mutex("a").lease(Duration::from_millis(100));
+    // The server learns the scripts.
+    let held = lock.acquire().await.expect("granted");
+    let _ = tokio::time::timeout(Duration::from_millis(300), held.lost()).await;
+    let _ = held.release().await;
+    wire.delay(Duration::from_millis(60));
+    let error = soon("it is refused", lock.acquire()).await.expect_err("no answer comes in time");
+    assert!(error.is_unavailable(), "{error}");
+    wire.delay(Duration::ZERO);
+    soon("nothing is left", waiters(&locks, "a", 0)).await;
+    soon("it is granted", lock.acquire()).await.expect("granted").release().await.expect("released");
+}

@@ -9,6 +9,7 @@ mod nested;
 mod papers;
 mod place;
 mod redis;
+mod servers;
 mod signals;
 mod stopping;
 mod terminal;

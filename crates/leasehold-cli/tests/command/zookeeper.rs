@@ -1,13 +1,12 @@
 //! The same command with its locks on ZooKeeper.
 
-use std::io::{BufRead, BufReader};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab_servers::ZooKeeper;
-use nix::sys::signal::Signal;
 
-use crate::place::{Place, is_alive};
+use crate::place::Place;
+use crate::servers::{a_killed_run_frees_the_lock, a_silent_server_ends_the_command, on_any_server};
 
 /// One server for all tests, and a folder of its own for each.
 static SERVER: LazyLock<ZooKeeper> = LazyLock::new(ZooKeeper::start);
@@ -18,94 +17,15 @@ fn place() -> Place {
     Place::at(format!("{}/test-{folder}", SERVER.url()))
 }
 
-#[test]
-fn runs_exclude_each_other_and_serve_in_order() {
-    let place = place();
-    let first = place.holder("a", &[]);
-    place.done(&["run", "a", "--wait", "0", "--", "true"]).assert(75, "", "held by");
-    place.done(&["run", "a", "--wait", "50ms", "--", "true"]).assert(75, "", "held by");
-    let second = place.waiter(&["run", "a", "--quiet", "--", "sh", "-c", "echo 2 >> order"]);
-    let third = place.waiter(&["run", "a", "--quiet", "--", "sh", "-c", "echo 3 >> order"]);
-    first.end().assert(0, "", "");
-    second.ended().assert(0, "", "");
-    third.ended().assert(0, "", "");
-    assert_eq!(place.read("order"), "2\n3\n");
-    assert!(place.holders("a").is_empty());
-}
+on_any_server!(place());
 
-#[test]
-fn the_command_ends_as_it_does_and_knows_its_token_and_store() {
-    let place = place();
-    place.done(&["run", "a", "--", "sh", "-c", "exit 7"]).assert(7, "", "");
-    place.done(&["run", "a", "--fixed", "--lease", "1h", "--", "sh", "-c", "kill -9 $$"]).assert(137, "", "");
-    let said = place.done(&["run", "a", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN $LEASEHOLD_STORE"]).out;
-    let (token, store) = said.trim().split_once(' ').unwrap();
-    assert!(token.parse::<u64>().unwrap() > 0);
-    assert_eq!(store, place.url());
-}
-
-#[test]
-fn readers_share_and_slots_are_counted() {
-    let place = place();
-    let readers = [place.holder("r", &["--shared"]), place.holder("r", &["--shared"])];
-    place.done(&["run", "r", "--wait", "0", "--", "true"]).assert(75, "", "held by");
-    let slots = [place.holder("s", &["--slots", "3", "--take", "2"]), place.holder("s", &["--slots", "3"])];
-    place.done(&["run", "s", "--slots", "3", "--wait", "0", "--", "true"]).assert(75, "", "held by");
-    place.done(&["run", "s", "--wait", "0", "--", "true"]).assert(64, "", "a semaphore of 3 slots");
-    readers.into_iter().chain(slots).for_each(|holder| holder.end().assert(0, "", ""));
-}
-
-#[test]
-fn lines_are_listed_shown_watched_and_broken() {
-    let place = place();
-    let holder = place.holder("jobs/ä b", &["--label", "first"]);
-    let _waiter = place.waiter(&["run", "jobs/ä b", "--shared", "--", "true"]);
-    let _other = place.holder("x", &[]);
-    let listed: serde_json::Value = serde_json::from_str(&place.done(&["ls", "--json", "jobs/"]).out).unwrap();
-    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["name"]), (1, &"jobs/ä b".into()));
-    assert_eq!((&listed[0]["holders"][0]["label"], &listed[0]["waiters"][0]["place"]), (&"first".into(), &1.into()));
-
-    let mut watch = place.started(&["watch", "x", "--json"]);
-    let mut seen = BufReader::new(watch.out()).lines().map(Result::unwrap);
-    assert!(seen.next().unwrap().contains("\"holders\":[{"));
-    watch.signal(Signal::SIGINT);
-    assert_eq!(watch.ended().code(), 130);
-
-    let token = place.holders("jobs/ä b")[0]["token"].to_string();
-    let never = (token.parse::<u64>().unwrap() + 1).to_string();
-    assert_ne!(place.done(&["break", "jobs/ä b", "--token", &never]).code(), 0);
-    let broken = place.done(&["break", "jobs/ä b", "--token", &token]);
-    assert!(broken.code() == 0 && broken.out.starts_with("broke the hold of jobs/ä b with token"), "{broken:?}");
-    assert_eq!(broken.out.lines().count(), 1, "nothing has to be waited for: {broken:?}");
-    holder.ended().assert(76, "", "the store no longer has the claim");
-}
-
-#[test]
-fn a_signal_while_waiting_leaves_the_line() {
-    let place = place();
-    let holder = place.holder("a", &[]);
-    let waiter = place.waiter(&["run", "a", "--", "true"]);
-    waiter.signal(Signal::SIGTERM);
-    assert_eq!(waiter.ended().code(), 143);
-    assert!(place.waiters("a").is_empty());
-    holder.end().assert(0, "", "");
-}
-
-/// The session is trusted for its timeout, so the command is told, and then killed, before that is over.
+/// The session is trusted for its timeout.
 #[test]
 fn a_server_that_falls_silent_ends_the_command_before_the_next_can_hold() {
     let server = ZooKeeper::start();
     let mut place = Place::at(server.url());
     place.ask_for("session=4s");
-    let line = "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done";
-    let run = place.started(&["run", "a", "--", "sh", "-c", line]);
-    let command = place.pid("pid");
-    server.pause();
-    let done = run.ended();
-    done.assert(76, "", "losing a: its time is about to end; sending TERM to the command, and KILL in ");
-    assert!(!is_alive(command));
-    server.resume();
-    place.done(&["run", "a", "--quiet", "--", "true"]).assert(0, "", "");
+    a_silent_server_ends_the_command(&place, |silent| if silent { server.pause() } else { server.resume() });
 }
 
 /// A server that is started again has kept the session, and a command that is under way does not notice.
@@ -124,10 +44,7 @@ fn a_server_that_is_started_again_ends_nothing() {
 fn a_killed_run_frees_the_lock_within_its_session() {
     let mut place = place();
     place.ask_for("session=1s");
-    let run = place.holder("a", &[]);
-    let next = place.waiter(&["run", "a", "--quiet", "--", "echo", "mine"]);
-    run.signal(Signal::SIGKILL);
-    next.ended().assert(0, "mine\n", "");
+    a_killed_run_frees_the_lock(&place);
 }
 
 #[test]

@@ -52,6 +52,8 @@ impl Wait {
     }
 }
 
+/// How often a grant is asked after that is over by the time of the answer.
+const CONFIRMATIONS_MAX: u32 = 3;
 /// A store that says nothing for as long is not just slow.
 const SILENCE_MIN: Duration = Duration::from_secs(1);
 
@@ -165,11 +167,15 @@ impl<'a> Attempt<'a> {
     }
 
     async fn asked_again(self, token: Token) -> Result<Outcome> {
-        let (asked, lease) = self.engine.door.confirm(&self.claim).await?;
-        match lease {
-            Some(lease) => Ok(self.granted(token, asked, asked.after(trusted(lease)))),
-            None => Ok(Outcome::Gone),
+        for _ in 0..CONFIRMATIONS_MAX {
+            let (asked, lease) = self.engine.door.confirm(&self.claim).await?;
+            let Some(lease) = lease else { return Ok(Outcome::Gone) };
+            let until = asked.after(trusted(lease));
+            if until > Moment::now() {
+                return Ok(self.granted(token, asked, until));
+            }
         }
+        Err(too_slow(self.engine.door.place(), &self.claim))
     }
 
     fn granted(mut self, token: Token, asked: Moment, until: Moment) -> Outcome {
@@ -222,6 +228,13 @@ async fn stands(door: &Door, stay: &Stay, mut seen: Standing) -> Result<Option<T
             Err(error) => return Err(error),
         }
     }
+}
+
+/// The error of a grant that is over whenever it is heard of.
+fn too_slow(place: &str, claim: &Claim) -> Error {
+    Error::unavailable("the store's answers take longer than what it grants lasts")
+        .remedy("use a longer lease, or a longer crash-grace where there is one")
+        .at("acquire", place, Some(claim.name.as_str()))
 }
 
 fn earlier(deadline: Option<Instant>, other: Instant) -> Instant {

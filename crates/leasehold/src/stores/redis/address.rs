@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
 use url::Url;
 
+use super::super::words::{decoded, duration, password_in};
 use crate::{Error, Result};
 
 /// Where a server is, and as whom to talk to it.
@@ -134,19 +134,6 @@ fn grace(text: &str) -> Result<Option<Duration>> {
     check_grace(duration(text)).map(Some)
 }
 
-/// Zero for what is none.
-pub(super) fn duration(text: &str) -> Duration {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let count: u64 = text[..digits].parse().unwrap_or(0);
-    let unit = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => 0,
-    };
-    Duration::from_millis(count.saturating_mul(unit))
-}
-
 /// Shorter ones would take a breath of the network for a death.
 pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
     const MIN: Duration = Duration::from_millis(500);
@@ -154,17 +141,6 @@ pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
         return Ok(grace);
     }
     Err(Error::invalid("the crash grace is from 500ms to 1 hour").remedy("write crash-grace=5s, or crash-grace=off"))
-}
-
-fn password_in(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::invalid(format!("the password file {path:?} cannot be read")).caused_by(error))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| Error::invalid("the URL has bytes that are no UTF-8"))
 }
 
 /// As a URL, without user, password and settings.

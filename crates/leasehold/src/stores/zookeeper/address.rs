@@ -4,8 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use percent_encoding::percent_decode_str;
-
+use super::super::words::{decoded, duration, password_in};
 use super::layout::Dialect;
 use crate::{Error, Result};
 
@@ -97,7 +96,7 @@ impl Address {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match (key, &mut self.tls) {
-            ("session", _) => self.terms.session = session(value)?,
+            ("session", _) => self.terms.session = check_session(duration(value))?,
             ("dialect", _) => self.terms.dialect = Dialect::parse(value)?,
             ("acl", _) => self.terms.private = private(value)?,
             ("ca", Some(tls)) => tls.authority = Some(value.into()),
@@ -183,12 +182,6 @@ fn digest(user: Option<&str>, password_file: Option<&str>) -> Result<Option<Stri
     Ok(Some(format!("{}:{password}", decoded(user)?)))
 }
 
-fn password_in(path: &str) -> Result<String> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::invalid(format!("the password file {path:?} cannot be read")).caused_by(error))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
 fn private(value: &str) -> Result<bool> {
     match value {
         "creator" => Ok(true),
@@ -197,29 +190,12 @@ fn private(value: &str) -> Result<bool> {
     }
 }
 
-fn session(text: &str) -> Result<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let count: u64 = text[..digits].parse().unwrap_or(0);
-    let unit = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => 0,
-    };
-    check_session(Duration::from_millis(count.saturating_mul(unit)))
-}
-
 /// Shorter ones would take a breath of the network for a death.
 pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
     if timeout >= Duration::from_secs(1) && timeout <= Duration::from_secs(3600) {
         return Ok(timeout);
     }
     Err(Error::invalid("a session lasts from 1 second to 1 hour").remedy("write session=10s"))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| Error::invalid("the URL has bytes that are no UTF-8"))
 }
 
 /// As a URL, without user, password and settings.

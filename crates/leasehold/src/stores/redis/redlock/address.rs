@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use url::form_urlencoded;
 
-use super::super::address::{self, Address};
+use super::super::super::words::duration;
+use super::super::address::Address;
 use super::record::Format;
 use super::rule::quorum;
 use crate::{Error, Result};
@@ -77,7 +78,7 @@ impl Settings {
                 "dialect" => self.dialect = Some(value.into_owned()),
                 "tokens" => self.tokens = Some(switch(&key, &value)?),
                 "quarantine" => self.quarantine = Some(switch(&key, &value)?),
-                "longest-lease" => self.longest_lease = Some(longest(address::duration(&value))?),
+                "longest-lease" => self.longest_lease = Some(longest(duration(&value))?),
                 "crash-grace" | "replicas" => {
                     return Err(Error::invalid(format!("{key}= goes with redis:// and its own format only")));
                 }
