@@ -142,16 +142,16 @@ impl Kind {
             Self::Setnx => "SETNX; DEL",
             Self::SetnxExpire => "SETNX, then EXPIRE; DEL",
             Self::SetDel => "SET NX PX; DEL",
-            Self::CompareDelete => "SET NX EX; compare and delete",
-            Self::ExistsSetex => "EXISTS + SETEX in Lua; compare and delete",
+            Self::CompareDelete => "SET NX EX; compare, delete",
+            Self::ExistsSetex => "EXISTS + SETEX in Lua; compare, delete",
             Self::Redisson => "Redisson's RLock scripts",
-            Self::Redlock => "Redlock's five steps, five masters",
-            Self::Recipe => "ZooKeeper's recipe, three servers",
+            Self::Redlock => "Redlock's five steps",
+            Self::Recipe => "ZooKeeper's recipe",
             Self::OursFile => "leasehold file:",
             Self::OursRedis => "leasehold redis:",
-            Self::OursPlain => "leasehold redis: dialect=plain",
-            Self::OursRedlock => "leasehold redlock:, five masters",
-            Self::OursZooKeeper => "leasehold zookeeper:, three servers",
+            Self::OursPlain => "leasehold redis: plain",
+            Self::OursRedlock => "leasehold redlock:",
+            Self::OursZooKeeper => "leasehold zookeeper:",
         }
     }
 

@@ -261,9 +261,10 @@ mod file {
                     let own = File::open(folder, "a").expect("opened");
                     for file in [shared, &own] {
                         // Whoever is late is refused, and nothing else goes wrong.
-                        for done in
-                            [file.seal(token(number)).map(drop), file.write(token(number), &[48 + number as u8; 4096])]
-                        {
+                        for done in [
+                            file.seal(token(number)).map(drop),
+                            file.write(token(number), &[b'0' + u8::try_from(number).expect("few"); 4096]),
+                        ] {
                             assert!(done.is_ok() || file.mark().expect("whole") > Some(token(number)));
                         }
                     }

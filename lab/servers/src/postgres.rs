@@ -130,7 +130,6 @@ impl PostgresSession {
     ///
     /// # Panics
     /// If psql has ended, or says nothing for two minutes.
-    #[expect(clippy::must_use_candidate, reason = "what it does is often all that is wanted")]
     pub fn run(&mut self, statement: &str) -> Vec<String> {
         self.send(statement);
         self.hear()
@@ -181,10 +180,10 @@ fn run(name: &str, args: &[&str], log: &Path) -> Child {
 fn program(name: &str) -> String {
     let releases = fs::read_dir(RELEASES).into_iter().flatten().filter_map(|release| Some(release.ok()?.path()));
     let newest = releases.map(|release| release.join("bin").join(name)).filter(|file| file.is_file());
-    let number = |file: &PathBuf| file.iter().filter_map(|part| part.to_str()?.parse::<u32>().ok()).next();
+    let number = |file: &PathBuf| file.iter().find_map(|part| part.to_str()?.parse::<u32>().ok());
     let newest = newest.max_by_key(number);
     let missing = "PostgreSQL is missing: run `cargo xtask test`, which sees to it, or `apt-get install postgresql`";
-    newest.as_deref().map(text).unwrap_or_else(|| panic!("{missing}"))
+    newest.as_deref().map_or_else(|| panic!("{missing}"), text)
 }
 
 fn text(path: &Path) -> String {

@@ -270,7 +270,9 @@ fn one_fails_over(ground: &mut Ground) -> Result<Failover> {
 /// The holder reaches three of five; one of these forgets, and whoever comes next reaches it and the two others.
 fn one_of_five_forgets(ground: &mut Ground) -> Result<Failover> {
     let apart: Vec<Wire> = ground.servers().redis()[3..].iter().map(|master| Wire::to(master.address())).collect();
-    apart.iter().for_each(|wire| wire.refuse(true));
+    for wire in &apart {
+        wire.refuse(true);
+    }
     let scene = ground.scene();
     let mut wires = scene.addresses();
     wires.truncate(3);
@@ -315,16 +317,20 @@ fn two(scene: &Scene<'_>) -> Result<(Running, Running)> {
     Ok((scene.start(1, LONG_MILLIS)?, scene.start(2, LONG_MILLIS)?))
 }
 
-/// Somebody asks for the lock that another had; both are asked whether they hold, until one does not, and both write.
+/// Somebody asks for the lock that another had, reads and writes; so does the other, if it still says that it holds; and both are asked
+/// until one does not.
 fn replaced(first: &mut Running, next: &mut Running, failed: u64, victims: &Path) -> Result<Failover> {
-    let granted = granted_at_last(next)?;
-    let Some(granted) = granted else {
+    let Some(granted) = granted_at_last(next)? else {
         return Ok(Failover { next_millis: None, both_millis: None, without_end: false, lost: Lost::default() });
     };
-    let both = both_hold(first, next, granted)?;
+    let still_holds = says_it_holds(first)?;
     next.ask(Order::Read)?;
     next.ask(Order::Write)?;
-    first.ask(Order::Write)?;
+    if still_holds {
+        first.ask(Order::Write)?;
+    }
+    let both = both_hold(first, next, granted)?;
+    let both = both.or(still_holds.then_some((0, false)));
     Ok(Failover {
         next_millis: Some(millis(failed, granted)),
         both_millis: both.map(|(millis, _)| millis),

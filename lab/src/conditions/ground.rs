@@ -11,6 +11,9 @@ use super::{AMPLE_MILLIS, LEASE_MILLIS, LONG_MILLIS};
 use crate::specimens::{Answer, Kind, Order, Running, Service, Terms};
 use crate::until;
 
+/// The longest session that the servers agree to.
+const SESSION_MAX_MILLIS: u64 = 10_000;
+
 /// The services of one specimen, and a name that no case has used before.
 #[derive(Debug)]
 pub struct Ground {
@@ -113,12 +116,14 @@ impl Ground {
     }
 
     /// Where the specimen finds its service, by these wires for those that have one.
-    fn place(&self, wires: &[String]) -> String {
+    fn place(&self, wires: &[String], lease_millis: u64) -> String {
         let kind = self.kind;
         match (&self.servers, kind) {
             (Servers::None, _) => format!("file:{}/store", self.folder.path().display()),
             (Servers::Ensemble(ensemble), Kind::Recipe) => ensemble.url().replace("zookeeper://", ""),
-            (Servers::Ensemble(ensemble), _) => format!("{}?session={LEASE_MILLIS}ms", ensemble.url()),
+            (Servers::Ensemble(ensemble), _) => {
+                format!("{}?session={}ms", ensemble.url(), lease_millis.min(SESSION_MAX_MILLIS))
+            }
             (Servers::Redis(_), Kind::OursRedis) => format!("redis://{}?crash-grace=1s", wires[0]),
             (Servers::Redis(_), Kind::OursPlain) => format!("redis://{}?dialect=plain&tokens=on", wires[0]),
             (Servers::Redis(_), Kind::OursRedlock) => {
@@ -162,7 +167,7 @@ impl Scene<'_> {
 
     fn terms(&self, hand: u32, lease_millis: u64, wires: &[String]) -> Terms {
         let (kind, name, victims) = (self.ground.kind, self.name.clone(), self.victims());
-        Terms { kind, place: self.ground.place(wires), name, lease_millis, hand, victims }
+        Terms { kind, place: self.ground.place(wires, lease_millis), name, lease_millis, hand, victims }
     }
 }
 

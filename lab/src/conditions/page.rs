@@ -36,14 +36,14 @@ fn summary(page: &mut String, rows: &[Row]) {
 }
 
 fn title(row: &Row) -> String {
-    if row.kind.is_ours() { format!("`{}`", row.kind.title()) } else { row.kind.title().to_owned() }
+    if row.kind.is_ours() { format!("**{}**", row.kind.title()) } else { row.kind.title().to_owned() }
 }
 
 fn settings(page: &mut String) {
     let _ = writeln!(
         page,
-        "Leases, watchdog and sessions are {}; {} where servers are replaced; {} where a lease must not end before the case is over \
-         (for `leasehold redlock:` as before). `leasehold redis:` has `crash-grace=1s`, `leasehold redlock:` `longest-lease={}s`, \
+        "Leases, watchdogs and sessions are {}; {} where servers are replaced; {} where a lease must not end before the case is over \
+         (for `leasehold redlock:` as before, and ZooKeeper's sessions are never longer than 10 s). `leasehold redis:` has `crash-grace=1s`, `leasehold redlock:` `longest-lease={}s`, \
          `dialect=plain` has `tokens=on`. Whoever polls does so every 50 ms, Redlock after a random pause \
          below 100 ms. Nobody is waited for longer than {}, and in the crowd of {CROWD} nobody longer than {}.\n",
         time(LEASE_MILLIS),

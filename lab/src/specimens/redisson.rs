@@ -74,7 +74,8 @@ impl Redisson {
         })
     }
 
-    fn granted(&mut self) -> Option<u64> {
+    /// Starts the watchdog.
+    fn watch(&mut self) {
         self.released = Arc::default();
         let (mut server, released) = (Server::new(&self.address), self.released.clone());
         let (key, millis, holder) = (self.key.clone(), self.millis.clone(), self.holder.clone());
@@ -89,7 +90,6 @@ impl Redisson {
                 }
             }
         });
-        Some(0)
     }
 }
 
@@ -101,12 +101,16 @@ impl Specimen for Redisson {
     fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
         let begun = Instant::now();
         if self.try_once()?.is_none() {
-            return Ok(self.granted());
+            self.watch();
+            return Ok(Some(0));
         }
         let mut hears = Raw::connect(self.address.as_str())?;
         hears.ask(&["SUBSCRIBE", &self.channel()])?;
         loop {
-            let Some(kept) = self.try_once()? else { return Ok(self.granted()) };
+            let Some(kept) = self.try_once()? else {
+                self.watch();
+                return Ok(Some(0));
+            };
             let left = patience.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 return Ok(None);

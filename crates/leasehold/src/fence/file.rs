@@ -86,7 +86,7 @@ impl File {
     /// file is a symbolic link; and what the system says.
     pub fn seal(&self, token: Token) -> Result<Option<Vec<u8>>> {
         let _locked = self.shown(token)?;
-        self.read(&self.folder, &self.name).map_err(|error| trouble(error, "read", &self.path))
+        Self::read(&self.folder, &self.name).map_err(|error| trouble(error, "read", &self.path))
     }
 
     /// Replaces the contents, if the token is not late; raises the mark if it is above.
@@ -103,7 +103,7 @@ impl File {
     /// # Errors
     /// As [`seal`](Self::seal), but never `is_lost`.
     pub fn mark(&self) -> Result<Option<Token>> {
-        let text = self.read(&self.beside, MARK).map_err(|error| trouble(error, "read the mark of", &self.path))?;
+        let text = Self::read(&self.beside, MARK).map_err(|error| trouble(error, "read the mark of", &self.path))?;
         let Some(text) = text else { return Ok(None) };
         let token = std::str::from_utf8(&text).ok().and_then(|text| text.trim_end().parse().ok());
         token.map(Some).ok_or_else(|| self.no_mark())
@@ -130,7 +130,7 @@ impl File {
         Ok(Locked { _folder: folder })
     }
 
-    fn read(&self, folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+    fn read(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
         let file = match openat(folder, name, OFlags::RDONLY | NO_LINK, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             file => fs::File::from(file?),
