@@ -53,9 +53,9 @@ const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 /// (`tokio::task::spawn_blocking`). So there is nothing to cancel; a process that is killed in the middle has done all or nothing
 /// of it, but for the mark, which may be raised already.
 ///
-/// **Limits.** It protects from those who write through it, and from nobody else. The new file belongs to who wrote it and has the old
-/// one's permissions. A name that is a symbolic link is refused, and one that becomes a link is replaced, not followed. Local disks
-/// only, as for the file store.
+/// **Limits.** It protects from those who write through it, and from nobody else; whoever deletes `NAME.fence` makes it forget its
+/// mark. The new file belongs to who wrote it and has the old one's permissions. A name that is a symbolic link is refused, and one
+/// that becomes a link is replaced, not followed. Local disks only, as for the file store.
 #[derive(Debug)]
 pub struct File {
     folder: OwnedFd,
