@@ -15,7 +15,8 @@ const USAGE: &str = "usage: cargo xtask CHORE
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in peace and under each fault, in release mode
   four-conditions
-           locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes)
+           locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes);
+           those named alone: the others' figures are the last that were measured
   bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench";
 
 fn main() -> ExitCode {
