@@ -168,3 +168,53 @@ fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
 pub(super) fn time(millis: u64) -> String {
     if millis < 1_000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1_000, millis % 1_000 / 100) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Crowd, Down, Owner, Pause};
+    use super::*;
+    use crate::specimens::Kind;
+
+    /// A lock on one server that keeps all it can.
+    fn good() -> Row {
+        let lost = Lost { unfenced: 0, fenced: Some(0) };
+        Row {
+            kind: Kind::OursRedis,
+            holder_killed: Crash { next_millis: Some(1_234) },
+            acquirer_killed: None,
+            paused: Pause { next_held: true, both_said_so: false, lost: Lost { unfenced: 1, ..lost } },
+            owner: Owner { refused_freed: false, late_freed: Some(false) },
+            failover: None,
+            down: Some(Down { minority: None, majority_granted: false, majority_millis: 5, heard_millis: Some(900) }),
+            crowd: Crowd { held: 100, overlaps: 0, lost, took_millis: 1_000, requests_each: Some(7) },
+        }
+    }
+
+    fn marks(row: &Row) -> [Mark; 8] {
+        cells(row).map(|cell| cell.mark)
+    }
+
+    #[test]
+    fn what_is_kept_is_said_to_be() {
+        use Mark::{Broken, Kept, Neither};
+        assert_eq!(marks(&good()), [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]);
+        assert_eq!(cells(&good())[4].text, "1.2 s");
+    }
+
+    #[test]
+    fn what_is_broken_is_said_to_be() {
+        let broken = |change: fn(&mut Row), column: usize| {
+            let mut row = good();
+            change(&mut row);
+            assert_eq!(marks(&row)[column], Mark::Broken, "{row:?}");
+        };
+        broken(|row| row.crowd.overlaps = 1, 0);
+        broken(|row| row.paused.both_said_so = true, 0);
+        broken(|row| row.holder_killed.next_millis = None, 1);
+        broken(|row| row.acquirer_killed = Some(Crash { next_millis: None }), 1);
+        broken(|row| row.owner.refused_freed = true, 2);
+        broken(|row| row.owner.late_freed = Some(true), 2);
+        broken(|row| row.down = row.down.map(|down| Down { majority_granted: true, ..down }), 3);
+        broken(|row| row.crowd.lost.fenced = Some(1), 7);
+    }
+}
