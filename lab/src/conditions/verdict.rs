@@ -71,7 +71,7 @@ fn exclusion(row: &Row) -> Cell {
     }
     if let Some(Failover { both_millis: Some(millis), without_end, .. }) = row.failover {
         let until = if without_end { "and more" } else { "until it heard" };
-        told.push(format!("{} for {} {until}", replaced(row), time(millis)));
+        told.push(format!("{}: both for {} {until}", replaced(row), time(millis)));
     }
     if told.is_empty() { kept("kept") } else { broken(format!("broken: {}", told.join("; "))) }
 }
