@@ -11,6 +11,7 @@
 
 pub mod check;
 mod clock;
+pub mod conditions;
 mod event;
 pub mod faults;
 pub mod foreign;
@@ -25,8 +26,10 @@ mod redis_site;
 mod redlock_site;
 pub mod report;
 mod site;
+pub mod specimens;
 pub mod storm;
 pub mod taker;
+pub mod victims;
 
 pub use clock::now;
 pub use event::{Event, Uses, What};

@@ -30,6 +30,13 @@ pub(crate) fn soak() -> Result<()> {
     Step::cargo("a million cycles", line).env("LAB_CYCLES", "1000000").run()
 }
 
+/// All locks that are compared, or those that are named, under all faults.
+pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
+    needs::meet()?;
+    Step::cargo("the specimens", "build -p lab --bins").run()?;
+    Step::cargo("four conditions", "run --quiet -p lab --bin four_conditions --").args(&names.join(" ")).run()
+}
+
 /// All benchmarks, or those that are named.
 pub(crate) fn bench(names: &[String]) -> Result<()> {
     needs::meet()?;

@@ -27,7 +27,9 @@ const PROGRAMS: [Need; 17] = [
     Need { program: "redis-server", asked: "--version", package: "redis-server" },
     Need { program: "java", asked: "-version", package: "default-jre-headless" },
     Need { program: "/usr/share/java/zookeeper.jar", asked: "", package: "libzookeeper-java" },
-    // What contends with us for locks there.
+    // A database whose tables refuse late writers.
+    Need { program: "/usr/lib/postgresql", asked: "", package: "postgresql" },
+    // What contends with us for locks on ZooKeeper.
     Need { program: "javac", asked: "-version", package: "default-jdk-headless" },
     Need { program: "/usr/share/java/curator-recipes.jar", asked: "", package: "libcurator-recipes-java" },
     // What makes a clock that tests can set.
@@ -40,7 +42,7 @@ const PROGRAMS: [Need; 17] = [
     Need { program: "go", asked: "version", package: "golang-go" },
 ];
 /// Debian starts these when they are installed. The tests start their own, so a new one would only be in the way.
-const SERVICES: [&str; 1] = ["redis-server"];
+const SERVICES: [&str; 2] = ["redis-server", "postgresql"];
 /// Parts of the Rust toolchain: the program and the component of rustup.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 
@@ -81,7 +83,7 @@ fn install(missing: &[&Need]) -> Result<()> {
     }
     run("apt-get", &["update", "--quiet"])?;
     run("apt-get", &[&["install", "--yes", "--no-install-recommends"], packages.as_slice()].concat())?;
-    missing.iter().filter(|need| SERVICES.contains(&need.program)).for_each(|need| stop_service(need.program));
+    missing.iter().filter(|need| SERVICES.contains(&need.package)).for_each(|need| stop_service(need.package));
     let still = missing.iter().find(|need| !need.is_met());
     ensure!(still.is_none(), "{} is still missing", still.map_or("", |need| need.program));
     Ok(())

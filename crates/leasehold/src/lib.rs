@@ -29,6 +29,7 @@ mod clock;
 pub mod conformance;
 mod engine;
 mod error;
+pub mod fence;
 mod guard;
 mod line;
 mod lock;

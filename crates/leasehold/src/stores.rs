@@ -14,6 +14,8 @@ mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::File;
+#[cfg(feature = "file")]
+pub(crate) use file::check_local;
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub(crate) use redis::belief;

@@ -84,7 +84,7 @@ impl Child {
         self.signal(Signal::CONT);
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid().cast_signed()).expect("a process has a number");
         kill_process(pid, signal).unwrap_or_else(|e| panic!("{} cannot be signalled: {e}", self.name));
     }

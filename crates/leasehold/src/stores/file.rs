@@ -46,6 +46,8 @@ use line::{Edit, Missing};
 use member::{Inbox, Member, MemberId, Peer, Rung};
 use trouble::trouble;
 
+pub(crate) use folder::check_local;
+
 /// Locks between the processes of one machine, kept in a folder of a local disk.
 ///
 /// `NAME.lock` in it is what flock(1) may lock too: both keep each other out.

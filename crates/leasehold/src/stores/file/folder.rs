@@ -118,7 +118,7 @@ fn make(path: &Path) -> Result<()> {
 }
 
 /// Locks on a network file system are emulated, or not seen by other machines.
-fn check_local(path: &Path) -> Result<()> {
+pub(crate) fn check_local(path: &Path) -> Result<()> {
     let about = statfs(path).map_err(|error| trouble(error, "look at the folder", path))?;
     // The field's type differs between machines; the numbers are 32 bits wide everywhere.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]

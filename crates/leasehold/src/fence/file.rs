@@ -1,0 +1,226 @@
+//! A file that refuses late writers.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat, openat, renameat};
+use rustix::io::Errno;
+
+use crate::stores::check_local;
+use crate::{Error, Result, Token};
+
+/// Ends the name of the folder beside the file that keeps its mark.
+const BESIDE: &str = ".fence";
+/// In that folder: the mark, in decimal, and what is about to take the place of the mark or of the file.
+const MARK: &str = "mark";
+const NEW: &str = "new";
+/// A file's name has at most 255 bytes, and the longest we make ends so.
+const NAME_MAX: usize = 255 - BESIDE.len();
+/// What a new file and its folder may be used for; the process's umask takes away from it.
+const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
+const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
+/// Both are opened as what they are, and never through a symbolic link.
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// A file that is read and replaced as a whole, and only by who is not late.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// # let folder = std::env::temp_dir().join(format!("leasehold-fence-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).expect("made");
+/// # let locks = leasehold::open("memory:").await?;
+/// let late = locks.mutex("report").acquire().await?.token();
+/// let guard = locks.mutex("report").acquire().await?;
+///
+/// let report = leasehold::fence::File::open(&folder, "report.txt")?;
+/// let before = report.seal(guard.token())?; // from here on nobody who held before can write
+/// assert_eq!(before, None);
+/// report.write(guard.token(), b"42 orders")?;
+/// assert!(report.write(late, b"41 orders").unwrap_err().is_lost());
+/// assert_eq!(report.seal(guard.token())?.as_deref(), Some(&b"42 orders"[..]));
+/// # std::fs::remove_dir_all(folder).expect("removed");
+/// # Ok(()) }
+/// ```
+///
+/// The mark is kept in a folder beside the file, `NAME.fence`. Mark and contents are each written elsewhere, synced, and put in place
+/// by a rename, under a flock on that folder: whoever reads the file without any of this finds the old contents or the new ones,
+/// also after a loss of power, and never contents whose token is above the mark.
+///
+/// Its methods block, for as long as a sync takes or another has the flock: from async code call them where blocking is allowed
+/// (`tokio::task::spawn_blocking`). So there is nothing to cancel; a process that is killed in the middle has done all or nothing
+/// of it, but for the mark, which may be raised already.
+///
+/// **Limits.** It protects from those who write through it, and from nobody else; whoever deletes `NAME.fence` makes it forget its
+/// mark. The new file belongs to who wrote it and has the old one's permissions. A name that is a symbolic link is refused, and one
+/// that becomes a link is replaced, not followed. Local disks only, as for the file store.
+#[derive(Debug)]
+pub struct File {
+    folder: OwnedFd,
+    beside: OwnedFd,
+    name: String,
+    path: PathBuf,
+}
+
+impl File {
+    /// The file of this name in a folder; it need not be there, the folder must.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the name is no plain file name (it has a slash, or is `..`) or the folder is missing,
+    /// [`is_unsupported`](Error::is_unsupported) on a network file system, and why `NAME.fence` cannot be made.
+    pub fn open(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
+        let path = folder.as_ref().join(checked(name)?);
+        check_local(folder.as_ref())?;
+        let told = |error: Errno| trouble(error, "open the folder of", &path);
+        let folder = openat(CWD, folder.as_ref(), FOLDER, Mode::empty()).map_err(told)?;
+        let beside = beside(&folder, name).map_err(told)?;
+        Ok(Self { folder, beside, name: name.to_owned(), path })
+    }
+
+    /// Raises the mark to this token and reads the file, `None` if it is not there: the first thing to do under a new token.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if a later holder has sealed it; [`is_damaged`](Error::is_damaged) if the mark is none, or the
+    /// file is a symbolic link; and what the system says.
+    pub fn seal(&self, token: Token) -> Result<Option<Vec<u8>>> {
+        let _locked = self.shown(token)?;
+        Self::read(&self.folder, &self.name).map_err(|error| trouble(error, "read", &self.path))
+    }
+
+    /// Replaces the contents, if the token is not late; raises the mark if it is above.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal). Then the file is as it was; the mark may be raised.
+    pub fn write(&self, token: Token, contents: &[u8]) -> Result<()> {
+        let _locked = self.shown(token)?;
+        self.replace(contents, &self.folder, &self.name).map_err(|error| trouble(error, "replace", &self.path))
+    }
+
+    /// The highest token it was shown, if any.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal), but never `is_lost`.
+    pub fn mark(&self) -> Result<Option<Token>> {
+        let text = Self::read(&self.beside, MARK).map_err(|error| trouble(error, "read the mark of", &self.path))?;
+        let Some(text) = text else { return Ok(None) };
+        let token = std::str::from_utf8(&text).ok().and_then(|text| text.trim_end().parse().ok());
+        token.map(Some).ok_or_else(|| self.no_mark())
+    }
+
+    /// Shows it a token: whoever has the answer may go on until it is dropped.
+    fn shown(&self, token: Token) -> Result<Locked> {
+        let locked = self.lock().map_err(|error| trouble(error, "lock the mark of", &self.path))?;
+        match self.mark()? {
+            Some(mark) if token < mark => Err(self.late(token, mark)),
+            Some(mark) if token == mark => Ok(locked),
+            _ => {
+                let told = |error: io::Error| trouble(error, "raise the mark of", &self.path);
+                self.replace(format!("{token}\n").as_bytes(), &self.beside, MARK).map_err(told)?;
+                Ok(locked)
+            }
+        }
+    }
+
+    /// Each time by a descriptor of its own, as two threads with one would not exclude each other.
+    fn lock(&self) -> io::Result<Locked> {
+        let folder = openat(&self.beside, ".", FOLDER, Mode::empty())?;
+        rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
+        Ok(Locked { _folder: folder })
+    }
+
+    fn read(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let file = match openat(folder, name, OFlags::RDONLY | NO_LINK, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            file => fs::File::from(file?),
+        };
+        let mut contents = Vec::new();
+        (&file).read_to_end(&mut contents)?;
+        Ok(Some(contents))
+    }
+
+    /// Written whole and on the disk before it is in place, and in place on the disk before this returns. What a killed process
+    /// left of it is written over.
+    fn replace(&self, contents: &[u8], folder: &OwnedFd, name: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | NO_LINK;
+        let new = openat(&self.beside, NEW, flags, FILE_MODE)?;
+        if let Some(mode) = mode_of(folder, name)? {
+            fchmod(&new, mode)?;
+        }
+        let mut new = fs::File::from(new);
+        new.write_all(contents)?;
+        new.sync_all()?;
+        renameat(&self.beside, NEW, folder, name)?;
+        Ok(fsync(folder.as_fd())?)
+    }
+
+    #[cold]
+    fn late(&self, token: Token, mark: Token) -> Error {
+        let what = format!("{} was sealed with token {mark}, and {token} is earlier", self.path.display());
+        Error::lost(what).remedy("acquire the lock again and begin anew")
+    }
+
+    #[cold]
+    fn no_mark(&self) -> Error {
+        Error::damaged(format!("what {}{BESIDE}/{MARK} holds is no token", self.path.display()))
+            .remedy("write the highest token that was ever granted there, in decimal")
+    }
+}
+
+/// While it lives nobody else reads or writes mark or file.
+struct Locked {
+    _folder: OwnedFd,
+}
+
+/// The folder beside, made if missing, and on the disk before anything in it counts.
+fn beside(folder: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    let beside = format!("{name}{BESIDE}");
+    match mkdirat(folder, &beside, FOLDER_MODE) {
+        Ok(()) => fsync(folder)?,
+        Err(Errno::EXIST) => {}
+        Err(error) => return Err(error),
+    }
+    openat(folder, &beside, FOLDER | NO_LINK, Mode::empty())
+}
+
+/// The permissions of a file that is there. A link is refused: it would be replaced by what was meant for its target.
+fn mode_of(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<Mode>> {
+    match openat(folder, name, OFlags::PATH | NO_LINK, Mode::empty()) {
+        Err(Errno::NOENT) => Ok(None),
+        file => {
+            let about = fstat(file?)?;
+            if rustix::fs::FileType::from_raw_mode(about.st_mode).is_symlink() {
+                return Err(Errno::LOOP);
+            }
+            Ok(Some(Mode::from_raw_mode(about.st_mode)))
+        }
+    }
+}
+
+/// What the system said, in words.
+fn trouble(error: impl Into<io::Error>, doing: &str, path: &Path) -> Error {
+    let error = error.into();
+    let what = format!("cannot {doing} {}: {error}", path.display());
+    let told = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            Error::denied(what).remedy("let this user write to the folder, and to NAME.fence in it")
+        }
+        Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR) => {
+            Error::invalid(what).remedy("name a file in a folder that is there")
+        }
+        Some(Errno::LOOP) => Error::damaged(what).remedy("put a file in the place of the symbolic link"),
+        _ => Error::unavailable(what),
+    };
+    told.caused_by(error)
+}
+
+fn checked(name: &str) -> Result<&str> {
+    let mut parts = Path::new(name).components();
+    let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
+    match name.len() {
+        1..=NAME_MAX if plain && !name.contains('\0') => Ok(name),
+        _ => Err(Error::invalid(format!("{name:?} is no plain file name of at most {NAME_MAX} bytes"))
+            .remedy("name the folder and the file in it apart")),
+    }
+}

@@ -1,0 +1,1 @@
+CREATE TABLE IF NOT EXISTS leasehold_marks (resource text PRIMARY KEY, mark bigint NOT NULL CHECK (mark > 0))

@@ -1,0 +1,220 @@
+//! What the figures of one specimen say of each condition.
+
+use super::cases::{Crash, Failover, Granted, Lost};
+use super::{NEVER_MILLIS, Row};
+use crate::specimens::Service;
+
+/// How a condition came off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// Kept.
+    Kept,
+    /// Broken.
+    Broken,
+    /// There is nothing to keep, or no more than a figure.
+    Neither,
+}
+
+/// What stands in a cell of the table.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) text: String,
+    pub(super) mark: Mark,
+}
+
+/// What the columns are called.
+pub(super) const COLUMNS: [&str; 8] = [
+    "exclusion",
+    "no deadlock",
+    "only the owner unlocks",
+    "fault tolerance",
+    "next holder after a crash",
+    "requests per acquisition, 100 waiting",
+    "lost updates",
+    "lost updates, fenced",
+];
+
+/// A cell for each of [`COLUMNS`].
+pub(super) fn cells(row: &Row) -> [Cell; 8] {
+    [
+        exclusion(row),
+        no_deadlock(row),
+        owner_only(row),
+        fault_tolerance(row),
+        next_holder(row),
+        requests(row),
+        lost(row),
+        lost_fenced(row),
+    ]
+}
+
+fn kept(text: &str) -> Cell {
+    Cell { text: text.to_owned(), mark: Mark::Kept }
+}
+
+fn broken(text: String) -> Cell {
+    Cell { text, mark: Mark::Broken }
+}
+
+fn neither(text: impl Into<String>) -> Cell {
+    Cell { text: text.into(), mark: Mark::Neither }
+}
+
+/// Two that said that they held, at one instant.
+fn exclusion(row: &Row) -> Cell {
+    let mut told = Vec::new();
+    if row.crowd.overlaps > 0 {
+        told.push(format!("{} times while many contended", row.crowd.overlaps));
+    }
+    if row.paused.both_said_so {
+        told.push("a holder that was stopped goes on beside the next".to_owned());
+    }
+    if let Some(Failover { both_millis: Some(millis), without_end, .. }) = row.failover {
+        let until = if without_end { "and more" } else { "until it heard" };
+        told.push(format!("{}: both for {} {until}", replaced(row), time(millis)));
+    }
+    if told.is_empty() { kept("kept") } else { broken(format!("broken: {}", told.join("; "))) }
+}
+
+/// What a failover is, by what the specimen is kept on.
+pub(super) fn replaced(row: &Row) -> &'static str {
+    match row.kind.service() {
+        Service::Folder => "no server",
+        Service::Redis => "replica promoted",
+        Service::Masters => "one master emptied",
+        Service::Ensemble => "leader killed",
+    }
+}
+
+fn no_deadlock(row: &Row) -> Cell {
+    let never = |crash: &Crash| crash.next_millis.is_none();
+    match (&row.holder_killed, &row.acquirer_killed) {
+        (holder, _) if never(holder) => broken("broken: a crash locks it for ever".to_owned()),
+        (_, Some(acquirer)) if never(acquirer) => {
+            broken("broken: a crash between the two requests locks it for ever".to_owned())
+        }
+        _ => kept("kept"),
+    }
+}
+
+fn owner_only(row: &Row) -> Cell {
+    let mut told = Vec::new();
+    if row.owner.refused_freed {
+        told.push("who was refused frees it");
+    }
+    if row.owner.late_freed == Some(true) {
+        told.push("who comes late frees another's");
+    }
+    if told.is_empty() { kept("kept") } else { broken(format!("broken: {}", told.join("; "))) }
+}
+
+fn fault_tolerance(row: &Row) -> Cell {
+    let Some(down) = row.down else { return neither("no server") };
+    if down.majority_granted {
+        return broken("granted without a majority".to_owned());
+    }
+    let heard = down
+        .heard_millis
+        .map_or("its holder is told nothing".to_owned(), |millis| format!("its holder hears after {}", time(millis)));
+    match down.minority {
+        Some(Granted { after_millis: Some(millis) }) => Cell {
+            text: format!("a minority down: next grant after {}; a majority: none, {heard}", time(millis)),
+            mark: Mark::Kept,
+        },
+        Some(Granted { after_millis: None }) => broken(format!("a minority down: no grant; {heard}")),
+        None => neither(format!("none, it is one server; when it is down {heard}")),
+    }
+}
+
+fn next_holder(row: &Row) -> Cell {
+    let holder = after(row.holder_killed);
+    match row.acquirer_killed {
+        Some(acquirer) => neither(format!("{holder}; killed while acquiring: {}", after(acquirer))),
+        None => neither(holder),
+    }
+}
+
+fn after(crash: Crash) -> String {
+    crash.next_millis.map_or(format!("never (in {})", time(NEVER_MILLIS)), time)
+}
+
+fn requests(row: &Row) -> Cell {
+    let each = row.crowd.requests_each.map_or("no server".to_owned(), |each| each.to_string());
+    neither(each)
+}
+
+fn lost(row: &Row) -> Cell {
+    count(row, |lost| Some(lost.unfenced))
+}
+
+fn lost_fenced(row: &Row) -> Cell {
+    if row.crowd.lost.fenced.is_none() { neither("no token") } else { count(row, |lost| lost.fenced) }
+}
+
+/// The sum over the cases, and where it comes from.
+fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
+    let failover = row.failover.map(|failover| failover.lost).unwrap_or_default();
+    let cases = [("stopped", row.paused.lost), ("failover", failover), ("many", row.crowd.lost)];
+    let found = cases.map(|(case, lost)| (case, of(lost).unwrap_or(0)));
+    let all: usize = found.iter().map(|(_, count)| count).sum();
+    if all == 0 {
+        return kept("0");
+    }
+    let parts = found.iter().filter(|(_, count)| *count > 0).map(|(case, count)| format!("{case} {count}"));
+    broken(format!("{all} ({})", parts.collect::<Vec<_>>().join(", ")))
+}
+
+/// In the unit that fits.
+pub(super) fn time(millis: u64) -> String {
+    if millis < 1_000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1_000, millis % 1_000 / 100) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Crowd, Down, Owner, Pause};
+    use super::*;
+    use crate::specimens::Kind;
+
+    /// A lock on one server that keeps all it can.
+    fn good() -> Row {
+        let lost = Lost { unfenced: 0, fenced: Some(0) };
+        Row {
+            kind: Kind::OursRedis,
+            holder_killed: Crash { next_millis: Some(1_234) },
+            acquirer_killed: None,
+            paused: Pause { next_held: true, both_said_so: false, lost: Lost { unfenced: 1, ..lost } },
+            owner: Owner { refused_freed: false, late_freed: Some(false) },
+            failover: None,
+            down: Some(Down { minority: None, majority_granted: false, majority_millis: 5, heard_millis: Some(900) }),
+            crowd: Crowd { held: 100, overlaps: 0, lost, took_millis: 1_000, requests_each: Some(7) },
+        }
+    }
+
+    fn marks(row: &Row) -> [Mark; 8] {
+        cells(row).map(|cell| cell.mark)
+    }
+
+    #[test]
+    fn what_is_kept_is_said_to_be() {
+        use Mark::{Broken, Kept, Neither};
+        assert_eq!(marks(&good()), [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]);
+        assert_eq!(cells(&good())[4].text, "1.2 s");
+    }
+
+    #[test]
+    fn what_is_broken_is_said_to_be() {
+        let broken = |change: fn(&mut Row), column: usize| {
+            let mut row = good();
+            change(&mut row);
+            assert_eq!(marks(&row)[column], Mark::Broken, "{row:?}");
+        };
+        broken(|row| row.crowd.overlaps = 1, 0);
+        broken(|row| row.paused.both_said_so = true, 0);
+        broken(|row| row.holder_killed.next_millis = None, 1);
+        broken(|row| row.acquirer_killed = Some(Crash { next_millis: None }), 1);
+        broken(|row| row.owner.refused_freed = true, 2);
+        broken(|row| row.owner.late_freed = Some(true), 2);
+        broken(|row| row.down = row.down.map(|down| Down { majority_granted: true, ..down }), 3);
+        broken(|row| row.crowd.lost.fenced = Some(1), 7);
+    }
+}

@@ -1,0 +1,52 @@
+//! `SETNX lock 1`, then `EXPIRE lock seconds`, the work, `DEL lock`.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_servers::Reply;
+
+use super::bare::{Server, poll};
+use super::{Specimen, Terms};
+
+pub(super) struct SetnxExpire {
+    server: Server,
+    key: String,
+    seconds: String,
+}
+
+impl SetnxExpire {
+    pub(super) fn new(terms: &Terms) -> Self {
+        let seconds = terms.lease().as_secs().to_string();
+        Self { server: Server::new(&terms.place), key: terms.name.clone(), seconds }
+    }
+
+    fn set(&mut self) -> Result<bool> {
+        Ok(self.server.ask(&["SETNX", &self.key, "1"])? == Reply::Int(1))
+    }
+
+    fn try_once(&mut self) -> Result<bool> {
+        let granted = self.set()?;
+        if granted {
+            self.server.ask(&["EXPIRE", &self.key, &self.seconds])?;
+        }
+        Ok(granted)
+    }
+}
+
+impl Specimen for SetnxExpire {
+    fn begin(&mut self) -> Result<()> {
+        self.set().map(drop)
+    }
+
+    fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
+        poll(patience, || self.try_once())
+    }
+
+    fn holds(&mut self) -> bool {
+        true
+    }
+
+    fn release(&mut self) -> Result<()> {
+        self.server.ask(&["DEL", &self.key]).map(drop)
+    }
+}

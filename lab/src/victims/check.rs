@@ -1,0 +1,129 @@
+//! What must not have been done to a resource.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Did, Op};
+
+/// Of a fenced resource: what was accepted is, in order, one block for each token, and tokens rise. The first operation that was
+/// accepted after one of a higher token, or under a token that somebody else had, if there is one.
+#[must_use]
+pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
+    let wrong =
+        |two: &&[Op]| two[1].token < two[0].token || (two[1].token == two[0].token && two[1].hand != two[0].hand);
+    ops.windows(2).find(wrong).map(|two| (two[0], two[1]))
+}
+
+/// Entries of a log that are there twice.
+#[must_use]
+pub fn duplicates(ops: &[Op]) -> usize {
+    let mut seen = HashSet::new();
+    let appended = ops.iter().filter(|op| matches!(op.did, Did::Appended(_)));
+    appended.filter(|op| !seen.insert((op.hand, op.did_number()))).count()
+}
+
+/// How many writes were undone: somebody read the number before such a write and wrote his own after it.
+#[must_use]
+pub fn lost_updates(ops: &[Op]) -> usize {
+    let mut read_at: HashMap<u32, usize> = HashMap::new();
+    let mut lost = HashSet::new();
+    for (at, op) in ops.iter().enumerate() {
+        match op.did {
+            Did::Read(_) => drop(read_at.insert(op.hand, at)),
+            Did::Wrote(_) => {
+                let since = read_at.get(&op.hand).copied().unwrap_or(at);
+                let between = ops.iter().enumerate().take(at).skip(since);
+                let others = between.filter(|(_, other)| other.hand != op.hand && matches!(other.did, Did::Wrote(_)));
+                lost.extend(others.map(|(at, _)| at));
+            }
+            Did::Appended(_) => {}
+        }
+    }
+    lost.len()
+}
+
+impl Op {
+    fn did_number(&self) -> u64 {
+        match self.did {
+            Did::Read(number) | Did::Wrote(number) | Did::Appended(number) => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Rule, accepts};
+    use super::*;
+
+    fn ops(lines: &[&str]) -> Vec<Op> {
+        lines.iter().map(|line| line.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn blocks_of_tokens_that_rise_are_good() {
+        let good = ["1 7 read 0", "1 7 wrote 1", "2 9 read 1", "2 9 wrote 2"];
+        assert_eq!(regress(&ops(&good)), None);
+        assert_eq!(lost_updates(&ops(&good)), 0);
+    }
+
+    #[test]
+    fn a_lower_token_after_a_higher_one_is_found() {
+        let late = ops(&["1 7 read 0", "2 9 read 0", "1 7 wrote 1"]);
+        assert_eq!(regress(&late), Some((late[1], late[2])));
+    }
+
+    #[test]
+    fn one_token_of_two_is_found() {
+        let shared = ops(&["1 7 wrote 1", "2 7 wrote 2"]);
+        assert_eq!(regress(&shared), Some((shared[0], shared[1])));
+    }
+
+    #[test]
+    fn an_update_that_was_written_over_is_found() {
+        assert_eq!(lost_updates(&ops(&["1 0 read 0", "2 0 read 0", "2 0 wrote 1", "1 0 wrote 1"])), 1);
+        assert_eq!(lost_updates(&ops(&["1 0 read 0", "2 0 read 0", "2 0 wrote 1", "2 0 wrote 2", "1 0 wrote 1"])), 2);
+        assert_eq!(lost_updates(&ops(&["1 0 read 0", "1 0 wrote 1", "2 0 read 1", "2 0 wrote 2"])), 0);
+    }
+
+    #[test]
+    fn an_entry_that_is_there_twice_is_found() {
+        assert_eq!(duplicates(&ops(&["1 7 appended 1", "2 9 appended 1", "1 7 appended 2"])), 0);
+        assert_eq!(duplicates(&ops(&["1 7 appended 1", "1 7 appended 1"])), 1);
+    }
+
+    /// All orders in which two holders can read and write once each, tried on each rule: tokens that are checked at writes alone
+    /// lose updates, and a seal loses none.
+    #[test]
+    fn only_a_seal_protects_what_is_read_and_written() {
+        let lost = |rule| orders(rule).iter().map(|ops| lost_updates(ops)).sum::<usize>();
+        assert_eq!((lost(Rule::Unfenced), lost(Rule::Checked), lost(Rule::Sealed)), (4, 2, 0));
+        assert!(orders(Rule::Sealed).iter().all(|ops| regress(ops).is_none()));
+    }
+
+    /// What is accepted in each of the six orders of R1 W1 R2 W2; who was refused the read writes nothing.
+    fn orders(rule: Rule) -> Vec<Vec<Op>> {
+        let order = |bits: u32| -> Vec<Op> {
+            let mut done = [0, 0];
+            let mut number: [Option<u64>; 2] = [None, None];
+            let mut ops: Vec<Op> = Vec::new();
+            for step in 0..4 {
+                let who = usize::from(bits & (1 << step) != 0);
+                let (hand, token) = (u32::try_from(who).unwrap(), 7 + who as u64);
+                let did = match (done[who], number[who]) {
+                    (0, _) => Did::Read(super::super::number(&ops)),
+                    (_, Some(number)) => Did::Wrote(number + 1),
+                    (_, None) => continue,
+                };
+                done[who] += 1;
+                let op = Op { hand, token, did };
+                if accepts(rule, &ops, op) {
+                    if let Did::Read(found) = did {
+                        number[who] = Some(found);
+                    }
+                    ops.push(op);
+                }
+            }
+            ops
+        };
+        (0..16_u32).filter(|bits| bits.count_ones() == 2).map(order).collect()
+    }
+}
