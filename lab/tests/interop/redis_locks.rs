@@ -205,8 +205,8 @@ fn program(client: &str, url: &str, terms: &[&str], cycles: u64) -> Result<Other
     let library = lab.join("../target/peers").join(client);
     let files = lab.join("tests/interop/clients");
     let kept = |folder: &Path, file: String| Some(folder.join(file)).filter(|path| path.exists());
-    let runs = [("node", "js"), ("python3", "py")].into_iter();
-    let script = runs.filter_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?))).next();
+    let mut runs = [("node", "js"), ("python3", "py")].into_iter();
+    let script = runs.find_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?)));
     let built = || Some(("env", kept(&library, "client".to_owned())?));
     let (runs, script) = script.filter(|_| library.exists()).or_else(built).context("cargo xtask needs fetches it")?;
     let mut command = Command::new("setpriv");

@@ -34,8 +34,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::{
-    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, Vote,
-    background,
+    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, background,
 };
 use conduct::View;
 use editing::Turns;
@@ -250,10 +249,6 @@ impl Store for File {
             anchors.push(key.anchor(&self.shared.folder.lock(&claim.name))?);
         }
         Ok(anchors)
-    }
-
-    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
-        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Moment;
 use crate::{
-    Claim, Crash, Entered, Entry, Line, Name, Note, Patience, Promises, Result, Standing, Store, Token, Vote, admitted,
+    Claim, Crash, Entered, Entry, Line, Name, Note, Patience, Promises, Result, Standing, Store, Token, admitted,
 };
 
 /// Locks inside this process: for tests, examples, and code that is to run with or without a service.
@@ -163,10 +163,6 @@ impl Store for Memory {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
-    }
-
-    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
-        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -37,8 +37,7 @@ use tokio::time::{Timeout, timeout};
 
 use crate::clock::Moment;
 use crate::{
-    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, Vote,
-    background,
+    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
 };
 use address::{Address, Terms};
 use greeting::{Presence, ServerClock};
@@ -458,10 +457,6 @@ impl Store for Redis {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
-    }
-
-    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
-        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

@@ -25,7 +25,7 @@ use futures_util::future::{join_all, select_all, try_join_all};
 
 use crate::clock::Moment;
 use crate::{
-    Claim, ClaimId, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, Vote,
+    Claim, ClaimId, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token,
     background,
 };
 use address::Address;
@@ -313,10 +313,6 @@ impl Store for ZooKeeper {
 
     fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
-    }
-
-    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
-        Vec::new()
     }
 
     async fn look(&self, name: &Name) -> Result<Line> {

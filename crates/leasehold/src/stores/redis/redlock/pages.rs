@@ -361,7 +361,7 @@ mod tests {
         let (share, note) = (Share::MUTEX, note.into());
         let claim = Claim { name, id: ClaimId::draw(), share, lease, renewed: true, note };
         let keys = Format::Fenced.keys(&claim.name).expect("a good name");
-        let page = Pages::default().begin(&claim, keys, 0);
+        let page = Pages::default().begin(&claim, keys, 0, 0);
         page.asks(5);
         let later = Moment::now().after(lease / 3);
         assert!(page.lease_left(lease, later) <= lease * 2 / 3);
