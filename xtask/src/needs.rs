@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 17] = [
+const PROGRAMS: [Need; 18] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
