@@ -4,6 +4,7 @@ mod commands;
 mod crash;
 mod handover;
 mod names;
+mod pairs;
 mod redlock;
 mod renewal;
 mod uncontended;

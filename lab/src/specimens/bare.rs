@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use lab_servers::{Raw, Reply};
 
+use super::Specimen;
+
 /// Between two tries of one that polls. Articles have from 10 ms to a second.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long it waits for an answer.
@@ -47,6 +49,38 @@ impl Server {
     /// Whether a script answers 1.
     pub(super) fn script_is_one(&mut self, script: &str, key: &str, arguments: &[&str]) -> Result<bool> {
         Ok(self.ask(&[&["EVAL", script, "1", key], arguments].concat())? == Reply::Int(1))
+    }
+}
+
+/// A lock that whoever wants it asks for again and again, and that tells its user nothing.
+pub(super) trait Polled {
+    /// Whether it was granted.
+    fn try_once(&mut self) -> Result<bool>;
+
+    /// The first request of a try.
+    fn begin(&mut self) -> Result<()> {
+        self.try_once().map(drop)
+    }
+
+    /// As [`Specimen::release`].
+    fn release(&mut self) -> Result<()>;
+}
+
+impl<P: Polled> Specimen for P {
+    fn begin(&mut self) -> Result<()> {
+        Polled::begin(self)
+    }
+
+    fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
+        poll(patience, || self.try_once())
+    }
+
+    fn holds(&mut self) -> bool {
+        true
+    }
+
+    fn release(&mut self) -> Result<()> {
+        Polled::release(self)
     }
 }
 

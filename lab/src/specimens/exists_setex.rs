@@ -1,12 +1,10 @@
 //! A script that looks whether the key is there and sets it with an end, the work, and a script that deletes it if the value is its
 //! own.
 
-use std::time::Duration;
-
 use anyhow::Result;
 
-use super::bare::{COMPARE_AND_DELETE, Server, poll, value};
-use super::{Specimen, Terms};
+use super::Terms;
+use super::bare::{COMPARE_AND_DELETE, Polled, Server, value};
 
 const LOCK: &str = "\
 if redis.call('exists', KEYS[1]) == 0 then
@@ -27,23 +25,11 @@ impl ExistsSetex {
         let seconds = terms.lease().as_secs().to_string();
         Self { server: Server::new(&terms.place), key: terms.name.clone(), value: value(), seconds }
     }
-
-    fn try_once(&mut self) -> Result<bool> {
-        self.server.script_is_one(LOCK, &self.key, &[&self.value, &self.seconds])
-    }
 }
 
-impl Specimen for ExistsSetex {
-    fn begin(&mut self) -> Result<()> {
-        self.try_once().map(drop)
-    }
-
-    fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
-        poll(patience, || self.try_once())
-    }
-
-    fn holds(&mut self) -> bool {
-        true
+impl Polled for ExistsSetex {
+    fn try_once(&mut self) -> Result<bool> {
+        self.server.script_is_one(LOCK, &self.key, &[&self.value, &self.seconds])
     }
 
     fn release(&mut self) -> Result<()> {

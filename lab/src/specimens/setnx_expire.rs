@@ -1,12 +1,10 @@
 //! `SETNX lock 1`, then `EXPIRE lock seconds`, the work, `DEL lock`.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use lab_servers::Reply;
 
-use super::bare::{Server, poll};
-use super::{Specimen, Terms};
+use super::Terms;
+use super::bare::{Polled, Server};
 
 pub(super) struct SetnxExpire {
     server: Server,
@@ -23,7 +21,9 @@ impl SetnxExpire {
     fn set(&mut self) -> Result<bool> {
         Ok(self.server.ask(&["SETNX", &self.key, "1"])? == Reply::Int(1))
     }
+}
 
+impl Polled for SetnxExpire {
     fn try_once(&mut self) -> Result<bool> {
         let granted = self.set()?;
         if granted {
@@ -31,19 +31,9 @@ impl SetnxExpire {
         }
         Ok(granted)
     }
-}
 
-impl Specimen for SetnxExpire {
     fn begin(&mut self) -> Result<()> {
         self.set().map(drop)
-    }
-
-    fn acquire(&mut self, patience: Duration) -> Result<Option<u64>> {
-        poll(patience, || self.try_once())
-    }
-
-    fn holds(&mut self) -> bool {
-        true
     }
 
     fn release(&mut self) -> Result<()> {

@@ -2,23 +2,12 @@
 
 use anyhow::{Context, Result};
 
-use super::{ROUNDS, micros, permille};
-use crate::client::Client;
+use super::pairs::{Measured, measure};
 use crate::peers;
 use crate::place::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
-use crate::task::Task;
 
-/// A round is so many turns of each peer, so that a slow moment of the machine meets all.
-const TURNS: usize = 10;
 const PAIRS: usize = 200;
-
-struct Measured {
-    client: Client,
-    name: String,
-    p50: Rounds,
-    p99: Rounds,
-}
 
 pub(super) fn show() -> Result<()> {
     let mut table = Table::new("uncontended");
@@ -31,14 +20,9 @@ pub(super) fn show() -> Result<()> {
 fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
     let server = place::server();
     let names = ["raw".to_owned(), "ours".to_owned()].into_iter().chain(peers::others()?);
-    let start = |name: String| {
-        let client = Client::start(&name, cpus.client(), &server.url())?;
-        anyhow::Ok(Measured { client, name, p50: Rounds::default(), p99: Rounds::default() })
-    };
+    let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
     let mut peers = names.map(start).collect::<Result<Vec<_>>>()?;
-    for _ in 0..ROUNDS {
-        round(&mut peers)?;
-    }
+    measure(&mut peers, PAIRS)?;
     let (raw, others) = peers.split_first().context("the limit is the first")?;
     let cpus_name = cpus.name();
     for (what, of, goal) in
@@ -50,22 +34,6 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
             let goal = (peer.name == "ours").then_some(Goal::AtMost(goal));
             table.add_beside((&what, &peer.name, "µs"), &of(peer), ("raw", &of(raw)), goal);
         }
-    }
-    Ok(())
-}
-
-fn round(peers: &mut [Measured]) -> Result<()> {
-    let mut took = vec![Vec::new(); peers.len()];
-    for _ in 0..TURNS {
-        for (peer, took) in peers.iter_mut().zip(&mut took) {
-            let pairs = peer.client.run(&Task::Pairs { name: "a".to_owned(), count: PAIRS })?;
-            took.append(&mut pairs.context("every peer knows pairs")?);
-        }
-    }
-    for (peer, mut took) in peers.iter_mut().zip(took) {
-        took.sort_unstable();
-        peer.p50.add(micros(permille(&took, 500)));
-        peer.p99.add(micros(permille(&took, 990)));
     }
     Ok(())
 }
