@@ -316,6 +316,11 @@ impl Page {
         known.votes.get(master).copied().flatten().filter(|_| held)
     }
 
+    /// How many votes count at a moment.
+    pub(super) fn votes_at(&self, now: Moment) -> usize {
+        self.known.lock().votes.iter().flatten().filter(|until| **until > now).count()
+    }
+
     /// The number of a renewal that begins.
     pub(super) fn begin_renewal(&self) -> u32 {
         let mut known = self.known.lock();

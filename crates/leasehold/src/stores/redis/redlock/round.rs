@@ -108,8 +108,9 @@ impl Redlock {
         let claim = &page.claim;
         let mut record = self.format.record(claim, token, &self.client);
         let renewal = if aim == Aim::Keep { page.begin_renewal() } else { 0 };
-        // Of one master, a vote that is gone is the lock.
-        let gives_again = aim == Aim::Keep && self.format != Format::Fenced && self.masters.len() > 1;
+        // Of one master, a vote that is gone is the lock. And what is over by this client's own clock is given up.
+        let is_trusted = page.votes_at(Moment::now()) >= quorum(self.masters.len());
+        let gives_again = aim == Aim::Keep && self.format != Format::Fenced && self.masters.len() > 1 && is_trusted;
         if gives_again {
             mark_renewal(&mut record, renewal);
         }
