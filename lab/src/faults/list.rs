@@ -185,6 +185,15 @@ pub const FAULTS: &[Fault] = &[
         strike: servers::restarted,
     },
     Fault {
+        name: "restarted-stale",
+        does: "the server is killed, and started again with what it had saved up to 0.4 s before",
+        seen: "locks granted in between",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, T, 10), (Plain, T, 10)],
+        strike: servers::restarted_stale,
+    },
+    Fault {
         name: "server-stopped",
         does: "servers stand still for up to 1.2 s",
         seen: "their processes stood still",
@@ -246,6 +255,15 @@ pub const FAULTS: &[Fault] = &[
         least: 2,
         cells: &[(Redis, T, 10), (Plain, T, 10)],
         strike: state::keys_deleted,
+    },
+    Fault {
+        name: "keys-persisted",
+        does: "somebody takes the ends of the keys of one lock away",
+        seen: "keys that had an end",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, C, 10)],
+        strike: state::keys_persisted,
     },
     Fault {
         name: "wrong-type",

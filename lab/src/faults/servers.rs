@@ -31,6 +31,17 @@ pub(super) fn restarted(storm: &mut Storm, random: &mut Random) -> Result<Option
     whole(storm, at_once(format!("server {which:?}")))
 }
 
+/// Killed, and started again with what it had saved a while before.
+pub(super) fn restarted_stale(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    storm.ground.redis()[0].command(&["SAVE"]);
+    let saved = now();
+    last(millis(random, 50, 400));
+    let forgotten = storm.told_since(saved, |what| matches!(what, What::Granted { .. }))?;
+    storm.ground.start_again(0)?;
+    let struck = whole(storm, at_once(format!("{forgotten} grants forgotten")))?;
+    Ok(struck.filter(|_| forgotten > 0))
+}
+
 /// It is over when all serve again, and are believed.
 fn whole(storm: &Storm, struck: Struck) -> Result<Option<Struck>> {
     storm.ground.is_whole()?;

@@ -70,13 +70,25 @@ fn name(storm: &Storm, random: &mut Random) -> Result<String> {
 }
 
 fn delete(redis: &Redis, store: Store, name: &str) -> i64 {
+    let keys = keys_of(redis, store, name);
+    keys.iter().map(|key| redis.command(&["DEL", key]).int()).sum()
+}
+
+fn keys_of(redis: &Redis, store: Store, name: &str) -> Vec<String> {
     let pattern = match store {
         Store::Plain => name.to_owned(),
         _ => format!("leasehold:*{{{name}}}*"),
     };
-    let found = redis.command(&["KEYS", &pattern]);
-    let keys = found.texts();
-    if keys.is_empty() { 0 } else { redis.command(&[&["DEL"], &keys[..]].concat()).int() }
+    redis.command(&["KEYS", &pattern]).texts().into_iter().map(str::to_owned).collect()
+}
+
+/// All keys of one lock live for ever, as far as the server knows.
+pub(super) fn keys_persisted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let name = name(storm, random)?;
+    let redis = storm.ground.redis()[0];
+    let keys = keys_of(redis, storm.ground.store, &name);
+    let count: i64 = keys.iter().map(|key| redis.command(&["PERSIST", key]).int()).sum();
+    Ok((count > 0).then(|| at_once(format!("{count} keys of {name}"))))
 }
 
 /// Something else is where the lock was, for a while.

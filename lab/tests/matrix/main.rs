@@ -46,6 +46,7 @@ cells! {
 
 /// Run by `cargo xtask lab` alone, as they take long and are much like others.
 const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
+    ("redis", &["restarted-stale", "keys-persisted"]),
     (
         "plain",
         &[
@@ -56,6 +57,7 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "server-stopped",
             "scripts-flushed",
             "keys-deleted",
+            "restarted-stale",
             "connections-reset",
         ],
     ),
