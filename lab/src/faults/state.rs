@@ -137,6 +137,33 @@ pub(super) fn writes_refused(storm: &mut Storm, random: &mut Random) -> Result<O
     Ok(refusing(storm, millis(random, 300, 1_200), "NOREPLICAS", &set("1"), &set("0")))
 }
 
+/// As a replica, of a master that is not there.
+pub(super) fn read_only(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let (on, off) = (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]);
+    Ok(refusing(storm, millis(random, 300, 1_200), "READONLY", &on, &off))
+}
+
+/// Keys are deleted to make room, though nobody who keeps locks there may ask for that.
+pub(super) fn evicted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let time = millis(random, 50, 300);
+    let redis = storm.ground.redis()[0];
+    let set = |policy, most| {
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        redis.command(&["CONFIG", "SET", "maxmemory", most]);
+    };
+    let count = || -> u64 {
+        let told = redis.info("stats");
+        told.lines().find_map(|line| line.strip_prefix("evicted_keys:")?.trim().parse().ok()).unwrap_or(0)
+    };
+    let before = count();
+    set("allkeys-random", "1");
+    let since = now();
+    last(time);
+    let struck = lasted(since, format!("{} keys in {time:?}", count() - before));
+    set("noeviction", "0");
+    Ok((count() > before).then_some(struck))
+}
+
 pub(super) fn rights_revoked(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
     let set = |rights| ["ACL", "SETUSER", USER, rights];
     Ok(refusing(storm, millis(random, 300, 1_200), "NOPERM", &set("-@scripting"), &set("+@all")))

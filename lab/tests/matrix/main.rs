@@ -46,7 +46,7 @@ cells! {
 
 /// Run by `cargo xtask lab` alone, as they take long and are much like others.
 const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
-    ("redis", &["restarted-stale", "keys-persisted"]),
+    ("redis", &["restarted-stale", "keys-persisted", "read-only", "evicted"]),
     (
         "plain",
         &[
@@ -58,6 +58,8 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "scripts-flushed",
             "keys-deleted",
             "restarted-stale",
+            "read-only",
+            "evicted",
             "connections-reset",
         ],
     ),
