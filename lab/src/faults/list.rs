@@ -208,7 +208,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
-        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, C, 12)],
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
         strike: servers::clock_forward,
     },
     Fault {
