@@ -37,13 +37,13 @@ local function look_for(record)
     end
 end
 
-local function look_from(rank)
-    for _, holder in ipairs(call('ZRANGE', HOLDERS, rank, rank + 7)) do
+local function look_from(rank, count)
+    for _, holder in ipairs(call('ZRANGE', HOLDERS, rank, rank + count - 1)) do
         if not string.find(seen, holder, 1, true) then look_for(read(holder)) end
     end
 end
 
--- At most 16 holders at a time: the ones that were not renewed for longest, and any others.
+-- At most 40 holders at a time: the ones that were not renewed for longest, and any others.
 local function look_for_all()
     if line.sole then
         look_for(line.sole)
@@ -54,8 +54,8 @@ local function look_for_all()
         if record and holds(record) then look_for(record) end
     end
     if line.holding == 0 then return end
-    look_from(0)
-    if line.holding > 8 then look_from(1 + now % (line.holding - 1)) end
+    look_from(0, 8)
+    if line.holding > 8 then look_from(1 + now % (line.holding - 1), 32) end
 end
 
 -- How long from now until somebody's lease ends, in ms.
