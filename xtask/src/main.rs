@@ -18,7 +18,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in peace, in release mode
   lab      every store under every fault, for a few seconds each, or with --long for a minute each, with a page in docs/matrix.md;
-           --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
+           --jobs N runs so many at a time, --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
   four-conditions
            locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes);
            those named alone: the others' figures are the last that were measured
