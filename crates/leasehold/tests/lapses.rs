@@ -23,6 +23,7 @@ struct Lapsing {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that has been seen")]
 struct Seen {
     entered: Option<Instant>,
     granted: bool,
