@@ -17,6 +17,7 @@ pub mod faults;
 pub mod foreign;
 pub mod ground;
 mod history;
+mod hostile;
 pub mod matrix;
 mod orders;
 mod process;
