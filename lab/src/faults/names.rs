@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::{processes, wires};
 use crate::ground::Store;
 use crate::storm::{Storm, Struck};
-use crate::{Random, hostile};
+use crate::{Random, hostile, until};
 
 /// The names are hostile all the time; what else happens makes the store go all its ways with them.
 pub(super) fn hostile(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
@@ -20,7 +20,8 @@ pub(super) fn hostile(storm: &mut Storm, random: &mut Random) -> Result<Option<S
     }
     // What is seen there was entered by the crew, whose labels are numbers.
     for name in &storm.terms.names {
-        for entry in site.look(name)?.entries {
+        // Who looks on may have lost its connections too.
+        for entry in until("the line to be seen", || Ok(site.look(name).ok()))?.entries {
             ensure!(entry.note.label.parse::<u32>().is_ok(), "{name:?}: {entry:?}");
         }
     }
