@@ -1,8 +1,12 @@
 //! The one list of faults: what each does, to which stores, how it is done, how it is seen to have had an effect, and what a
 //! store promises under it.
 
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
+mod clients;
 mod files;
+mod kept;
 mod list;
+mod names;
 mod processes;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod servers;
@@ -55,6 +59,10 @@ pub enum Needs {
     OwnUser,
     /// A disk that is soon full.
     SmallDisk,
+    /// To keep its data, and to read it slowly.
+    SlowStart,
+    /// Locks whose names mean something elsewhere.
+    HostileNames,
 }
 
 /// What a store promises under a fault.

@@ -15,6 +15,7 @@ use anyhow::{Result, bail, ensure};
 use lab_servers::{Redis, Setup, Wire, ZooKeeper};
 
 use crate::faults::Needs;
+use crate::site::Disk;
 use crate::{Orders, RedisSite, RedlockSite, Site, until_within};
 pub use ensemble::Servers;
 pub use pair::Pair;
@@ -128,6 +129,10 @@ pub struct Ground {
     wires: Vec<Wire>,
     /// The URL for takers.
     by_wire: String,
+    /// What it was made for.
+    pub needs: Needs,
+    // After the service, which uses it.
+    disk: Option<Disk>,
 }
 
 /// The user that takers are where rights are a matter.
@@ -141,7 +146,9 @@ impl Ground {
     /// If it cannot be made.
     pub fn make(taker: &str, store: Store, needs: Needs) -> Result<Self> {
         let settings = store.settings();
-        let setup = redis_setup(needs);
+        let is_redis = matches!(store, Store::Redis | Store::Plain);
+        let disk = if is_redis && needs == Needs::SmallDisk { Some(disk::of_server()?) } else { None };
+        let setup = redis_setup(needs, disk.as_ref());
         let service = match store {
             Store::File if needs == Needs::SmallDisk => Service::Folder(disk::small(taker)?),
             Store::File => Service::Folder(Site::new(taker)?),
@@ -163,9 +170,18 @@ impl Ground {
         let by_wire = match store {
             Store::Redis | Store::Plain => format!("redis://{user}{}{settings}", hosts.join(",")),
             Store::ZooKeeper | Store::Ensemble => format!("zookeeper://{}{settings}", hosts.join(",")),
+            Store::Redlock if needs == Needs::OwnUser => {
+                service_site(&service).url().replacen("://", &format!("://{user}"), 1)
+            }
             Store::File | Store::Replica | Store::Redlock => String::new(),
         };
-        Ok(Self { store, service, wires, by_wire })
+        Ok(Self { store, service, wires, by_wire, needs, disk })
+    }
+
+    /// The small disk of a server.
+    #[must_use]
+    pub fn disk(&self) -> Option<&Path> {
+        self.disk.as_ref().map(|disk| disk.0.path())
     }
 
     /// What takers are told of the store.
@@ -322,25 +338,42 @@ pub(crate) fn keep_folder(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-fn redis_setup(needs: Needs) -> Setup {
-    match needs {
-        Needs::Data => Redis::setup().append_only("always"),
-        Needs::OwnClock => Redis::setup().own_clock(),
-        Needs::OwnUser => Redis::setup().acl(RIGHTS),
-        Needs::Nothing | Needs::SmallDisk => Redis::setup(),
+fn redis_setup(needs: Needs, disk: Option<&Disk>) -> Setup {
+    let kept = Redis::setup().append_only("always");
+    match (needs, disk) {
+        (Needs::SmallDisk, Some(disk)) => on_disk(disk.0.path()),
+        (Needs::Data, _) => kept,
+        // Two milliseconds for each key, and questions are answered after every one.
+        (Needs::SlowStart, _) => SLOW_START.iter().fold(kept, |setup, (key, value)| setup.config(key, value)),
+        (Needs::OwnClock, _) => Redis::setup().own_clock(),
+        (Needs::OwnUser, _) => Redis::setup().acl(RIGHTS),
+        (Needs::Nothing | Needs::SmallDisk | Needs::HostileNames, _) => Redis::setup(),
     }
+}
+
+const SLOW_START: [(&str, &str); 3] =
+    [("key-load-delay", "2000"), ("loading-process-events-interval-bytes", "1024"), ("rdbcompression", "no")];
+
+/// It appends to a file there. With `always` it would end at the first error.
+fn on_disk(folder: &Path) -> Setup {
+    let setup = Redis::setup().append_only("everysec").config("dir", &folder.display().to_string());
+    setup.config("auto-aof-rewrite-min-size", "8mb")
 }
 
 impl Deref for Ground {
     type Target = Site;
 
     fn deref(&self) -> &Site {
-        match &self.service {
-            Service::Folder(site) => site,
-            Service::Redis(site) => site,
-            Service::Pair(pair) => pair,
-            Service::Masters(site) => site,
-            Service::Servers(servers) => servers,
-        }
+        service_site(&self.service)
+    }
+}
+
+fn service_site(service: &Service) -> &Site {
+    match service {
+        Service::Folder(site) => site,
+        Service::Redis(site) => site,
+        Service::Pair(pair) => pair,
+        Service::Masters(site) => site,
+        Service::Servers(servers) => servers,
     }
 }

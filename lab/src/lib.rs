@@ -18,6 +18,7 @@ pub mod faults;
 pub mod foreign;
 pub mod ground;
 mod history;
+mod hostile;
 pub mod matrix;
 mod orders;
 mod process;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use anyhow::{Result, ensure};
 use lab_servers::{Redis, Setup};
 
-use crate::{Orders, Site, until};
+use crate::{Orders, Site, hostile, until};
 
 /// A Redis server, takers for its locks, and an onlooker.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl RedisSite {
 
     fn check_keys(&self, names: &[String]) -> Result<()> {
         for key in self.redis.command(&["KEYS", "*"]).texts() {
-            ensure!(names.iter().any(|name| key == format!("leasehold:{{{name}}}")), "left behind: {key}");
+            let name = key.strip_prefix("leasehold:{").and_then(|rest| rest.strip_suffix('}')).map(hostile::decoded);
+            ensure!(name.is_some_and(|name| names.contains(&name)), "left behind: {key}");
             let left = self.redis.command(&["PTTL", key]).int();
             ensure!(0 < left && left <= LIFE_MAX, "{key} stays for {left} ms");
         }

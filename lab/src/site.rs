@@ -11,7 +11,7 @@ use leasehold::{Line, Locks};
 use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{Event, Orders, Process, What, now, until};
+use crate::{Event, Orders, Process, What, hostile, now, until};
 
 /// A store, takers for it, and an onlooker.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Site {
 
 /// A folder where something is mounted.
 #[derive(Debug)]
-struct Disk(TempDir);
+pub(crate) struct Disk(pub(crate) TempDir);
 
 impl Drop for Disk {
     fn drop(&mut self) {
@@ -53,10 +53,10 @@ impl Site {
     ///
     /// # Errors
     /// If the store cannot be made.
-    pub(crate) fn mounted(taker: &str, disk: TempDir) -> Result<Self> {
-        let url = format!("file:{}/store", disk.path().display());
+    pub(crate) fn mounted(taker: &str, disk: Disk) -> Result<Self> {
+        let url = format!("file:{}/store", disk.0.path().display());
         let mut site = Self::with(taker, temporary()?, url)?;
-        site.disk = Some(Disk(disk));
+        site.disk = Some(disk);
         Ok(site)
     }
 
@@ -195,8 +195,7 @@ impl Site {
         let mut strange = Vec::new();
         for entry in fs::read_dir(self.store())? {
             let file = entry?.file_name().into_string().ok().context("all names here are text")?;
-            let known = |name: &String| [".lock", ".line"].iter().any(|end| file == format!("{name}{end}"));
-            if file != ".members" && !names.iter().any(known) {
+            if file != ".members" && !is_of(&file, names) {
                 strange.push(file);
             }
         }
@@ -209,6 +208,15 @@ impl Site {
         let _newcomer = self.run(leasehold::open(&self.url()))?;
         count_fifos(&self.store().join(".members"))
     }
+}
+
+/// Whether a file is of one of these names: a long one goes on in a folder.
+fn is_of(file: &str, names: &[String]) -> bool {
+    if let Some(begin) = file.strip_suffix('+') {
+        return names.iter().any(|name| name.starts_with(&hostile::decoded(begin)));
+    }
+    let name = [".lock", ".line"].iter().find_map(|end| file.strip_suffix(end)).map(hostile::decoded);
+    name.is_some_and(|name| names.contains(&name))
 }
 
 fn temporary() -> Result<TempDir> {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::faults::Fault;
+use crate::faults::{Fault, Needs};
 use crate::ground::{Ground, Store};
-use crate::{Api, DEADLINE, Event, Orders, Process, Random, Trouble, What, Work, check, now, until};
+use crate::{Api, DEADLINE, Event, Orders, Process, Random, Trouble, What, Work, check, hostile, now, until};
 
 const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -102,7 +102,7 @@ impl Storm {
     pub fn begin(ground: Ground, seed: u64, trouble: Trouble, crew: Crew) -> Result<Self> {
         let end = ground.note();
         let terms = Orders {
-            names: NAMES.map(str::to_owned).to_vec(),
+            names: names(ground.needs, seed),
             trouble,
             cycles: u64::MAX,
             until: Some(end.display().to_string()),
@@ -184,7 +184,7 @@ impl Storm {
 
     /// How long after `since` the last of the names was granted.
     fn recovery(&mut self, since: u64, bound: Duration) -> Result<Duration> {
-        let mut recovery = check::Recovery::of(NAMES.len(), since);
+        let mut recovery = check::Recovery::of(self.terms.names.len(), since);
         for one in &mut self.crew {
             // What was told before this was asked concerns it too.
             one.all()?.iter().for_each(|event| recovery.hear(event));
@@ -194,8 +194,8 @@ impl Storm {
                 return Ok(took);
             }
             let waited = Duration::from_nanos(now().saturating_sub(since));
-            let missing = recovery.missing().map(|name| NAMES[name]).collect::<Vec<_>>();
-            ensure!(waited < bound, "for {waited:.1?} after the fault {} was not granted", missing.join(", "));
+            let missing = recovery.missing().map(|name| &*self.terms.names[name]).collect::<Vec<_>>();
+            ensure!(waited < bound, "for {waited:.1?} after the fault {missing:?} was not granted");
             sleep(Duration::from_millis(2));
             for one in &mut self.crew {
                 one.news()?.iter().for_each(|event| recovery.hear(event));
@@ -294,6 +294,10 @@ impl Storm {
         let Self { ground, told, strikes, patience, begun, .. } = self;
         Ok(Passed { ground, told, strikes, patience, time: (begun, end) })
     }
+}
+
+fn names(needs: Needs, seed: u64) -> Vec<String> {
+    if needs == Needs::HostileNames { hostile::three(seed) } else { NAMES.map(str::to_owned).to_vec() }
 }
 
 /// So many different numbers below `count`.

@@ -1,15 +1,18 @@
 //! A wire before a service, which can be slow, cut, frozen or lossy.
 
+mod delay;
 mod lane;
 mod link;
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use delay::Delay;
 use link::Link;
 
 /// A TCP proxy on a free loopback port before any service. Dropping it cuts all connections.
@@ -57,6 +60,8 @@ pub struct Traffic {
     pub waiting_to_client: u64,
     /// Bytes that clients were never given.
     pub lost: u64,
+    /// How often a piece was sent again, as a [lossy](Wire::lossy) wire had lost it.
+    pub resent: u64,
 }
 
 /// What the threads of a wire have in common.
@@ -70,10 +75,11 @@ struct Shared {
 }
 
 /// What is done with connections and bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct Rules {
-    delay: Duration,
+    delay: Delay,
+    dribbles: bool,
     refuses: bool,
     frozen: bool,
     holds_replies: bool,
@@ -89,6 +95,7 @@ struct Counts {
     to_server: AtomicU64,
     to_client: AtomicU64,
     lost: AtomicU64,
+    resent: AtomicU64,
 }
 
 impl Wire {
@@ -128,9 +135,34 @@ impl Wire {
         *lock(&self.shared.server) = found.expect("the service has an address");
     }
 
-    /// Everything takes this much longer, each way. Throughput is as before.
+    /// Everything takes this much longer, each way. Throughput is as before. Ends [`jitter`](Self::jitter) and
+    /// [`lossy`](Self::lossy), whose place it takes.
     pub fn delay(&self, delay: Duration) {
-        self.rule(|rules| rules.delay = delay);
+        self.rule(|rules| rules.delay = Delay::Even(delay));
+    }
+
+    /// Each piece takes longer by a time drawn from this range, each way; what follows it on its connection waits for it. A
+    /// piece is what arrives at once. Ended by [`delay`](Self::delay).
+    ///
+    /// # Panics
+    /// If the range is empty.
+    pub fn jitter(&self, range: Range<Duration>) {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).expect("shorter than an age");
+        let micros = micros(range.start)..micros(range.end);
+        assert!(!micros.is_empty(), "nothing can be drawn from {range:?}");
+        self.rule(|rules| rules.delay = Delay::Drawn(micros));
+    }
+
+    /// Loses pieces at this probability, each way, as an IP network does: TCP sends them again, so that they come 200 ms late,
+    /// 600 ms if lost again, and so on up to 3 s, and all that follows on the connection waits behind. Connecting loses
+    /// nothing. Ended by [`delay`](Self::delay).
+    pub fn lossy(&self, probability: f64) {
+        self.rule(|rules| rules.delay = Delay::Lossy(probability));
+    }
+
+    /// Everything passes a few bytes at a time, each way, some 20 kB/s on each connection.
+    pub fn dribble(&self, dribbles: bool) {
+        self.rule(|rules| rules.dribbles = dribbles);
     }
 
     /// Cuts the connections that are there, both ways. What was on its way is lost.
@@ -180,7 +212,7 @@ impl Wire {
     /// What went through so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let Counts { connections, refused, to_server, to_client, lost } = &self.shared.counts;
+        let Counts { connections, refused, to_server, to_client, lost, resent } = &self.shared.counts;
         let links = lock(&self.shared.links);
         Traffic {
             connections: connections.load(Relaxed),
@@ -191,6 +223,7 @@ impl Wire {
             waiting_to_server: links.iter().map(|link| link.waiting().0).sum(),
             waiting_to_client: links.iter().map(|link| link.waiting().1).sum(),
             lost: lost.load(Relaxed),
+            resent: resent.load(Relaxed),
         }
     }
 

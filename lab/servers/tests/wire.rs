@@ -119,6 +119,51 @@ fn a_delay_is_kept_each_way_and_costs_no_throughput() {
     line.pings();
 }
 
+#[test]
+fn jitter_keeps_the_order() {
+    const LEAST: Duration = Duration::from_millis(2);
+    const REQUESTS: u32 = 50;
+    let mut line = Line::new();
+    line.wire.jitter(LEAST..10 * LEAST);
+    let begun = Instant::now();
+    for number in 0..REQUESTS {
+        line.send(&["ECHO", &number.to_string()]);
+    }
+    for number in 0..REQUESTS {
+        assert_eq!(line.client.hear().expect("it is answered").text(), number.to_string());
+    }
+    assert!(begun.elapsed() >= 2 * LEAST, "{:?}", begun.elapsed());
+    line.wire.delay(Duration::ZERO);
+    line.pings();
+}
+
+#[test]
+fn what_a_lossy_wire_loses_comes_late_and_in_order() {
+    let mut line = Line::new();
+    line.wire.lossy(0.3);
+    let (mut number, begun) = (0, Instant::now());
+    while line.wire.traffic().resent == 0 {
+        assert_eq!(line.client.ask(&["ECHO", &number.to_string()]).expect("it is answered").text(), number.to_string());
+        number += 1;
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(200), "{:?}", begun.elapsed());
+    assert_eq!(line.wire.traffic().lost, 0);
+    line.wire.delay(Duration::ZERO);
+    line.pings();
+}
+
+#[test]
+fn what_dribbles_comes_whole_and_slowly() {
+    let mut line = Line::new();
+    line.wire.dribble(true);
+    let (text, begun) = ("0123456789".repeat(30), Instant::now());
+    assert_eq!(line.client.ask(&["ECHO", &text]).expect("it is answered").text(), text);
+    // Three bytes at a time, each way, and a tenth of a millisecond after each.
+    assert!(begun.elapsed() >= Duration::from_millis(20), "{:?}", begun.elapsed());
+    line.wire.dribble(false);
+    line.pings();
+}
+
 /// Half of the round trips are this exact even beside other tests; `cargo bench -p lab-servers` tells how exact alone.
 #[test]
 fn a_short_delay_is_short() {

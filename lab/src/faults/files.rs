@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{at_once, last, lasted, millis};
+use super::{at_once, kept, last, lasted, millis};
+use crate::ground::Store;
 use crate::storm::{Storm, Struck};
 use crate::{Random, now};
 
@@ -38,6 +39,9 @@ pub(super) fn replaced(storm: &mut Storm, random: &mut Random) -> Result<Option<
 
 /// Nothing can be written that is not there yet: known names go on, new ones are refused, and granted when there is room.
 pub(super) fn disk_full(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    if storm.ground.store != Store::File {
+        return kept::disk_full(storm, random);
+    }
     let time = millis(random, 300, 900);
     let fill = storm.ground.store().with_file_name("fill");
     let new = format!("new-{}", storm.strikes.len());

@@ -1,7 +1,7 @@
 //! The list.
 
 use super::Expect::{Exclusion as C, Refusal as R, Tokens as T};
-use super::{Fault, Needs, files, mixed, processes, servers, state, wires, zookeeper};
+use super::{Fault, Needs, clients, files, kept, mixed, names, processes, servers, state, wires, zookeeper};
 use crate::ground::Store::{Ensemble, File, Plain, Redis, Redlock, Replica, ZooKeeper};
 
 /// All of them. The numbers are seconds until every name is granted again: what the store promises, and what a busy machine
@@ -149,6 +149,47 @@ pub const FAULTS: &[Fault] = &[
         strike: wires::slow,
     },
     Fault {
+        name: "jitter",
+        does: "each piece is up to 80 ms late, each way, by a time drawn for it; in order on each connection; for up to 2 s",
+        seen: "bytes that took their time",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[
+            (Redis, C, 12),
+            (Replica, C, 12),
+            (Plain, C, 12),
+            (Redlock, C, 12),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: wires::jitter,
+    },
+    Fault {
+        name: "lossy",
+        does: "30 % of packets are lost as TCP shows it: a piece comes 200 ms late, 600 ms if lost again, and so on up to 3 s, each way, and all behind it on its connection waits; connecting loses none; for up to 2 s",
+        seen: "pieces sent again",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[
+            (Redis, C, 15),
+            (Replica, C, 15),
+            (Plain, C, 15),
+            (Redlock, C, 15),
+            (ZooKeeper, C, 15),
+            (Ensemble, C, 25),
+        ],
+        strike: wires::lossy,
+    },
+    Fault {
+        name: "dribble",
+        does: "three bytes pass at a time, each way, for up to 2 s",
+        seen: "bytes that passed so",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        strike: wires::dribble,
+    },
+    Fault {
         name: "bad-wire",
         does: "five in a row of: reset, deaf, answers lost, late or held, everything frozen; nobody waits for it to be well again",
         seen: "bytes that were kept or lost, or connections that were there",
@@ -280,7 +321,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as OOM",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10), (Plain, R, 12)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::out_of_memory,
     },
     Fault {
@@ -298,7 +339,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as READONLY",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10), (Plain, R, 12)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::read_only,
     },
     Fault {
@@ -316,8 +357,62 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as NOPERM",
         needs: Needs::OwnUser,
         least: 2,
-        cells: &[(Redis, R, 10)],
+        cells: &[(Redis, R, 10), (Redlock, C, 12)],
         strike: state::rights_revoked,
+    },
+    Fault {
+        name: "busy",
+        does: "somebody's script runs on and on, until SCRIPT KILL up to 1.2 s later; on a minority where there are several",
+        seen: "questions refused as BUSY",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
+        strike: clients::busy,
+    },
+    Fault {
+        name: "buffers-dropped",
+        does: "the server hangs up on all who subscribe, as somebody tells them more than it keeps for a client",
+        seen: "connections that were closed for it",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, C, 10), (Plain, C, 10), (Redlock, C, 12)],
+        strike: clients::buffers_dropped,
+    },
+    Fault {
+        name: "clients-evicted",
+        does: "the server has no room for clients, and hangs up on all, for up to 0.9 s",
+        seen: "connections that were closed for it",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, C, 10), (Plain, C, 12), (Redlock, C, 12)],
+        strike: clients::evicted,
+    },
+    Fault {
+        name: "keys-renamed",
+        does: "somebody renames the keys of one lock, on a minority where there are several; then they are deleted, or given their names again up to 0.4 s later",
+        seen: "keys that were there",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
+        strike: state::keys_renamed,
+    },
+    Fault {
+        name: "aof-truncated",
+        does: "servers are killed, and started again with what they had appended up to 0.4 s before, the last of it torn",
+        seen: "bytes cut off, and locks granted in between",
+        needs: Needs::Data,
+        least: 2,
+        cells: &[(Redis, T, 12), (Plain, T, 12), (Redlock, C, 15)],
+        strike: kept::aof_truncated,
+    },
+    Fault {
+        name: "loading",
+        does: "servers are killed, and started again with so much to read that they say so to whoever asks",
+        seen: "questions refused as LOADING",
+        needs: Needs::SlowStart,
+        least: 2,
+        cells: &[(Redis, C, 15), (Plain, C, 15), (Redlock, C, 15)],
+        strike: kept::loading,
     },
     Fault {
         name: "failover",
@@ -370,7 +465,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "the server knew it",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(ZooKeeper, T, 12)],
+        cells: &[(ZooKeeper, T, 12), (Ensemble, T, 20)],
         strike: zookeeper::session_closed,
     },
     Fault {
@@ -420,11 +515,20 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "disk-full",
-        does: "the disk is full for up to 0.9 s",
-        seen: "a new name is refused, and says why",
+        does: "the disk is full for up to 1.2 s",
+        seen: "a new name is refused, and says why; questions refused as MISCONF",
         needs: Needs::SmallDisk,
         least: 2,
-        cells: &[(File, C, 10)],
+        cells: &[(File, C, 10), (Redis, R, 12), (Plain, R, 12)],
         strike: files::disk_full,
+    },
+    Fault {
+        name: "hostile-names",
+        does: "locks have names that mean something to a file system, a protocol or a pattern, or as long as can be; connections are reset, or who holds is killed",
+        seen: "as of that; and what is no name is refused",
+        needs: Needs::HostileNames,
+        least: 2,
+        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        strike: names::hostile,
     },
 ];

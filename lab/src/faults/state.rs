@@ -37,7 +37,7 @@ pub(super) fn scripts_flushed(storm: &mut Storm, random: &mut Random) -> Result<
 }
 
 /// How often a server has refused so.
-fn errors(redis: &Redis, kind: &str) -> u64 {
+pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
     let told = redis.info("errorstats");
     let line =
         told.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{kind}:count="))?.trim().parse().ok());
@@ -80,6 +80,34 @@ fn keys_of(redis: &Redis, store: Store, name: &str) -> Vec<String> {
         _ => format!("leasehold:*{{{name}}}*"),
     };
     redis.command(&["KEYS", &pattern]).texts().into_iter().map(str::to_owned).collect()
+}
+
+/// Somebody renames all keys of one lock; they are deleted then, or given their names again over whatever is there by then.
+pub(super) fn keys_renamed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let name = name(storm, random)?;
+    let (is_undone, time) = (random.below(2) == 0, millis(random, 50, 400));
+    let (which, servers) = (struck(storm, random), storm.ground.redis());
+    let since = now();
+    let mut renamed = Vec::new();
+    for &number in &which {
+        for key in keys_of(servers[number], storm.ground.store, &name) {
+            let other = format!("somebody's:{key}");
+            // It may have been deleted meanwhile.
+            if !servers[number].ask(&["RENAME", &key, &other]).is_error() {
+                renamed.push((servers[number], key, other));
+            }
+        }
+    }
+    if is_undone {
+        last(time);
+    }
+    for (redis, key, other) in &renamed {
+        let words: &[&str] = if is_undone { &["RENAME", other, key] } else { &["DEL", other] };
+        // It may have ended by itself.
+        let _ = redis.ask(words);
+    }
+    let seen = format!("{} keys of {name}{}", renamed.len(), if is_undone { ", and back" } else { "" });
+    Ok((!renamed.is_empty()).then(|| lasted(since, seen)))
 }
 
 /// All keys of one lock live for ever, as far as the server knows.

@@ -103,6 +103,46 @@ fn passed(wire: &Wire, before: Traffic, delay: Duration) -> Option<String> {
     (count > 0).then(|| format!("{count} bytes by {delay:?}"))
 }
 
+/// For longer than others: few pieces pass meanwhile.
+fn weather(
+    storm: &Storm,
+    random: &mut Random,
+    switch: impl Fn(&Wire, bool),
+    seen: impl Fn(&Wire, Traffic) -> Option<String>,
+) -> Option<Struck> {
+    let which = storm.some(random);
+    for_a_while(storm, &which, millis(random, 500, 2_000), switch, seen)
+}
+
+pub(super) fn jitter(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let most = millis(random, 5, 80);
+    let switch = |wire: &Wire, on: bool| {
+        if on { wire.jitter(Duration::from_millis(1)..most) } else { wire.delay(Duration::ZERO) }
+    };
+    Ok(weather(storm, random, switch, |wire, before| passed(wire, before, most)))
+}
+
+/// At which probability a piece is lost.
+const LOSS: f64 = 0.3;
+
+pub(super) fn lossy(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let switch = |wire: &Wire, on: bool| if on { wire.lossy(LOSS) } else { wire.delay(Duration::ZERO) };
+    Ok(weather(storm, random, switch, resent))
+}
+
+fn resent(wire: &Wire, before: Traffic) -> Option<String> {
+    let count = wire.traffic().resent - before.resent;
+    (count > 0).then(|| format!("{count} pieces sent again"))
+}
+
+pub(super) fn dribble(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let dribbled = |wire: &Wire, before: Traffic| {
+        let count = wire.traffic().to_server - before.to_server;
+        (count > 0).then(|| format!("{count} bytes one after another"))
+    };
+    Ok(weather(storm, random, Wire::dribble, dribbled))
+}
+
 /// Three replies, each with what follows it on its connection; new connections hear.
 pub(super) fn replies_lost(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
     let drops = |wire: &Wire, on: bool| wire.drop_replies(if on { 3 } else { 0 });

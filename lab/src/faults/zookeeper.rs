@@ -8,7 +8,8 @@ use crate::storm::{Storm, Struck};
 
 /// Ends the session of somebody, as its owner could.
 pub(super) fn session_closed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let server = storm.ground.servers()?.at(0);
+    let number = usize::try_from(random.below(storm.ground.count() as u64))?;
+    let server = storm.ground.servers()?.at(number);
     let sessions = server.sessions();
     if sessions.is_empty() {
         return Ok(None);

@@ -28,17 +28,18 @@ macro_rules! cells {
 
 cells! {
     file: mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped, stopped_at_step,
-        hold_broken, files_unlinked, file_replaced, disk_full;
+        hold_broken, files_unlinked, file_replaced, disk_full, hostile_names;
     redis: bad_wire, mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped,
         stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late, slow,
         server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
-        scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked;
+        scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked,
+        lossy, busy, hostile_names, loading;
     replica: holder_killed, connections_reset, failover, failover_lagging;
     plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
         connections_killed, emptied, out_of_memory;
     redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
         connections_reset, cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped,
-        clock_forward, connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped;
+        clock_forward, connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped, aof_truncated;
     zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
         connections_reset, cut, half_open, replies_lost, server_killed, server_stopped, session_closed;
     ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;
@@ -46,7 +47,22 @@ cells! {
 
 /// Run by `cargo xtask lab` alone, as they take long and are much like others.
 const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
-    ("redis", &["restarted-stale", "keys-persisted", "read-only", "evicted"]),
+    (
+        "redis",
+        &[
+            "restarted-stale",
+            "keys-persisted",
+            "read-only",
+            "evicted",
+            "jitter",
+            "dribble",
+            "buffers-dropped",
+            "clients-evicted",
+            "keys-renamed",
+            "aof-truncated",
+            "disk-full",
+        ],
+    ),
     (
         "plain",
         &[
@@ -61,11 +77,72 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "read-only",
             "evicted",
             "connections-reset",
+            "jitter",
+            "lossy",
+            "dribble",
+            "busy",
+            "buffers-dropped",
+            "clients-evicted",
+            "keys-renamed",
+            "aof-truncated",
+            "loading",
+            "hostile-names",
+            "disk-full",
         ],
     ),
-    ("redlock", &["waiter-killed", "stopped-at-step", "replies-late", "slow", "clock-back", "majority-cut"]),
-    ("zookeeper", &["waiter-killed", "stopped-at-step", "waiter-stopped", "replies-late", "slow", "one-way"]),
-    ("ensemble", &["connections-reset", "cut", "server-killed", "server-stopped", "majority-killed", "leader-stopped"]),
+    ("replica", &["jitter", "lossy"]),
+    (
+        "redlock",
+        &[
+            "waiter-killed",
+            "stopped-at-step",
+            "replies-late",
+            "slow",
+            "clock-back",
+            "majority-cut",
+            "jitter",
+            "lossy",
+            "dribble",
+            "busy",
+            "buffers-dropped",
+            "clients-evicted",
+            "keys-renamed",
+            "loading",
+            "hostile-names",
+            "out-of-memory",
+            "read-only",
+            "rights-revoked",
+        ],
+    ),
+    (
+        "zookeeper",
+        &[
+            "waiter-killed",
+            "stopped-at-step",
+            "waiter-stopped",
+            "replies-late",
+            "slow",
+            "one-way",
+            "jitter",
+            "lossy",
+            "dribble",
+            "hostile-names",
+        ],
+    ),
+    (
+        "ensemble",
+        &[
+            "connections-reset",
+            "cut",
+            "server-killed",
+            "server-stopped",
+            "majority-killed",
+            "leader-stopped",
+            "jitter",
+            "lossy",
+            "session-closed",
+        ],
+    ),
 ];
 
 #[test]

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call::{ANSWER_MAX, Door, Pauses, silent};
 use super::depart::{Entering, depart};
-use super::stay::{Ending, Stay, trusted};
+use super::stay::{Stay, trusted};
 use super::{Engine, Hold};
 use crate::background::Finish;
 use crate::clock::Moment;
@@ -144,13 +144,14 @@ impl<'a> Attempt<'a> {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
         };
-        let until = stay.ends_at();
         match waited {
-            // Its time in line has run out meanwhile, and it is being taken out of the line: that must not end a hold.
-            Ok(Ok(Some(_))) if !stay.end(Ending::Left) => Ok(Outcome::Gone),
-            // A lease that is to run in full runs from now on.
-            Ok(Ok(Some(token))) if self.ask.fixed && until != Moment::NEVER => self.asked_again(token).await,
-            Ok(Ok(Some(token))) => self.confirmed(token, Moment::now(), until, entered.lease).await,
+            Ok(Ok(Some(token))) => match stay.taken_over() {
+                // A lease that is to run in full runs from now on.
+                Some(until) if self.ask.fixed && until != Moment::NEVER => self.asked_again(token).await,
+                Some(until) => self.confirmed(token, Moment::now(), until, entered.lease).await,
+                // The renewal task has the claim leave, whatever the store still says of it.
+                None => Ok(Outcome::Gone),
+            },
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
             Err(_too_late) => {
@@ -252,4 +253,103 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!("a lease lasts from {MIN:?} to 24 hours, not {lease:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use async_trait::async_trait;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::{Line, Locks, Promises, Store, stores};
+
+    /// Keeps a claim for longer than it vouches for, and can be made deaf to renewals and slow to let go.
+    #[derive(Debug)]
+    struct Brief {
+        store: stores::Memory,
+        deaf: Arc<AtomicBool>,
+        leaving: Arc<AtomicBool>,
+        lets_go: Arc<Semaphore>,
+    }
+
+    #[async_trait]
+    impl Store for Brief {
+        fn promises(&self) -> Promises {
+            self.store.promises()
+        }
+
+        async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+            let entered = self.store.enter(claim, patience).await?;
+            Ok(Entered { lease: Duration::from_millis(100), ..entered })
+        }
+
+        async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+            self.store.changed(claim, seen).await
+        }
+
+        async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+            if self.deaf.load(SeqCst) {
+                return Err(Error::unavailable("it is deaf"));
+            }
+            self.store.renew(claims).await
+        }
+
+        async fn leave(&self, claim: &Claim) -> Result<bool> {
+            self.leaving.store(true, SeqCst);
+            let _lets_go = self.lets_go.acquire().await;
+            self.store.leave(claim).await
+        }
+
+        fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+            self.store.anchors(claim)
+        }
+
+        async fn look(&self, name: &Name) -> Result<Line> {
+            self.store.look(name).await
+        }
+
+        async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+            self.store.names(prefix, count_max).await
+        }
+    }
+
+    /// The time of a claim in line is over, so it is leaving; that is under way when its grant is heard of.
+    #[tokio::test]
+    async fn a_claim_that_is_leaving_is_not_confirmed() {
+        let (store, deaf, leaving) =
+            (stores::Memory::new(), Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let lets_go = Arc::new(Semaphore::new(0));
+        let brief = Brief {
+            store: store.clone(),
+            deaf: Arc::clone(&deaf),
+            leaving: Arc::clone(&leaving),
+            lets_go: Arc::clone(&lets_go),
+        };
+        let theirs = Locks::over(Arc::new(store), "memory:").expect("the background thread runs");
+        let ours = Locks::over(Arc::new(brief), "memory:").expect("the background thread runs");
+        let first = theirs.mutex("a").acquire().await.expect("granted");
+        deaf.store(true, SeqCst);
+        let lock = ours.mutex("a");
+        let mut acquiring = pin!(lock.acquire());
+        assert!(futures_util::poll!(&mut acquiring).is_pending());
+        while !leaving.load(SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            // Polled until it is in line, and then not before its time is over, as on a busy machine.
+            if theirs.look("a").await.expect("looked").waiters().count() == 0 {
+                assert!(futures_util::poll!(&mut acquiring).is_pending());
+            }
+        }
+        first.release().await.expect("released");
+        deaf.store(false, SeqCst);
+        let early = timeout(Duration::from_millis(100), &mut acquiring).await;
+        assert!(early.is_err(), "it holds by a claim that is leaving");
+        lets_go.add_permits(10);
+        let held = acquiring.await.expect("granted to another claim");
+        assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold at once");
+        held.release().await.expect("released");
+    }
 }

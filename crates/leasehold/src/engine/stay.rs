@@ -102,6 +102,13 @@ impl Stay {
         self.until().is_some() && self.end(Ending::Lost(Loss::Gone))
     }
 
+    /// Ends it for what takes its place; until when it could be trusted. `None` if it was over, and whoever saw to that may
+    /// be having the claim leave.
+    pub(crate) fn taken_over(&self) -> Option<Moment> {
+        let until = self.ends_at();
+        self.end(Ending::Left).then_some(until)
+    }
+
     /// Waits for the end.
     pub(crate) async fn ended(&self) -> Ending {
         loop {

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::io::{ErrorKind, Read};
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,13 +88,17 @@ impl Lane {
     fn pass(&self, link: &Arc<Link>, piece: &[u8]) {
         let arrived = Instant::now();
         let mut queue = self.with_room(link);
-        let rules = *link.shared.rules();
-        if queue.pieces.is_empty() && rules.delay.is_zero() && !self.is_stopped(&rules) {
+        let (stopped, (delay, losses)) = {
+            let rules = link.shared.rules();
+            (self.is_stopped(&rules), rules.delay.of_one())
+        };
+        link.shared.counts.resent.fetch_add(losses.into(), Relaxed);
+        if queue.pieces.is_empty() && delay.is_zero() && !stopped {
             drop(queue);
             return self.deliver(link, piece);
         }
         queue.kept += piece.len();
-        queue.pieces.push_back(Waiting { due: arrived + rules.delay, piece: piece.into() });
+        queue.pieces.push_back(Waiting { due: arrived + delay, piece: piece.into() });
         self.changed.notify_all();
         if !std::mem::replace(&mut queue.has_writer, true) {
             let (link, toward) = (link.clone(), self.toward);

@@ -7,9 +7,15 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, OnceLock};
+use std::thread::sleep;
+use std::time::Duration;
 
 use super::lane::Lane;
 use super::{Shared, close_hard, start};
+
+/// How much passes at a time, in bytes, where it dribbles, and when the next does: too late to be read together.
+const DROP: usize = 3;
+const DRIP: Duration = Duration::from_micros(100);
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +124,14 @@ impl Link {
         let count = if toward == Toward::Server { &counts.to_server } else { &counts.to_client };
         // Before: who has received it must find it counted.
         count.fetch_add(bytes.len() as u64, Relaxed);
-        io::Write::write_all(&mut self.sink(toward), bytes)
+        let mut left = bytes;
+        while !left.is_empty() && self.shared.rules().dribbles {
+            let (drop, rest) = left.split_at(left.len().min(DROP));
+            io::Write::write_all(&mut self.sink(toward), drop)?;
+            sleep(DRIP);
+            left = rest;
+        }
+        io::Write::write_all(&mut self.sink(toward), left)
     }
 
     /// Whether the next reply is lost, and with it all that follow.
