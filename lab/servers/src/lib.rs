@@ -26,6 +26,7 @@ mod wait;
 mod wire;
 mod zookeeper;
 
+pub use clock::Clock;
 pub use postgres::{Postgres, PostgresSession};
 pub use redis::{Raw, Redis, Release, Reply, Setup, request};
 pub use wait::{DEADLINE, until, until_within};

@@ -5,6 +5,7 @@ use std::fs;
 
 use super::{CONFIGURATION, Place, ZooKeeper};
 use crate::certificates;
+use crate::clock::Clock;
 use crate::port::Port;
 
 /// A ZooKeeper server to be started.
@@ -23,11 +24,12 @@ pub struct ZooKeeperSetup {
     properties: Vec<String>,
     tls: bool,
     cpu: Option<usize>,
+    own_clock: bool,
 }
 
 impl Default for ZooKeeperSetup {
     fn default() -> Self {
-        Self { tick_millis: 500, lines: Vec::new(), properties: Vec::new(), tls: false, cpu: None }
+        Self { tick_millis: 500, lines: Vec::new(), properties: Vec::new(), tls: false, cpu: None, own_clock: false }
     }
 }
 
@@ -59,6 +61,12 @@ impl ZooKeeperSetup {
     /// As [`tls`](Self::tls), and lets in only clients with a certificate of its authority.
     pub fn client_certificates(self) -> Self {
         self.tls().config("ssl.clientAuth", "need")
+    }
+
+    /// Has a wall clock of its own, for [`ZooKeeper::clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.own_clock = true;
+        self
     }
 
     /// Runs on one CPU only.
@@ -97,7 +105,8 @@ impl ZooKeeperSetup {
         }
         let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
         fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
-        Place { folder, port, tls_port, cpu: self.cpu, properties: self.properties }
+        let clock = self.own_clock.then(|| Clock::make(folder.path()));
+        Place { folder, port, tls_port, cpu: self.cpu, properties: self.properties, clock }
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
