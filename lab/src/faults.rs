@@ -1,6 +1,7 @@
 //! The one list of faults: what each does, to which stores, how it is done, how it is seen to have had an effect, and what a
 //! store promises under it.
 
+mod clocks;
 mod files;
 mod list;
 mod processes;
@@ -49,8 +50,10 @@ pub enum Needs {
     Nothing,
     /// To keep its data.
     Data,
-    /// A clock of its own.
+    /// Clocks of their own for servers.
     OwnClock,
+    /// Wall clocks of their own for takers.
+    TakersClocks,
     /// A user of its own for takers.
     OwnUser,
     /// A disk that is soon full.

@@ -1,7 +1,7 @@
 //! The list.
 
 use super::Expect::{Exclusion as C, Refusal as R, Tokens as T};
-use super::{Fault, Needs, files, mixed, processes, servers, state, wires, zookeeper};
+use super::{Fault, Needs, clocks, files, mixed, processes, servers, state, wires, zookeeper};
 use crate::ground::Store::{Ensemble, File, Plain, Redis, Redlock, Replica, ZooKeeper};
 
 /// All of them. The numbers are seconds until every name is granted again: what the store promises, and what a busy machine
@@ -208,8 +208,8 @@ pub const FAULTS: &[Fault] = &[
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
-        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
-        strike: servers::clock_forward,
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
+        strike: clocks::forward,
     },
     Fault {
         name: "clock-back",
@@ -217,8 +217,57 @@ pub const FAULTS: &[Fault] = &[
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
-        cells: &[(Redis, C, 10), (Redlock, C, 12)],
-        strike: servers::clock_back,
+        cells: &[(Redis, C, 10), (Plain, C, 10), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
+        strike: clocks::back,
+    },
+    Fault {
+        name: "clock-fast",
+        does: "clocks of servers run twice as fast for up to two leases; of a minority where there are several",
+        seen: "what they gain on the machine's",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[
+            (Redis, T, 10),
+            (Replica, T, 10),
+            (Plain, T, 10),
+            (Redlock, T, 12),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::fast,
+    },
+    Fault {
+        name: "clock-slow",
+        does: "clocks of servers run half as fast for up to two leases; of a minority where there are several",
+        seen: "what they lose on the machine's",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[
+            (Redis, C, 10),
+            (Replica, C, 10),
+            (Plain, C, 10),
+            (Redlock, C, 12),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::slow,
+    },
+    Fault {
+        name: "own-wall-clock",
+        does: "the wall clocks of those who take locks are set ahead or back by 20 s or an hour, each by its own",
+        seen: "they have read it since",
+        needs: Needs::TakersClocks,
+        least: 2,
+        cells: &[
+            (File, C, 5),
+            (Redis, C, 10),
+            (Replica, C, 10),
+            (Plain, C, 10),
+            (Redlock, C, 10),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::own_wall,
     },
     Fault {
         name: "connections-killed",

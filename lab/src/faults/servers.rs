@@ -1,4 +1,4 @@
-//! Faults of servers: killed, stopped, started anew, with another one in their place, with a clock that jumps.
+//! Faults of servers: killed, stopped, started anew, with another one in their place.
 
 use std::time::Duration;
 
@@ -121,31 +121,4 @@ fn fail_over(storm: &mut Storm, lag: Option<Duration>) -> Result<Option<Struck>>
     let struck = at_once(format!("{unheard} grants behind"));
     pair.restore()?;
     Ok(Some(struck).filter(|_| lag.is_none() || unheard > 0))
-}
-
-/// By more than any lease lasts.
-const STEP_SECONDS: i64 = 20;
-
-pub(super) fn clock_forward(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(clock(storm, random, STEP_SECONDS))
-}
-
-pub(super) fn clock_back(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(clock(storm, random, -STEP_SECONDS))
-}
-
-/// Steps add up where a server is struck again.
-fn clock(storm: &mut Storm, random: &mut Random, step: i64) -> Option<Struck> {
-    // Whose clocks stay wrong is a minority all the time.
-    let which = if storm.ground.count() > 1 { vec![0, 1] } else { storm.some(random) };
-    let ahead = step * (i64::try_from(storm.strikes.len()).expect("a few") + 1);
-    let servers = storm.ground.redis();
-    let time = |number: usize| servers[number].command(&["TIME"]).texts()[0].parse::<i64>().expect("seconds");
-    let before: Vec<i64> = which.iter().map(|&number| time(number)).collect();
-    for &number in &which {
-        servers[number].set_clock(ahead);
-    }
-    let stepped: Vec<i64> = which.iter().zip(before).map(|(&number, before)| time(number) - before).collect();
-    let has_effect = stepped.iter().all(|stepped| (stepped - step).abs() < STEP_SECONDS / 2);
-    has_effect.then(|| at_once(format!("server {which:?} by {stepped:?} s")))
 }
