@@ -252,6 +252,14 @@ impl Ground {
         }
     }
 
+    /// A server and its replica.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn pair(&mut self) -> Result<&mut Pair> {
+        if let Service::Pair(pair) = &mut self.service { Ok(pair) } else { bail!("nothing to fail over to") }
+    }
+
     /// Kills a server.
     ///
     /// # Errors

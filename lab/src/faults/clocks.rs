@@ -44,9 +44,9 @@ fn ahead(storm: &Storm, number: usize) -> Result<i64> {
     Ok(storm.ground.time(number)? - i64::try_from(now() / 1_000)?)
 }
 
-/// Twice as fast.
+/// In turn four times as fast, when a lease is over before it is renewed, and twice as fast, when it is not quite.
 pub(super) fn fast(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    slewed(storm, random, 1_000_000)
+    slewed(storm, random, if storm.strikes.len().is_multiple_of(2) { 3_000_000 } else { 1_000_000 })
 }
 
 /// Half as fast.

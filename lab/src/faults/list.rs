@@ -30,7 +30,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it had asked",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Ensemble, C, 20)],
         strike: processes::waiter_killed,
     },
     Fault {
@@ -39,7 +39,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it came to that step, and ended there",
         needs: Needs::Nothing,
         least: 4,
-        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: processes::killed_at_step,
     },
     Fault {
@@ -48,7 +48,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it holds",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: processes::holder_stopped,
     },
     Fault {
@@ -57,7 +57,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it had asked",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Redlock, C, 10), (Ensemble, C, 20)],
         strike: processes::waiter_stopped,
     },
     Fault {
@@ -66,7 +66,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it came to that step, and stood still there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Ensemble, C, 20)],
         strike: processes::stopped_at_step,
     },
     Fault {
@@ -75,7 +75,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "the store had it, and took it away",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, T, 5), (Redis, T, 10), (Redlock, T, 10), (ZooKeeper, T, 12)],
+        cells: &[(File, T, 5), (Redis, T, 10), (Redlock, T, 10), (ZooKeeper, T, 12), (Plain, T, 10), (Ensemble, T, 20)],
         strike: processes::hold_broken,
     },
     Fault {
@@ -109,7 +109,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes on their way that were kept",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::half_open,
     },
     Fault {
@@ -118,7 +118,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes of answers lost",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Plain, C, 12), (Ensemble, C, 20)],
         strike: wires::one_way,
     },
     Fault {
@@ -127,7 +127,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes of answers lost",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 15), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 15), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::replies_lost,
     },
     Fault {
@@ -136,7 +136,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes on their way that were kept",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Plain, C, 12), (Ensemble, C, 20)],
         strike: wires::replies_late,
     },
     Fault {
@@ -145,7 +145,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes that took their time",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::slow,
     },
     Fault {
@@ -154,7 +154,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes that were kept or lost, or connections that were there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 15)],
+        cells: &[(Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 15), (Ensemble, C, 25)],
         strike: wires::bad,
     },
     Fault {
@@ -163,7 +163,14 @@ pub const FAULTS: &[Fault] = &[
         seen: "as of these",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 10), (Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 20)],
+        cells: &[
+            (File, C, 10),
+            (Redis, C, 15),
+            (Plain, C, 15),
+            (Redlock, C, 15),
+            (ZooKeeper, C, 20),
+            (Ensemble, C, 25),
+        ],
         strike: mixed,
     },
     Fault {
@@ -204,7 +211,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-forward",
-        does: "clocks of servers jump ahead by 20 s, more than a lease; of a minority where there are several",
+        does: "clocks of servers jump ahead by 20 s, more than a lease; of some where there are several",
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
@@ -213,7 +220,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-back",
-        does: "clocks of servers are set back by 20 s; of a minority where there are several",
+        does: "clocks of servers are set back by 20 s; of some where there are several",
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
@@ -222,7 +229,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-fast",
-        does: "clocks of servers run twice as fast for up to two leases; of a minority where there are several",
+        does: "clocks of servers run four times or twice as fast for up to two leases; of some where there are several",
         seen: "what they gain on the machine's",
         needs: Needs::OwnClock,
         least: 2,
@@ -238,7 +245,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-slow",
-        does: "clocks of servers run half as fast for up to two leases; of a minority where there are several",
+        does: "clocks of servers run half as fast for up to two leases; of some where there are several",
         seen: "what they lose on the machine's",
         needs: Needs::OwnClock,
         least: 2,
@@ -302,7 +309,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "keys that were there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, T, 10), (Plain, T, 10)],
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
         strike: state::keys_deleted,
     },
     Fault {
@@ -311,7 +318,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "keys that had an end",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 10)],
+        cells: &[(Redis, C, 10), (Plain, C, 10), (Redlock, C, 12)],
         strike: state::keys_persisted,
     },
     Fault {
@@ -320,7 +327,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused, and the list as it was",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, T, 10)],
+        cells: &[(Redis, T, 10), (Plain, T, 10)],
         strike: state::wrong_type,
     },
     Fault {
@@ -329,7 +336,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as OOM",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10), (Plain, R, 12)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::out_of_memory,
     },
     Fault {
@@ -338,7 +345,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as NOREPLICAS",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::writes_refused,
     },
     Fault {
@@ -347,7 +354,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as READONLY",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10), (Plain, R, 12)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::read_only,
     },
     Fault {
@@ -365,7 +372,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as NOPERM",
         needs: Needs::OwnUser,
         least: 2,
-        cells: &[(Redis, R, 10)],
+        cells: &[(Redis, R, 10), (Plain, R, 12)],
         strike: state::rights_revoked,
     },
     Fault {
@@ -385,6 +392,24 @@ pub const FAULTS: &[Fault] = &[
         least: 2,
         cells: &[(Replica, T, 12)],
         strike: servers::failover_lagging,
+    },
+    Fault {
+        name: "failover-skewed",
+        does: "the master is killed, and a replica takes its place whose clock is ahead by 20 s, more than a lease",
+        seen: "the replica tells another time",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[(Replica, T, 12)],
+        strike: servers::failover_skewed,
+    },
+    Fault {
+        name: "failover-at-step",
+        does: "the master is killed, and its replica takes its place, while a process stands still before or after a step; each in turn",
+        seen: "it came to that step, and stood still there",
+        needs: Needs::Nothing,
+        least: 4,
+        cells: &[(Replica, T, 12)],
+        strike: processes::failover_at_step,
     },
     Fault {
         name: "majority-killed",
@@ -414,12 +439,21 @@ pub const FAULTS: &[Fault] = &[
         strike: wires::majority_cut,
     },
     Fault {
+        name: "all-parted",
+        does: "no server reaches another, though clients reach all, for a session and a second",
+        seen: "none of them serves",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Ensemble, R, 40)],
+        strike: servers::all_parted,
+    },
+    Fault {
         name: "session-closed",
         does: "somebody's session is closed on the server",
         seen: "the server knew it",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(ZooKeeper, T, 12)],
+        cells: &[(ZooKeeper, T, 12), (Ensemble, T, 20)],
         strike: zookeeper::session_closed,
     },
     Fault {

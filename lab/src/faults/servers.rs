@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{at_once, last, lasted, millis};
-use crate::ground::Service;
+use crate::ground::Pair;
 use crate::storm::{Storm, Struck};
 use crate::{Random, What, now};
 
@@ -110,15 +110,44 @@ pub(super) fn failover(storm: &mut Storm, _: &mut Random) -> Result<Option<Struc
 
 fn fail_over(storm: &mut Storm, lag: Option<Duration>) -> Result<Option<Struck>> {
     let begun = now();
-    let Service::Pair(pair) = &storm.ground.service else { anyhow::bail!("nothing to fail over to") };
     if let Some(lag) = lag {
-        pair.lag();
+        storm.ground.pair()?.lag();
         last(lag);
     }
     let unheard = storm.told_since(begun, |what| matches!(what, What::Granted { .. }))?;
-    let Service::Pair(pair) = &mut storm.ground.service else { anyhow::bail!("nothing to fail over to") };
+    let pair = storm.ground.pair()?;
     pair.fail_over();
     let struck = at_once(format!("{unheard} grants behind"));
     pair.restore()?;
     Ok(Some(struck).filter(|_| lag.is_none() || unheard > 0))
+}
+
+/// More than a lease, in seconds.
+const SKEW: i64 = 20;
+
+/// The replica's clock is ahead of the master's, and so further ahead of the machine's each time: tokens rise as clocks go on.
+pub(super) fn failover_skewed(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
+    let pair = storm.ground.pair()?;
+    let ahead = |pair: &Pair| (pair.replica().time() - pair.master().time() + 500_000).div_euclid(1_000_000);
+    pair.replica().clock().step(SKEW - ahead(pair));
+    let seen = ahead(pair);
+    pair.fail_over();
+    let struck = at_once(format!("ahead by {seen} s"));
+    pair.restore()?;
+    Ok(Some(struck).filter(|_| seen > SKEW / 2))
+}
+
+/// No server hears another, and clients reach all of them.
+pub(super) fn all_parted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let time = storm.lease() + millis(random, 900, 1_500);
+    let ensemble = storm.ground.servers()?.ensemble()?;
+    let all = 0..ensemble.count();
+    all.clone().for_each(|one| ensemble.part(one));
+    let since = now();
+    last(time);
+    let serving = all.filter(|&one| ensemble.server(one).mode().is_some()).count();
+    let struck = lasted(since, format!("{serving} serve after {time:?}"));
+    ensemble.heal();
+    let _leader = ensemble.leader();
+    Ok(whole(storm, struck)?.filter(|_| serving == 0))
 }

@@ -73,7 +73,9 @@ impl Pair {
     }
 
     fn in_step(&self) -> Result<()> {
-        until("a replica to follow", || Ok(self.replica().info("replication").contains("master_link_status:up").then_some(())))
+        until("a replica to follow", || {
+            Ok(self.replica().info("replication").contains("master_link_status:up").then_some(()))
+        })
     }
 }
 
