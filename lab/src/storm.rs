@@ -82,6 +82,8 @@ pub struct Storm {
 /// Everything that is known in the end.
 #[derive(Debug)]
 pub struct Passed {
+    /// Where it happened.
+    pub ground: Ground,
     /// What was told.
     pub told: Vec<Event>,
     /// What was tried.
@@ -290,8 +292,8 @@ impl Storm {
         }
         let last = Orders { cycles: 1, until: None, halt: None, patience: None, ..self.terms };
         self.ground.check_clean(&last).context("in the end")?;
-        let Self { told, strikes, patience, begun, .. } = self;
-        Ok(Passed { told, strikes, patience, time: (begun, end) })
+        let Self { ground, told, strikes, patience, begun, .. } = self;
+        Ok(Passed { ground, told, strikes, patience, time: (begun, end) })
     }
 }
 

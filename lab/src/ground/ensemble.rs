@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab_servers::{Ensemble, ZooKeeper, ZooKeeperSetup};
+use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};
 
 use crate::Site;
 
@@ -38,7 +38,7 @@ impl Servers {
     }
 
     pub(super) fn three(taker: &str, setup: &ZooKeeperSetup, settings: &str) -> Result<Self> {
-        let ensemble = Ensemble::of(setup);
+        let ensemble = Ensemble::of(&setup.clone().release(ZooKeeperRelease::Newest));
         let site = open(taker, &format!("{}{settings}", ensemble.url()))?;
         Ok(Self { site, who: Who::Three(ensemble) })
     }

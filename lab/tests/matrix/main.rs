@@ -28,44 +28,122 @@ macro_rules! cells {
 
 cells! {
     file: mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped, stopped_at_step,
-        hold_broken, files_unlinked, file_replaced, disk_full;
+        hold_broken, files_unlinked, file_replaced, disk_full, own_wall_clock;
     redis: bad_wire, mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped,
         stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late, slow,
         server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
-        scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked;
-    replica: holder_killed, connections_reset, failover, failover_lagging;
+        scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked, clock_fast,
+        own_wall_clock;
+    replica: holder_killed, connections_reset, failover, failover_lagging, failover_skewed;
     plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
         connections_killed, emptied, out_of_memory;
     redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
         connections_reset, cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped,
-        clock_forward, connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped;
+        clock_forward, connections_killed, scripts_flushed, emptied, out_of_memory, majority_killed, majority_stopped;
     zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
-        connections_reset, cut, half_open, replies_lost, server_killed, server_stopped, session_closed;
+        connections_reset, cut, half_open, replies_lost, server_killed, server_stopped, session_closed, clock_forward;
     ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;
 }
 
 /// Run by `cargo xtask lab` alone, as they take long and are much like others.
 const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
-    ("redis", &["restarted-stale", "keys-persisted", "read-only", "evicted"]),
+    ("redis", &["restarted-stale", "keys-persisted", "read-only", "evicted", "clock-slow"]),
+    ("replica", &["failover-at-step", "clock-fast", "clock-slow", "own-wall-clock"]),
     (
         "plain",
         &[
+            "waiter-killed",
+            "waiter-stopped",
             "killed-at-step",
+            "stopped-at-step",
             "holder-stopped",
+            "hold-broken",
             "half-open",
+            "one-way",
+            "replies-late",
             "slow",
             "server-stopped",
             "scripts-flushed",
             "keys-deleted",
+            "keys-persisted",
+            "wrong-type",
             "restarted-stale",
             "read-only",
+            "writes-refused",
+            "rights-revoked",
             "evicted",
             "connections-reset",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
         ],
     ),
-    ("redlock", &["waiter-killed", "stopped-at-step", "replies-late", "slow", "clock-back", "majority-cut"]),
-    ("zookeeper", &["waiter-killed", "stopped-at-step", "waiter-stopped", "replies-late", "slow", "one-way"]),
-    ("ensemble", &["connections-reset", "cut", "server-killed", "server-stopped", "majority-killed", "leader-stopped"]),
+    (
+        "redlock",
+        &[
+            "waiter-killed",
+            "waiter-stopped",
+            "stopped-at-step",
+            "replies-late",
+            "slow",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
+            "keys-deleted",
+            "keys-persisted",
+            "read-only",
+            "writes-refused",
+            "majority-cut",
+        ],
+    ),
+    (
+        "zookeeper",
+        &[
+            "waiter-killed",
+            "stopped-at-step",
+            "waiter-stopped",
+            "replies-late",
+            "slow",
+            "one-way",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
+        ],
+    ),
+    (
+        "ensemble",
+        &[
+            "waiter-killed",
+            "killed-at-step",
+            "holder-stopped",
+            "waiter-stopped",
+            "stopped-at-step",
+            "hold-broken",
+            "connections-reset",
+            "cut",
+            "half-open",
+            "one-way",
+            "replies-lost",
+            "replies-late",
+            "slow",
+            "bad-wire",
+            "mixed",
+            "server-killed",
+            "server-stopped",
+            "majority-killed",
+            "leader-stopped",
+            "all-parted",
+            "session-closed",
+            "clock-forward",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
+        ],
+    ),
 ];
 
 #[test]

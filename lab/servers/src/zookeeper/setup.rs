@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::{CONFIGURATION, Place, ZooKeeper};
+use super::{CONFIGURATION, Place, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
 use crate::clock::Clock;
 use crate::port::Port;
@@ -22,6 +22,7 @@ pub struct ZooKeeperSetup {
     tick_millis: u32,
     lines: Vec<String>,
     properties: Vec<String>,
+    release: ZooKeeperRelease,
     tls: bool,
     cpu: Option<usize>,
     own_clock: bool,
@@ -29,7 +30,15 @@ pub struct ZooKeeperSetup {
 
 impl Default for ZooKeeperSetup {
     fn default() -> Self {
-        Self { tick_millis: 500, lines: Vec::new(), properties: Vec::new(), tls: false, cpu: None, own_clock: false }
+        Self {
+            tick_millis: 500,
+            lines: Vec::new(),
+            properties: Vec::new(),
+            release: ZooKeeperRelease::default(),
+            tls: false,
+            cpu: None,
+            own_clock: false,
+        }
     }
 }
 
@@ -37,6 +46,12 @@ impl ZooKeeperSetup {
     /// Has ticks of so many milliseconds, 500 unless said: a session lasts from two of them to twenty.
     pub fn tick(mut self, millis: u32) -> Self {
         self.tick_millis = millis;
+        self
+    }
+
+    /// Is of this release, and not of Debian's.
+    pub fn release(mut self, release: ZooKeeperRelease) -> Self {
+        self.release = release;
         self
     }
 
@@ -106,7 +121,7 @@ impl ZooKeeperSetup {
         let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
         fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
         let clock = self.own_clock.then(|| Clock::make(folder.path()));
-        Place { folder, port, tls_port, cpu: self.cpu, properties: self.properties, clock }
+        Place { folder, port, tls_port, release: self.release, cpu: self.cpu, properties: self.properties, clock }
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
