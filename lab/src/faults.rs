@@ -1,11 +1,11 @@
 //! The one list of faults: what each does, to which stores, how it is done, how it is seen to have had an effect, and what a
 //! store promises under it.
 
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clocks;
 mod files;
 mod list;
 mod processes;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod servers;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod state;

@@ -13,15 +13,17 @@
 #define SECOND 1000000000
 #define SETTINGS 128
 
-/* At `since` of the machine's clock it told `told`, both in nanoseconds; from there it gains so many millionths. */
+/* At `since` of the machine's clock it told `told`, both in nanoseconds; from there it gains so many millionths. So it was
+ * read so often. */
 struct setting {
     int64_t since, told, gain;
+    uint64_t readings;
 };
 
 /* Settings are written before `current` says that they count, and stay as they are for so long that nobody still reads one
  * that is written over. */
 struct shared {
-    uint64_t current, readings;
+    uint64_t current;
     struct setting settings[SETTINGS];
 };
 
@@ -39,12 +41,12 @@ __attribute__((constructor)) static void begin(void) {
 /* The setting comes first: of a newer one the machine's clock would not have reached `since`. */
 static int tell(struct timespec *time) {
     uint64_t current = __atomic_load_n(&shared->current, __ATOMIC_ACQUIRE);
-    struct setting setting = shared->settings[current % SETTINGS];
+    struct setting *setting = &shared->settings[current % SETTINGS];
     if (syscall(SYS_clock_gettime, CLOCK_REALTIME, time)) return -1;
-    int64_t passed = (int64_t)time->tv_sec * SECOND + time->tv_nsec - setting.since;
-    int64_t told = setting.told + passed + (int64_t)((__int128)passed * setting.gain / 1000000);
+    int64_t passed = (int64_t)time->tv_sec * SECOND + time->tv_nsec - setting->since;
+    int64_t told = setting->told + passed + (int64_t)((__int128)passed * setting->gain / 1000000);
     *time = (struct timespec){told / SECOND, told % SECOND};
-    __atomic_fetch_add(&shared->readings, 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(&setting->readings, 1, __ATOMIC_RELEASE);
     return 0;
 }
 

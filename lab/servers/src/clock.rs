@@ -28,9 +28,8 @@ struct Setting {
 
 /// How many settings the file has room for, each after the other, and in bytes what one takes and where they begin.
 const SETTINGS: u64 = 128;
-const SETTING: usize = 24;
-const HEAD: usize = 16;
-const READINGS: u64 = 8;
+const SETTING: u64 = 32;
+const HEAD: u64 = 8;
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -46,7 +45,8 @@ impl Clock {
         let library = compile(folder);
         let one = |number| {
             let file = folder.join(format!("clock-{number}"));
-            fs::write(&file, vec![0; HEAD + SETTINGS as usize * SETTING]).expect("a temporary folder can be written");
+            let made = File::create(&file).and_then(|made| made.set_len(place(0) + SETTINGS * SETTING));
+            made.expect("a temporary folder can be written");
             Self { library: library.clone(), file }
         };
         (0..count).map(one).collect()
@@ -70,10 +70,10 @@ impl Clock {
         self.write(Setting { since: now, told: self.read().at(now), gain: millionths });
     }
 
-    /// How often it has been read.
+    /// How often it has been read since it was set last.
     #[must_use]
     pub fn readings(&self) -> u64 {
-        self.number(READINGS)
+        self.number(place(self.number(0)) + 24)
     }
 
     /// What a program that goes by it is started with.
@@ -91,7 +91,7 @@ impl Clock {
     fn write(&self, setting: Setting) {
         let next = self.number(0) + 1;
         let Setting { since, told, gain } = setting;
-        let bytes: Vec<u8> = [since, told, gain].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = [since, told, gain, 0].iter().flat_map(|number| number.to_ne_bytes()).collect();
         let file = File::options().write(true).open(&self.file).expect("it was made");
         file.write_all_at(&bytes, place(next)).expect("a temporary folder can be written");
         file.write_all_at(&next.to_ne_bytes(), 0).expect("a temporary folder can be written");
@@ -115,7 +115,7 @@ impl Setting {
 }
 
 fn place(number: u64) -> u64 {
-    HEAD as u64 + number % SETTINGS * SETTING as u64
+    HEAD + number % SETTINGS * SETTING
 }
 
 /// Nanoseconds of the machine's wall clock.

@@ -54,10 +54,10 @@ pub(super) fn slow(storm: &mut Storm, random: &mut Random) -> Result<Option<Stru
     slewed(storm, random, -500_000)
 }
 
-/// For one to two leases clocks gain so many millionths.
+/// For a lease and up to a second clocks gain so many millionths.
 fn slewed(storm: &Storm, random: &mut Random, gain: i64) -> Result<Option<Struck>> {
     let which = struck(storm, random);
-    let time = storm.lease() + millis(random, 0, 1_000).min(storm.lease());
+    let time = storm.lease() + millis(random, 0, 1_000);
     let run = |gain| which.iter().try_for_each(|&number| storm.ground.clock(number).map(|clock| clock.gain(gain)));
     let all_ahead = || which.iter().map(|&number| ahead(storm, number)).collect::<Result<Vec<_>>>();
     run(gain)?;
@@ -82,10 +82,10 @@ pub(super) fn own_wall(storm: &mut Storm, random: &mut Random) -> Result<Option<
     let set = |clock: &Clock| {
         let ahead = WRONG[usize::try_from(random.below(WRONG.len() as u64)).expect("a few")];
         clock.set(ahead);
-        (clock.readings(), ahead)
+        ahead
     };
-    let (before, ahead): (Vec<u64>, Vec<i64>) = clocks.iter().map(set).unzip();
-    let is_read = || clocks.iter().zip(&before).all(|(clock, before)| clock.readings() > *before);
+    let ahead: Vec<i64> = clocks.iter().map(set).collect();
+    let is_read = || clocks.iter().all(|clock| clock.readings() > 0);
     let read = until_within(READ_MAX, "all to read their clocks", || Ok(is_read().then_some(())));
     Ok(read.is_ok().then(|| lasted(since, format!("ahead by {ahead:?} s, and read"))))
 }

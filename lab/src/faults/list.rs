@@ -229,7 +229,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-fast",
-        does: "clocks of servers run four times or twice as fast for up to two leases; of some where there are several",
+        does: "clocks of servers run four times or twice as fast for a lease and up to a second; of some where there are several",
         seen: "what they gain on the machine's",
         needs: Needs::OwnClock,
         least: 2,
@@ -245,7 +245,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-slow",
-        does: "clocks of servers run half as fast for up to two leases; of some where there are several",
+        does: "clocks of servers run half as fast for a lease and up to a second; of some where there are several",
         seen: "what they lose on the machine's",
         needs: Needs::OwnClock,
         least: 2,
