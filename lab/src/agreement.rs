@@ -30,6 +30,9 @@ const KILLS_PER_LIFE: usize = 25;
 /// How long servers that know different nodes have time to agree.
 const PATIENCE: Duration = Duration::from_secs(8);
 
+/// Of what servers lack, so much is told.
+const TOLD_MAX: usize = 10;
+
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Agreement {
@@ -168,34 +171,44 @@ async fn disagreement(ensemble: &Ensemble, shared: &Shared) -> Result<Option<Str
         sleep(Duration::from_millis(5)).await;
     }
     let begun = Instant::now();
-    let mut told = difference(ensemble, shared).await?;
-    while told.is_some() && begun.elapsed() < PATIENCE {
+    // Nodes of sessions go at any time, so what servers differ in must be the same each time.
+    let mut lacking = lacking(ensemble).await?;
+    while !lacking.is_empty() && begun.elapsed() < PATIENCE {
         sleep(Duration::from_millis(300)).await;
-        told = difference(ensemble, shared).await?;
+        let again = self::lacking(ensemble).await?;
+        lacking.retain(|one| again.contains(one));
     }
     shared.pause.store(false, SeqCst);
-    Ok(told)
+    Ok(told(ensemble, shared, &lacking))
 }
 
-async fn difference(ensemble: &Ensemble, shared: &Shared) -> Result<Option<String>> {
+/// Nodes that a server lacks and another has, with the number of the server.
+async fn lacking(ensemble: &Ensemble) -> Result<BTreeSet<(usize, String)>> {
     let mut all = Vec::new();
     for number in 0..ensemble.count() {
         all.push(nodes(&ensemble.server(number).address()).await?);
     }
     let any: BTreeSet<&String> = all.iter().flatten().collect();
+    let of_one = |(number, one): (usize, &BTreeSet<String>)| {
+        any.iter().filter(|name| !one.contains(**name)).map(|name| (number, (*name).clone())).collect::<Vec<_>>()
+    };
+    Ok(all.iter().enumerate().flat_map(of_one).collect())
+}
+
+/// What servers do not agree on, and what they have logged of it themselves.
+fn told(ensemble: &Ensemble, shared: &Shared, lacking: &BTreeSet<(usize, String)>) -> Option<String> {
     let acknowledged = shared.acknowledged.lock().expect("nobody panics with it");
-    let known = |name: &&String| if acknowledged.contains(*name) { " (acknowledged)" } else { "" };
-    let lacks = |one: &BTreeSet<String>| {
-        let missing = any.iter().filter(|name| !one.contains(**name));
-        missing.map(|name| format!("{name}{}", known(name))).collect::<Vec<_>>().join(", ")
-    };
-    let tell = |(number, one): (usize, &BTreeSet<String>)| {
+    let lacks = lacking.iter().take(TOLD_MAX).map(|(number, name)| {
+        let known = if acknowledged.contains(name) { ", which was acknowledged" } else { "" };
+        format!("server {number} lacks {name}{known}")
+    });
+    let doubts = (0..ensemble.count()).flat_map(|number| {
         let server = ensemble.server(number);
-        let (mode, own) = (server.mode().unwrap_or_default(), server.doubts().join("\n  "));
-        format!("server {number}, {mode}, lacks: {}\n  {own}", lacks(one))
-    };
-    let told: Vec<String> = all.iter().enumerate().map(tell).collect();
-    Ok(all.iter().any(|one| one.len() < any.len()).then(|| told.join("\n")))
+        let role = server.mode().unwrap_or_default();
+        server.doubts().into_iter().map(move |line| format!("server {number}, {role}, says: {line}"))
+    });
+    let lines: Vec<String> = lacks.chain(doubts).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// All nodes that one server knows, when it has heard what the leader knew.
