@@ -66,7 +66,7 @@ pub fn agreement(release: ZooKeeperRelease, kills: usize, random: &mut Random, f
         seen.kills += life.kills;
         seen.writes += life.writes;
         seen.broken += life.broken;
-        println!("{} kills, {} writes, {} times servers disagreed", seen.kills, seen.writes, seen.broken);
+        println!("{} kills, {} writes, {} times servers disagreed or said so", seen.kills, seen.writes, seen.broken);
     }
     Ok(seen)
 }
