@@ -3,12 +3,13 @@
 
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clients;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
+mod clocks;
 mod files;
 mod kept;
 mod list;
 mod names;
 mod processes;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod servers;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod state;
@@ -53,8 +54,10 @@ pub enum Needs {
     Nothing,
     /// To keep its data.
     Data,
-    /// A clock of its own.
+    /// Clocks of their own for servers.
     OwnClock,
+    /// Wall clocks of their own for takers.
+    TakersClocks,
     /// A user of its own for takers.
     OwnUser,
     /// A disk that is soon full.

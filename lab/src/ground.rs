@@ -11,12 +11,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use lab_servers::{Redis, Setup, Wire, ZooKeeper};
+use anyhow::{Context, Result, bail, ensure};
+use lab_servers::{Clock, Redis, Setup, Wire, ZooKeeper, ZooKeeperSetup};
 
 use crate::faults::Needs;
 use crate::site::Disk;
-use crate::{Orders, RedisSite, RedlockSite, Site, until_within};
+use crate::storm::PROCESSES;
+use crate::{Orders, RedisSite, RedlockSite, Site, until, until_within};
 pub use ensemble::Servers;
 pub use pair::Pair;
 
@@ -133,6 +134,8 @@ pub struct Ground {
     pub needs: Needs,
     // After the service, which uses it.
     disk: Option<Disk>,
+    /// The wall clocks of the crew, if they have their own.
+    pub clocks: Vec<Clock>,
 }
 
 /// The user that takers are where rights are a matter.
@@ -155,10 +158,10 @@ impl Ground {
             Store::Redis | Store::Plain => {
                 Service::Redis(RedisSite::start(taker, setup, settings.trim_start_matches('?'))?)
             }
-            Store::Replica => Service::Pair(Pair::start(taker, settings)?),
+            Store::Replica => Service::Pair(Pair::start(taker, &setup, settings)?),
             Store::Redlock => Service::Masters(RedlockSite::of(taker, &setup, settings.trim_start_matches('?'))?),
-            Store::ZooKeeper => Service::Servers(Servers::one(taker, settings)?),
-            Store::Ensemble => Service::Servers(Servers::three(taker, settings)?),
+            Store::ZooKeeper => Service::Servers(Servers::one(taker, &zookeeper_setup(needs), settings)?),
+            Store::Ensemble => Service::Servers(Servers::three(taker, &zookeeper_setup(needs), settings)?),
         };
         let wires: Vec<Wire> = match &service {
             Service::Redis(site) => vec![Wire::to(site.redis.address())],
@@ -175,13 +178,27 @@ impl Ground {
             }
             Store::File | Store::Replica | Store::Redlock => String::new(),
         };
-        Ok(Self { store, service, wires, by_wire, needs, disk })
+        let mut ground = Self { store, service, wires, by_wire, needs, disk, clocks: Vec::new() };
+        if needs == Needs::TakersClocks {
+            let folder = ground.note();
+            fs::create_dir(&folder)?;
+            ground.clocks = Clock::several(&folder, PROCESSES);
+        }
+        Ok(ground)
     }
 
     /// The small disk of a server.
     #[must_use]
     pub fn disk(&self) -> Option<&Path> {
         self.disk.as_ref().map(|disk| disk.0.path())
+    }
+
+    /// What one of the crew is started with besides the usual.
+    #[must_use]
+    pub fn environment(&self, number: usize) -> Vec<(String, String)> {
+        let clock = self.clocks.get(number).map(Clock::environment);
+        let text = |(key, value): (&str, &Path)| (key.to_owned(), value.display().to_string());
+        clock.into_iter().flatten().map(text).collect()
     }
 
     /// What takers are told of the store.
@@ -228,6 +245,36 @@ impl Ground {
     /// If there are none.
     pub fn servers(&mut self) -> Result<&mut Servers> {
         if let Service::Servers(servers) = &mut self.service { Ok(servers) } else { bail!("no ZooKeeper here") }
+    }
+
+    /// The wall clock of a server that has its own.
+    ///
+    /// # Errors
+    /// If there is no server.
+    pub fn clock(&self, number: usize) -> Result<&Clock> {
+        match &self.service {
+            Service::Servers(servers) => Ok(servers.at(number).clock()),
+            _ => Ok(self.redis().get(number).context("no server here")?.clock()),
+        }
+    }
+
+    /// What a server takes for the time of day, in microseconds.
+    ///
+    /// # Errors
+    /// If it does not tell.
+    pub fn time(&self, number: usize) -> Result<i64> {
+        match &self.service {
+            Service::Servers(servers) => until("a server to tell the time", || Ok(servers.at(number).time().ok())),
+            _ => Ok(self.redis().get(number).context("no server here")?.time()),
+        }
+    }
+
+    /// A server and its replica.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn pair(&mut self) -> Result<&mut Pair> {
+        if let Service::Pair(pair) = &mut self.service { Ok(pair) } else { bail!("nothing to fail over to") }
     }
 
     /// Kills a server.
@@ -347,7 +394,7 @@ fn redis_setup(needs: Needs, disk: Option<&Disk>) -> Setup {
         (Needs::SlowStart, _) => SLOW_START.iter().fold(kept, |setup, (key, value)| setup.config(key, value)),
         (Needs::OwnClock, _) => Redis::setup().own_clock(),
         (Needs::OwnUser, _) => Redis::setup().acl(RIGHTS),
-        (Needs::Nothing | Needs::SmallDisk | Needs::HostileNames, _) => Redis::setup(),
+        (Needs::Nothing | Needs::SmallDisk | Needs::HostileNames | Needs::TakersClocks, _) => Redis::setup(),
     }
 }
 
@@ -358,6 +405,11 @@ const SLOW_START: [(&str, &str); 3] =
 fn on_disk(folder: &Path) -> Setup {
     let setup = Redis::setup().append_only("everysec").config("dir", &folder.display().to_string());
     setup.config("auto-aof-rewrite-min-size", "8mb")
+}
+
+fn zookeeper_setup(needs: Needs) -> ZooKeeperSetup {
+    let setup = ZooKeeper::setup().tick(500);
+    if needs == Needs::OwnClock { setup.own_clock() } else { setup }
 }
 
 impl Deref for Ground {

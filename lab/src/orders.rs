@@ -39,6 +39,8 @@ pub struct Orders {
     pub work: Work,
     /// What it tells of.
     pub tells: Tells,
+    /// What its process is started with besides the usual: a clock of its own.
+    pub environment: Vec<(String, String)>,
 }
 
 /// A kind of lock.
@@ -195,6 +197,7 @@ impl Default for Orders {
             trouble: Trouble::Ends,
             work: Work::Nothing,
             tells: Tells::All,
+            environment: Vec::new(),
         }
     }
 }

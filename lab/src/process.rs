@@ -251,6 +251,7 @@ impl Drop for Process {
 fn command(taker: &Path, orders: &Orders) -> Result<Command> {
     let mut command = Command::new(taker);
     command.arg(serde_json::to_string(orders)?).stdin(Stdio::piped());
+    command.envs(orders.environment.iter().cloned());
     Ok(command)
 }
 

@@ -12,7 +12,7 @@ use crate::faults::{Fault, Needs};
 use crate::ground::{Ground, Store};
 use crate::{Api, DEADLINE, Event, Orders, Process, Random, Trouble, What, Work, check, hostile, now, until};
 
-const PROCESSES: usize = 8;
+pub(crate) const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// A fault that has no effect so often in a row is none.
 const MISSES_MAX: usize = 20;
@@ -145,6 +145,7 @@ impl Storm {
             api: if number.is_multiple_of(2) { Api::Async } else { Api::Blocking },
             work: if micros == 0 { Work::Nothing } else { Work::Watched(micros) },
             patience: self.terms.patience.or((number == 5 || number == 6).then_some(25_000)),
+            environment: self.ground.environment(number),
             ..self.terms.clone()
         };
         let patience = orders.patience.map(Duration::from_micros);

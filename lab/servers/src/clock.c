@@ -1,5 +1,5 @@
-/* A wall clock that goes ahead of the machine's by as many seconds as a file says: for LD_PRELOAD, with the file in
- * LAB_SERVERS_CLOCK. The file is shared memory, so that the clock can be set while the program runs. */
+/* A wall clock that goes as a file says: for LD_PRELOAD, with the file in LAB_SERVERS_CLOCK. The file is shared memory, so that
+ * the clock can be set while the program runs, and tells how often it was read. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -10,23 +10,49 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile const int64_t *ahead;
+#define SECOND 1000000000
+#define SETTINGS 128
+
+/* At `since` of the machine's clock it told `told`, both in nanoseconds; from there it gains so many millionths. So it was
+ * read so often. */
+struct setting {
+    int64_t since, told, gain;
+    uint64_t readings;
+};
+
+/* Settings are written before `current` says that they count, and stay as they are for so long that nobody still reads one
+ * that is written over. */
+struct shared {
+    uint64_t current;
+    struct setting settings[SETTINGS];
+};
+
+static struct shared *shared;
 
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("LAB_SERVERS_CLOCK");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *memory = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+    void *memory = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) abort();
-    ahead = memory;
+    shared = memory;
     close(file);
 }
 
-static int64_t seconds(void) { return ahead ? *ahead : 0; }
+/* The setting comes first: of a newer one the machine's clock would not have reached `since`. */
+static int tell(struct timespec *time) {
+    uint64_t current = __atomic_load_n(&shared->current, __ATOMIC_ACQUIRE);
+    struct setting *setting = &shared->settings[current % SETTINGS];
+    if (syscall(SYS_clock_gettime, CLOCK_REALTIME, time)) return -1;
+    int64_t passed = (int64_t)time->tv_sec * SECOND + time->tv_nsec - setting->since;
+    int64_t told = setting->told + passed + (int64_t)((__int128)passed * setting->gain / 1000000);
+    *time = (struct timespec){told / SECOND, told % SECOND};
+    __atomic_fetch_add(&setting->readings, 1, __ATOMIC_RELEASE);
+    return 0;
+}
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
-    int failed = (int)syscall(SYS_clock_gettime, clock, time);
-    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) time->tv_sec += seconds();
-    return failed;
+    int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    return shared && is_wall ? tell(time) : (int)syscall(SYS_clock_gettime, clock, time);
 }
 
 int gettimeofday(struct timeval *restrict time, void *restrict zone) {

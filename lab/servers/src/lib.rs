@@ -1,7 +1,7 @@
 //! Real services on free loopback ports, and a wire that can fail, for tests and benchmarks.
 //!
 //! A [`Redis`] and a [`ZooKeeper`] are real servers that can be killed, stopped and started again at the same place, an
-//! [`Ensemble`] is three of the latter, a [`Postgres`] a database; a [`Wire`] stands before any service and delays, cuts or loses what passes. Nothing here knows leasehold, so that its own tests can use it.
+//! [`Ensemble`] is three of the latter, a [`Postgres`] a database; a [`Clock`] is their wall clock, to be set; a [`Wire`] stands before any service and delays, cuts or loses what passes. Nothing here knows leasehold, so that its own tests can use it.
 //!
 //! What cannot be done is a panic that says what is missing: a test has nothing better to do with it.
 //!
@@ -26,6 +26,7 @@ mod wait;
 mod wire;
 mod zookeeper;
 
+pub use clock::Clock;
 pub use postgres::{Postgres, PostgresSession};
 pub use redis::{Raw, Redis, Release, Reply, Setup, request};
 pub use wait::{DEADLINE, until, until_within};

@@ -159,9 +159,23 @@ impl Redis {
         self.child.resume();
     }
 
-    /// Sets its clock, which [`Setup::own_clock`] gave it, ahead of the machine's by so many seconds, or behind.
+    /// Its wall clock, which [`Setup::own_clock`] gave it.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.place.clock.as_ref().expect("it was set up with a clock of its own")
+    }
+
+    /// Sets its clock ahead of the machine's by so many seconds, or behind.
     pub fn set_clock(&self, ahead: i64) {
-        self.place.clock.as_ref().expect("it was set up with a clock of its own").set(ahead);
+        self.clock().set(ahead);
+    }
+
+    /// What it takes for the time of day, in microseconds.
+    #[must_use]
+    pub fn time(&self) -> i64 {
+        let told = self.command(&["TIME"]);
+        let [seconds, micros] = [0, 1].map(|at| told.texts()[at].parse::<i64>().expect("a number"));
+        seconds * 1_000_000 + micros
     }
 
     /// Asks it one thing over a connection of its own.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::child::{Child, Program, Surroundings};
+use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
 
@@ -63,6 +64,7 @@ struct Place {
     release: ZooKeeperRelease,
     cpu: Option<usize>,
     properties: Vec<String>,
+    clock: Option<Clock>,
 }
 
 impl ZooKeeper {
@@ -124,6 +126,12 @@ impl ZooKeeper {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
+    }
+
+    /// Its wall clock, which [`ZooKeeperSetup::own_clock`] gave it.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.place.clock.as_ref().expect("it was set up with a clock of its own")
     }
 
     /// All it has logged.
@@ -215,7 +223,7 @@ impl Place {
         let main = ["-cp", &jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", &configuration];
         let properties = self.properties.iter().map(String::as_str);
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
-        let around = Surroundings { cpu: self.cpu, clock: None };
+        let around = Surroundings { cpu: self.cpu, clock: self.clock.as_ref() };
         Child::start(&program, &args, &around, &self.folder.path().join(LOG))
     }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Reply, request, until};
 
@@ -143,6 +143,23 @@ fn its_clock_can_be_set_while_it_runs() {
         let off = time() - begun - ahead;
         assert!((0..600).contains(&off), "{off} s off");
     }
+}
+
+#[test]
+fn its_clock_can_run_at_another_rate() {
+    const WHILE: Duration = Duration::from_millis(400);
+    let redis = Redis::setup().own_clock().start();
+    for (gain, factor) in [(1_000_000, 2.0), (-500_000, 0.5), (0, 1.0)] {
+        let (begun, told) = (Instant::now(), redis.time());
+        redis.clock().gain(gain);
+        let from = redis.time();
+        assert!((0..60_000_000).contains(&(from - told)), "it jumped by {} µs", from - told);
+        thread::sleep(WHILE);
+        let passed = Duration::from_micros((redis.time() - from).unsigned_abs());
+        let range = WHILE.mul_f64(factor)..=begun.elapsed().mul_f64(factor);
+        assert!(range.contains(&passed), "{passed:?} and not {range:?}");
+    }
+    assert!(redis.clock().readings() > 0);
 }
 
 #[test]

@@ -36,3 +36,14 @@ fn a_leader_that_hears_nothing_of_it_leads_on() {
     assert_eq!(ensemble.server(leader).mode().as_deref(), Some("leader"), "{}", ensemble.server(leader).log());
     ensemble.heal();
 }
+
+#[test]
+fn its_wall_clock_can_be_set_while_it_runs() {
+    let server = ZooKeeper::setup().own_clock().start();
+    let begun = server.time().expect("it serves");
+    for ahead in [3_600, -3_600, 0] {
+        server.clock().set(ahead);
+        let off = server.time().expect("it serves") - begun - ahead * 1_000_000;
+        assert!((0..600_000_000).contains(&off), "{off} µs off");
+    }
+}

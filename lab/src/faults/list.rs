@@ -1,7 +1,7 @@
 //! The list.
 
 use super::Expect::{Exclusion as C, Refusal as R, Tokens as T};
-use super::{Fault, Needs, clients, files, kept, mixed, names, processes, servers, state, wires, zookeeper};
+use super::{Fault, Needs, clients, clocks, files, kept, mixed, names, processes, servers, state, wires, zookeeper};
 use crate::ground::Store::{Ensemble, File, Plain, Redis, Redlock, Replica, ZooKeeper};
 
 /// All of them. The numbers are seconds until every name is granted again: what the store promises, and what a busy machine
@@ -30,7 +30,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it had asked",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Ensemble, C, 20)],
         strike: processes::waiter_killed,
     },
     Fault {
@@ -39,7 +39,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it came to that step, and ended there",
         needs: Needs::Nothing,
         least: 4,
-        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: processes::killed_at_step,
     },
     Fault {
@@ -48,7 +48,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it holds",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Plain, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: processes::holder_stopped,
     },
     Fault {
@@ -57,7 +57,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it stood still, and its last word said that it had asked",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Redlock, C, 10), (Ensemble, C, 20)],
         strike: processes::waiter_stopped,
     },
     Fault {
@@ -66,7 +66,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "it came to that step, and stood still there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12)],
+        cells: &[(File, C, 5), (Redis, C, 10), (Redlock, C, 10), (ZooKeeper, C, 12), (Plain, C, 10), (Ensemble, C, 20)],
         strike: processes::stopped_at_step,
     },
     Fault {
@@ -75,7 +75,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "the store had it, and took it away",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, T, 5), (Redis, T, 10), (Redlock, T, 10), (ZooKeeper, T, 12)],
+        cells: &[(File, T, 5), (Redis, T, 10), (Redlock, T, 10), (ZooKeeper, T, 12), (Plain, T, 10), (Ensemble, T, 20)],
         strike: processes::hold_broken,
     },
     Fault {
@@ -109,7 +109,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes on their way that were kept",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::half_open,
     },
     Fault {
@@ -118,7 +118,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes of answers lost",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Plain, C, 12), (Ensemble, C, 20)],
         strike: wires::one_way,
     },
     Fault {
@@ -127,7 +127,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes of answers lost",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 15), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 15), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::replies_lost,
     },
     Fault {
@@ -136,7 +136,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes on their way that were kept",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Plain, C, 12), (Ensemble, C, 20)],
         strike: wires::replies_late,
     },
     Fault {
@@ -145,7 +145,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes that took their time",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12)],
+        cells: &[(Redis, C, 12), (Plain, C, 12), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
         strike: wires::slow,
     },
     Fault {
@@ -195,7 +195,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "bytes that were kept or lost, or connections that were there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 15)],
+        cells: &[(Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 15), (Ensemble, C, 25)],
         strike: wires::bad,
     },
     Fault {
@@ -204,7 +204,14 @@ pub const FAULTS: &[Fault] = &[
         seen: "as of these",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(File, C, 10), (Redis, C, 15), (Plain, C, 15), (Redlock, C, 15), (ZooKeeper, C, 20)],
+        cells: &[
+            (File, C, 10),
+            (Redis, C, 15),
+            (Plain, C, 15),
+            (Redlock, C, 15),
+            (ZooKeeper, C, 20),
+            (Ensemble, C, 25),
+        ],
         strike: mixed,
     },
     Fault {
@@ -245,21 +252,70 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-forward",
-        does: "clocks of servers jump ahead by 20 s, more than a lease; of a minority where there are several",
+        does: "clocks of servers jump ahead by 20 s, more than a lease; of some where there are several",
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
-        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
-        strike: servers::clock_forward,
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
+        strike: clocks::forward,
     },
     Fault {
         name: "clock-back",
-        does: "clocks of servers are set back by 20 s; of a minority where there are several",
+        does: "clocks of servers are set back by 20 s; of some where there are several",
         seen: "the servers tell another time",
         needs: Needs::OwnClock,
         least: 2,
-        cells: &[(Redis, C, 10), (Redlock, C, 12)],
-        strike: servers::clock_back,
+        cells: &[(Redis, C, 10), (Plain, C, 10), (Redlock, C, 12), (ZooKeeper, C, 12), (Ensemble, C, 20)],
+        strike: clocks::back,
+    },
+    Fault {
+        name: "clock-fast",
+        does: "clocks of servers run four times or twice as fast for a lease and up to a second; of some where there are several",
+        seen: "what they gain on the machine's",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[
+            (Redis, T, 10),
+            (Replica, T, 10),
+            (Plain, T, 10),
+            (Redlock, T, 12),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::fast,
+    },
+    Fault {
+        name: "clock-slow",
+        does: "clocks of servers run half as fast for a lease and up to a second; of some where there are several",
+        seen: "what they lose on the machine's",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[
+            (Redis, C, 10),
+            (Replica, C, 10),
+            (Plain, C, 10),
+            (Redlock, C, 12),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::slow,
+    },
+    Fault {
+        name: "own-wall-clock",
+        does: "the wall clocks of those who take locks are set ahead or back by 20 s or an hour, each by its own",
+        seen: "they have read it since",
+        needs: Needs::TakersClocks,
+        least: 2,
+        cells: &[
+            (File, C, 5),
+            (Redis, C, 10),
+            (Replica, C, 10),
+            (Plain, C, 10),
+            (Redlock, C, 10),
+            (ZooKeeper, C, 12),
+            (Ensemble, C, 20),
+        ],
+        strike: clocks::own_wall,
     },
     Fault {
         name: "connections-killed",
@@ -294,7 +350,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "keys that were there",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, T, 10), (Plain, T, 10)],
+        cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
         strike: state::keys_deleted,
     },
     Fault {
@@ -303,7 +359,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "keys that had an end",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, C, 10)],
+        cells: &[(Redis, C, 10), (Plain, C, 10), (Redlock, C, 12)],
         strike: state::keys_persisted,
     },
     Fault {
@@ -312,7 +368,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused, and the list as it was",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, T, 10)],
+        cells: &[(Redis, T, 10), (Plain, T, 10)],
         strike: state::wrong_type,
     },
     Fault {
@@ -330,7 +386,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as NOREPLICAS",
         needs: Needs::Nothing,
         least: 2,
-        cells: &[(Redis, R, 10)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::writes_refused,
     },
     Fault {
@@ -357,7 +413,7 @@ pub const FAULTS: &[Fault] = &[
         seen: "questions refused as NOPERM",
         needs: Needs::OwnUser,
         least: 2,
-        cells: &[(Redis, R, 10), (Redlock, C, 12)],
+        cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, C, 12)],
         strike: state::rights_revoked,
     },
     Fault {
@@ -433,6 +489,24 @@ pub const FAULTS: &[Fault] = &[
         strike: servers::failover_lagging,
     },
     Fault {
+        name: "failover-skewed",
+        does: "the master is killed, and a replica takes its place whose clock is ahead by 20 s, more than a lease",
+        seen: "the replica tells another time",
+        needs: Needs::OwnClock,
+        least: 2,
+        cells: &[(Replica, T, 12)],
+        strike: servers::failover_skewed,
+    },
+    Fault {
+        name: "failover-at-step",
+        does: "the master is killed, and its replica takes its place, while a process stands still before or after a step; each in turn",
+        seen: "it came to that step, and stood still there",
+        needs: Needs::Nothing,
+        least: 4,
+        cells: &[(Replica, T, 12)],
+        strike: processes::failover_at_step,
+    },
+    Fault {
         name: "majority-killed",
         does: "a majority of the servers is killed, for a lease and a second",
         seen: "their processes ended",
@@ -458,6 +532,15 @@ pub const FAULTS: &[Fault] = &[
         least: 2,
         cells: &[(Redlock, R, 15)],
         strike: wires::majority_cut,
+    },
+    Fault {
+        name: "all-parted",
+        does: "no server reaches another, though clients reach all, for a session and a second",
+        seen: "none of them serves",
+        needs: Needs::Nothing,
+        least: 2,
+        cells: &[(Ensemble, R, 40)],
+        strike: servers::all_parted,
     },
     Fault {
         name: "session-closed",

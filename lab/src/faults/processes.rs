@@ -83,6 +83,20 @@ pub(super) fn stopped_at_step(storm: &mut Storm, random: &mut Random) -> Result<
     Ok(struck.filter(|struck| !struck.seen.is_empty()))
 }
 
+/// The master is killed, and its replica takes its place, while a process stands still at a step.
+pub(super) fn failover_at_step(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let halt = halt(storm, random, Fate::Stopped);
+    let doomed = storm.ground.start_quiet(Orders { cycles: u64::from(halt.turn) + 1, ..doomed(storm, halt) })?;
+    let met = until_within(STEP_MAX, "a step", || Ok(doomed.stands_still()?.then_some(()))).is_ok();
+    let pair = storm.ground.pair()?;
+    pair.fail_over();
+    let struck = at_once(shown(halt));
+    doomed.resume()?;
+    pair.restore()?;
+    storm.hear_of(doomed.finish()?);
+    Ok(met.then_some(struck))
+}
+
 /// How long a step may take to come.
 const STEP_MAX: Duration = Duration::from_secs(30);
 

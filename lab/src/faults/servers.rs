@@ -1,11 +1,11 @@
-//! Faults of servers: killed, stopped, started anew, with another one in their place, with a clock that jumps.
+//! Faults of servers: killed, stopped, started anew, with another one in their place.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::{at_once, last, lasted, millis};
-use crate::ground::Service;
+use crate::ground::Pair;
 use crate::storm::{Storm, Struck};
 use crate::{Random, What, now};
 
@@ -110,42 +110,44 @@ pub(super) fn failover(storm: &mut Storm, _: &mut Random) -> Result<Option<Struc
 
 fn fail_over(storm: &mut Storm, lag: Option<Duration>) -> Result<Option<Struck>> {
     let begun = now();
-    let Service::Pair(pair) = &storm.ground.service else { anyhow::bail!("nothing to fail over to") };
     if let Some(lag) = lag {
-        pair.lag();
+        storm.ground.pair()?.lag();
         last(lag);
     }
     let unheard = storm.told_since(begun, |what| matches!(what, What::Granted { .. }))?;
-    let Service::Pair(pair) = &mut storm.ground.service else { anyhow::bail!("nothing to fail over to") };
+    let pair = storm.ground.pair()?;
     pair.fail_over();
     let struck = at_once(format!("{unheard} grants behind"));
     pair.restore()?;
     Ok(Some(struck).filter(|_| lag.is_none() || unheard > 0))
 }
 
-/// By more than any lease lasts.
-const STEP_SECONDS: i64 = 20;
+/// More than a lease, in seconds.
+const SKEW: i64 = 20;
 
-pub(super) fn clock_forward(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(clock(storm, random, STEP_SECONDS))
+/// The replica's clock is ahead of the master's, and so further ahead of the machine's each time: tokens rise as clocks go on.
+pub(super) fn failover_skewed(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
+    let pair = storm.ground.pair()?;
+    let ahead = |pair: &Pair| (pair.replica().time() - pair.master().time() + 500_000).div_euclid(1_000_000);
+    pair.replica().clock().step(SKEW - ahead(pair));
+    let seen = ahead(pair);
+    pair.fail_over();
+    let struck = at_once(format!("ahead by {seen} s"));
+    pair.restore()?;
+    Ok(Some(struck).filter(|_| seen > SKEW / 2))
 }
 
-pub(super) fn clock_back(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    Ok(clock(storm, random, -STEP_SECONDS))
-}
-
-/// Steps add up where a server is struck again.
-fn clock(storm: &mut Storm, random: &mut Random, step: i64) -> Option<Struck> {
-    // Whose clocks stay wrong is a minority all the time.
-    let which = if storm.ground.count() > 1 { vec![0, 1] } else { storm.some(random) };
-    let ahead = step * (i64::try_from(storm.strikes.len()).expect("a few") + 1);
-    let servers = storm.ground.redis();
-    let time = |number: usize| servers[number].command(&["TIME"]).texts()[0].parse::<i64>().expect("seconds");
-    let before: Vec<i64> = which.iter().map(|&number| time(number)).collect();
-    for &number in &which {
-        servers[number].set_clock(ahead);
-    }
-    let stepped: Vec<i64> = which.iter().zip(before).map(|(&number, before)| time(number) - before).collect();
-    let has_effect = stepped.iter().all(|stepped| (stepped - step).abs() < STEP_SECONDS / 2);
-    has_effect.then(|| at_once(format!("server {which:?} by {stepped:?} s")))
+/// No server hears another, and clients reach all of them.
+pub(super) fn all_parted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    let time = storm.lease() + millis(random, 900, 1_500);
+    let ensemble = storm.ground.servers()?.ensemble()?;
+    let all = 0..ensemble.count();
+    all.clone().for_each(|one| ensemble.part(one));
+    let since = now();
+    last(time);
+    let serving = all.filter(|&one| ensemble.server(one).mode().is_some()).count();
+    let struck = lasted(since, format!("{serving} serve after {time:?}"));
+    ensemble.heal();
+    let _leader = ensemble.leader();
+    Ok(whole(storm, struck)?.filter(|_| serving == 0))
 }

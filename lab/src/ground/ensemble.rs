@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease};
+use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};
 
 use crate::Site;
 
@@ -31,14 +31,14 @@ enum Who {
 }
 
 impl Servers {
-    pub(super) fn one(taker: &str, settings: &str) -> Result<Self> {
-        let server = ZooKeeper::setup().tick(500).start();
+    pub(super) fn one(taker: &str, setup: &ZooKeeperSetup, settings: &str) -> Result<Self> {
+        let server = setup.clone().start();
         let site = open(taker, &format!("{}{settings}", server.url()))?;
         Ok(Self { site, who: Who::One(server.into()) })
     }
 
-    pub(super) fn three(taker: &str, settings: &str) -> Result<Self> {
-        let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500).release(ZooKeeperRelease::Newest));
+    pub(super) fn three(taker: &str, setup: &ZooKeeperSetup, settings: &str) -> Result<Self> {
+        let ensemble = Ensemble::of(&setup.clone().release(ZooKeeperRelease::Newest));
         let site = open(taker, &format!("{}{settings}", ensemble.url()))?;
         Ok(Self { site, who: Who::Three(ensemble) })
     }

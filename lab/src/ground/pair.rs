@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use anyhow::Result;
-use lab_servers::{Redis, Wire};
+use lab_servers::{Redis, Setup, Wire};
 
 use crate::{Site, until};
 
@@ -21,8 +21,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub(super) fn start(taker: &str, settings: &str) -> Result<Self> {
-        let nodes = [Redis::start(), Redis::start()];
+    pub(super) fn start(taker: &str, setup: &Setup, settings: &str) -> Result<Self> {
+        let nodes = [setup.clone().start(), setup.clone().start()];
         let lanes = [Wire::to(nodes[0].address()), Wire::to(nodes[1].address())];
         let front = Wire::to(nodes[0].address());
         follow(&nodes[1], &lanes[0]);
@@ -36,6 +36,12 @@ impl Pair {
     #[must_use]
     pub fn master(&self) -> &Redis {
         &self.nodes[self.master]
+    }
+
+    /// The one that follows.
+    #[must_use]
+    pub fn replica(&self) -> &Redis {
+        &self.nodes[1 - self.master]
     }
 
     /// From now on the replica hears nothing of what is written.
@@ -67,8 +73,9 @@ impl Pair {
     }
 
     fn in_step(&self) -> Result<()> {
-        let replica = &self.nodes[1 - self.master];
-        until("a replica to follow", || Ok(replica.info("replication").contains("master_link_status:up").then_some(())))
+        until("a replica to follow", || {
+            Ok(self.replica().info("replication").contains("master_link_status:up").then_some(()))
+        })
     }
 }
 

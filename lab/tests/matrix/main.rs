@@ -28,20 +28,21 @@ macro_rules! cells {
 
 cells! {
     file: mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped, stopped_at_step,
-        hold_broken, files_unlinked, file_replaced, disk_full, hostile_names;
+        hold_broken, files_unlinked, file_replaced, disk_full, hostile_names, own_wall_clock;
     redis: bad_wire, mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped,
-        stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late, slow,
-        server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
+        stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late,
+        slow, server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
         scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked,
-        lossy, busy, hostile_names, loading;
-    replica: holder_killed, connections_reset, failover, failover_lagging;
+        lossy, busy, hostile_names, loading, clock_fast, own_wall_clock;
+    replica: holder_killed, connections_reset, failover, failover_lagging, failover_skewed;
     plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
         connections_killed, emptied, out_of_memory;
-    redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
-        connections_reset, cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped,
-        clock_forward, connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped, aof_truncated;
-    zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken,
-        connections_reset, cut, half_open, replies_lost, server_killed, server_stopped, session_closed;
+    redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
+        cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped, clock_forward,
+        connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped, aof_truncated,
+        out_of_memory;
+    zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
+        cut, half_open, replies_lost, server_killed, server_stopped, session_closed, clock_forward;
     ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;
 }
 
@@ -61,8 +62,10 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "keys-renamed",
             "aof-truncated",
             "disk-full",
+            "clock-slow",
         ],
     ),
+    ("replica", &["jitter", "lossy", "failover-at-step", "clock-fast", "clock-slow", "own-wall-clock"]),
     (
         "plain",
         &[
@@ -88,9 +91,22 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "loading",
             "hostile-names",
             "disk-full",
+            "waiter-killed",
+            "waiter-stopped",
+            "stopped-at-step",
+            "hold-broken",
+            "one-way",
+            "replies-late",
+            "keys-persisted",
+            "wrong-type",
+            "writes-refused",
+            "rights-revoked",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
         ],
     ),
-    ("replica", &["jitter", "lossy"]),
     (
         "redlock",
         &[
@@ -109,9 +125,15 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "keys-renamed",
             "loading",
             "hostile-names",
-            "out-of-memory",
             "read-only",
             "rights-revoked",
+            "waiter-stopped",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
+            "keys-deleted",
+            "keys-persisted",
+            "writes-refused",
         ],
     ),
     (
@@ -127,6 +149,10 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "lossy",
             "dribble",
             "hostile-names",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
         ],
     ),
     (
@@ -141,6 +167,25 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "jitter",
             "lossy",
             "session-closed",
+            "waiter-killed",
+            "killed-at-step",
+            "holder-stopped",
+            "waiter-stopped",
+            "stopped-at-step",
+            "hold-broken",
+            "half-open",
+            "one-way",
+            "replies-lost",
+            "replies-late",
+            "slow",
+            "bad-wire",
+            "mixed",
+            "all-parted",
+            "clock-forward",
+            "clock-back",
+            "clock-fast",
+            "clock-slow",
+            "own-wall-clock",
         ],
     ),
 ];

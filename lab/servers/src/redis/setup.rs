@@ -74,7 +74,7 @@ impl Setup {
         self
     }
 
-    /// Has a wall clock of its own, for [`Redis::set_clock`].
+    /// Has a wall clock of its own, for [`Redis::clock`].
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
         self

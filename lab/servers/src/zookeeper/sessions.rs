@@ -1,4 +1,4 @@
-//! Ending somebody else's session.
+//! Sessions of no client: ending somebody else's, and asking for the time.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -26,6 +26,31 @@ impl ZooKeeper {
     /// # Errors
     /// If the server does not answer.
     pub fn close_session(&self, session: i64) -> io::Result<bool> {
+        let (mut stream, there) = self.greet(session)?;
+        let is_there = there == Some(session);
+        if is_there {
+            close(&mut stream)?;
+        }
+        Ok(is_there)
+    }
+
+    /// What it takes for the time of day, in microseconds: when a session came that came just now.
+    ///
+    /// # Errors
+    /// If it does not answer, or takes no session.
+    pub fn time(&self) -> io::Result<i64> {
+        let refused = || io::Error::other("no session of its own");
+        let (mut stream, session) = self.greet(0)?;
+        let session = session.ok_or_else(refused)?;
+        let told = self.ask("cons")?;
+        let mut lines = told.lines().filter(|line| line.contains(&format!("sid={session:#x},")));
+        let came = lines.find_map(|line| line.split("est=").nth(1)?.split(',').next()?.parse::<i64>().ok());
+        close(&mut stream)?;
+        Ok(came.ok_or_else(refused)? * 1_000)
+    }
+
+    /// Asks for a session that is there, or for a new one by 0; which one it is, if any.
+    fn greet(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let timeout: i32 = 10_000;
@@ -42,16 +67,18 @@ impl ZooKeeper {
         ];
         send(&mut stream, &greeting.concat())?;
         // It hangs up on who asks for what is not there.
-        let Ok(answer) = hear(&mut stream) else { return Ok(false) };
+        let answer = hear(&mut stream).unwrap_or_default();
         // Version and timeout come before the number of the session, which is nothing if there is none.
-        let is_there = answer.get(8..16).is_some_and(|id| id == session.to_be_bytes());
-        if is_there {
-            send(&mut stream, &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat())?;
-            // It hangs up, with an answer or without.
-            let _ = hear(&mut stream);
-        }
-        Ok(is_there)
+        let id = answer.get(8..16).map(|id| i64::from_be_bytes(id.try_into().expect("eight bytes")));
+        Ok((stream, id.filter(|id| *id != 0)))
     }
+}
+
+fn close(stream: &mut TcpStream) -> io::Result<()> {
+    send(stream, &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat())?;
+    // It hangs up, with an answer or without.
+    let _ = hear(stream);
+    Ok(())
 }
 
 fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::fs;
 
 use super::{CONFIGURATION, Place, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
+use crate::clock::Clock;
 use crate::port::Port;
 
 /// A ZooKeeper server to be started.
@@ -24,6 +25,7 @@ pub struct ZooKeeperSetup {
     release: ZooKeeperRelease,
     tls: bool,
     cpu: Option<usize>,
+    own_clock: bool,
 }
 
 impl Default for ZooKeeperSetup {
@@ -35,6 +37,7 @@ impl Default for ZooKeeperSetup {
             release: ZooKeeperRelease::default(),
             tls: false,
             cpu: None,
+            own_clock: false,
         }
     }
 }
@@ -75,6 +78,12 @@ impl ZooKeeperSetup {
         self.tls().config("ssl.clientAuth", "need")
     }
 
+    /// Has a wall clock of its own, for [`ZooKeeper::clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.own_clock = true;
+        self
+    }
+
     /// Runs on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
@@ -111,7 +120,8 @@ impl ZooKeeperSetup {
         }
         let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
         fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
-        Place { folder, port, tls_port, release: self.release, cpu: self.cpu, properties: self.properties }
+        let clock = self.own_clock.then(|| Clock::make(folder.path()));
+        Place { folder, port, tls_port, release: self.release, cpu: self.cpu, properties: self.properties, clock }
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
