@@ -14,10 +14,16 @@
 //! | what is taken is given back: descriptors, threads, tasks, memory | [`uses`] |
 //! | nothing is left: in lines, keys, connections, files, nodes; nothing foreign is written | `check_clean` of each site |
 
+mod cycles;
 mod deadlines;
+mod ended;
 mod exclusion;
+mod ghosts;
 mod heard;
+mod idle;
+mod nesting;
 mod order;
+mod places;
 mod recovery;
 mod refusal;
 mod tokens;
@@ -30,10 +36,16 @@ use anyhow::Result;
 
 use crate::{Event, Hold, history::in_time, holds};
 
+pub use cycles::{Cycle, cycles};
 pub use deadlines::deadlines;
+pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
+pub use ghosts::{Gone, ghosts};
 pub use heard::{heard, overlap_times};
+pub use idle::{Span, idle, idle_time};
+pub use nesting::nesting;
 pub use order::order;
+pub use places::seen;
 pub use recovery::Recovery;
 pub use refusal::refusal;
 pub use tokens::{tokens, tokens_over_loss};

@@ -9,6 +9,7 @@
 //! work, does the fault over and over, and measures how long every lock takes to be granted again.
 #![forbid(unsafe_code)]
 
+mod bystander;
 pub mod check;
 mod clock;
 pub mod conditions;
@@ -18,6 +19,7 @@ pub mod foreign;
 pub mod ground;
 mod history;
 pub mod matrix;
+mod onlooker;
 mod orders;
 mod process;
 mod random;
@@ -35,6 +37,7 @@ pub use clock::now;
 pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
+pub use onlooker::{Claimed, Look, Onlooker};
 pub use orders::{Api, Face, Fate, Halt, Opens, Orders, Side, Start, Step, Tells, Trouble, Work};
 pub use process::Process;
 pub use random::Random;

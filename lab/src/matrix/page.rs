@@ -47,11 +47,12 @@ impl Figures {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { store, fault, expect, acquisitions, faults, lost, refused, overlaps, .. } = self;
-        let (recovery, took) = (seconds(self.slowest_recovery), seconds(self.took));
+        let Self { store, fault, expect, acquisitions, faults, lost, refused, overlaps, in_turn, nested, meddled, .. } = self;
+        let (recovery, idle, took) = (seconds(self.slowest_recovery), seconds(self.longest_idle), seconds(self.took));
         format!(
             "{store}/{fault} {expect}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
-             {overlaps} overlaps, recovered within {recovery} s; took {took} s"
+             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {meddled} meddled with, idle for {idle} s, recovered \
+             within {recovery} s; took {took} s"
         )
     }
 }

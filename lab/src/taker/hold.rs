@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use leasehold::{Error, Guard, Loss, Token, blocking};
+use leasehold::{Error, Loss, ReentrantGuard, Token, blocking};
 
 use super::tell::Teller;
 use super::work;
@@ -19,6 +19,16 @@ pub(super) trait Held {
     fn token(&self) -> Token;
     fn remaining(&self) -> Duration;
     fn loss(&self) -> Option<Loss>;
+
+    /// Takes again what it is, if it can be.
+    fn nest(&self, _: Teller<'_>) -> Result<Vec<ReentrantGuard>> {
+        Ok(Vec::new())
+    }
+
+    /// Gives back what was taken again.
+    fn unnest(&self, _: Teller<'_>, _: Vec<ReentrantGuard>) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Tells of a grant, does what is ordered, and tells whether the hold outlasted it.
@@ -26,10 +36,12 @@ pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Re
     // It may be over by the time it is told; then it was good at no time that is known.
     let granted = teller.granted(guard.token())?;
     let good = tell_trust(teller, guard)?.unwrap_or(granted);
+    let inner = guard.nest(teller)?;
     let good = match orders.work {
         Work::Watched(micros) => watch(teller, guard, Duration::from_micros(micros))?.unwrap_or(good),
         _ => work(orders).map(|()| good)?,
     };
+    guard.unnest(teller, inner)?;
     let at = now();
     match guard.loss() {
         None => teller.releasing(at),
@@ -59,7 +71,7 @@ fn watch(teller: Teller<'_>, guard: &impl Held, time: Duration) -> Result<Option
 }
 
 /// Tells until when it is good, unless only a crash ends it; when that was, if it was good.
-fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
+pub(super) fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
     let at = now();
     match guard.remaining() {
         Duration::ZERO => return Ok(None),
@@ -88,30 +100,30 @@ pub(super) fn passes(orders: &Orders, error: &Error) -> bool {
     }
 }
 
-impl Held for Guard {
+impl Held for leasehold::Guard {
     fn token(&self) -> Token {
-        Guard::token(self)
+        Self::token(self)
     }
 
     fn remaining(&self) -> Duration {
-        Guard::remaining(self)
+        Self::remaining(self)
     }
 
     fn loss(&self) -> Option<Loss> {
-        Guard::loss(self)
+        Self::loss(self)
     }
 }
 
 impl Held for blocking::Guard {
     fn token(&self) -> Token {
-        blocking::Guard::token(self)
+        Self::token(self)
     }
 
     fn remaining(&self) -> Duration {
-        blocking::Guard::remaining(self)
+        Self::remaining(self)
     }
 
     fn loss(&self) -> Option<Loss> {
-        blocking::Guard::loss(self)
+        Self::loss(self)
     }
 }

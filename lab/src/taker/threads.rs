@@ -68,8 +68,8 @@ fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Option<Gu
 
 /// The claim's label is its hand, so that others can tell who is seen in line.
 fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
-    let name = &orders.names[usize::from(name)];
-    let lock = match orders.face {
+    let (face, name) = (orders.face_of(name), &orders.names[usize::from(name)]);
+    let lock = match face {
         Face::Mutex => locks.mutex(name),
         Face::Reader => locks.rwlock(name).shared(),
         Face::Writer => locks.rwlock(name).exclusive(),
