@@ -14,54 +14,44 @@ use crate::{Event, Look, What};
 pub struct Gone {
     /// After their release was answered.
     pub released: Duration,
-    /// After somebody gave up waiting, times of trouble not counted.
+    /// After somebody gave up, or was refused or does not know; times of trouble not counted.
     pub given_up: Duration,
 }
 
-/// Nobody is seen in line for whom all has been over for long: released, or given up.
+/// Nobody is seen in line for whom all has been over for long: released, given up, or refused. Who was killed is left to the store.
 ///
 /// # Errors
 /// With the first who is.
 pub fn ghosts(looks: &[Look], events: &[Event], troubles: &[Span], within: Gone) -> Result<()> {
     let cycles = cycles(events);
-    let mut known: HashMap<ClaimId, Cycle> = HashMap::new();
+    let mut known: HashMap<ClaimId, u64> = HashMap::new();
     for look in looks {
         for claim in &look.claims {
             let Some(own) = cycles.get(&claim.hand) else { continue };
-            let cycle = match known.get(&claim.id) {
-                Some(cycle) => *cycle,
-                None => {
-                    // It is of this one or of one before.
-                    let last = own.iter().rev().find(|cycle| cycle.name == look.name && cycle.asked <= look.done);
-                    *last.with_context(|| format!("hand {} is in line {}, and has not asked", claim.hand, look.name))?
-                }
-            };
-            known.insert(claim.id, cycle);
-            check(&cycle, look, troubles, within)?;
+            // It is of the last that was begun when it was first seen, or of one before.
+            let seen = *known.entry(claim.id).or_insert(look.done);
+            let mut own = own.iter().rev().filter(|cycle| cycle.name == look.name && cycle.asked <= seen).peekable();
+            let last = own.peek().copied();
+            let last = last.with_context(|| format!("hand {} is in line {}, and has not asked", claim.hand, look.name))?;
+            let may_be = |cycle: &Cycle| may_be_seen(cycle, look, troubles, within);
+            ensure!(own.any(may_be), "{claim:?} was still in line {} at {}, after {last:?}", look.name, look.begun);
         }
     }
     Ok(())
 }
 
-fn check(cycle: &Cycle, look: &Look, troubles: &[Span], within: Gone) -> Result<()> {
-    let Some((over, how)) = cycle.over.filter(|(over, _)| *over < look.begun) else { return Ok(()) };
-    let in_peace = Duration::from_nanos((look.begun - over).saturating_sub(common((over, look.begun), troubles)));
-    let (is_left, time) = match how {
-        What::Released => (look.begun - over > nanos(within.released), Duration::from_nanos(look.begun - over)),
-        What::GaveUp => (in_peace > within.given_up, in_peace),
-        // Nobody has said that it is gone: its lease ends it.
-        _ => (false, Duration::ZERO),
-    };
-    ensure!(!is_left, "still in line {time:?} after the end at {}: {cycle:?}", look.begun);
-    Ok(())
+fn may_be_seen(cycle: &Cycle, look: &Look, troubles: &[Span], within: Gone) -> bool {
+    let Some((over, how)) = cycle.over.filter(|(over, _)| *over < look.begun) else { return true };
+    let time = look.begun - over;
+    match how {
+        What::Killed => true,
+        What::Released => Duration::from_nanos(time) <= within.released,
+        _ => Duration::from_nanos(time - common((over, look.begun), troubles).min(time)) <= within.given_up,
+    }
 }
 
 fn common(span: Span, troubles: &[Span]) -> u64 {
     troubles.iter().map(|trouble| trouble.1.min(span.1).saturating_sub(trouble.0.max(span.0))).sum()
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -85,7 +75,7 @@ mod tests {
     #[test]
     fn who_is_there_while_he_asks_or_holds_is_sound() {
         told("10 7 0 released", &[look(2, 1), look(10, 1), look(51, 2), look(900, 2)], &[]).unwrap();
-        told("10 7 0 unsure", &[look(2, 1), look(900, 1)], &[]).unwrap();
+        told("10 7 0 killed", &[look(2, 1), look(900, 1)], &[]).unwrap();
     }
 
     #[test]
@@ -101,6 +91,15 @@ mod tests {
         told("10 7 0 gave-up", &[look(2, 1), look(30, 1)], &[]).unwrap();
         assert!(told("10 7 0 gave-up", &[look(2, 1), look(31, 1)], &[]).is_err());
         told("10 7 0 gave-up", &[look(2, 1), look(45, 1)], &[(5, 30)]).unwrap();
+    }
+
+    #[test]
+    fn who_gave_up_before_he_released_may_be_there_for_it() {
+        let told = ["1 7 0 asked", "2 7 0 gave-up", "3 7 0 asked", "4 7 0 granted 5 1 1", "5 7 0 released"];
+        let within = Gone { released: Duration::ZERO, given_up: Duration::from_nanos(20) };
+        ghosts(&[look(7, 1)], &events(&told), &[], within).unwrap();
+        assert!(ghosts(&[look(7, 1), look(30, 1)], &events(&told), &[], within).is_err());
+        assert!(ghosts(&[look(7, 1)], &events(&told[2..]), &[], within).is_err());
     }
 
     #[test]

@@ -37,6 +37,8 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
     while let Some(done) = hands.join_next().await {
         done??;
     }
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    locks.settled().await;
     tell_in_the_end(&orders)
 }
 

@@ -30,6 +30,8 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
         let threads: Vec<_> = hands.map(|number| scope.spawn(move || hand(number))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
     })?;
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    locks.settled();
     tell_in_the_end(orders)
 }
 
