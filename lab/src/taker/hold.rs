@@ -25,8 +25,8 @@ pub(super) trait Held {
         Ok(Vec::new())
     }
 
-    /// Gives back what was taken again.
-    fn unnest(&self, _: Teller<'_>, _: Vec<ReentrantGuard>) -> Result<()> {
+    /// Gives back what was taken again, but so many.
+    fn unnest(&self, _: Teller<'_>, _: &mut Vec<ReentrantGuard>, _kept: usize) -> Result<()> {
         Ok(())
     }
 }
@@ -36,12 +36,15 @@ pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Re
     // It may be over by the time it is told; then it was good at no time that is known.
     let granted = teller.granted(guard.token())?;
     let good = tell_trust(teller, guard)?.unwrap_or(granted);
-    let inner = guard.nest(teller)?;
+    // Some of it is given back before the work, which the rest must protect, and some after it.
+    let mut inner = guard.nest(teller)?;
+    let half = inner.len() / 2;
+    guard.unnest(teller, &mut inner, half)?;
     let good = match orders.work {
         Work::Watched(micros) => watch(teller, guard, Duration::from_micros(micros))?.unwrap_or(good),
         _ => work(orders).map(|()| good)?,
     };
-    guard.unnest(teller, inner)?;
+    guard.unnest(teller, &mut inner, 0)?;
     let at = now();
     match guard.loss() {
         None => teller.releasing(at),
@@ -71,7 +74,7 @@ fn watch(teller: Teller<'_>, guard: &impl Held, time: Duration) -> Result<Option
 }
 
 /// Tells until when it is good, unless only a crash ends it; when that was, if it was good.
-pub(super) fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
+fn tell_trust(teller: Teller<'_>, guard: &impl Held) -> Result<Option<u64>> {
     let at = now();
     match guard.remaining() {
         Duration::ZERO => return Ok(None),

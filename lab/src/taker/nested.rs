@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use leasehold::{Guard, Lock, Loss, Owner, Reentrant, ReentrantGuard, Token};
 
-use super::hold::{Held, tell_trust};
+use super::hold::Held;
 use super::tell::Teller;
 
 /// Of so many releases one is looked at while it is under way, as that costs a question.
@@ -69,13 +69,13 @@ impl Got {
     }
 }
 
-/// Its owner must not find any more what is being released. If it is found, that is told as trust, for which no history has
-/// room then.
+/// Its owner must not find any more what is being released. If it is found, that is told as one more guard, for which no history
+/// has room then.
 fn still_held(teller: Teller<'_>, again: &Again, token: Token) -> Result<()> {
     // Of no hand: it is none of the cycles that are told.
     let lock = again.lock.clone().terms(|lock| lock.label(""));
     match polled(pin!(lock.try_acquire(&again.owner))) {
-        Poll::Ready(Ok(Some(guard))) if guard.token() == token => tell_trust(teller, &*guard).map(drop),
+        Poll::Ready(Ok(Some(guard))) if guard.token() == token => teller.nested(token, guard.count()),
         _ => Ok(()),
     }
 }
@@ -111,10 +111,12 @@ impl Held for Got {
     }
 
     /// In turn by releasing and by dropping.
-    fn unnest(&self, teller: Teller<'_>, inner: Vec<ReentrantGuard>) -> Result<()> {
+    fn unnest(&self, teller: Teller<'_>, inner: &mut Vec<ReentrantGuard>, kept: usize) -> Result<()> {
         let Self::Again(_, outer) = self else { return Ok(()) };
-        for (number, guard) in inner.into_iter().rev().enumerate() {
-            if number.is_multiple_of(2) {
+        while inner.len() > kept
+            && let Some(guard) = inner.pop()
+        {
+            if inner.len().is_multiple_of(2) {
                 ensure!(polled(pin!(guard.release())).is_ready(), "a nested release waits");
             } else {
                 drop(guard);
