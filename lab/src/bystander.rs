@@ -31,7 +31,9 @@ pub(crate) fn plant(ground: &Ground) -> Result<()> {
         })?,
         Service::Redis(_) | Service::Pair(_) | Service::Masters(_) => {
             for redis in ground.redis() {
-                KEYS.iter().for_each(|key| drop(redis.command(&["SET", key, TEXT])));
+                for key in KEYS {
+                    redis.command(&["SET", key, TEXT]);
+                }
             }
         }
     }
@@ -89,7 +91,7 @@ fn file(ground: &Ground) -> PathBuf {
 }
 
 /// Does something with a session of its own.
-fn at_node<T>(ground: &Ground, work: impl AsyncFn(&Client) -> Result<T>) -> Result<T> {
+fn at_node<T>(ground: &Ground, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
     let Service::Servers(servers) = &ground.service else { anyhow::bail!("no ZooKeeper here") };
     let places: Vec<String> = servers.each().map(lab_servers::ZooKeeper::address).collect();
     let runtime = Builder::new_current_thread().enable_all().build()?;

@@ -5,7 +5,10 @@ mod ensemble;
 mod pair;
 
 use std::fmt;
+use std::fs;
 use std::ops::Deref;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
@@ -299,6 +302,15 @@ impl Ground {
         until_within(self.store.lease() * 4, "all lines to be empty", || Ok(self.check_empty(&last.names).ok()))
     }
 
+    /// Keeps what servers have written, for whoever wants to know why a run has failed.
+    ///
+    /// # Errors
+    /// If it cannot be copied.
+    pub fn keep(&self, to: &Path) -> Result<()> {
+        let Service::Servers(servers) = &self.service else { return Ok(()) };
+        servers.each().try_for_each(|server| keep_folder(server.folder(), to))
+    }
+
     /// Every key ends by itself.
     fn check_keys(&self) -> Result<()> {
         for redis in self.redis() {
@@ -308,6 +320,14 @@ impl Ground {
         }
         Ok(())
     }
+}
+
+/// Copies the folder of a server into another.
+pub(crate) fn keep_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
+    ensure!(copied.success(), "{} cannot be copied", from.display());
+    Ok(())
 }
 
 fn redis_setup(needs: Needs) -> Setup {

@@ -9,6 +9,7 @@
 //! work, does the fault over and over, and measures how long every lock takes to be granted again.
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod bystander;
 pub mod check;
 mod clock;
@@ -33,6 +34,7 @@ pub mod storm;
 pub mod taker;
 pub mod victims;
 
+pub use agreement::{Agreement, agreement};
 pub use clock::now;
 pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};

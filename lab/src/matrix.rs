@@ -92,6 +92,7 @@ impl Cell {
             let strikes = passed.strikes.iter().map(|strike| format!("# {strike:?}"));
             let lines = strikes.chain(passed.told.iter().map(ToString::to_string));
             fs::write(file("events"), lines.map(|line| line + "\n").collect::<String>())?;
+            passed.ground.keep(&file("servers"))?;
         }
         let mut figures = judged?;
         figures.seed = seed;

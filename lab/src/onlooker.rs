@@ -105,15 +105,15 @@ impl Both {
     }
 
     async fn look(&self) -> Vec<Look> {
-        let mut looks = Vec::new();
-        let Some(locks) = self.open(|| leasehold::open(&self.url)).await else { return looks };
+        let mut seen = Vec::new();
+        let Some(locks) = self.open(|| leasehold::open(&self.url)).await else { return seen };
         while self.goes_on() {
             for (name, number) in self.names.iter().zip(0..) {
-                looks.extend(look(&locks, name, number).await);
+                seen.extend(look(&locks, name, number).await);
             }
             sleep(LOOKS).await;
         }
-        looks
+        seen
     }
 
     /// Each time with a claim that was never granted, for a lock that somebody holds.

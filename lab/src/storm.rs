@@ -11,7 +11,9 @@ use anyhow::{Context, Result, ensure};
 use crate::faults::Fault;
 use crate::ground::{Ground, Store};
 use crate::onlooker::{Onlooker, Saw};
-use crate::{Api, DEADLINE, Event, Face, Look, Orders, Process, Random, Trouble, What, Work, bystander, check, now, until};
+use crate::{
+    Api, DEADLINE, Event, Face, Look, Orders, Process, Random, Trouble, What, Work, bystander, check, now, until,
+};
 
 const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -98,6 +100,8 @@ pub struct Storm {
 /// Everything that is known in the end.
 #[derive(Debug)]
 pub struct Passed {
+    /// Where it happened.
+    pub ground: Ground,
     /// What was told.
     pub told: Vec<Event>,
     /// What was tried.
@@ -133,7 +137,8 @@ impl Storm {
         bystander::plant(&ground)?;
         let onlooker = Onlooker::begin(ground.url(), terms.names.clone());
         let (crew, strikes, patience, told) = Default::default();
-        let mut storm = Self { ground, crew, terms, longest, strikes, patience, told, end, onlooker, seed, begun: now() };
+        let mut storm =
+            Self { ground, crew, terms, longest, strikes, patience, told, end, onlooker, seed, begun: now() };
         storm.terms.faces = storm.faces(0);
         for number in 0..PROCESSES {
             let one = storm.one(number)?;
@@ -170,7 +175,11 @@ impl Storm {
             work: if micros == 0 { Work::Nothing } else { Work::Watched(micros) },
             patience: self.terms.patience.or((number == 5 || number == 6).then_some(25_000)),
             faces: self.faces(number),
-            names: if number == NESTS { NAMES[..SHARED].iter().map(|&name| name.to_owned()).collect() } else { self.terms.names.clone() },
+            names: if number == NESTS {
+                NAMES[..SHARED].iter().map(|&name| name.to_owned()).collect()
+            } else {
+                self.terms.names.clone()
+            },
             nests: if number == NESTS { 3 } else { 0 },
             hands: if PAIRS.contains(&number) { 2 } else { 1 },
             ..self.terms.clone()
@@ -337,8 +346,8 @@ impl Storm {
         let gone = bystander::take(&self.ground)?;
         let last = Orders { cycles: 1, until: None, halt: None, patience: None, ..self.terms };
         self.ground.check_clean(&last).context("in the end")?;
-        let Self { told, strikes, patience, begun, .. } = self;
-        Ok(Passed { told, strikes, patience, looks, meddled, gone, time: (begun, end) })
+        let Self { ground, told, strikes, patience, begun, .. } = self;
+        Ok(Passed { ground, told, strikes, patience, looks, meddled, gone, time: (begun, end) })
     }
 }
 

@@ -37,6 +37,12 @@ pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
     Step::cargo("four conditions", "run --quiet -p lab --bin four_conditions --").args(&names.join(" ")).run()
 }
 
+/// Whether ZooKeeper servers agree on what they have written.
+pub(crate) fn agreement(args: &[String]) -> Result<()> {
+    needs::meet()?;
+    Step::cargo("agreement", "run --quiet -p lab --bin agreement --").args(&args.join(" ")).run_quietly()
+}
+
 /// All benchmarks, or those that are named.
 pub(crate) fn bench(names: &[String]) -> Result<()> {
     needs::meet()?;

@@ -1,7 +1,8 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask four-conditions`, `cargo xtask soak`,
-//! `cargo xtask bench`, `cargo xtask mutants`, `cargo xtask needs`.
+//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask four-conditions`, `cargo xtask agreement`,
+//! `cargo xtask soak`, `cargo xtask bench`, `cargo xtask mutants`, `cargo xtask needs`.
 
 mod chores;
+mod jars;
 mod lab;
 mod mutants;
 mod needs;
@@ -17,10 +18,12 @@ const USAGE: &str = "usage: cargo xtask CHORE
   test     everything that must pass before a change goes in; what CI runs
   soak     a million acquire/release cycles over eight processes, in peace, in release mode
   lab      every store under every fault, for a few seconds each, or with --long for a minute each, with a page in docs/matrix.md;
-           --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
+           --jobs N runs so many at a time, --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
   four-conditions
            locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes);
            those named alone: the others' figures are the last that were measured
+  agreement RELEASE [KILLS [SEED]]
+           whether three ZooKeeper servers, Debian's (`installed`) or the `newest`, agree after their leader was killed that often
   bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench
   mutants  makes each bug of lab/mutants, or those whose names begin as said, in a copy of this tree, and shows which check finds it";
 
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         "lab" => lab::run(&env::args().skip(2).collect::<Vec<_>>()),
         "mutants" => mutants::run(&env::args().skip(2).collect::<Vec<_>>()),
         "four-conditions" => chores::four_conditions(&env::args().skip(2).collect::<Vec<_>>()),
+        "agreement" => chores::agreement(&env::args().skip(2).collect::<Vec<_>>()),
         "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");

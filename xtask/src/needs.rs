@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::wheels;
+use crate::{jars, wheels};
 
 /// A program or a file, how to ask whether it is there, and the Debian package that has it.
 struct Need {
@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 18] = [
+const PROGRAMS: [Need; 19] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -36,6 +36,7 @@ const PROGRAMS: [Need; 18] = [
     Need { program: "cc", asked: "--version", package: "gcc" },
     // What fetches other servers.
     Need { program: "pip3", asked: "--version", package: "python3-pip" },
+    Need { program: "curl", asked: "--version", package: "curl" },
     // What runs libraries that locks are shared with.
     Need { program: "node", asked: "--version", package: "nodejs" },
     Need { program: "npm", asked: "--version", package: "npm" },
@@ -57,7 +58,8 @@ pub(crate) fn meet() -> Result<()> {
     if !missing.is_empty() {
         install(&missing)?;
     }
-    wheels::fetch()
+    wheels::fetch()?;
+    jars::fetch()
 }
 
 impl Need {

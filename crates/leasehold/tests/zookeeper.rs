@@ -3,11 +3,12 @@
 #![allow(missing_docs)]
 
 use std::fmt::Debug;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use lab_servers::{Wire, ZooKeeper};
-use leasehold::{Guard, Locks, Loss};
+use lab_servers::{Ensemble, Wire, ZooKeeper, ZooKeeperRelease};
+use leasehold::{Claim, ClaimId, Guard, Locks, Loss, Name, Note, Patience, Share, Standing, Store, stores};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 /// The longest that a test waits for what must come.
@@ -311,4 +312,87 @@ async fn two_hundred_waiters_are_woken_one_by_one() {
     assert!(order.iter().map(|(_, at)| *at).eq(1..=WAITERS), "{order:?}");
     assert_eq!(server.count("zk_sum_node_deleted_watch_count") - before, WAITERS);
     assert_eq!(server.count("zk_sum_node_children_watch_count"), children);
+}
+
+fn claim(name: &str) -> Claim {
+    Claim {
+        name: Name::parse(name).expect("a good name"),
+        id: ClaimId::draw(),
+        share: Share::MUTEX,
+        lease: Duration::from_secs(30),
+        renewed: true,
+        note: Note::here("").expect("a good label").into(),
+    }
+}
+
+/// Waits until one of a server's files, whose name begins so, has this text in it.
+async fn is_written(server: &ZooKeeper, begins: &str, text: &str) {
+    let has = |data: &[u8]| data.windows(text.len()).any(|part| part == text.as_bytes());
+    let look = || {
+        let folder = std::fs::read_dir(server.folder().join("version-2")).expect("it writes");
+        let mut files = folder.filter_map(|entry| Some(entry.ok()?.path()));
+        let is_meant = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begins));
+        files.any(|path| is_meant(&path) && std::fs::read(path).is_ok_and(|data| has(&data)))
+    };
+    while !look() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A leader that is killed while it writes what nobody else has may keep that for ever, and show it to its clients: it saves
+/// all it has when it is elected again, and takes nothing of it back if nobody follows. Whoever finds his node there must
+/// not count on it.
+#[tokio::test]
+async fn a_node_that_one_server_alone_has_is_no_grant() {
+    let setup = ZooKeeper::setup().config("maxSessionTimeout", "60000").release(ZooKeeperRelease::Newest);
+    let mut ensemble = Ensemble::of(&setup);
+    let one = ensemble.leader();
+    let others = [(one + 1) % 3, (one + 2) % 3];
+    let url = |ensemble: &Ensemble, server: usize| format!("{}?session=60s", ensemble.server(server).url());
+    open(&url(&ensemble, one)).await.mutex("x").acquire().await.expect("free").release().await.expect("held");
+    let deceived = stores::ZooKeeper::at(&url(&ensemble, one)).expect("a URL").connect().await.expect("it connects");
+
+    // One alone writes the node of who asks, before all are killed.
+    ensemble.freeze(one);
+    let claim = claim("x");
+    let asked = tokio::spawn(async move {
+        while deceived.enter(&claim, Patience::Queue).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        (deceived.enter(&claim, Patience::Queue).await, deceived, claim)
+    });
+    let node = "-lock-0000000001";
+    soon("the leader writes", is_written(ensemble.server(one), "log.", node)).await;
+    (0..3).for_each(|server| ensemble.server_mut(server).kill());
+
+    // It is elected, and nobody follows.
+    ensemble.heal();
+    ensemble.shun(one);
+    ensemble.server_mut(one).start_again();
+    ensemble.server_mut(others[0]).start_again();
+    soon("it saves all", is_written(ensemble.server(one), "snapshot.", node)).await;
+    ensemble.server_mut(one).kill();
+
+    // The others go on without it.
+    ensemble.heal();
+    ensemble.server_mut(others[1]).start_again();
+    let leader = ensemble.leader_without(one);
+    ensemble.server_mut(one).restart();
+    let theirs = open(&url(&ensemble, leader)).await;
+    theirs.mutex("x").acquire().await.expect("free").release().await.expect("held");
+    let guard = theirs.mutex("x").acquire().await.expect("free");
+    let shown = bare(ensemble.server(one)).await.list_children("/leasehold/x").await.expect("there");
+    assert!(shown.iter().any(|child| child.ends_with(node)), "{shown:?}");
+
+    let (entered, deceived, claim) = soon("an answer", asked).await.expect("no panic");
+    let mut standing = entered.expect("an answer").standing;
+    assert!(matches!(standing, Standing::Queued { .. }), "{standing:?}");
+    guard.check().expect("held");
+    guard.release().await.expect("held");
+    // What it alone showed goes with the session, and is in nobody's way there.
+    while standing.token().is_none() {
+        standing = soon("the lock", deceived.changed(&claim, standing)).await.expect("an answer");
+    }
+    let shown = bare(ensemble.server(one)).await.list_children("/leasehold/x").await.expect("there");
+    assert_eq!(shown.len(), 1, "{shown:?}");
 }

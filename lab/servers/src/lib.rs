@@ -30,4 +30,4 @@ pub use postgres::{Postgres, PostgresSession};
 pub use redis::{Raw, Redis, Release, Reply, Setup, request};
 pub use wait::{DEADLINE, until, until_within};
 pub use wire::{Traffic, Wire};
-pub use zookeeper::{Ensemble, ZooKeeper, ZooKeeperSetup};
+pub use zookeeper::{Ensemble, ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};

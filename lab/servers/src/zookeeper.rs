@@ -1,6 +1,7 @@
 //! A real ZooKeeper server, and an ensemble of three.
 
 mod ensemble;
+mod release;
 mod sessions;
 mod setup;
 
@@ -17,15 +18,13 @@ use crate::port::Port;
 use crate::until;
 
 pub use ensemble::Ensemble;
+pub use release::ZooKeeperRelease;
 pub use setup::ZooKeeperSetup;
 
 const CONFIGURATION: &str = "zoo.cfg";
 const LOG: &str = "zookeeper.log";
 /// How long one waits for an answer of a living server.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// The jars of Debian's `libzookeeper-java` that a server needs.
-const JARS: [&str; 6] = ["zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-all", "netty-codec"];
 
 /// A small heap and a quick start matter here, speed in the long run does not.
 const JVM: [&str; 6] = [
@@ -61,6 +60,7 @@ struct Place {
     folder: TempDir,
     port: Port,
     tls_port: Option<Port>,
+    release: ZooKeeperRelease,
     cpu: Option<usize>,
     properties: Vec<String>,
 }
@@ -130,6 +130,14 @@ impl ZooKeeper {
     #[must_use]
     pub fn log(&self) -> String {
         self.place.log()
+    }
+
+    /// What it has logged of its data not being those of its leader.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let marks = ["igest mismatch", "igests are not matching", "next proposal is"];
+        let log = self.log();
+        log.lines().filter(|line| marks.iter().any(|mark| line.contains(mark))).map(str::to_owned).collect()
     }
 
     /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
@@ -202,15 +210,8 @@ impl ZooKeeper {
 impl Place {
     fn start(&self) -> Child {
         let program = Program::installed("java", "default-jre-headless");
-        let jar = |name: &str| format!("/usr/share/java/{name}.jar");
-        let missing = JARS.map(jar).into_iter().find(|jar| !Path::new(jar).exists());
-        if let Some(missing) = missing {
-            panic!(
-                "{missing} is missing: run `cargo xtask test`, which sees to it, or `apt-get install libzookeeper-java`"
-            );
-        }
         let configuration = self.folder.path().join(CONFIGURATION).display().to_string();
-        let jars = JARS.map(jar).join(":");
+        let jars = self.release.jars();
         let main = ["-cp", &jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", &configuration];
         let properties = self.properties.iter().map(String::as_str);
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();

@@ -1,11 +1,14 @@
-//! Runs cells of the matrix: `lab --list`, `lab --store S --fault F --seed N --seconds T`, `lab [--long] [--seconds T]`.
+//! Runs cells of the matrix: `lab --list`, `lab --store S --fault F --seed N --seconds T`, `lab [--long] [--seconds T] [--jobs N]`.
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::matrix::{Cell, Page, cell_named, cells, folder, keep};
+use lab::matrix::{Cell, Figures, Page, cell_named, cells, folder, keep};
 
 /// Seconds per cell.
 const SHORT: f64 = 2.0;
@@ -19,6 +22,7 @@ struct Wanted {
     fault: Option<String>,
     seed: Option<u64>,
     seconds: Option<f64>,
+    jobs: Option<usize>,
 }
 
 fn main() -> ExitCode {
@@ -39,7 +43,8 @@ fn work() -> Result<()> {
     }
     let folder = folder()?;
     let seconds = wanted.seconds.unwrap_or(if wanted.long { LONG } else { SHORT });
-    let run = Run { folder: &folder, time: Duration::try_from_secs_f64(seconds)?, seed: wanted.seed };
+    let jobs = wanted.jobs.unwrap_or(1).max(1);
+    let run = Run { folder: &folder, time: Duration::try_from_secs_f64(seconds)?, seed: wanted.seed, jobs };
     match (&wanted.store, &wanted.fault) {
         (Some(store), Some(fault)) => run.one(&cell_named(store, fault)?).map(drop),
         (store, fault) => {
@@ -66,7 +71,8 @@ fn wanted() -> Result<Wanted> {
             "--fault" => wanted.fault = Some(value()?),
             "--seed" => wanted.seed = Some(value()?.parse()?),
             "--seconds" => wanted.seconds = Some(value()?.parse()?),
-            _ => bail!("usage: lab [--list] [--long] [--store S] [--fault F] [--seed N] [--seconds T]"),
+            "--jobs" => wanted.jobs = Some(value()?.parse()?),
+            _ => bail!("usage: lab [--list] [--long] [--store S] [--fault F] [--seed N] [--seconds T] [--jobs N]"),
         }
     }
     Ok(wanted)
@@ -76,10 +82,12 @@ struct Run<'a> {
     folder: &'a Path,
     time: Duration,
     seed: Option<u64>,
+    /// How many cells are run at a time: most of the time they wait.
+    jobs: usize,
 }
 
 impl Run<'_> {
-    fn one(&self, cell: &Cell) -> Result<lab::matrix::Figures> {
+    fn one(&self, cell: &Cell) -> Result<Figures> {
         let taker = std::env::current_exe()?.with_file_name("taker");
         ensure!(taker.exists(), "{} is missing: cargo build -p lab --bins", taker.display());
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
@@ -90,26 +98,63 @@ impl Run<'_> {
         Ok(figures)
     }
 
-    /// One after another; a page of all in the repository if this is the long form.
+    /// In turn, so many at a time; a page of all in the repository if this is the long form.
     fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
-        let how = format!("{} cells, {} s of faults each, one after another.", chosen.len(), self.time.as_secs_f64());
-        let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+        let pages = Pages { run: self, chosen, is_kept, outcomes: Mutex::new(chosen.iter().map(|_| None).collect()) };
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let work = || -> Result<()> {
+                while let Some(cell) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    pages.add(cell, self.one(cell))?;
+                }
+                Ok(())
+            };
+            let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+        })?;
+        let failures = pages.page().failures();
+        ensure!(failures == 0, "{failures} of {} cells failed", chosen.len());
+        Ok(())
+    }
+}
+
+/// What became of each cell so far.
+struct Pages<'a> {
+    run: &'a Run<'a>,
+    chosen: &'a [Cell],
+    is_kept: bool,
+    outcomes: Mutex<Vec<Option<Result<Figures>>>>,
+}
+
+impl Pages<'_> {
+    /// Written at once: a long run that is broken off has shown something too.
+    fn add(&self, cell: &Cell, outcome: Result<Figures>) -> Result<()> {
+        if let Err(error) = &outcome {
+            println!("FAILED {error:#}");
+        }
+        let at = self.chosen.iter().position(|chosen| chosen.name() == cell.name()).expect("it was chosen");
+        self.outcomes.lock().expect("no panic")[at] = Some(outcome);
+        let (count, seconds, jobs) = (self.chosen.len(), self.run.time.as_secs_f64(), self.run.jobs);
+        let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
+        let page = self.page();
+        std::fs::write(self.run.folder.join("matrix.json"), page.json()?)?;
+        std::fs::write(self.run.folder.join("matrix.md"), page.table(&how))?;
+        if self.is_kept {
+            let docs = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"));
+            std::fs::create_dir_all(docs)?;
+            std::fs::write(docs.join("matrix.md"), page.table(&how))?;
+        }
+        Ok(())
+    }
+
+    fn page(&self) -> Page {
         let mut page = Page::default();
-        for cell in chosen {
-            let outcome = self.one(cell);
-            if let Err(error) = &outcome {
-                println!("FAILED {error:#}");
-            }
-            page.add(cell, &outcome);
-            // At once: a long run that is broken off has shown something too.
-            std::fs::write(self.folder.join("matrix.json"), page.json()?)?;
-            std::fs::write(self.folder.join("matrix.md"), page.table(&how))?;
-            if is_kept {
-                std::fs::create_dir_all(docs)?;
-                std::fs::write(docs.join("matrix.md"), page.table(&how))?;
+        let outcomes = self.outcomes.lock().expect("no panic");
+        for (cell, outcome) in self.chosen.iter().zip(outcomes.iter()) {
+            if let Some(outcome) = outcome {
+                page.add(cell, outcome);
             }
         }
-        ensure!(page.failures() == 0, "{} of {} cells failed", page.failures(), chosen.len());
-        Ok(())
+        page
     }
 }

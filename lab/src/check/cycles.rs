@@ -23,7 +23,9 @@ impl Cycle {
     /// Whether it neither held nor was done at that time.
     #[must_use]
     pub fn waits_at(&self, at: u64) -> bool {
-        self.asked < at && self.granted.is_none_or(|granted| granted > at) && self.over.is_none_or(|(over, _)| over > at)
+        self.asked < at
+            && self.granted.is_none_or(|granted| granted > at)
+            && self.over.is_none_or(|(over, _)| over > at)
     }
 }
 
@@ -55,7 +57,12 @@ mod tests {
     #[test]
     fn a_cycle_ends_once() {
         let told = events(&[
-            "1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 releasing", "5 7 0 released", "6 7 1 asked", "9 7 0 killed",
+            "1 7 0 asked",
+            "3 7 0 granted 5 1 1",
+            "4 7 0 releasing",
+            "5 7 0 released",
+            "6 7 1 asked",
+            "9 7 0 killed",
         ]);
         let own = &cycles(&told)[&7];
         assert_eq!(own[0], Cycle { hand: 7, name: 0, asked: 1, granted: Some(3), over: Some((5, What::Released)) });

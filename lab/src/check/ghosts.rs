@@ -32,7 +32,8 @@ pub fn ghosts(looks: &[Look], events: &[Event], troubles: &[Span], within: Gone)
             let seen = *known.entry(claim.id).or_insert(look.done);
             let mut own = own.iter().rev().filter(|cycle| cycle.name == look.name && cycle.asked <= seen).peekable();
             let last = own.peek().copied();
-            let last = last.with_context(|| format!("hand {} is in line {}, and has not asked", claim.hand, look.name))?;
+            let last =
+                last.with_context(|| format!("hand {} is in line {}, and has not asked", claim.hand, look.name))?;
             let may_be = |cycle: &Cycle| may_be_seen(cycle, look, troubles, within);
             ensure!(own.any(may_be), "{claim:?} was still in line {} at {}, after {last:?}", look.name, look.begun);
         }
@@ -104,10 +105,14 @@ mod tests {
 
     #[test]
     fn who_has_never_asked_is_caught() {
-        assert!(ghosts(&[Look { name: 1, ..look(2, 1) }], &events(&["1 7 0 asked"]), &[], Gone {
-            released: Duration::ZERO,
-            given_up: Duration::ZERO,
-        })
-        .is_err());
+        assert!(
+            ghosts(
+                &[Look { name: 1, ..look(2, 1) }],
+                &events(&["1 7 0 asked"]),
+                &[],
+                Gone { released: Duration::ZERO, given_up: Duration::ZERO }
+            )
+            .is_err()
+        );
     }
 }

@@ -69,8 +69,13 @@ mod tests {
     }
 
     const HANDED_OVER: [&str; 7] = [
-        "1 7 0 asked", "3 7 0 granted 5 1 1", "4 8 0 asked", "50 7 0 releasing", "51 7 0 released",
-        "60 8 0 granted 6 1 1", "70 8 0 releasing",
+        "1 7 0 asked",
+        "3 7 0 granted 5 1 1",
+        "4 8 0 asked",
+        "50 7 0 releasing",
+        "51 7 0 released",
+        "60 8 0 granted 6 1 1",
+        "70 8 0 releasing",
     ];
 
     #[test]

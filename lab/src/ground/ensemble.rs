@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab_servers::{Ensemble, ZooKeeper};
+use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease};
 
 use crate::Site;
 
@@ -38,7 +38,7 @@ impl Servers {
     }
 
     pub(super) fn three(taker: &str, settings: &str) -> Result<Self> {
-        let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500));
+        let ensemble = Ensemble::of(&ZooKeeper::setup().tick(500).release(ZooKeeperRelease::Newest));
         let site = open(taker, &format!("{}{settings}", ensemble.url()))?;
         Ok(Self { site, who: Who::Three(ensemble) })
     }

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::Cell;
+use crate::check::{Gone, Span};
 use crate::faults::Expect;
 use crate::ground::Store;
 use crate::storm::{Passed, Strike};
-use crate::check::{Gone, Span};
 use crate::{Event, Hold, What, check, holds};
 
 /// What a busy machine adds to a promised time.

@@ -100,6 +100,9 @@ fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
 
 /// The claim's label is its hand, so that others can tell who is seen in line.
 fn terms(orders: &Orders, lock: Lock, hand: u32) -> Lock {
-    let lock = orders.lease.map_or_else(|| lock.clone(), |millis| lock.clone().lease(Duration::from_millis(millis)));
+    let lock = match orders.lease {
+        Some(millis) => lock.lease(Duration::from_millis(millis)),
+        None => lock,
+    };
     lock.label(&hand.to_string())
 }

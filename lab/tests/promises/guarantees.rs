@@ -18,9 +18,9 @@ fn every_promise_names_tests_that_are_there() -> Result<()> {
     for (promise, tests) in shown_by {
         ensure!(!tests.is_empty(), "nothing shows this: {promise}");
         for test in tests {
-            let is_function = [format!("fn {test}("), format!("struct {test} ")].iter().any(|word| {
-                sources.iter().any(|source| source.contains(word))
-            });
+            let is_function = [format!("fn {test}("), format!("struct {test} ")]
+                .iter()
+                .any(|word| sources.iter().any(|source| source.contains(word)));
             let is_there = is_function || is_lab_file(&test) || cells().any(|cell| is_named_by(&cell.name(), &test));
             ensure!(is_there, "{test} is no test, but shall show this: {promise}");
         }

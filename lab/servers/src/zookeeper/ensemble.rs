@@ -150,6 +150,14 @@ impl Ensemble {
         }
     }
 
+    /// Lets nobody follow one: it is elected as ever, and then leads nobody.
+    pub fn shun(&self, one: usize) {
+        for (_, _, [following, _]) in self.wires.iter().filter(|(_, to, _)| *to == one) {
+            following.refuse(true);
+            following.cut();
+        }
+    }
+
     /// Lets all reach each other again.
     pub fn heal(&self) {
         for wire in self.wires.iter().flat_map(|(_, _, wires)| wires) {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::{CONFIGURATION, Place, ZooKeeper};
+use super::{CONFIGURATION, Place, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
 use crate::port::Port;
 
@@ -21,13 +21,21 @@ pub struct ZooKeeperSetup {
     tick_millis: u32,
     lines: Vec<String>,
     properties: Vec<String>,
+    release: ZooKeeperRelease,
     tls: bool,
     cpu: Option<usize>,
 }
 
 impl Default for ZooKeeperSetup {
     fn default() -> Self {
-        Self { tick_millis: 500, lines: Vec::new(), properties: Vec::new(), tls: false, cpu: None }
+        Self {
+            tick_millis: 500,
+            lines: Vec::new(),
+            properties: Vec::new(),
+            release: ZooKeeperRelease::default(),
+            tls: false,
+            cpu: None,
+        }
     }
 }
 
@@ -35,6 +43,12 @@ impl ZooKeeperSetup {
     /// Has ticks of so many milliseconds, 500 unless said: a session lasts from two of them to twenty.
     pub fn tick(mut self, millis: u32) -> Self {
         self.tick_millis = millis;
+        self
+    }
+
+    /// Is of this release, and not of Debian's.
+    pub fn release(mut self, release: ZooKeeperRelease) -> Self {
+        self.release = release;
         self
     }
 
@@ -97,7 +111,7 @@ impl ZooKeeperSetup {
         }
         let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
         fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
-        Place { folder, port, tls_port, cpu: self.cpu, properties: self.properties }
+        Place { folder, port, tls_port, release: self.release, cpu: self.cpu, properties: self.properties }
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {

@@ -1,7 +1,7 @@
 //! What is asked of the servers about one lock.
 
 use futures_util::future::join_all;
-use zookeeper_client::{Acls, Client, CreateMode, Error as Told, OneshotWatcher, Stat};
+use zookeeper_client::{Acls, Client, CreateMode, Error as Told, MultiWriteError, OneshotWatcher, Stat};
 
 use super::address::Address;
 use super::layout::{self, Member};
@@ -92,7 +92,8 @@ impl<'a> Lane<'a> {
     }
 
     /// A claim's node, if it has one in this session. What other servers know is waited for, as the one that was asked
-    /// before may have been another.
+    /// before may have been another; and what this one shows is not believed until a majority has confirmed it, as a server that
+    /// led may keep what it alone has written.
     pub(super) async fn find(&self, id: ClaimId) -> Result<Option<(Member, Node)>> {
         let syncing = self.client().sync("/");
         let listing = self.list();
@@ -101,6 +102,7 @@ impl<'a> Lane<'a> {
             match self.client().get_data(&self.child(&member.node)).await {
                 // Of an earlier session of ours, which the servers have not ended yet.
                 Ok((_, stat)) if stat.ephemeral_owner != self.session.id() => {}
+                Ok(_) if self.is_here_alone(&member.node).await? => return Err(self.session.abandon()),
                 Ok((data, stat)) => {
                     let node = Node { name: member.node.clone(), token: token(Some(&data), &stat)?, watched: None };
                     return Ok(Some((member, node)));
@@ -110,6 +112,18 @@ impl<'a> Lane<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether this server shows a node that the leader does not have, who is asked by a write that changes nothing.
+    async fn is_here_alone(&self, node: &str) -> Result<bool> {
+        let mut writer = self.client().new_multi_writer();
+        writer.add_check_version(&self.child(node), -1).map_err(trouble::told)?;
+        match writer.commit().await {
+            Ok(_) => Ok(false),
+            // Or it has gone meanwhile, here too.
+            Err(MultiWriteError::OperationFailed { source: Told::NoNode, .. }) => self.has(node).await,
+            Err(error) => Err(trouble::told(error.into())),
+        }
     }
 
     fn members(&self, children: &[String]) -> impl Iterator<Item = Member> {
@@ -140,11 +154,22 @@ impl<'a> Lane<'a> {
                 Some(created) => self.is_created(&member, created).await?,
                 None => member.id == Some(id),
             };
-            if is_meant {
-                there |= self.delete(&member.node).await?;
+            if is_meant && !self.delete(&member.node).await? {
+                self.forget(&member.node).await?;
+            } else {
+                there |= is_meant;
             }
         }
         Ok(there)
+    }
+
+    /// What cannot be deleted and is shown all the same goes with its session.
+    async fn forget(&self, node: &str) -> Result<()> {
+        let stat = self.client().check_stat(&self.child(node)).await.map_err(trouble::told)?;
+        if stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id()) {
+            let _ = self.session.abandon();
+        }
+        Ok(())
     }
 
     async fn is_created(&self, member: &Member, created: i64) -> Result<bool> {

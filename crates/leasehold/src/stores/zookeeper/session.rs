@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
@@ -23,11 +23,15 @@ pub(super) struct Session {
     /// Until when it certainly lives, in nanoseconds of the clock.
     until: AtomicU64,
     confirmed: Notify,
+    /// Whether a server was caught showing what the others do not have.
+    is_abandoned: AtomicBool,
+    abandoned: Notify,
 }
 
 impl Session {
     fn new(client: Client, proof: Proof) -> Self {
-        let session = Self { client, until: AtomicU64::new(0), confirmed: Notify::new() };
+        let (until, confirmed, is_abandoned, abandoned) = Default::default();
+        let session = Self { client, until, confirmed, is_abandoned, abandoned };
         session.proven(proof);
         session
     }
@@ -70,15 +74,34 @@ impl Session {
 
     /// Whether the servers have ended it, or this client has.
     pub(super) fn is_over(&self) -> bool {
-        self.client.state().is_terminated()
+        self.is_abandoned.load(Ordering::Acquire) || self.client.state().is_terminated()
     }
 
     /// Waits until it is over.
     pub(super) async fn ended(&self) {
         let mut states = self.client.state_watcher();
-        while !self.is_over() {
-            states.changed().await;
+        loop {
+            let abandoned = self.abandoned.notified();
+            if self.is_over() {
+                return;
+            }
+            tokio::select! {
+                () = abandoned => {}
+                _ = states.changed() => {}
+            }
         }
+    }
+
+    /// Uses it no more, as the server it is connected to shows what the others do not have. The servers keep it, with all its
+    /// nodes, until the last of those who had something in it has heard so; they end it then, and that server forgets too.
+    pub(super) fn abandon(&self) -> Error {
+        tracing::warn!(
+            "a server shows nodes that the others do not have: its session is given up, and all locks in it"
+        );
+        self.is_abandoned.store(true, Ordering::Release);
+        self.abandoned.notify_waiters();
+        Error::unavailable("a server shows nodes that the others do not have")
+            .remedy("its data are damaged: stop it, empty its data folder, and start it again")
     }
 
     fn proven(&self, proof: Proof) {
