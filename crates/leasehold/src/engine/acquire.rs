@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call::{ANSWER_MAX, Door, Pauses, silent};
 use super::depart::{Entering, depart};
-use super::stay::{Stay, trusted};
+use super::stay::{Ending, Stay, trusted};
 use super::{Engine, Hold};
 use crate::background::Finish;
 use crate::clock::Moment;
@@ -144,10 +144,13 @@ impl<'a> Attempt<'a> {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
         };
+        let until = stay.ends_at();
         match waited {
+            // Its time in line has run out meanwhile, and it is being taken out of the line: that must not end a hold.
+            Ok(Ok(Some(_))) if !stay.end(Ending::Left) => Ok(Outcome::Gone),
             // A lease that is to run in full runs from now on.
-            Ok(Ok(Some(token))) if self.ask.fixed && stay.ends_at() != Moment::NEVER => self.asked_again(token).await,
-            Ok(Ok(Some(token))) => self.confirmed(token, Moment::now(), stay.ends_at(), entered.lease).await,
+            Ok(Ok(Some(token))) if self.ask.fixed && until != Moment::NEVER => self.asked_again(token).await,
+            Ok(Ok(Some(token))) => self.confirmed(token, Moment::now(), until, entered.lease).await,
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
             Err(_too_late) => {
