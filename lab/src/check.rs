@@ -1,23 +1,38 @@
 //! One checker for each promise, pure functions of what was seen.
 //!
-//! | what must be | checker |
-//! |---|---|
-//! | no token is given twice; a later grant has a larger one | [`tokens`], [`tokens_over_loss`] |
-//! | never more at once than fits, by the common clock, for mutexes, slots, readers and writers | [`exclusion`] |
-//! | where two may hold at once, one of them hears of it in time | [`heard`] |
-//! | no guard counts on more than a lease; what was lost is not released as if it had been held | [`trust`] |
-//! | what was lost stays lost, and what is told makes sense | [`holds`](crate::holds()), which refuses any other history |
-//! | nobody is overtaken | [`order`] |
-//! | a store that must refuse grants nothing | [`refusal`] |
-//! | whoever waits so long and no longer is told in time | [`deadlines`] |
-//! | after a fault every lock is granted again | [`Recovery`] |
-//! | what is taken is given back: descriptors, threads, tasks, memory | [`uses`] |
-//! | nothing is left: in lines, keys, connections, files, nodes; nothing foreign is written | `check_clean` of each site |
+//! The numbers are those of the table of invariants in GUARANTEES.md, which says for each what else shows it.
+//!
+//! | | what must be | checker |
+//! |---|---|---|
+//! | S1, S2, S11 | no token is given twice, to hands of one process either; a later grant has a larger one | [`tokens`], [`tokens_over_loss`] |
+//! | S3, S10 | never more at once than fits, by the common clock, for mutexes, slots, readers and writers | [`exclusion`] |
+//! | S3, L7 | where two may hold at once, one of them hears of it in time | [`heard`] |
+//! | S4 | no guard counts on more than a lease; what was lost is not released as if it had been held | [`trust`] |
+//! | S5 | what a fenced resource accepts is one block for each token, and tokens rise | [`regress`](crate::victims::regress) |
+//! | S6 | who renews or releases what is not his is told so, and changes nothing | [`Onlooker`](crate::Onlooker), and all others |
+//! | S7, S8 | nothing is told to be good once it was lost, or its release has begun | [`ended`] |
+//! | S7 | what is told makes sense | [`holds`](crate::holds()), which refuses any other history |
+//! | S8, L5 | whoever has released, or given up, is in no line any more | [`ghosts`] |
+//! | S9 | nested acquires have one token, are counted, and all given back before the lock is | [`nesting`], with [`exclusion`] |
+//! | S13 | what is somebody else's stays as it is, beside the locks | the storm, which has put it there |
+//! | L1, L8, L9 | after a fault every lock is granted again | [`Recovery`] |
+//! | L2 | what somebody wants does not lie idle | [`idle`] |
+//! | L3, L4 | nobody is overtaken | [`order`], of those who certainly were [`seen`] |
+//! | L6 | whoever waits so long and no longer is told in time | [`deadlines`] |
+//! | | a store that must refuse grants nothing | [`refusal`] |
+//! | L5 | what is taken is given back: descriptors, threads, tasks, memory | [`uses`] |
+//! | L5 | nothing is left: in lines, keys, connections, files, nodes | `check_clean` of each site |
 
+mod cycles;
 mod deadlines;
+mod ended;
 mod exclusion;
+mod ghosts;
 mod heard;
+mod idle;
+mod nesting;
 mod order;
+mod places;
 mod recovery;
 mod refusal;
 mod tokens;
@@ -30,10 +45,16 @@ use anyhow::Result;
 
 use crate::{Event, Hold, history::in_time, holds};
 
+pub use cycles::{Cycle, cycles};
 pub use deadlines::deadlines;
+pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
+pub use ghosts::{Gone, ghosts};
 pub use heard::{heard, overlap_times};
+pub use idle::{Span, idle, idle_time};
+pub use nesting::nesting;
 pub use order::order;
+pub use places::seen;
 pub use recovery::Recovery;
 pub use refusal::refusal;
 pub use tokens::{tokens, tokens_over_loss};

@@ -9,7 +9,8 @@ use anyhow::{Context, Error, Result, bail};
 ///
 /// ```text
 /// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | refused | ran-out | gone
-///              | releasing | released | unsure | seen | killed | uses DESCRIPTORS THREADS TASKS MEMORY
+///              | nested TOKEN COUNT | unnested COUNT | releasing | released | unsure | seen | killed
+///              | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -43,6 +44,18 @@ pub enum What {
     Trusted {
         /// Nanoseconds of the same clock.
         until: u64,
+    },
+    /// It has acquired again what it holds.
+    Nested {
+        /// The number of the grant.
+        token: u64,
+        /// How many guards it has now.
+        count: u32,
+    },
+    /// It has given back one of several guards.
+    Unnested {
+        /// How many are left.
+        count: u32,
     },
     /// It waited no longer.
     GaveUp,
@@ -86,6 +99,8 @@ impl fmt::Display for Event {
             What::Asked => f.write_str("asked"),
             What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
             What::Trusted { until } => write!(f, "trusted {until}"),
+            What::Nested { token, count } => write!(f, "nested {token} {count}"),
+            What::Unnested { count } => write!(f, "unnested {count}"),
             What::GaveUp => f.write_str("gave-up"),
             What::Refused => f.write_str("refused"),
             What::RanOut => f.write_str("ran-out"),
@@ -118,6 +133,8 @@ fn parse(line: &str) -> Result<Event> {
         "asked" => What::Asked,
         "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
         "trusted" => What::Trusted { until: word()?.parse()? },
+        "nested" => What::Nested { token: word()?.parse()?, count: word()?.parse()? },
+        "unnested" => What::Unnested { count: word()?.parse()? },
         "gave-up" => What::GaveUp,
         "refused" => What::Refused,
         "ran-out" => What::RanOut,
@@ -149,7 +166,8 @@ mod tests {
             [What::GaveUp, What::Refused, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
         let uses = What::Uses(Uses { descriptors: 9, threads: 4, tasks: 2, memory: 8_000 });
         let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, uses];
-        for what in others.into_iter().chain(ends) {
+        let nested = [What::Nested { token: 7, count: 2 }, What::Unnested { count: 1 }];
+        for what in others.into_iter().chain(nested).chain(ends) {
             let event = Event { at: 12, hand: 3, name: 1, what };
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
         }

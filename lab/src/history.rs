@@ -120,8 +120,8 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         }
         // What it was doing when it was killed could still be told afterwards.
         (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
-        // By the time it was seen waiting it may have been granted.
-        (stage, What::Uses(_) | What::Seen) => stage,
+        // By the time it was seen waiting it may have been granted. Nesting has a checker of its own.
+        (stage, What::Uses(_) | What::Seen | What::Nested { .. } | What::Unnested { .. }) => stage,
         (stage, _) => bail!("no event {event} after {stage:?}"),
     })
 }

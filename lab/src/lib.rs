@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod bystander;
 pub mod check;
 mod clock;
 pub mod conditions;
@@ -20,6 +21,7 @@ pub mod ground;
 mod history;
 mod hostile;
 pub mod matrix;
+mod onlooker;
 mod orders;
 mod process;
 mod random;
@@ -38,6 +40,7 @@ pub use clock::now;
 pub use event::{Event, Uses, What};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
+pub use onlooker::{Claimed, Look, Onlooker};
 pub use orders::{Api, Face, Fate, Halt, Opens, Orders, Side, Start, Step, Tells, Trouble, Work};
 pub use process::Process;
 pub use random::Random;

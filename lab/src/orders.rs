@@ -1,5 +1,6 @@
 //! What a taker is told to do.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,10 @@ pub struct Orders {
     pub names: Vec<String>,
     /// Which kind of lock.
     pub face: Face,
+    /// Those of the locks that are of another kind.
+    pub faces: HashMap<String, Face>,
+    /// How many times at most it acquires again what it holds, by itself; it has the async face and mutexes then.
+    pub nests: u32,
     /// How it is called.
     pub api: Api,
     /// How many threads or tasks take locks.
@@ -184,6 +189,8 @@ impl Default for Orders {
             store: String::new(),
             names: vec!["a".to_owned()],
             face: Face::Mutex,
+            faces: HashMap::new(),
+            nests: 0,
             api: Api::Blocking,
             hands: 1,
             first_hand: 0,
@@ -217,5 +224,14 @@ impl Orders {
     pub fn name(&self, hand: u32, cycle: u64) -> u16 {
         let count = self.names.len() as u64;
         u16::try_from((u64::from(hand) + cycle) % count).expect("a test has few names")
+    }
+
+    /// Which kind of lock a name is.
+    ///
+    /// # Panics
+    /// If there is no such name.
+    #[must_use]
+    pub fn face_of(&self, name: u16) -> Face {
+        self.faces.get(&self.names[usize::from(name)]).copied().unwrap_or(self.face)
     }
 }

@@ -10,12 +10,21 @@ use anyhow::{Context, Result, ensure};
 
 use crate::faults::{Fault, Needs};
 use crate::ground::{Ground, Store};
-use crate::{Api, DEADLINE, Event, Orders, Process, Random, Trouble, What, Work, check, hostile, now, until};
+use crate::onlooker::{Onlooker, Saw};
+use crate::{
+    Api, DEADLINE, Event, Face, Look, Orders, Process, Random, Trouble, What, Work, bystander, check, hostile, now,
+    until,
+};
 
 pub(crate) const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// The last is for several at once, where the store has that; the others are mutexes.
+const SHARED: usize = 2;
 /// A fault that has no effect so often in a row is none.
 const MISSES_MAX: usize = 20;
+/// Which of them acquires again what it holds, and which have two hands.
+const NESTS: usize = 2;
+const PAIRS: [usize; 2] = [3, 4];
 /// Between two faults, at least and at most.
 const PAUSE_MILLIS: (u64, u64) = (100, 500);
 
@@ -57,6 +66,15 @@ pub struct Strike {
     pub recovery: Duration,
 }
 
+impl Strike {
+    /// From when on until all names were granted again.
+    #[must_use]
+    pub fn trouble(&self) -> check::Span {
+        let over = self.struck.as_ref().map_or(self.at, |struck| struck.over);
+        (self.at, over.saturating_add(u64::try_from(self.recovery.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
 /// A store, a crew that works on it, and what has been told so far.
 #[derive(Debug)]
 pub struct Storm {
@@ -74,6 +92,7 @@ pub struct Storm {
     /// How many microseconds the one who holds for long does so.
     longest: u64,
     end: PathBuf,
+    onlooker: Onlooker,
     /// The seed of all choices.
     pub seed: u64,
     begun: u64,
@@ -90,6 +109,12 @@ pub struct Passed {
     pub strikes: Vec<Strike>,
     /// How long each hand waited at most, if not for ever.
     pub patience: HashMap<u32, Duration>,
+    /// Who was seen in line.
+    pub looks: Vec<Look>,
+    /// How often somebody tried in vain to renew and release what is not his.
+    pub meddled: usize,
+    /// How much was gone of what somebody else had beside the locks.
+    pub gone: usize,
     /// From when to when.
     pub time: (u64, u64),
 }
@@ -110,8 +135,12 @@ impl Storm {
             ..ground.terms()
         };
         let longest = if crew == Crew::Steady { LONG_HOLD_MICROS } else { 40_000 };
+        bystander::plant(&ground)?;
+        let onlooker = Onlooker::begin(ground.url(), terms.names.clone());
         let (crew, strikes, patience, told) = Default::default();
-        let mut storm = Self { ground, crew, terms, longest, strikes, patience, told, end, seed, begun: now() };
+        let mut storm =
+            Self { ground, crew, terms, longest, strikes, patience, told, end, onlooker, seed, begun: now() };
+        storm.terms.faces = storm.faces(0);
         for number in 0..PROCESSES {
             let one = storm.one(number)?;
             storm.crew.push(one);
@@ -134,7 +163,8 @@ impl Storm {
         })
     }
 
-    /// Both faces of the library; one that holds for long, one that holds for no time, and two that soon give up.
+    /// Both faces of the library; one that holds for long, one that holds for no time, one that acquires again what it holds, two
+    /// with two hands on one handle, and two that soon give up.
     fn one(&mut self, number: usize) -> Result<Process> {
         let micros = match number {
             0 => self.longest,
@@ -146,12 +176,32 @@ impl Storm {
             work: if micros == 0 { Work::Nothing } else { Work::Watched(micros) },
             patience: self.terms.patience.or((number == 5 || number == 6).then_some(25_000)),
             environment: self.ground.environment(number),
+            faces: self.faces(number),
+            names: if number == NESTS { self.terms.names[..SHARED].to_vec() } else { self.terms.names.clone() },
+            nests: if number == NESTS { 3 } else { 0 },
+            hands: if PAIRS.contains(&number) { 2 } else { 1 },
             ..self.terms.clone()
         };
-        let patience = orders.patience.map(Duration::from_micros);
+        let (patience, hands) = (orders.patience.map(Duration::from_micros), orders.hands);
         let one = self.ground.start_quiet(orders)?;
-        self.patience.extend(patience.map(|patience| (one.hand(), patience)));
+        let hands = one.hand()..one.hand() + hands;
+        self.patience.extend(hands.filter_map(|hand| Some((hand, patience?))));
         Ok(one)
+    }
+
+    /// By the seed the last name is a reader-writer lock that one of four writes, or a semaphore with two slots, of which one of
+    /// four takes both.
+    fn faces(&self, number: usize) -> HashMap<String, Face> {
+        if !self.ground.locks().promises().shares {
+            return HashMap::new();
+        }
+        let is_whole = number % 4 == 1;
+        let face = match (self.seed.is_multiple_of(2), is_whole) {
+            (true, true) => Face::Writer,
+            (true, false) => Face::Reader,
+            (false, _) => Face::Slots { take: 1 + u32::from(is_whole), of: 2 },
+        };
+        HashMap::from([(self.terms.names[SHARED].clone(), face)])
     }
 
     /// Does `fault` again and again, each time when all names have been granted again since the last; until the time is over
@@ -290,10 +340,12 @@ impl Storm {
             check::uses_but(&told, spare)?;
             self.told.extend(told);
         }
+        let Saw { looks, meddled } = self.onlooker.end()?;
+        let gone = bystander::take(&self.ground)?;
         let last = Orders { cycles: 1, until: None, halt: None, patience: None, ..self.terms };
         self.ground.check_clean(&last).context("in the end")?;
         let Self { ground, told, strikes, patience, begun, .. } = self;
-        Ok(Passed { ground, told, strikes, patience, time: (begun, end) })
+        Ok(Passed { ground, told, strikes, patience, looks, meddled, gone, time: (begun, end) })
     }
 }
 

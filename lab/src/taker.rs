@@ -1,6 +1,7 @@
 //! What the `taker` program does: take locks as ordered, and tell of it on stdout.
 
 mod hold;
+mod nested;
 mod steps;
 mod tasks;
 mod tell;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::runtime::Handle;
 
 use crate::{Api, Event, Orders, Start, Trouble, Uses, What, Work, check};
+pub(crate) use steps::store_at;
 use tell::tell;
 
 /// After so many cycles of its first hand a process has opened all it needs.

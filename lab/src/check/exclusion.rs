@@ -11,16 +11,21 @@ pub fn exclusion(holds: &[Hold]) -> Option<Fault> {
     overlaps(holds).next()
 }
 
-/// All holds that did not fit, each with one that it met.
+/// All holds that did not fit, each with the one by whose end it did.
 pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Fault> {
     let mut present: Vec<Hold> = Vec::new();
     holds.iter().filter_map(move |hold| {
         present.retain(|other| other.until > hold.granted);
-        let taken: u64 = present.iter().map(|other| u64::from(other.weight)).sum();
-        let met = present.first().copied();
+        present.sort_unstable_by_key(|other| other.until);
+        let mut taken: u64 = present.iter().map(|other| u64::from(other.weight)).sum::<u64>() + u64::from(hold.weight);
+        let ends = present.iter().take_while(|other| {
+            let did_not_fit = taken > u64::from(hold.capacity);
+            taken -= u64::from(other.weight);
+            did_not_fit
+        });
+        let first = ends.last().copied();
         present.push(*hold);
-        let first = met.filter(|_| taken + u64::from(hold.weight) > u64::from(hold.capacity))?;
-        Some(Fault { rule: "more held at once than fits", first, second: *hold })
+        Some(Fault { rule: "more held at once than fits", first: first?, second: *hold })
     })
 }
 
@@ -50,6 +55,15 @@ mod tests {
         assert_eq!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]), None);
         assert!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 35, 50)]).is_some());
         assert!(exclusion(&[writer(1, 10, 30), reader(2, 15, 40)]).is_some());
+    }
+
+    #[test]
+    fn it_fits_when_enough_of_the_others_have_ended() {
+        let found: Vec<Fault> = overlaps(&[reader(1, 10, 90), reader(2, 15, 40), writer(3, 35, 50)]).collect();
+        assert_eq!((found.len(), found[0].first.token), (1, 1));
+        let slot = |token, granted, until| Hold { capacity: 2, ..mutex(token, granted, until) };
+        let found: Vec<Fault> = overlaps(&[slot(1, 10, 90), slot(2, 15, 40), slot(3, 35, 50)]).collect();
+        assert_eq!((found.len(), found[0].first.token), (1, 2));
     }
 
     #[test]

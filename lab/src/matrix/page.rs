@@ -47,11 +47,14 @@ impl Figures {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { store, fault, expect, acquisitions, faults, lost, refused, overlaps, .. } = self;
-        let (recovery, took) = (seconds(self.slowest_recovery), seconds(self.took));
+        let Self {
+            store, fault, expect, acquisitions, faults, lost, refused, overlaps, in_turn, nested, meddled, ..
+        } = self;
+        let (recovery, idle, took) = (seconds(self.slowest_recovery), seconds(self.longest_idle), seconds(self.took));
         format!(
             "{store}/{fault} {expect}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
-             {overlaps} overlaps, recovered within {recovery} s; took {took} s"
+             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {meddled} meddled with, idle for {idle} s, recovered \
+             within {recovery} s; took {took} s"
         )
     }
 }
@@ -111,7 +114,9 @@ const HEAD: &str = "\
 # The matrix
 
 Every store under every fault that exists for it: eight processes take three locks over and over, for long and for short, and some
-give up soon; two of them use the async face for every two of the blocking one. A fault is done, ended, and done again when every lock
+give up soon; two of them use the async face for every two of the blocking one. Two have two hands on one handle, one acquires again
+what it holds, and one of the locks is a semaphore or a readers' lock where the store has these. Meanwhile somebody looks at the lines, and
+somebody tries to renew and release what is not his. A fault is done, ended, and done again when every lock
 has been granted again. All that was told goes through the checkers of `lab/src/check.rs`.
 
 **C**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no

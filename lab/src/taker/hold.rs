@@ -4,7 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use leasehold::{Error, Guard, Loss, Token, blocking};
+use leasehold::{Error, Loss, ReentrantGuard, Token, blocking};
 
 use super::tell::Teller;
 use super::work;
@@ -19,6 +19,16 @@ pub(super) trait Held {
     fn token(&self) -> Token;
     fn remaining(&self) -> Duration;
     fn loss(&self) -> Option<Loss>;
+
+    /// Takes again what it is, if it can be.
+    fn nest(&self, _: Teller<'_>) -> Result<Vec<ReentrantGuard>> {
+        Ok(Vec::new())
+    }
+
+    /// Gives back what was taken again, but so many.
+    fn unnest(&self, _: Teller<'_>, _: &mut Vec<ReentrantGuard>, _kept: usize) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Tells of a grant, does what is ordered, and tells whether the hold outlasted it.
@@ -26,10 +36,15 @@ pub(super) fn hold(orders: &Orders, teller: Teller<'_>, guard: &impl Held) -> Re
     // It may be over by the time it is told; then it was good at no time that is known.
     let granted = teller.granted(guard.token())?;
     let good = tell_trust(teller, guard)?.unwrap_or(granted);
+    // Some of it is given back before the work, which the rest must protect, and some after it.
+    let mut inner = guard.nest(teller)?;
+    let half = inner.len() / 2;
+    guard.unnest(teller, &mut inner, half)?;
     let good = match orders.work {
         Work::Watched(micros) => watch(teller, guard, Duration::from_micros(micros))?.unwrap_or(good),
         _ => work(orders).map(|()| good)?,
     };
+    guard.unnest(teller, &mut inner, 0)?;
     let at = now();
     match guard.loss() {
         None => teller.releasing(at),
@@ -88,30 +103,30 @@ pub(super) fn passes(orders: &Orders, error: &Error) -> bool {
     }
 }
 
-impl Held for Guard {
+impl Held for leasehold::Guard {
     fn token(&self) -> Token {
-        Guard::token(self)
+        Self::token(self)
     }
 
     fn remaining(&self) -> Duration {
-        Guard::remaining(self)
+        Self::remaining(self)
     }
 
     fn loss(&self) -> Option<Loss> {
-        Guard::loss(self)
+        Self::loss(self)
     }
 }
 
 impl Held for blocking::Guard {
     fn token(&self) -> Token {
-        blocking::Guard::token(self)
+        Self::token(self)
     }
 
     fn remaining(&self) -> Duration {
-        blocking::Guard::remaining(self)
+        Self::remaining(self)
     }
 
     fn loss(&self) -> Option<Loss> {
-        blocking::Guard::loss(self)
+        Self::loss(self)
     }
 }

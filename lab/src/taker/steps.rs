@@ -16,26 +16,27 @@ use crate::{Event, Fate, Halt, Orders, Side, Step, What, now};
 /// The store of the orders; with a fate between it and whoever uses it, if there is one.
 pub(super) async fn open(orders: &Orders) -> Result<Locks> {
     let Some(halt) = orders.halt else { return Ok(leasehold::open(&orders.store).await?) };
-    let url = &orders.store;
-    let scheme = url.split(':').next().context("a URL has a scheme")?;
     let fated = Fated { halt, hand: orders.first_hand, turns: AtomicU32::new(0) };
-    match scheme {
-        "file" => over(stores::File::at(Path::new(url.trim_start_matches("file:")))?, fated, url),
-        "redis" if !url.contains("dialect=") => over(stores::Redis::at(url)?.connect().await?, fated, url),
-        "redis" | "redlock" => over(stores::Redlock::at(url)?.connect().await?, fated, url),
-        "zookeeper" => over(stores::ZooKeeper::at(url)?.connect().await?, fated, url),
-        other => bail!("no step of {other} is known"),
-    }
+    let store = store_at(&orders.store).await?;
+    Ok(leasehold::over(Halting { store, fated }, &orders.store)?)
 }
 
-fn over(store: impl Store, fated: Fated, url: &str) -> Result<Locks> {
-    Ok(leasehold::over(Halting { store, fated }, url)?)
+/// The bare store of a URL.
+pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
+    let scheme = url.split(':').next().context("a URL has a scheme")?;
+    Ok(match scheme {
+        "file" => Box::new(stores::File::at(Path::new(url.trim_start_matches("file:")))?),
+        "redis" if !url.contains("dialect=") => Box::new(stores::Redis::at(url)?.connect().await?),
+        "redis" | "redlock" => Box::new(stores::Redlock::at(url)?.connect().await?),
+        "zookeeper" => Box::new(stores::ZooKeeper::at(url)?.connect().await?),
+        other => bail!("no bare store of {other} is known"),
+    })
 }
 
 /// A store whose user meets its fate.
 #[derive(Debug)]
-struct Halting<S> {
-    store: S,
+struct Halting {
+    store: Box<dyn Store>,
     fated: Fated,
 }
 
@@ -67,7 +68,7 @@ impl Fated {
 }
 
 #[async_trait]
-impl<S: Store> Store for Halting<S> {
+impl Store for Halting {
     fn promises(&self) -> Promises {
         self.store.promises()
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::{Guard, Lock, Locks};
+use leasehold::{Lock, Locks, Owner};
 use tokio::runtime::Builder;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::timeout;
 
 use super::hold::{end, hold, passes};
+use super::nested::{Again, Got, Wish};
 use super::tell::Teller;
 use super::{RETRY, begin, refused, steps, tell_in_the_end, tell_when_warm, waits_for_store};
 use crate::{Face, Opens, Orders, Start, Trouble, Work};
@@ -36,11 +37,13 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
     while let Some(done) = hands.join_next().await {
         done??;
     }
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    locks.settled().await;
     tell_in_the_end(&orders)
 }
 
 async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
-    let (mut cycle, mut done) = (0, 0);
+    let (mut cycle, mut done, owner) = (0, 0, Owner::new());
     while orders.goes_on(done) {
         let name = orders.name(hand, cycle);
         let teller = Teller { orders: &orders, hand, name };
@@ -48,7 +51,7 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
             block_in_place(|| begin(&orders))?;
         }
         teller.asked()?;
-        let Some(guard) = acquire(&orders, teller, &lock(&orders, &locks, hand, name)).await? else {
+        let Some(guard) = acquire(&orders, teller, &wish(&orders, &locks, &owner, hand, name)).await? else {
             (cycle, done) = (cycle + 1, done + u64::from(orders.trouble == Trouble::Ends));
             continue;
         };
@@ -56,7 +59,7 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
             Work::Nothing => hold(&orders, teller, &guard)?,
             _ => block_in_place(|| hold(&orders, teller, &guard))?,
         }
-        end(&orders, teller, guard.release().await)?;
+        end(&orders, teller, guard.release(teller).await?)?;
         tell_when_warm(&orders, hand, cycle)?;
         (cycle, done) = (cycle + 1, done + 1);
     }
@@ -64,10 +67,10 @@ async fn cycles(orders: Arc<Orders>, locks: Locks, hand: u32) -> Result<()> {
 }
 
 /// An impatient one drops the future, which must leave as little behind as a refusal.
-async fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Option<Guard>> {
+async fn acquire(orders: &Orders, teller: Teller<'_>, wish: &Wish) -> Result<Option<Got>> {
     let granted = match orders.patience {
-        Some(micros) => timeout(Duration::from_micros(micros), lock.acquire()).await.ok().transpose(),
-        None => lock.acquire().await.map(Some),
+        Some(micros) => timeout(Duration::from_micros(micros), wish.acquire()).await.ok().transpose(),
+        None => wish.acquire().await.map(Some),
     };
     match granted {
         Ok(None) => teller.gave_up().map(|()| None),
@@ -76,15 +79,30 @@ async fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Opt
     }
 }
 
-/// The claim's label is its hand, so that others can tell who is seen in line.
+fn wish(orders: &Orders, locks: &Locks, owner: &Owner, hand: u32, name: u16) -> Wish {
+    if orders.nests == 0 {
+        return Wish::Once(lock(orders, locks, hand, name));
+    }
+    let lock = locks.reentrant(&orders.names[usize::from(name)]).terms(|lock| terms(orders, lock, hand));
+    Wish::Again(Again { lock, owner: owner.clone(), most: orders.nests })
+}
+
 fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
-    let name = &orders.names[usize::from(name)];
-    let lock = match orders.face {
+    let (face, name) = (orders.face_of(name), &orders.names[usize::from(name)]);
+    let lock = match face {
         Face::Mutex => locks.mutex(name),
         Face::Reader => locks.rwlock(name).shared(),
         Face::Writer => locks.rwlock(name).exclusive(),
         Face::Slots { take, of } => locks.semaphore(name, of).take(take),
     };
-    let lock = orders.lease.map_or_else(|| lock.clone(), |millis| lock.clone().lease(Duration::from_millis(millis)));
+    terms(orders, lock, hand)
+}
+
+/// The claim's label is its hand, so that others can tell who is seen in line.
+fn terms(orders: &Orders, lock: Lock, hand: u32) -> Lock {
+    let lock = match orders.lease {
+        Some(millis) => lock.lease(Duration::from_millis(millis)),
+        None => lock,
+    };
     lock.label(&hand.to_string())
 }

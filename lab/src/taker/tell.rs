@@ -30,13 +30,21 @@ impl Teller<'_> {
 
     /// When.
     pub(super) fn granted(self, token: leasehold::Token) -> Result<u64> {
-        let (at, (weight, capacity)) = (now(), share(self.orders.face));
+        let (at, (weight, capacity)) = (now(), share(self.orders.face_of(self.name)));
         self.tell_at(at, What::Granted { token: token.get(), weight, capacity })?;
         Ok(at)
     }
 
     pub(super) fn trusted(self, at: u64, until: u64) -> Result<()> {
         self.tell_at(at, What::Trusted { until })
+    }
+
+    pub(super) fn nested(self, token: leasehold::Token, count: usize) -> Result<()> {
+        self.tell(What::Nested { token: token.get(), count: u32::try_from(count)? })
+    }
+
+    pub(super) fn unnested(self, count: usize) -> Result<()> {
+        self.tell(What::Unnested { count: u32::try_from(count)? })
     }
 
     pub(super) fn gave_up(self) -> Result<()> {

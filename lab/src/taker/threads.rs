@@ -30,6 +30,8 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
         let threads: Vec<_> = hands.map(|number| scope.spawn(move || hand(number))).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
     })?;
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    locks.settled();
     tell_in_the_end(orders)
 }
 
@@ -68,8 +70,8 @@ fn acquire(orders: &Orders, teller: Teller<'_>, lock: &Lock) -> Result<Option<Gu
 
 /// The claim's label is its hand, so that others can tell who is seen in line.
 fn lock(orders: &Orders, locks: &Locks, hand: u32, name: u16) -> Lock {
-    let name = &orders.names[usize::from(name)];
-    let lock = match orders.face {
+    let (face, name) = (orders.face_of(name), &orders.names[usize::from(name)]);
+    let lock = match face {
         Face::Mutex => locks.mutex(name),
         Face::Reader => locks.rwlock(name).shared(),
         Face::Writer => locks.rwlock(name).exclusive(),

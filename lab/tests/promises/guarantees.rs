@@ -11,14 +11,16 @@ pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 #[test]
 fn every_promise_names_tests_that_are_there() -> Result<()> {
-    let (library, models) = (Path::new(ROOT).join("crates"), Path::new(ROOT).join("lab/tests/models"));
-    let sources = [sources(&library)?, sources(&models)?].concat();
+    let folders = ["crates", "lab/tests/models", "lab/src"].map(|folder| sources(&Path::new(ROOT).join(folder)));
+    let sources = folders.into_iter().collect::<Result<Vec<_>>>()?.concat();
     let shown_by = shown_by()?;
     ensure!(shown_by.len() > 15, "only {} promises were found", shown_by.len());
     for (promise, tests) in shown_by {
         ensure!(!tests.is_empty(), "nothing shows this: {promise}");
         for test in tests {
-            let is_function = sources.iter().any(|source| source.contains(&format!("fn {test}(")));
+            let is_function = [format!("fn {test}("), format!("struct {test} ")]
+                .iter()
+                .any(|word| sources.iter().any(|source| source.contains(word)));
             let is_there = is_function || is_lab_file(&test) || cells().any(|cell| is_named_by(&cell.name(), &test));
             ensure!(is_there, "{test} is no test, but shall show this: {promise}");
         }
@@ -50,6 +52,16 @@ fn is_named_by(cell: &str, name: &str) -> bool {
     let fits = |(own, other): (&str, &str)| other == "*" || own == other;
     let (own, other) = (cell.split_once('/'), name.split_once('/'));
     own.zip(other).is_some_and(|(own, other)| fits((own.0, other.0)) && fits((own.1, other.1)))
+}
+
+#[test]
+fn every_invariant_has_its_row() -> Result<()> {
+    let rows: Vec<String> = shown_by()?.into_iter().map(|(promise, _)| promise).collect();
+    for invariant in (1..=13).map(|number| format!("S{number}")).chain((1..=9).map(|number| format!("L{number}"))) {
+        let begins = format!("| **{invariant}** ");
+        ensure!(rows.iter().any(|row| row.starts_with(&begins)), "GUARANTEES.md has no row of {invariant}");
+    }
+    Ok(())
 }
 
 /// Each row's promise, and what stands between backticks in its last column.

@@ -171,3 +171,83 @@ impl Drop for Hold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::engine::acquire::{Ask, Wait, acquire};
+    use crate::{Entered, Line, Name, Promises, Store, background, stores};
+
+    /// Notes whether a hold was still good when the store was asked to end it.
+    #[derive(Debug)]
+    struct Witness {
+        store: stores::Memory,
+        watched: Arc<OnceLock<Arc<Stay>>>,
+        was_good: Arc<OnceLock<bool>>,
+    }
+
+    #[async_trait]
+    impl Store for Witness {
+        fn promises(&self) -> Promises {
+            self.store.promises()
+        }
+
+        async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+            self.store.enter(claim, patience).await
+        }
+
+        async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+            self.store.changed(claim, seen).await
+        }
+
+        async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+            self.store.renew(claims).await
+        }
+
+        async fn leave(&self, claim: &Claim) -> Result<bool> {
+            let stay = self.watched.get().expect("it was granted");
+            self.was_good.set(stay.check().is_ok()).expect("it is asked once");
+            self.store.leave(claim).await
+        }
+
+        fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+            self.store.anchors(claim)
+        }
+
+        async fn look(&self, name: &Name) -> Result<Line> {
+            self.store.look(name).await
+        }
+
+        async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+            self.store.names(prefix, count_max).await
+        }
+    }
+
+    /// By releasing and by dropping.
+    #[tokio::test]
+    async fn a_hold_is_over_before_its_release_is_asked() {
+        for is_dropped in [false, true] {
+            let (watched, was_good) = (Arc::<OnceLock<Arc<Stay>>>::default(), Arc::<OnceLock<bool>>::default());
+            let (there, heard) = (Arc::clone(&watched), Arc::clone(&was_good));
+            let store = Witness { store: stores::Memory::new(), watched: there, was_good: heard };
+            let engine = Engine::new(Arc::new(store), "memory:").expect("it starts");
+            let (name, lease) = (Name::parse("a").expect("a name"), Duration::from_secs(30));
+            let (share, label) = (Share::MUTEX, String::new());
+            let ask = Ask { name, share, lease, label, fixed: false, hold_max: None };
+            let hold = acquire(&engine, &ask, Wait::Forever).await.expect("asked").expect("granted");
+            watched.set(Arc::clone(&hold.stay)).expect("once");
+            assert!(hold.check().is_ok());
+            if is_dropped {
+                drop(hold);
+                background::settled().await;
+            } else {
+                hold.release().await.expect("released");
+            }
+            assert_eq!(was_good.get(), Some(&false), "good while its release was asked, dropped: {is_dropped}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A lock that somebody wants does not lie idle.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::cycles;
+use crate::{Event, Hold};
+
+/// From when to when.
+pub type Span = (u64, u64);
+
+/// For how long at most somebody waited for a lock that nobody held, and which lock. Time within `troubles` is not counted, and
+/// begins anew after each; nor is what comes after `end`.
+#[must_use]
+pub fn idle_time(events: &[Event], holds: &[Hold], troubles: &[Span], end: u64) -> (Duration, u16) {
+    let cycles = cycles(events);
+    let names = cycles.values().flatten().map(|cycle| cycle.name + 1).max().unwrap_or(0);
+    let longest = |name: u16| {
+        let wanted = cycles.values().flatten().filter(|cycle| cycle.name == name).map(|cycle| {
+            let over = cycle.over.map_or(end, |(at, _)| at);
+            (cycle.asked, cycle.granted.unwrap_or(over))
+        });
+        let held = holds.iter().filter(|hold| hold.name == name).map(|hold| (hold.granted, hold.until));
+        only(wanted, held.chain(troubles.iter().copied()), end)
+    };
+    let all = (0..names).map(|name| (Duration::from_nanos(longest(name)), name));
+    all.max().unwrap_or_default()
+}
+
+/// Nobody waits for longer than `bound` for a lock that nobody holds, in times without trouble.
+///
+/// # Errors
+/// If somebody does; how long that was.
+pub fn idle(events: &[Event], holds: &[Hold], troubles: &[Span], end: u64, bound: Duration) -> Result<()> {
+    let (time, name) = idle_time(events, holds, troubles, end);
+    ensure!(time <= bound, "lock {name} was wanted and held by nobody for {time:?}, and that without a fault");
+    Ok(())
+}
+
+/// The longest time up to `end` that is in one of the first, and in none of the second.
+fn only(wanted: impl Iterator<Item = Span>, not: impl Iterator<Item = Span>, end: u64) -> u64 {
+    let edges = |(from, to): Span, is_wanted: bool| [(from, 1, is_wanted), (to.max(from), -1, is_wanted)];
+    let wanted = wanted.flat_map(|span| edges(span, true));
+    let mut all: Vec<(u64, i64, bool)> = wanted.chain(not.flat_map(|span| edges(span, false))).collect();
+    all.push((end, 0, true));
+    // What begins at a moment does so before what ends then does: nothing is idle in no time.
+    all.sort_by_key(|&(at, step, _)| (at, -step));
+    let (mut count, mut since, mut longest) = ([0, 0], None, 0);
+    for (at, step, is_wanted) in all.into_iter().take_while(|&(at, ..)| at <= end) {
+        count[usize::from(is_wanted)] += step;
+        let is_idle = count[1] > 0 && count[0] == 0;
+        longest = longest.max(since.map_or(0, |since| at - since));
+        since = is_idle.then(|| since.unwrap_or(at));
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::events;
+    use super::*;
+    use crate::holds;
+
+    fn time(lines: &[&str], troubles: &[Span]) -> u64 {
+        let told = events(lines);
+        let (time, _) = idle_time(&told, &holds(&told).unwrap(), troubles, 1_000);
+        u64::try_from(time.as_nanos()).unwrap()
+    }
+
+    const HANDED_OVER: [&str; 7] = [
+        "1 7 0 asked",
+        "3 7 0 granted 5 1 1",
+        "4 8 0 asked",
+        "50 7 0 releasing",
+        "51 7 0 released",
+        "60 8 0 granted 6 1 1",
+        "70 8 0 releasing",
+    ];
+
+    #[test]
+    fn from_a_release_to_the_next_grant_it_is_idle() {
+        assert_eq!(time(&HANDED_OVER, &[]), 10);
+        // What nobody wants may lie there for any time.
+        assert_eq!(time(&HANDED_OVER[..2], &[]), 2);
+    }
+
+    #[test]
+    fn whoever_is_never_granted_waits_until_the_end() {
+        assert_eq!(time(&HANDED_OVER[..5], &[]), 950);
+        let given_up = [&HANDED_OVER[..5], &["80 8 0 gave-up"]].concat();
+        assert_eq!(time(&given_up, &[]), 30);
+    }
+
+    #[test]
+    fn trouble_is_an_excuse_while_it_lasts() {
+        assert_eq!(time(&HANDED_OVER, &[(45, 57)]), 3);
+        assert_eq!(time(&HANDED_OVER[..5], &[(45, 900)]), 100);
+    }
+
+    #[test]
+    fn a_lock_that_lies_idle_is_caught() {
+        let told = events(&HANDED_OVER[..5]);
+        let (holds, bound) = (holds(&told).unwrap(), Duration::from_nanos(900));
+        assert!(idle(&told, &holds, &[], 1_000, bound).is_err());
+        idle(&told, &holds, &[], 900, bound).unwrap();
+    }
+
+    #[test]
+    fn a_readers_lock_is_not_idle_while_one_reads() {
+        let told = ["1 7 0 asked", "1 7 0 granted 5 1 8", "2 8 0 asked", "900 8 0 granted 6 8 8", "900 7 0 releasing"];
+        assert_eq!(time(&told, &[]), 0);
+    }
+}
