@@ -136,6 +136,30 @@ async fn the_rights_in_the_readme_are_enough() {
     }
 }
 
+/// While two others were silent, what one had against the user ended all waiting, though no majority had said so.
+#[tokio::test]
+async fn one_master_that_denies_refuses_nobody() {
+    let servers: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    servers[0].command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+    servers[1..3].iter().for_each(Redis::pause);
+    let error = locks.mutex("a").try_acquire().await.expect_err("two of five");
+    assert!(error.is_unavailable() && error.to_string().contains("NoPerm"), "{error}");
+    servers[1..3].iter().for_each(Redis::resume);
+    let held = loop {
+        match locks.mutex("a").acquire().await {
+            Ok(held) => break held,
+            Err(error) => assert!(error.is_unavailable(), "{error}"),
+        }
+    };
+    held.release().await.expect("released");
+
+    servers[1..3].iter().for_each(|server| drop(server.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"])));
+    let error = locks.mutex("a").acquire().await.expect_err("three of five deny it");
+    assert!(error.is_denied(), "{error}");
+}
+
 #[tokio::test]
 async fn everybody_has_the_same_longest_lease() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();

@@ -36,7 +36,7 @@ pub(super) struct Ballot {
     /// The longest that what was held will be held, if it has an end.
     pub(super) left: Option<Duration>,
     pub(super) troubles: Vec<String>,
-    /// What no asking again mends.
+    /// What no asking again mends, if so many say so that the others cannot decide.
     pub(super) refusal: Option<Error>,
 }
 
@@ -164,7 +164,7 @@ impl Redlock {
         F: Future<Output = (usize, Result<(Answer, bool)>)>,
     {
         let (mut count, mut held, mut refusals) = (Count::of(self.masters.len()), Vec::new(), 0);
-        let (mut left, mut troubles, mut refusal): (Option<Duration>, _, _) = (None, Vec::new(), None);
+        let (mut left, mut troubles, mut refused): (Option<Duration>, _, _) = (None, Vec::new(), Vec::new());
         let mut awaited = self.awaited();
         let outcome = loop {
             if let Some(outcome) = count.outcome() {
@@ -199,10 +199,13 @@ impl Redlock {
                 Err(error) => {
                     count.unknown += 1;
                     troubles.push(format!("{}: {error}", self.masters[at].place));
-                    refusal = refusal.or(Some(error).filter(|error| !error.is_unavailable()));
+                    refused.extend(Some(error).filter(|error| !error.is_unavailable()));
                 }
             }
         };
+        // A minority decides nothing, whatever is wrong with it: the others may answer the next time.
+        let is_hopeless = refused.len() > self.masters.len() - quorum(self.masters.len());
+        let refusal = refused.into_iter().next().filter(|_| is_hopeless);
         Ballot { token, count, outcome, held, refusals, left, troubles, refusal }
     }
 
@@ -260,7 +263,7 @@ impl Redlock {
             }
         });
         let (all, quorum) = (self.masters.len(), quorum(self.masters.len()));
-        let (mut done, mut was_there, mut troubles) = (0, false, Vec::new());
+        let (mut done, mut was_there, mut troubles, mut refused) = (0, false, Vec::new(), 0);
         while done < quorum {
             match round.asks.next().await {
                 Some((_, Ok(left))) => {
@@ -271,8 +274,12 @@ impl Redlock {
                 }
                 Some((at, Err(error))) => {
                     troubles.push(format!("{}: {error}", self.masters[at].place));
+                    refused += usize::from(!error.is_unavailable());
+                    if refused > all - quorum {
+                        return Err(error);
+                    }
                     if troubles.len() > all - quorum {
-                        return Err(if error.is_unavailable() { self.too_few(done, &troubles) } else { error });
+                        return Err(self.too_few(done, &troubles));
                     }
                 }
                 None => unreachable!("all have been counted"),
