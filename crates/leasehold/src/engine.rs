@@ -3,9 +3,13 @@
 //! The engine does no I/O of its own. One background task per engine renews everything that is held or waits.
 
 pub(crate) mod acquire;
+#[cfg(test)]
+mod bent;
 mod call;
 mod depart;
 mod hold;
+#[cfg(test)]
+mod lapses;
 mod renew;
 mod stay;
 

@@ -180,7 +180,8 @@ mod tests {
 
     use super::*;
     use crate::engine::acquire::{Ask, Wait, acquire};
-    use crate::{Entered, Line, Name, Promises, Store, background, stores};
+    use crate::engine::bent::{Bend, Bent};
+    use crate::{Name, Store, background, stores};
 
     /// Notes whether a hold was still good when the store was asked to end it.
     #[derive(Debug)]
@@ -191,39 +192,15 @@ mod tests {
     }
 
     #[async_trait]
-    impl Store for Witness {
-        fn promises(&self) -> Promises {
-            self.store.promises()
-        }
-
-        async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-            self.store.enter(claim, patience).await
-        }
-
-        async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-            self.store.changed(claim, seen).await
-        }
-
-        async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-            self.store.renew(claims).await
+    impl Bend for Witness {
+        fn straight(&self) -> &stores::Memory {
+            &self.store
         }
 
         async fn leave(&self, claim: &Claim) -> Result<bool> {
             let stay = self.watched.get().expect("it was granted");
             self.was_good.set(stay.check().is_ok()).expect("it is asked once");
             self.store.leave(claim).await
-        }
-
-        fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-            self.store.anchors(claim)
-        }
-
-        async fn look(&self, name: &Name) -> Result<Line> {
-            self.store.look(name).await
-        }
-
-        async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-            self.store.names(prefix, count_max).await
         }
     }
 
@@ -234,7 +211,7 @@ mod tests {
             let (watched, was_good) = (Arc::<OnceLock<Arc<Stay>>>::default(), Arc::<OnceLock<bool>>::default());
             let (there, heard) = (Arc::clone(&watched), Arc::clone(&was_good));
             let store = Witness { store: stores::Memory::new(), watched: there, was_good: heard };
-            let engine = Engine::new(Arc::new(store), "memory:").expect("it starts");
+            let engine = Engine::new(Arc::new(Bent(store)), "memory:").expect("it starts");
             let (name, lease) = (Name::parse("a").expect("a name"), Duration::from_secs(30));
             let (share, label) = (Share::MUTEX, String::new());
             let ask = Ask { name, share, lease, label, fixed: false, hold_max: None };

@@ -1,17 +1,85 @@
 //! What becomes of a waiter whose time in line runs out at the very moment of its grant.
-#![allow(missing_docs)]
 
-use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::stores::Memory;
-use leasehold::{Claim, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep_until, timeout};
 
-/// For so long a place in line is trusted.
+use super::bent::{Bend, Bent};
+use crate::stores::Memory;
+use crate::{Claim, Entered, Error, Locks, Patience, Result, Standing, Store};
+
+fn over(store: impl Store) -> Locks {
+    Locks::over(Arc::new(store), "memory:").expect("the background thread runs")
+}
+
+/// Keeps a claim for longer than it vouches for, and can be made deaf to renewals and slow to let go.
+#[derive(Clone, Debug)]
+struct Brief {
+    store: Memory,
+    deaf: Arc<AtomicBool>,
+    leaving: Arc<AtomicBool>,
+    lets_go: Arc<Semaphore>,
+}
+
+#[async_trait]
+impl Bend for Brief {
+    fn straight(&self) -> &Memory {
+        &self.store
+    }
+
+    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
+        let entered = self.store.enter(claim, patience).await?;
+        Ok(Entered { lease: Duration::from_millis(100), ..entered })
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        if self.deaf.load(SeqCst) {
+            return Err(Error::unavailable("it is deaf"));
+        }
+        self.store.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.leaving.store(true, SeqCst);
+        let _lets_go = self.lets_go.acquire().await;
+        self.store.leave(claim).await
+    }
+}
+
+/// The time of a claim in line is over, so it is leaving; that is under way when its grant is heard of.
+#[tokio::test]
+async fn a_claim_that_is_leaving_is_not_confirmed() {
+    let (deaf, leaving) = Default::default();
+    let brief = Brief { store: Memory::new(), deaf, leaving, lets_go: Arc::new(Semaphore::new(0)) };
+    let (theirs, ours) = (over(brief.store.clone()), over(Bent(brief.clone())));
+    let first = theirs.mutex("a").acquire().await.expect("granted");
+    brief.deaf.store(true, SeqCst);
+    let lock = ours.mutex("a");
+    let mut acquiring = pin!(lock.acquire());
+    assert!(futures_util::poll!(&mut acquiring).is_pending());
+    while !brief.leaving.load(SeqCst) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        // Polled until it is in line, and then not before its time is over, as on a busy machine.
+        if theirs.look("a").await.expect("looked").waiters().count() == 0 {
+            assert!(futures_util::poll!(&mut acquiring).is_pending());
+        }
+    }
+    first.release().await.expect("released");
+    brief.deaf.store(false, SeqCst);
+    let early = timeout(Duration::from_millis(100), &mut acquiring).await;
+    assert!(early.is_err(), "it holds by a claim that is leaving");
+    brief.lets_go.add_permits(10);
+    let held = acquiring.await.expect("granted to another claim");
+    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold at once");
+    held.release().await.expect("released");
+}
+
+/// For so long a place in line is trusted here.
 const TRUSTED: Duration = Duration::from_secs(1);
 
 /// Nobody hears of renewals while waiting. A grant is confirmed when the time in line has run out, or later: as soon as the claim is
@@ -43,9 +111,9 @@ impl Lapsing {
 }
 
 #[async_trait]
-impl Store for Lapsing {
-    fn promises(&self) -> Promises {
-        self.store.promises()
+impl Bend for Lapsing {
+    fn straight(&self) -> &Memory {
+        &self.store
     }
 
     async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
@@ -77,18 +145,6 @@ impl Store for Lapsing {
         self.see(|seen| seen.left = true);
         left
     }
-
-    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.store.anchors(claim)
-    }
-
-    async fn look(&self, name: &Name) -> Result<Line> {
-        self.store.look(name).await
-    }
-
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.store.names(prefix, count_max).await
-    }
 }
 
 /// The claim was taken out of the line because its time had run out, while its grant was confirmed: its guard was good, and
@@ -96,8 +152,7 @@ impl Store for Lapsing {
 #[tokio::test]
 async fn a_place_in_line_that_has_run_out_takes_no_hold_with_it() {
     let lapsing = Lapsing { store: Memory::new(), seen: Arc::default() };
-    let theirs = leasehold::over(lapsing.store.clone(), "memory:").expect("it runs");
-    let ours = leasehold::over(lapsing.clone(), "memory:").expect("it runs");
+    let (theirs, ours) = (over(lapsing.store.clone()), over(Bent(lapsing.clone())));
     let held = theirs.mutex("a").acquire().await.expect("free");
     let waiting = tokio::spawn(async move { ours.mutex("a").acquire().await });
     lapsing.until(|seen| seen.entered.is_some()).await;
