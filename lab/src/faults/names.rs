@@ -18,11 +18,12 @@ pub(super) fn hostile(storm: &mut Storm, random: &mut Random) -> Result<Option<S
         let refused = site.run(site.locks().mutex(&name).acquire()).map(drop);
         ensure!(refused.is_err_and(|error| error.is_invalid()), "a name of {} bytes is none", name.len());
     }
-    // What is seen there was entered by the crew, whose labels are numbers.
+    // What is seen there was entered by the crew, whose labels are numbers, or none while they nest.
     for name in &storm.terms.names {
         // Who looks on may have lost its connections too.
         for entry in until("the line to be seen", || Ok(site.look(name).ok()))?.entries {
-            ensure!(entry.note.label.parse::<u32>().is_ok(), "{name:?}: {entry:?}");
+            let label = &entry.note.label;
+            ensure!(label.is_empty() || label.parse::<u32>().is_ok(), "{name:?}: {entry:?}");
         }
     }
     Ok(struck.map(|struck| Struck { seen: format!("{} of {:?}", struck.seen, storm.terms.names), ..struck }))
