@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::check;
+
 /// The one argument of the `taker` program, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Orders {
@@ -46,6 +48,8 @@ pub struct Orders {
     pub tells: Tells,
     /// What its process is started with besides the usual: a clock of its own.
     pub environment: Vec<(String, String)>,
+    /// So much more than at first may be in use in the end.
+    pub spare: usize,
 }
 
 /// A kind of lock.
@@ -205,6 +209,7 @@ impl Default for Orders {
             work: Work::Nothing,
             tells: Tells::All,
             environment: Vec::new(),
+            spare: check::SPARE,
         }
     }
 }

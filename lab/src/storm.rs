@@ -132,6 +132,8 @@ impl Storm {
             cycles: u64::MAX,
             until: Some(end.display().to_string()),
             patience: (crew == Crew::Impatient).then_some(700_000),
+            // Each connection to a server is a descriptor and a task, and there are two.
+            spare: 2 + 2 * ground.count(),
             ..ground.terms()
         };
         let longest = if crew == Crew::Steady { LONG_HOLD_MICROS } else { 40_000 };
@@ -333,11 +335,9 @@ impl Storm {
         self.ground.is_whole()?;
         fs::write(&self.end, "")?;
         let end = now();
-        // Each connection to a server is a descriptor and a task, and there are two.
-        let spare = 2 + 2 * self.ground.count();
         for one in self.crew {
             let told = one.finish_within(DEADLINE).context("in the end")?;
-            check::uses_but(&told, spare)?;
+            check::uses_but(&told, self.terms.spare)?;
             self.told.extend(told);
         }
         let Saw { looks, meddled } = self.onlooker.end()?;

@@ -104,7 +104,7 @@ fn tell_when_warm(orders: &Orders, hand: u32, cycle: u64) -> Result<()> {
 fn tell_in_the_end(orders: &Orders) -> Result<()> {
     let begun = Instant::now();
     let mut uses = least_uses()?;
-    while FIRST.get().is_some_and(|first| !check::fits(first, &uses, check::SPARE)) && begun.elapsed() < OVER_MAX {
+    while FIRST.get().is_some_and(|first| !check::fits(first, &uses, orders.spare)) && begun.elapsed() < OVER_MAX {
         sleep(Duration::from_millis(20));
         uses = least_uses()?;
     }
