@@ -75,6 +75,13 @@ impl Store {
         (self != Self::File).then(|| self.lease())
     }
 
+    /// By how much tokens may fall when the server has forgotten all: where nobody has promised that they rise, they are times that
+    /// clients guess, in nanoseconds.
+    #[must_use]
+    pub fn token_slack(self) -> u64 {
+        if self == Self::Plain { 1_000_000_000 } else { 0 }
+    }
+
     /// Acquisitions per second of peace; with fewer a run shows nothing.
     #[must_use]
     pub fn load_min(self) -> f64 {

@@ -11,14 +11,16 @@ use crate::Hold;
 /// Finds two holds whose tokens are equal or in the wrong order.
 #[must_use]
 pub fn tokens(holds: &[Hold]) -> Option<Fault> {
-    tokens_over_loss(holds).or_else(|| rising(holds, |earlier| earlier.until, |later| later.granted, Hold::excludes))
+    tokens_over_loss(holds, 0)
+        .or_else(|| rising(holds, 0, |earlier| earlier.until, |later| later.granted, Hold::excludes))
 }
 
 /// What is true of them even if the store forgets: they are unique, and rise from each hold to any that was asked for when
-/// the earlier one was already granted. A grant that was on its way when the store forgot may arrive after a later one.
+/// the earlier one was already granted; or fall by less than `slack`, where they are times as clients guess them. A grant that was
+/// on its way when the store forgot may arrive after a later one.
 #[must_use]
-pub fn tokens_over_loss(holds: &[Hold]) -> Option<Fault> {
-    unique(holds).or_else(|| rising(holds, |earlier| earlier.granted, |later| later.asked, |_, _| true))
+pub fn tokens_over_loss(holds: &[Hold], slack: u64) -> Option<Fault> {
+    unique(holds).or_else(|| rising(holds, slack, |earlier| earlier.granted, |later| later.asked, |_, _| true))
 }
 
 fn unique(holds: &[Hold]) -> Option<Fault> {
@@ -32,9 +34,10 @@ fn unique(holds: &[Hold]) -> Option<Fault> {
 }
 
 /// Of any two holds that are `related` and of which one's `end` is before the other's `begin`, the later has the larger
-/// token.
+/// token, or one that is smaller by less than `slack`.
 fn rising(
     holds: &[Hold],
+    slack: u64,
     end: impl Fn(&Hold) -> u64,
     begin: impl Fn(&Hold) -> u64,
     related: impl Fn(&Hold, &Hold) -> bool,
@@ -53,7 +56,9 @@ fn rising(
                 *known = earlier;
             }
         }
-        if let Some(first) = largest.values().find(|first| related(first, later) && first.token >= later.token) {
+        if let Some(first) =
+            largest.values().find(|first| related(first, later) && first.token >= later.token.saturating_add(slack))
+        {
             return Some(Fault { rule: "a later grant without a larger token", first: **first, second: *later });
         }
     }
@@ -86,8 +91,10 @@ mod tests {
     fn a_waiter_that_asked_early_is_no_excuse_unless_the_store_forgot() {
         let waited = crate::Hold { asked: 1, ..mutex(2, 31, 40) };
         assert!(tokens(&[mutex(3, 21, 30), waited]).is_some());
-        assert_eq!(tokens_over_loss(&[mutex(3, 21, 30), waited]), None);
-        assert!(tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)]).is_some());
+        assert_eq!(tokens_over_loss(&[mutex(3, 21, 30), waited], 0), None);
+        assert!(tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)], 0).is_some());
+        assert_eq!(tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)], 2), None);
+        assert!(tokens_over_loss(&[mutex(4, 21, 30), mutex(2, 31, 40)], 2).is_some());
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub fn judge(cell: &Cell, passed: &Passed) -> Result<Figures> {
     check::trust(told, cell.store.trust())?;
     check::deadlines(told, |hand| passed.patience.get(&hand).copied(), SLACK + cell.bound)?;
     match cell.expect {
-        Expect::Tokens => (figures.overlaps, figures.longest_overlap) = tokens(&all, heard_within(cell))?,
+        Expect::Tokens => (figures.overlaps, figures.longest_overlap) = tokens(&all, cell)?,
         Expect::Exclusion | Expect::Refusal => {
             let seen = seen(cell, passed);
             figures.in_turn = seen.len();
@@ -184,12 +184,13 @@ fn heard_within(cell: &Cell) -> Duration {
 }
 
 /// How many pairs held at once, and for how long at most.
-fn tokens(all: &[Hold], bound: Duration) -> Result<(usize, Duration)> {
+fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let (mut count, mut longest) = (0, Duration::ZERO);
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
-        check::tokens_over_loss(one_name).or_else(|| check::heard(one_name, bound)).map_or(Ok(()), Err)?;
+        let fault = check::tokens_over_loss(one_name, cell.store.token_slack());
+        fault.or_else(|| check::heard(one_name, heard_within(cell))).map_or(Ok(()), Err)?;
         for (_, time) in check::overlap_times(one_name) {
             (count, longest) = (count + 1, longest.max(time));
         }
