@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Hold, Orders, Site, Work, check, holds, now};
+use lab::{DEADLINE, Hold, Orders, Site, Start, Work, check, holds, now};
 use lab_servers::Redis;
 use leasehold::Loss;
 use rslock::LockManager;
@@ -172,9 +172,12 @@ fn five_for(name: &str, cycles: u64, others: impl Fn(&[String]) -> Result<Others
 fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
     let site = Site::at(TAKER, url)?;
     let work = Work::Micros(200);
+    // It has opened the store when they begin, so that they meet however few cycles there are.
+    let orders = Orders { names: vec![name.to_owned()], cycles, work, start: Start::Told, ..Orders::default() };
+    let mut ours = site.start_quiet(orders)?;
     let theirs = others()?;
     theirs.began.recv_timeout(DEADLINE).context("they do not begin")?;
-    let ours = site.start_quiet(Orders { names: vec![name.to_owned()], cycles, work, ..Orders::default() })?;
+    (0..cycles).try_for_each(|_| ours.tell())?;
     let patience = DEADLINE + PATIENCE_EACH * u32::try_from(2 * cycles)?;
     let ours = holds(&ours.finish_within(patience)?)?;
     let theirs = theirs.held.join().expect("it does not panic")?;

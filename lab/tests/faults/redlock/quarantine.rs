@@ -1,6 +1,6 @@
 //! A master that has forgotten whose vote it gave must not give it to another while the first may hold.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::{RedlockSite, until};
@@ -17,6 +17,8 @@ struct Scene {
     first: Guard,
     /// Another client, who reaches all.
     others: Locks,
+    /// Until then the masters' clocks have gone on by more than clients may be wrong about them.
+    clocks_on: Instant,
     _wires: Vec<Wire>,
 }
 
@@ -27,13 +29,16 @@ fn scene(settings: &str, forget: impl FnOnce(&mut RedlockSite)) -> Result<Scene>
         wire.refuse(true);
     }
     let apart = site.url_with(settings, &[(3, &wires[0]), (4, &wires[1])]);
+    let opening = Instant::now();
     let holder = site.run(leasehold::open(&apart))?;
     let others = site.run(leasehold::open(&site.url_with(settings, &[])))?;
+    let wrong = opening.elapsed();
     let first = site.run(holder.mutex("a").lease(LEASE).fixed().acquire())?;
     let votes = site.look("a")?.views.iter().filter(|view| view.holder.is_some()).count();
     ensure!(votes == 3, "it has {votes} votes");
+    let clocks_on = Instant::now() + wrong;
     forget(&mut site);
-    Ok(Scene { site, first, others, _wires: wires })
+    Ok(Scene { site, first, others, clocks_on, _wires: wires })
 }
 
 fn restart(site: &mut RedlockSite) {
@@ -55,7 +60,7 @@ fn emptied_it_does_not_give_its_vote_away() -> Result<()> {
 }
 
 fn waits(forget: impl FnOnce(&mut RedlockSite)) -> Result<()> {
-    let Scene { site, first, others, _wires } = scene("longest-lease=5s", forget)?;
+    let Scene { site, first, others, _wires, .. } = scene("longest-lease=5s", forget)?;
     let lock = others.mutex("a").lease(LEASE);
     let second = loop {
         match site.run(lock.try_acquire()) {
@@ -74,7 +79,8 @@ fn waits(forget: impl FnOnce(&mut RedlockSite)) -> Result<()> {
 #[test]
 fn believed_too_early_two_hold() -> Result<()> {
     for forget in [restart as fn(&mut RedlockSite), empty] {
-        let Scene { site, first, others, _wires } = scene("longest-lease=5s&quarantine=off", forget)?;
+        let Scene { site, first, others, clocks_on, _wires } = scene("longest-lease=5s&quarantine=off", forget)?;
+        std::thread::sleep(clocks_on.saturating_duration_since(Instant::now()));
         let second = until("another to hold", || {
             let asked = site.run(others.mutex("a").lease(LEASE).try_acquire());
             Ok(asked.ok().flatten())
