@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ZooKeeper, ZooKeeperSetup};
+use super::{ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};
 use crate::port::Port;
 use crate::wait::until_within;
 use crate::{Wire, until};
@@ -33,10 +33,10 @@ pub struct Ensemble {
 const COUNT: usize = 3;
 
 impl Ensemble {
-    /// Starts three.
+    /// Starts three of the newest release.
     #[must_use]
     pub fn start() -> Self {
-        Self::of(&ZooKeeper::setup())
+        Self::of(&ZooKeeper::setup().release(ZooKeeperRelease::Newest))
     }
 
     /// Starts three of this set-up.
@@ -130,10 +130,13 @@ impl Ensemble {
 
     /// Cuts a server off from the two others, at once and for those with a reset; its clients still reach it.
     pub fn part(&self, one: usize) {
+        // All at once: a vote that slips through while they are cut one by one makes others wait for who is gone.
+        self.freeze(one);
         self.between(one).for_each(|wire| {
             wire.refuse(true);
             wire.cut();
         });
+        self.between(one).for_each(|wire| wire.freeze(false));
     }
 
     /// As [`part`](Self::part), but nobody is told: all silence, for both sides.

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::{Orders, Site, Trouble, Work, check};
-use lab_servers::{Ensemble, ZooKeeper};
+use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease};
 
 use crate::TAKER;
 
@@ -12,7 +12,8 @@ const SESSION: &str = "session=4s";
 /// on that.
 #[test]
 fn a_leader_that_leads_nobody_vouches_for_nobody() -> Result<()> {
-    let mut ensemble = Ensemble::of(&ZooKeeper::setup().tick(500).config("syncLimit", "60"));
+    let mut ensemble =
+        Ensemble::of(&ZooKeeper::setup().tick(500).config("syncLimit", "60").release(ZooKeeperRelease::Newest));
     let leader = ensemble.leader();
     let site = Site::at(TAKER, &format!("{}?{SESSION}", ensemble.server((leader + 1) % 3).url()))?;
     let mut holder = site.start(Orders {
