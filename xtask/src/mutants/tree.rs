@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::patch::Mutant;
 
 /// What tests find below `target`, where the chores have put it.
-const FETCHED: [&str; 2] = ["peers", "wheels"];
+const FETCHED: [&str; 3] = ["jars", "peers", "wheels"];
 
 /// The copy, and where it is built. It stays, so that the next run builds little.
 pub(super) struct Tree {
