@@ -14,7 +14,7 @@ struct Need {
     package: &'static str,
 }
 
-const PROGRAMS: [Need; 19] = [
+const PROGRAMS: [Need; 20] = [
     Need { program: "flock", asked: "--version", package: "util-linux" },
     Need { program: "unshare", asked: "--version", package: "util-linux" },
     Need { program: "script", asked: "--version", package: "bsdutils" },
@@ -37,6 +37,8 @@ const PROGRAMS: [Need; 19] = [
     // What fetches other servers.
     Need { program: "pip3", asked: "--version", package: "python3-pip" },
     Need { program: "curl", asked: "--version", package: "curl" },
+    // By which it knows whom it fetches from.
+    Need { program: "/etc/ssl/certs/ca-certificates.crt", asked: "", package: "ca-certificates" },
     // What runs libraries that locks are shared with.
     Need { program: "node", asked: "--version", package: "nodejs" },
     Need { program: "npm", asked: "--version", package: "npm" },

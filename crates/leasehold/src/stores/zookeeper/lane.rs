@@ -167,6 +167,7 @@ impl<'a> Lane<'a> {
     async fn forget(&self, node: &str) -> Result<()> {
         let stat = self.client().check_stat(&self.child(node)).await.map_err(trouble::told)?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id()) {
+            // Leaving has not failed for it: the node goes when the last of the session's claims has heard.
             let _ = self.session.abandon();
         }
         Ok(())
