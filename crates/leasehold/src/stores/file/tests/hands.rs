@@ -64,3 +64,36 @@ async fn children_inherit_no_lock() {
     assert!(inherited.is_empty(), "{inherited:?}");
     held.release().await.expect("released");
 }
+
+/// Another process owns the parent folder. It puts a link to a folder of ours where the store is about to be made, at
+/// every moment of the making.
+#[test]
+fn link_put_in_place_of_missing_folder_changes_no_mode() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const ATTEMPTS: usize = 3000;
+    let lab = Lab::new();
+    let (target, path) = (lab.folder.path().join("target"), lab.folder.path().join("locks"));
+    fs::create_dir(&target).expect("made");
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).expect("ours");
+
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                symlink(&target, &path).ok();
+                fs::remove_file(&path).ok();
+            }
+        });
+        for _ in 0..ATTEMPTS {
+            // It finds the link, makes a folder, or refuses what it finds.
+            Folder::open(&path).ok();
+            fs::remove_dir(path.join(".members")).ok();
+            fs::remove_dir(&path).ok();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let mode = fs::metadata(&target).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o755, "the mode of the link's target");
+}
