@@ -13,9 +13,9 @@ mod words;
 mod zookeeper;
 
 #[cfg(feature = "file")]
-pub use file::File;
+pub use file::{File, FileBuilder};
 #[cfg(feature = "file")]
-pub(crate) use file::check_local;
+pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub(crate) use redis::belief;

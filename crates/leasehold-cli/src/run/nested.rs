@@ -38,11 +38,12 @@ pub(crate) fn environment(hold: &Hold, url: &str) -> Vec<(&'static str, String)>
 
 fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 3] {
     // A folder may be named from where leasehold was started, and the command may be elsewhere.
-    let store = if url.starts_with("file:") { &hold.store } else { url };
+    let settings = url.find('?').map_or("", |at| &url[at..]);
+    let store = if url.starts_with("file:") { format!("{}{settings}", hold.store) } else { url.to_owned() };
     [
         ("LEASEHOLD_NAME", hold.name.clone()),
         ("LEASEHOLD_TOKEN", hold.token.to_string()),
-        ("LEASEHOLD_STORE", store.to_owned()),
+        ("LEASEHOLD_STORE", store),
     ]
 }
 

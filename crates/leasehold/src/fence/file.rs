@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat, openat, renameat};
 use rustix::io::Errno;
 
-use crate::stores::check_local;
+use crate::stores::{Locality, check_local};
 use crate::{Error, Result, Token};
 
 /// Ends the name of the folder beside the file that keeps its mark.
@@ -69,14 +69,27 @@ impl File {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the name is no plain file name (it has a slash, or is `..`) or the folder is missing,
-    /// [`is_unsupported`](Error::is_unsupported) on a network file system, and why `NAME.fence` cannot be made.
+    /// [`is_unsupported`](Error::is_unsupported) on a file system that is not known to be local, and why `NAME.fence` cannot be made.
     pub fn open(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
-        let path = folder.as_ref().join(checked(name)?);
-        check_local(folder.as_ref())?;
+        Self::open_on(folder.as_ref(), name, Locality::Known)
+    }
+
+    /// As [`open`](Self::open), on a file system that leasehold does not know: the caller states that it is local to this
+    /// machine. Network file systems that leasehold knows are refused all the same.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_stated_local(folder: impl AsRef<Path>, name: &str) -> Result<Self> {
+        Self::open_on(folder.as_ref(), name, Locality::Stated)
+    }
+
+    fn open_on(folder: &Path, name: &str, locality: Locality) -> Result<Self> {
+        let path = folder.join(checked(name)?);
         let told = |error: Errno| trouble(error, "open the folder of", &path);
-        let folder = openat(CWD, folder.as_ref(), FOLDER, Mode::empty()).map_err(told)?;
-        let beside = beside(&folder, name).map_err(told)?;
-        Ok(Self { folder, beside, name: name.to_owned(), path })
+        let opened = openat(CWD, folder, FOLDER, Mode::empty()).map_err(told)?;
+        check_local(&opened, folder, locality, "if it is local to this machine, open the file with open_stated_local")?;
+        let beside = beside(&opened, name).map_err(told)?;
+        Ok(Self { folder: opened, beside, name: name.to_owned(), path })
     }
 
     /// Raises the mark to this token and reads the file, `None` if it is not there: the first thing to do under a new token.

@@ -8,8 +8,10 @@
 
 mod bells;
 mod conduct;
+mod directory;
 mod editing;
 mod fence;
+mod filesystem;
 mod folder;
 mod gate;
 mod line;
@@ -18,11 +20,12 @@ mod names;
 mod seats;
 mod strangers;
 mod ticket;
+mod touch;
 mod trouble;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +48,7 @@ use line::{Edit, Missing};
 use member::{Inbox, Member, MemberId, Peer, Rung};
 use trouble::trouble;
 
-pub(crate) use folder::check_local;
+pub(crate) use filesystem::{Locality, check_local};
 
 /// Locks between the processes of one machine, kept in a folder of a local disk.
 ///
@@ -82,36 +85,51 @@ impl File {
     /// Opens a folder, making it, for this user alone, if it is missing.
     ///
     /// # Errors
-    /// [`is_denied`](Error::is_denied) if it cannot be written, [`is_unsupported`](Error::is_unsupported) if it is on a
-    /// network file system, [`is_unavailable`](Error::is_unavailable) if the disk is full.
+    /// [`is_denied`](Error::is_denied) if it cannot be written, or belongs to neither this user nor root and lets neither
+    /// this user's groups nor others write; [`is_unsupported`](Error::is_unsupported) if it is not on a file system that
+    /// is known to be local; [`is_unavailable`](Error::is_unavailable) if the disk is full.
     pub fn at(folder: &Path) -> Result<Self> {
-        let boot = this_boot()?;
-        Self::of_boot(folder, boot)
+        Self::builder(folder).open()
     }
 
-    /// As [`at`](Self::at), with the part of a `file:` URL after the colon; empty is the user's state folder.
-    pub(crate) fn at_url_path(path: &str) -> Result<Self> {
-        let path = path.strip_prefix("//localhost/").map_or(path, |_| &path["//localhost".len()..]);
-        match (path, path.strip_prefix("//")) {
-            ("", _) => Self::at(&Folder::default_path()?),
-            (_, Some(absolute)) if absolute.starts_with('/') => Self::at(Path::new(absolute)),
-            (_, Some(host)) => {
-                let host = host.split('/').next().unwrap_or_default();
-                Err(Error::invalid(format!("file: is a folder of this machine, and {host:?} reads as another"))
-                    .remedy("write file:/some/folder"))
+    /// Sets up a store before it is opened.
+    ///
+    /// ```
+    /// # let folder = std::env::temp_dir().join(format!("leasehold-builder-{}", std::process::id()));
+    /// let store = leasehold::stores::File::builder(&folder).local(true).open()?;
+    /// # drop(store); std::fs::remove_dir_all(folder).ok();
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn builder(folder: &Path) -> FileBuilder {
+        FileBuilder { folder: folder.to_owned(), locality: Locality::Known }
+    }
+
+    /// As [`at`](Self::at), with the part of a `file:` URL after the colon; an empty path is the user's state folder.
+    pub(crate) fn at_url_path(url: &str) -> Result<Self> {
+        let (path, settings) = url.split_once('?').map_or((url, None), |(path, settings)| (path, Some(settings)));
+        let is_local = match settings {
+            None => false,
+            Some("local=yes") => true,
+            Some(other) => {
+                return Err(Error::invalid(format!("file: has no setting {other:?}"))
+                    .remedy("the only one is local=yes; a folder with a ? in its name cannot be written as a URL"));
             }
-            (path, None) => Self::at(Path::new(path)),
-        }
+        };
+        Self::builder(&path_of_url(path)?).local(is_local).open()
     }
 
     pub(crate) fn place(&self) -> String {
         format!("file:{}", self.shared.folder.path().display())
     }
 
+    #[cfg(test)]
     fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
+        Self::open(Folder::open(folder, Locality::Known)?, boot)
+    }
+
+    fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
-        let folder = Folder::open(folder)?;
         let (member, inbox) = Member::join(&folder.members())?;
         let shared = Arc::new(Shared {
             folder,
@@ -136,13 +154,41 @@ impl File {
         if self.shared.member.read().is_listed() {
             return Ok(());
         }
-        self.shared.folder.make_members()?;
+        self.shared.folder.open_again()?;
         let _entered = background::handle().enter();
         let (member, inbox) = Member::join(&self.shared.folder.members())?;
         *self.shared.member.write() = Arc::new(member);
         std::mem::replace(&mut *listening, listen(&self.shared, inbox)).abort();
         self.shared.ring_all();
         Ok(())
+    }
+}
+
+/// A file store that is not open yet.
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct FileBuilder {
+    folder: PathBuf,
+    locality: Locality,
+}
+
+impl FileBuilder {
+    /// States whether the folder's file system is local to this machine, for one that leasehold does not know; FUSE is
+    /// among them. A file system that several machines use must not be stated local: each of them would grant the lock.
+    ///
+    /// Network file systems that leasehold knows are refused in any case.
+    pub fn local(mut self, is_local: bool) -> Self {
+        self.locality = if is_local { Locality::Stated } else { Locality::Known };
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`File::at`].
+    pub fn open(self) -> Result<File> {
+        let boot = this_boot()?;
+        File::open(Folder::open(&self.folder, self.locality)?, boot)
     }
 }
 
@@ -210,10 +256,10 @@ impl Store for File {
                     }
                 }
                 View::Shut { .. } => {
-                    let path = self.shared.folder.lock(&claim.name);
+                    let at = self.shared.folder.lock(&claim.name);
                     tokio::select! {
                         () = rung => {}
-                        key = self.shared.porter.wait(&path, Turn::of(claim.share)) => {
+                        key = self.shared.porter.wait(&self.shared.folder, &at, Turn::of(claim.share)) => {
                             self.shared.keys.lock().insert(claim.id, key?);
                         }
                     }
@@ -224,10 +270,11 @@ impl Store for File {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         self.stay_listed()?;
+        self.shared.member.read().touch();
         let mut answers = Vec::with_capacity(claims.len());
         for claim in claims {
             let id = claim.id;
-            let there = move |shared: &Shared, edit: &mut Edit| Ok(shared.is_there(edit, id));
+            let there = move |shared: &Shared, edit: &mut Edit| Ok(shared.renew(edit, id));
             let there = self.shared.edit(&claim.name, Missing::Leave, there).await?;
             answers.push((there == Some(true)).then_some(Duration::MAX));
         }
@@ -283,6 +330,21 @@ impl Store for File {
             }
         }
         Ok(names)
+    }
+}
+
+/// The folder that a URL names.
+fn path_of_url(path: &str) -> Result<PathBuf> {
+    let path = path.strip_prefix("//localhost/").map_or(path, |_| &path["//localhost".len()..]);
+    match (path, path.strip_prefix("//")) {
+        ("", _) => Folder::default_path(),
+        (_, Some(absolute)) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
+        (_, Some(host)) => {
+            let host = host.split('/').next().unwrap_or_default();
+            Err(Error::invalid(format!("file: is a folder of this machine, and {host:?} reads as another"))
+                .remedy("write file:/some/folder"))
+        }
+        (path, None) => Ok(PathBuf::from(path)),
     }
 }
 

@@ -91,11 +91,11 @@ impl Shared {
 
     /// The lock file, locked, if nobody else has it.
     fn key_for(&self, claim: &Claim) -> Result<Option<Key>> {
-        let (path, turn) = (self.folder.lock(&claim.name), Turn::of(claim.share));
+        let (at, turn) = (self.folder.lock(&claim.name), Turn::of(claim.share));
         let kept = self.keys.lock().remove(&claim.id);
         match kept {
-            Some(key) if key.fits(turn) && key.opens(&path)? => Ok(Some(key)),
-            _ => Key::take(&path, turn),
+            Some(key) if key.fits(turn) && key.opens(&at)? => Ok(Some(key)),
+            _ => Key::take(&self.folder, &at, turn),
         }
     }
 
@@ -112,6 +112,10 @@ impl Shared {
             }
             let ahead = u32::try_from(at).unwrap_or(u32::MAX);
             if at < edit.admitted() {
+                if !self.member.read().is_listed() {
+                    // The folder was moved away, and others may hold in the one that has the path now.
+                    return Ok(View::Is(Standing::Gone));
+                }
                 let Some(key) = self.key_for(claim)? else { return Ok(View::Shut { ahead }) };
                 let token = edit.mint()?;
                 edit.grant(at, token)?;
@@ -154,9 +158,21 @@ impl Shared {
         Ok(true)
     }
 
+    /// Whether a claim of this process is in line; its files look used from then on.
+    pub(super) fn renew(&self, edit: &Edit, id: ClaimId) -> bool {
+        let is_there = self.is_there(edit, id);
+        if is_there {
+            edit.touch();
+            if let Some(key) = self.keys.lock().get(&id) {
+                key.touch();
+            }
+        }
+        is_there
+    }
+
     /// Whether a claim of this process is in line. Rings it if its turn has come: whoever should have done so may have
     /// had no descriptor left to do it with.
-    pub(super) fn is_there(&self, edit: &Edit, id: ClaimId) -> bool {
+    fn is_there(&self, edit: &Edit, id: ClaimId) -> bool {
         let Some(at) = edit.position(id) else { return false };
         let ticket = &edit.tickets()[at];
         if ticket.token().is_none() && at < edit.admitted() {

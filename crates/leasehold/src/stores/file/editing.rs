@@ -20,11 +20,11 @@ impl Shared {
         T: Send + 'static,
         W: FnOnce(&Shared, &mut Edit) -> Result<T> + Send + 'static,
     {
-        let path = self.folder.line(name);
+        let at = self.folder.line(name);
         if missing == Missing::Make {
-            self.folder.make_room(&path)?;
+            self.folder.make_room(&at)?;
         }
-        let Some(line) = LineFile::open(&path, missing)? else { return Ok(None) };
+        let Some(line) = LineFile::open(&self.folder, at, missing)? else { return Ok(None) };
         match line.try_lock()? {
             Ok(locked) => match locked.read(self.boot)? {
                 Some(edit) if !edit.needs_sync() => self.finish(edit, work).map(Some),
@@ -45,12 +45,12 @@ impl Shared {
         T: Send + 'static,
         W: FnOnce(&Shared, &mut Edit) -> Result<T> + Send + 'static,
     {
-        let (shared, path) = (Arc::clone(self), self.folder.line(name));
+        let (shared, at) = (Arc::clone(self), self.folder.line(name));
         let turn = self.slow.turn(name).lock_owned().await;
         let wait_and_work = move || {
             let _turn = turn;
             loop {
-                let Some(line) = LineFile::open(&path, missing)? else { return Ok(None) };
+                let Some(line) = LineFile::open(&shared.folder, at.clone(), missing)? else { return Ok(None) };
                 if let Some(edit) = line.lock().and_then(|locked: Locked| locked.read(shared.boot))? {
                     return shared.finish(edit, work).map(Some);
                 }

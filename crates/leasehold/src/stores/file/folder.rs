@@ -1,44 +1,68 @@
 //! The folder a file store lives in.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::fs::statfs;
+use parking_lot::RwLock;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, linkat, openat, unlinkat};
+use rustix::io::Errno;
 
+use super::directory::{Directory, Location};
+use super::filesystem::Locality;
 use super::names;
 use super::trouble::trouble;
-use crate::{Error, Name, Result};
+use crate::{ClaimId, Error, Name, Result};
 
-/// Only its owner may look inside.
-const FOLDER_MODE: u32 = 0o700;
+/// Only its owner may read or write a file.
+pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Where the processes that use a store are known by.
 const MEMBERS: &str = ".members";
 const LOCK: &str = ".lock";
 const LINE: &str = ".line";
+/// Begins the name, in `.members`, of a file that is being made.
+pub(super) const PENDING: &str = "new-";
 
 /// Per lock `NAME.lock`, which flock(1) users take too, and `NAME.line`, who holds and waits; and `.members`, one FIFO
 /// for each process. The files of a name stay when it is free: unlinking a file that others may be about to lock would
 /// let two of them in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
+    locality: Locality,
+    opened: RwLock<Opened>,
+}
+
+/// Both directories, as they were when they were opened last.
+#[derive(Clone, Debug)]
+struct Opened {
+    root: Arc<Directory>,
+    members: Arc<Directory>,
+}
+
+impl Opened {
+    fn open(path: &Path, locality: Locality) -> Result<Self> {
+        let root = Directory::open_or_make(path, locality)?;
+        let members = root.open_or_make_inside(OsStr::new(MEMBERS))?;
+        Ok(Self { root: Arc::new(root), members: Arc::new(members) })
+    }
 }
 
 impl Folder {
     /// Opens the folder, making it if it is missing.
-    pub(super) fn open(path: &Path) -> Result<Self> {
+    pub(super) fn open(path: &Path, locality: Locality) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| trouble(error, "find the folder", path))?;
-        make(&path)?;
-        check_local(&path)?;
-        let folder = Self { path };
-        folder.make_members()?;
-        Ok(folder)
+        let opened = RwLock::new(Opened::open(&path, locality)?);
+        Ok(Self { path, locality, opened })
     }
 
-    /// Makes the folder of the processes, and with it its own, if somebody deleted them.
-    pub(super) fn make_members(&self) -> Result<()> {
-        make(&self.members())
+    /// Opens what has the path now, or makes it: the folder may have been deleted or replaced.
+    pub(super) fn open_again(&self) -> Result<()> {
+        let opened = Opened::open(&self.path, self.locality)?;
+        *self.opened.write() = opened;
+        Ok(())
     }
 
     /// The user's state folder.
@@ -56,116 +80,89 @@ impl Folder {
         &self.path
     }
 
-    pub(super) fn members(&self) -> PathBuf {
-        self.path.join(MEMBERS)
+    pub(super) fn members(&self) -> Arc<Directory> {
+        Arc::clone(&self.opened.read().members)
     }
 
-    pub(super) fn lock(&self, name: &Name) -> PathBuf {
-        names::path_of(&self.path, name, LOCK)
+    pub(super) fn lock(&self, name: &Name) -> Location {
+        self.location(name, LOCK)
     }
 
-    pub(super) fn line(&self, name: &Name) -> PathBuf {
-        names::path_of(&self.path, name, LINE)
+    pub(super) fn line(&self, name: &Name) -> Location {
+        self.location(name, LINE)
+    }
+
+    fn location(&self, name: &Name, ending: &str) -> Location {
+        self.opened.read().root.file(names::path_of(Path::new(""), name, ending))
+    }
+
+    /// Opens a file, and makes it if it is missing.
+    pub(super) fn open_or_make_file(&self, at: &Location, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        loop {
+            match at.open(flags) {
+                Err(Errno::NOENT) => self.make_file(at)?,
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Makes an empty file. It gets its name when its mode is right: another process may open it from then on, and this
+    /// one may be killed at any moment.
+    #[cold]
+    fn make_file(&self, at: &Location) -> rustix::io::Result<()> {
+        let members = self.members();
+        let pending = format!("{PENDING}{}", ClaimId::draw());
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = openat(&members, &pending, flags, FILE_MODE)?;
+        let named = fchmod(&file, FILE_MODE)
+            .and_then(|()| linkat(&members, &pending, at.directory(), at.relative(), AtFlags::empty()));
+        unlinkat(&members, &pending, AtFlags::empty())?;
+        match named {
+            // Another process made it at the same moment.
+            Err(Errno::EXIST) => Ok(()),
+            named => named,
+        }
     }
 
     /// Makes the folders that a long name needs.
-    pub(super) fn make_room(&self, file: &Path) -> Result<()> {
-        match file.parent() {
-            Some(parent) if parent != self.path => make(parent),
-            _ => Ok(()),
+    pub(super) fn make_room(&self, file: &Location) -> Result<()> {
+        let Some(parent) = file.relative().parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+            return Ok(());
+        };
+        let mut directory = None::<Directory>;
+        for part in parent {
+            let outer = directory.as_ref().unwrap_or(file.directory());
+            directory = Some(outer.open_or_make_inside(part)?);
         }
+        Ok(())
     }
 
     /// Every name that has a line file, sorted.
     pub(super) fn names(&self) -> Result<Vec<Name>> {
+        let root = Arc::clone(&self.opened.read().root);
         let mut names = Vec::new();
-        collect(&self.path, "", &mut names)?;
+        collect(&root, "", &mut names)?;
         names.sort_unstable();
         Ok(names)
     }
 }
 
-fn collect(folder: &Path, begun: &str, names: &mut Vec<Name>) -> Result<()> {
-    let entries = fs::read_dir(folder).map_err(|error| trouble(error, "list the folder", folder))?;
-    for entry in entries {
-        let entry = entry.map_err(|error| trouble(error, "list the folder", folder))?;
-        let file = entry.file_name();
+fn collect(folder: &Directory, begun: &str, names: &mut Vec<Name>) -> Result<()> {
+    let failed = |error| trouble(error, "list the folder", folder.path());
+    for entry in Dir::read_from(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         // What is not ours may be called anything.
-        match file.to_str().and_then(|file| names::piece_of(file, LINE)) {
-            Some((piece, true)) if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
-                collect(&entry.path(), &format!("{begun}{piece}"), names)?;
+        match entry.file_name().to_str().ok().and_then(|file| names::piece_of(file, LINE)) {
+            // Some file systems do not tell the types of their entries.
+            Some((piece, true)) if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) => {
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if let Some(inner) = folder.read_inside(name)? {
+                    collect(&inner, &format!("{begun}{piece}"), names)?;
+                }
             }
             Some((piece, false)) => names.extend(names::decode(&format!("{begun}{piece}"))),
             Some((_, true)) | None => {}
         }
     }
     Ok(())
-}
-
-/// Makes a folder that only this user may enter; one that is there is left as it is.
-fn make(path: &Path) -> Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    DirBuilder::new()
-        .recursive(true)
-        .mode(FOLDER_MODE)
-        .create(path)
-        .map_err(|error| trouble(error, "make the folder", path))?;
-    // A strict umask could have taken away the owner's own rights.
-    fs::set_permissions(path, Permissions::from_mode(FOLDER_MODE))
-        .map_err(|error| trouble(error, "set up the folder", path))
-}
-
-/// Locks on a network file system are emulated, or not seen by other machines.
-pub(crate) fn check_local(path: &Path) -> Result<()> {
-    let about = statfs(path).map_err(|error| trouble(error, "look at the folder", path))?;
-    // The field's type differs between machines; the numbers are 32 bits wide everywhere.
-    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
-    let kind = about.f_type as u32;
-    let Some(system) = remote_system(kind) else { return Ok(()) };
-    Err(Error::unsupported(format!("{} is on {system}, where file locks do not hold between machines", path.display()))
-        .remedy("choose a folder on a local disk, or a store made for several machines"))
-}
-
-/// The numbers of statfs(2) for file systems that are not this machine's own.
-fn remote_system(kind: u32) -> Option<&'static str> {
-    Some(match kind {
-        0x6969 => "NFS",
-        0x517B | 0xFE53_4D42 | 0xFF53_4D42 => "SMB",
-        0x0102_1997 => "9P",
-        0x00C3_6400 => "Ceph",
-        0x6573_5546 => "FUSE",
-        0x5346_414F | 0x6B41_4653 => "AFS",
-        0x7375_7245 => "Coda",
-        0x0116_1970 => "GFS2",
-        0x7461_636F => "OCFS2",
-        0x0BD0_0BD0 => "Lustre",
-        0x4750_4653 => "GPFS",
-        0x786F_4256 => "a VirtualBox share",
-        0xBACB_ACBC => "a VMware share",
-        _ => return None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn network_file_systems_are_known_by_number() {
-        const EXT4: u32 = 0xEF53;
-        assert_eq!(remote_system(0x6969), Some("NFS"));
-        assert_eq!(remote_system(EXT4), None);
-    }
-
-    #[test]
-    fn folders_are_private_whatever_the_umask() {
-        let parent = tempfile::tempdir().expect("a temporary folder");
-        let folder = Folder::open(&parent.path().join("a/b")).expect("it can be made");
-        for path in [folder.path().to_owned(), folder.members()] {
-            let mode = fs::metadata(path).expect("it was made").permissions().mode();
-            assert_eq!(mode & 0o777, 0o700);
-        }
-    }
 }

@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
+use super::directory::Location;
+use super::folder::Folder;
+use super::touch::touch;
 use super::trouble::trouble;
 use crate::{Error, Result, Share};
 
@@ -53,31 +56,36 @@ pub(super) struct Key {
 
 impl Key {
     /// `None` if somebody who is not in our line has it.
-    pub(super) fn take(path: &Path, turn: Turn) -> Result<Option<Self>> {
+    pub(super) fn take(folder: &Folder, at: &Location, turn: Turn) -> Result<Option<Self>> {
         loop {
-            let (file, about) = open_gate(path)?;
+            let (file, about) = open_gate(folder, at)?;
             match flock(&file, turn.at_once()) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(Errno::INTR) => continue,
-                Err(error) => return Err(trouble(error, "lock", path)),
+                Err(error) => return Err(trouble(error, "lock", &at.path())),
             }
-            if is_at(&about, path)? {
+            if is_at(&about, at)? {
                 return Ok(Some(Self { file, turn }));
             }
         }
     }
 
     /// Whether it locks the file that has this path now, and not one that was deleted meanwhile.
-    pub(super) fn opens(&self, path: &Path) -> Result<bool> {
-        let about = self.file.metadata().map_err(|error| trouble(error, "look at", path))?;
-        is_at(&about, path)
+    pub(super) fn opens(&self, at: &Location) -> Result<bool> {
+        let about = self.file.metadata().map_err(|error| trouble(error, "look at", &at.path()))?;
+        is_at(&about, at)
     }
 
     /// A descriptor that keeps the file locked if this process ends.
-    pub(super) fn anchor(&self, path: &Path) -> Result<OwnedFd> {
-        let file = self.file.try_clone().map_err(|error| trouble(error, "keep open", path))?;
+    pub(super) fn anchor(&self, at: &Location) -> Result<OwnedFd> {
+        let file = self.file.try_clone().map_err(|error| trouble(error, "keep open", &at.path()))?;
         Ok(file.into())
+    }
+
+    /// Keeps the file from looking abandoned.
+    pub(super) fn touch(&self) {
+        touch(&self.file);
     }
 
     pub(super) fn fits(&self, turn: Turn) -> bool {
@@ -85,8 +93,8 @@ impl Key {
     }
 
     /// Lets others in beside it; the kernel does so without a gap.
-    pub(super) fn share(&mut self, path: &Path) -> Result<()> {
-        flock(&self.file, Turn::Together.at_once()).map_err(|error| trouble(error, "share", path))?;
+    pub(super) fn share(&mut self, at: &Location) -> Result<()> {
+        flock(&self.file, Turn::Together.at_once()).map_err(|error| trouble(error, "share", &at.path()))?;
         self.turn = Turn::Together;
         Ok(())
     }
@@ -99,29 +107,22 @@ impl Drop for Key {
     }
 }
 
-/// Whether an open file, of which this is known, is still the one at `path`.
-pub(super) fn is_at(about: &Metadata, path: &Path) -> Result<bool> {
-    match std::fs::symlink_metadata(path) {
-        Ok(there) => Ok((about.dev(), about.ino()) == (there.dev(), there.ino())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(trouble(error, "look at", path)),
-    }
+/// Whether an open file, of which this is known, is still the one at its place.
+pub(super) fn is_at(about: &Metadata, at: &Location) -> Result<bool> {
+    let there = at.stat()?;
+    Ok(there.is_some_and(|there| (about.dev(), about.ino()) == (there.st_dev, there.st_ino)))
 }
 
 /// Opens the file for locking, making it if need be. It is never written, so one that another user made will do.
-fn open_gate(path: &Path) -> Result<(File, Metadata)> {
+fn open_gate(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
     // Not blocking: a FIFO that somebody put in its place would otherwise wait for a writer.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let opened = match open(path, flags, Mode::empty()) {
-        Err(Errno::NOENT) => open(path, flags | OFlags::CREATE, Mode::RUSR | Mode::WUSR),
-        opened => opened,
-    };
-    let file = File::from(opened.map_err(|error| trouble(error, "open", path))?);
-    let about = file.metadata().map_err(|error| trouble(error, "look at", path))?;
+    let opened = folder.open_or_make_file(at, OFlags::RDONLY | OFlags::NONBLOCK);
+    let file = File::from(opened.map_err(|error| trouble(error, "open", &at.path()))?);
+    let about = file.metadata().map_err(|error| trouble(error, "look at", &at.path()))?;
     if about.is_file() {
         return Ok((file, about));
     }
-    Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"))
+    Err(Error::damaged(format!("{} is not a regular file", at.path().display())).remedy("remove it"))
 }
 
 /// Those who wait until a foreign holder unlocks: a thread each, asleep in the kernel.
@@ -155,12 +156,13 @@ impl Porter {
     /// Waits for the lock.
     ///
     /// *Cancel safety*: dropped, it does not get the lock.
-    pub(super) async fn wait(&self, path: &Path, turn: Turn) -> Result<Key> {
-        let watch = match self.adopt(path, turn) {
+    pub(super) async fn wait(&self, folder: &Folder, at: &Location, turn: Turn) -> Result<Key> {
+        let what = (at.path(), turn);
+        let watch = match self.adopt(&what) {
             Some(watch) => watch,
-            None => self.send(path, turn)?,
+            None => self.send(folder, at, turn)?,
         };
-        let waiting = Waiting { porter: self, path, turn, watch };
+        let waiting = Waiting { porter: self, what, watch };
         loop {
             if let Some(key) = waiting.watch.take() {
                 return key;
@@ -169,20 +171,20 @@ impl Porter {
         }
     }
 
-    fn adopt(&self, path: &Path, turn: Turn) -> Option<Arc<Watch>> {
-        self.idle.lock().get_mut(&(path.to_owned(), turn)).and_then(Vec::pop)
+    fn adopt(&self, what: &(PathBuf, Turn)) -> Option<Arc<Watch>> {
+        self.idle.lock().get_mut(what).and_then(Vec::pop)
     }
 
-    fn send(&self, path: &Path, turn: Turn) -> Result<Arc<Watch>> {
-        let (file, _) = open_gate(path)?;
+    fn send(&self, folder: &Folder, at: &Location, turn: Turn) -> Result<Arc<Watch>> {
+        let (file, _) = open_gate(folder, at)?;
         let watch = Arc::new(Watch::default());
-        let (idle, sent, at) = (Arc::clone(&self.idle), Arc::clone(&watch), path.to_owned());
+        let (idle, sent, path) = (Arc::clone(&self.idle), Arc::clone(&watch), at.path());
         let sleep = move || {
-            let key = sleep_until_locked(file, turn, &at);
-            hand_over(&idle, &sent, &(at, turn), key);
+            let key = sleep_until_locked(file, turn, &path);
+            hand_over(&idle, &sent, &(path, turn), key);
         };
         let thread = std::thread::Builder::new().name("leasehold-flock".to_owned()).stack_size(64 * 1024).spawn(sleep);
-        thread.map_err(|error| trouble(error, "start a thread to wait for", path))?;
+        thread.map_err(|error| trouble(error, "start a thread to wait for", &at.path()))?;
         Ok(watch)
     }
 }
@@ -228,8 +230,7 @@ fn hand_over(idle: &Mutex<Idle>, watch: &Arc<Watch>, what: &(PathBuf, Turn), key
 /// Somebody waits for a watch; dropped, the watch goes idle, or its key back.
 struct Waiting<'a> {
     porter: &'a Porter,
-    path: &'a Path,
-    turn: Turn,
+    what: (PathBuf, Turn),
     watch: Arc<Watch>,
 }
 
@@ -238,7 +239,7 @@ impl Drop for Waiting<'_> {
         let mut idle = self.porter.idle.lock();
         let key = self.watch.take();
         if key.is_none() && matches!(*self.watch.state.lock(), State::Asleep) {
-            idle.entry((self.path.to_owned(), self.turn)).or_default().push(Arc::clone(&self.watch));
+            idle.entry(self.what.clone()).or_default().push(Arc::clone(&self.watch));
         }
     }
 }

@@ -1,17 +1,20 @@
 //! A line file: who holds one lock and who waits for it, edited under a short lock on the file itself.
 
-use std::fs::{File, Metadata, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::{File, Metadata};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
+use super::directory::Location;
 use super::fence::{Boot, FENCE_LEN, Fence, Found};
+use super::folder::Folder;
 use super::gate::is_at;
 use super::member::MemberId;
 use super::seats::{Seat, stirred, watched};
 use super::ticket::{TICKET_LEN, Ticket};
+use super::touch::touch;
 use super::trouble::trouble;
 use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
@@ -24,7 +27,7 @@ const TRIES_MAX: u32 = 20;
 #[derive(Debug)]
 pub(super) struct LineFile {
     file: File,
-    path: PathBuf,
+    at: Location,
 }
 
 /// Whether a missing file is made.
@@ -36,15 +39,16 @@ pub(super) enum Missing {
 
 impl LineFile {
     /// `None` if there is no such file and none is to be made.
-    pub(super) fn open(path: &Path, missing: Missing) -> Result<Option<Self>> {
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(missing == Missing::Make).mode(0o600);
-        options.custom_flags(flags.bits().cast_signed());
-        match options.open(path) {
-            Ok(file) => Ok(Some(Self { file, path: path.to_owned() })),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && missing == Missing::Leave => Ok(None),
-            Err(error) => Err(trouble(error, "open the line file", path)),
+    pub(super) fn open(folder: &Folder, at: Location, missing: Missing) -> Result<Option<Self>> {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        let opened = match missing {
+            Missing::Make => folder.open_or_make_file(&at, flags),
+            Missing::Leave => at.open(flags),
+        };
+        match opened {
+            Ok(file) => Ok(Some(Self { file: File::from(file), at })),
+            Err(Errno::NOENT) if missing == Missing::Leave => Ok(None),
+            Err(error) => Err(trouble(error, "open the line file", &at.path())),
         }
     }
 
@@ -55,7 +59,7 @@ impl LineFile {
                 Ok(()) => return Ok(Ok(Locked(self))),
                 Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(trouble(error, "lock the line file", &self.path)),
+                Err(error) => return Err(trouble(error, "lock the line file", &self.at.path())),
             }
         }
         Ok(Err(self))
@@ -67,7 +71,7 @@ impl LineFile {
             match flock(&self.file, FlockOperation::LockExclusive) {
                 Ok(()) => return Ok(Locked(self)),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(trouble(error, "lock the line file", &self.path)),
+                Err(error) => return Err(trouble(error, "lock the line file", &self.at.path())),
             }
         }
     }
@@ -80,11 +84,12 @@ pub(super) struct Locked(LineFile);
 impl Locked {
     /// Reads the line. `None` if the file was deleted between opening and locking it: open it again.
     pub(super) fn read(self, boot: Boot) -> Result<Option<Edit>> {
-        let LineFile { file, path } = self.0;
-        let about = file.metadata().map_err(|error| trouble(error, "look at", &path))?;
-        if !is_at(&about, &path)? {
+        let LineFile { file, at } = self.0;
+        let about = file.metadata().map_err(|error| trouble(error, "look at", &at.path()))?;
+        if !is_at(&about, &at)? {
             return Ok(None);
         }
+        let path = at.path();
         let bytes = read_all(&file, &about, &path)?;
         let Opened { fence, worn, booted } = open_fence(&bytes, boot, &path)?;
         let slots = bytes.get(FENCE_LEN..).unwrap_or_default();
@@ -94,7 +99,7 @@ impl Locked {
                 .remedy(remedy(&path)));
         }
         let len = bytes.len() as u64;
-        let mut edit = Edit { file, path, fence, worn, boot, torn, len, tickets, before: Vec::new() };
+        let mut edit = Edit { file, at, fence, worn, boot, torn, len, tickets, before: Vec::new() };
         edit.before = edit.seats();
         Ok(Some(edit))
     }
@@ -167,7 +172,7 @@ fn read_tickets(slots: &[u8]) -> (Vec<Ticket>, Vec<usize>) {
 /// A line being edited. Every change is written at once, so that a process that is killed leaves a sound line.
 pub(super) struct Edit {
     file: File,
-    path: PathBuf,
+    at: Location,
     fence: Fence,
     worn: bool,
     boot: Boot,
@@ -221,7 +226,7 @@ impl Edit {
         if self.fence.is_spent() {
             self.reserve()?;
         }
-        let token = self.fence.mint(&self.file).map_err(|error| trouble(error, "write", &self.path))?;
+        let token = self.fence.mint(&self.file).map_err(|error| trouble(error, "write", &self.at.path()))?;
         Ok(Token::new(token).expect("counters begin above zero"))
     }
 
@@ -272,6 +277,11 @@ impl Edit {
         due.map(|ticket| (ticket.member(), ticket.id())).collect()
     }
 
+    /// Keeps the file from looking abandoned.
+    pub(super) fn touch(&self) {
+        touch(&self.file);
+    }
+
     /// Unlocks; whom to wake, as their claim may be granted or they must watch somebody else than before.
     pub(super) fn close(self) -> Vec<(MemberId, ClaimId)> {
         if self.tickets.is_empty() && self.len > IDLE_LEN_MAX {
@@ -298,20 +308,18 @@ impl Edit {
     }
 
     fn reserve(&mut self) -> Result<()> {
-        self.fence.reserve(&self.file).map_err(|error| trouble(error, "write", &self.path))
+        self.fence.reserve(&self.file).map_err(|error| trouble(error, "write", &self.at.path()))
     }
 
     /// So that the file itself is still there after power loss.
     fn sync_folder(&self) -> Result<()> {
-        let folder = self.path.parent().expect("a line file lies in a folder");
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| trouble(error, "sync the folder", folder))
+        self.at.sync_parent().map_err(|error| trouble(error, "sync the folder of", &self.at.path()))
     }
 
     /// A place of zero is a free slot.
     fn free(&self, slot: usize) -> Result<()> {
         let freed = self.file.write_all_at(&[0; TICKET_LEN], offset_of(slot));
-        freed.map_err(|error| trouble(error, "write", &self.path))
+        freed.map_err(|error| trouble(error, "write", &self.at.path()))
     }
 
     fn free_slot(&self) -> usize {
@@ -330,7 +338,7 @@ impl Edit {
 
     fn write(&self, ticket: &Ticket) -> Result<()> {
         let written = self.file.write_all_at(&ticket.to_bytes(), offset_of(ticket.slot));
-        written.map_err(|error| trouble(error, "write", &self.path))
+        written.map_err(|error| trouble(error, "write", &self.at.path()))
     }
 
     fn seats(&self) -> Vec<Seat> {

@@ -5,25 +5,25 @@
 //! containers too, and without a time-out. The same FIFO is the member's inbox: 16 bytes ring the claim of that id.
 
 use std::fmt;
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, mknodat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
+use super::directory::{Directory, Location, complete_mode};
+use super::folder::{FILE_MODE, PENDING};
+use super::touch::touch;
 use super::trouble::trouble;
 use crate::{ClaimId, Result};
 
-/// A FIFO that is being made is called so, and may not have its reader yet.
-const UNBORN: &str = "new-";
-/// How long making one may take before it counts as left over.
-const UNBORN_MAX: Duration = Duration::from_secs(60);
+/// How long making a file may take before it counts as left over.
+const PENDING_MAX: Duration = Duration::from_secs(60);
 /// How many claims are rung in one go: half a page, which a FIFO takes whole or refuses, and packs at least half full.
 const MESSAGE_IDS: usize = 128;
 
@@ -58,27 +58,30 @@ impl fmt::Debug for MemberId {
 #[derive(Debug)]
 pub(super) struct Member {
     id: MemberId,
-    path: PathBuf,
+    at: Location,
     presence: OwnedFd,
 }
 
 impl Member {
     /// Joins, and clears away the FIFOs of the dead. Must be called inside the runtime that will read the inbox.
-    pub(super) fn join(members: &Path) -> Result<(Self, Inbox)> {
+    pub(super) fn join(members: &Arc<Directory>) -> Result<(Self, Inbox)> {
         sweep(members);
         let id = MemberId(ClaimId::draw().to_bytes());
-        let path = members.join(id.to_string());
-        let unborn = members.join(format!("{UNBORN}{id}"));
-        let fifo = |error: Errno| trouble(error, "make the FIFO", &unborn);
-        mknodat(CWD, &unborn, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).map_err(fifo)?;
+        let at = members.file(id.to_string());
+        let pending = members.file(format!("{PENDING}{id}"));
+        make_fifo(&pending).map_err(|error| trouble(error, "make the FIFO", &pending.path()))?;
+
         // Open for writing too, so that it never reads as ended when a ringer closes it.
-        let inbox = pipe::OpenOptions::new().read_write(true).open_receiver(&unborn);
-        let inbox = inbox.map_err(|error| trouble(error, "open the FIFO", &unborn))?;
+        let inbox = pending.open(OFlags::RDWR | OFlags::NONBLOCK).map_err(std::io::Error::from);
+        let inbox = inbox.and_then(pipe::Receiver::from_owned_fd);
+        let inbox = inbox.map_err(|error| trouble(error, "open the FIFO", &pending.path()))?;
+
         // Under its own name it has a reader from the first moment on.
-        fs::rename(&unborn, &path).map_err(|error| trouble(error, "name the FIFO", &path))?;
-        let size = fcntl_getpipe_size(&inbox).map_err(|error| trouble(error, "measure the FIFO", &path))?;
-        let presence = inbox.as_fd().try_clone_to_owned().map_err(|error| trouble(error, "keep open", &path))?;
-        Ok((Self { id, path, presence }, Inbox { fifo: inbox, size }))
+        renameat(members, pending.relative(), members, at.relative())
+            .map_err(|error| trouble(error, "name the FIFO", &at.path()))?;
+        let size = fcntl_getpipe_size(&inbox).map_err(|error| trouble(error, "measure the FIFO", &at.path()))?;
+        let presence = inbox.as_fd().try_clone_to_owned().map_err(|error| trouble(error, "keep open", &at.path()))?;
+        Ok((Self { id, at, presence }, Inbox { fifo: inbox, size }))
     }
 
     pub(super) fn id(&self) -> MemberId {
@@ -87,19 +90,24 @@ impl Member {
 
     /// A descriptor with which another process can live on as this member.
     pub(super) fn anchor(&self) -> Result<OwnedFd> {
-        self.presence.try_clone().map_err(|error| trouble(error, "keep open", &self.path))
+        self.presence.try_clone().map_err(|error| trouble(error, "keep open", &self.at.path()))
     }
 
-    /// Whether others can still see it; an outside hand may have deleted the FIFO.
+    /// Whether others can still see it: the FIFO may have been deleted, or the folder replaced, so this goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        self.path.exists()
+        self.at.path().exists()
+    }
+
+    /// Keeps its FIFO from looking abandoned.
+    pub(super) fn touch(&self) {
+        touch(&self.presence);
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
         // If it stays, the next to join sweeps it.
-        let _ = fs::remove_file(&self.path);
+        let _ = unlinkat(self.at.directory(), self.at.relative(), AtFlags::empty());
     }
 }
 
@@ -144,13 +152,12 @@ pub(super) struct Peer(OwnedFd);
 
 impl Peer {
     /// `None` if it is dead.
-    pub(super) fn open(members: &Path, id: MemberId) -> Result<Option<Self>> {
-        let path = members.join(id.to_string());
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match open(&path, flags, Mode::empty()) {
+    pub(super) fn open(members: &Arc<Directory>, id: MemberId) -> Result<Option<Self>> {
+        let at = members.file(id.to_string());
+        match at.open(OFlags::WRONLY | OFlags::NONBLOCK) {
             Ok(fifo) => Ok(Some(Self(fifo))),
             Err(Errno::NXIO | Errno::NOENT) => Ok(None),
-            Err(error) => Err(trouble(error, "reach the process behind", &path)),
+            Err(error) => Err(trouble(error, "reach the process behind", &at.path())),
         }
     }
 
@@ -172,26 +179,35 @@ impl Peer {
     }
 }
 
-/// Removes what the dead left. A FIFO that cannot be removed does no harm and is tried again by the next to join.
-fn sweep(members: &Path) {
-    let Ok(entries) = fs::read_dir(members) else { return };
+fn make_fifo(at: &Location) -> rustix::io::Result<()> {
+    mknodat(at.directory(), at.relative(), FileType::Fifo, FILE_MODE, 0)?;
+    complete_mode(&at.open(OFlags::PATH)?, FILE_MODE)
+}
+
+/// Removes what the dead left. A file that cannot be removed does no harm and is tried again by the next to join.
+fn sweep(members: &Arc<Directory>) {
+    let Ok(entries) = Dir::read_from(members) else { return };
     for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_fifo()) && is_left_over(&entry.path()) {
-            let _ = fs::remove_file(entry.path());
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let at = members.file(name);
+        if is_left_over(&at) {
+            let _ = unlinkat(members, name, AtFlags::empty());
         }
     }
 }
 
-fn is_left_over(fifo: &Path) -> bool {
-    let unborn = fifo.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNBORN));
-    if unborn && !is_older(fifo, UNBORN_MAX) {
-        return false;
+/// A FIFO without a reader, or a file that was being made a long time ago.
+fn is_left_over(at: &Location) -> bool {
+    let Ok(Some(about)) = at.stat() else { return false };
+    let is_pending = at.relative().to_string_lossy().starts_with(PENDING);
+    let is_old = UNIX_EPOCH
+        .checked_add(Duration::from_secs(about.st_mtime.try_into().unwrap_or(0)))
+        .and_then(|modified| SystemTime::now().duration_since(modified).ok())
+        .is_some_and(|passed| passed > PENDING_MAX);
+    match FileType::from_raw_mode(about.st_mode) {
+        _ if is_pending && !is_old => false,
+        FileType::Fifo => at.open(OFlags::WRONLY | OFlags::NONBLOCK).err() == Some(Errno::NXIO),
+        FileType::RegularFile => is_pending,
+        _ => false,
     }
-    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    open(fifo, flags, Mode::empty()).err() == Some(Errno::NXIO)
-}
-
-fn is_older(path: &Path, age: Duration) -> bool {
-    let modified = fs::metadata(path).and_then(|about| about.modified());
-    modified.is_ok_and(|modified| SystemTime::now().duration_since(modified).is_ok_and(|passed| passed > age))
 }

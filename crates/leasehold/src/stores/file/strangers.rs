@@ -1,18 +1,17 @@
 //! Who has a lock file locked, as the kernel tells in `/proc/locks`; for people.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use rustix::fs::{major, minor};
 
+use super::directory::Location;
 use crate::Stranger;
 
-/// The processes that have `path` locked by flock(2), as far as this process may see them.
-pub(super) fn holders_of(path: &Path) -> Vec<Stranger> {
+/// The processes that have a file locked by flock(2), as far as this process may see them.
+pub(super) fn holders_of(at: &Location) -> Vec<Stranger> {
     // Nothing is decided by it, so what cannot be read is not told.
-    let (Ok(about), Ok(locks)) = (fs::metadata(path), fs::read_to_string("/proc/locks")) else { return Vec::new() };
-    let file = format!("{:02x}:{:02x}:{}", major(about.dev()), minor(about.dev()), about.ino());
+    let (Ok(Some(about)), Ok(locks)) = (at.stat(), fs::read_to_string("/proc/locks")) else { return Vec::new() };
+    let file = format!("{:02x}:{:02x}:{}", major(about.st_dev), minor(about.st_dev), about.st_ino);
     locks.lines().filter_map(|line| holder(line, &file)).map(named).collect()
 }
 
@@ -32,6 +31,10 @@ fn named(pid: u32) -> Stranger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::directory::Directory;
+    use super::super::filesystem::Locality;
     use super::*;
 
     #[test]
@@ -45,10 +48,13 @@ mod tests {
 
     #[test]
     fn a_lock_of_our_own_is_told() {
-        let file = tempfile::NamedTempFile::new().expect("a temporary file");
-        assert_eq!(holders_of(file.path()), []);
-        file.as_file().lock().expect("it is free");
-        let pids: Vec<u32> = holders_of(file.path()).iter().map(|stranger| stranger.pid).collect();
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = fs::File::create(folder.path().join("a.lock")).expect("made");
+        let directory = Directory::open_or_make(folder.path(), Locality::Known).expect("it opens");
+        let at = Arc::new(directory).file("a.lock");
+        assert_eq!(holders_of(&at), []);
+        file.lock().expect("it is free");
+        let pids: Vec<u32> = holders_of(&at).iter().map(|stranger| stranger.pid).collect();
         assert_eq!(pids, [std::process::id()]);
     }
 }

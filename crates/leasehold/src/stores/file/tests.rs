@@ -407,7 +407,7 @@ async fn nothing_is_left_but_two_files_per_name() {
 #[tokio::test]
 async fn a_full_inbox_makes_everybody_look() {
     let lab = Lab::new();
-    let folder = Folder::open(lab.folder.path()).expect("opens");
+    let folder = Folder::open(lab.folder.path(), Locality::Known).expect("opens");
     let _entered = background::start().expect("it runs").enter();
     let (member, inbox) = Member::join(&folder.members()).expect("joined");
     let peer = Peer::open(&folder.members(), member.id()).expect("asked").expect("alive");
