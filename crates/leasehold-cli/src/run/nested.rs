@@ -40,11 +40,7 @@ fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 3] {
     // A folder may be named from where leasehold was started, and the command may be elsewhere.
     let settings = url.find('?').map_or("", |at| &url[at..]);
     let store = if url.starts_with("file:") { format!("{}{settings}", hold.store) } else { url.to_owned() };
-    [
-        ("LEASEHOLD_NAME", hold.name.clone()),
-        ("LEASEHOLD_TOKEN", hold.token.to_string()),
-        ("LEASEHOLD_STORE", store),
-    ]
+    [("LEASEHOLD_NAME", hold.name.clone()), ("LEASEHOLD_TOKEN", hold.token.to_string()), ("LEASEHOLD_STORE", store)]
 }
 
 /// The hold of `name` that we run under, if the store confirms it: an environment outlives what it tells of.

@@ -89,12 +89,12 @@ impl Locked {
         if !is_at(&about, &at)? {
             return Ok(None);
         }
-        let path = at.path();
-        let bytes = read_all(&file, &about, &path)?;
-        let Opened { fence, worn, booted } = open_fence(&bytes, boot, &path)?;
+        let bytes = read_all(&file, &about, &at)?;
+        let Opened { fence, worn, booted } = open_fence(&bytes, boot, &at)?;
         let slots = bytes.get(FENCE_LEN..).unwrap_or_default();
         let (tickets, torn) = read_tickets(slots);
         if let Some(torn) = torn.first().filter(|_| !booted) {
+            let path = at.path();
             return Err(Error::damaged(format!("the ticket in slot {torn} of {} is torn", path.display()))
                 .remedy(remedy(&path)));
         }
@@ -114,18 +114,22 @@ struct Opened {
     booted: bool,
 }
 
-fn open_fence(bytes: &[u8], boot: Boot, path: &Path) -> Result<Opened> {
+fn open_fence(bytes: &[u8], boot: Boot, at: &Location) -> Result<Opened> {
     let opened = |fence: Fence, worn| Ok(Opened { booted: fence.boot() != boot, fence, worn });
     match Fence::read(bytes) {
         Found::Fresh => opened(Fence::fresh(boot), true),
         Found::Whole(fence) if fence.boot() == boot => opened(fence, false),
         Found::Whole(fence) | Found::Half(fence) => opened(fence.restarted(), true),
         Found::Newer(version) => {
+            let path = at.path();
             let what = format!("{} is of version {version} of the format, newer than this program", path.display());
             Err(Error::unsupported(what).remedy("use the newer leasehold everywhere on this machine"))
         }
-        Found::Torn => Err(Error::damaged(format!("the counter in {} is torn", path.display())).remedy(remedy(path))),
-        Found::Foreign => Err(Error::damaged(format!("{} is not a line file of leasehold", path.display()))
+        Found::Torn => {
+            let path = at.path();
+            Err(Error::damaged(format!("the counter in {} is torn", path.display())).remedy(remedy(&path)))
+        }
+        Found::Foreign => Err(Error::damaged(format!("{} is not a line file of leasehold", at.path().display()))
             .remedy("move it away, or choose another folder")),
     }
 }
@@ -134,13 +138,13 @@ fn remedy(path: &Path) -> String {
     format!("stop everybody who uses this lock, then remove {}: tokens go on from the clock", path.display())
 }
 
-fn read_all(file: &File, about: &Metadata, path: &Path) -> Result<Vec<u8>> {
+fn read_all(file: &File, about: &Metadata, at: &Location) -> Result<Vec<u8>> {
     if !about.is_file() {
-        return Err(Error::damaged(format!("{} is not a regular file", path.display())).remedy("remove it"));
+        return Err(Error::damaged(format!("{} is not a regular file", at.path().display())).remedy("remove it"));
     }
     let read = |len: u64| {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
-        file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(|error| trouble(error, "read", path))
+        file.read_exact_at(&mut bytes, 0).map(|()| bytes).map_err(|error| trouble(error, "read", &at.path()))
     };
     if about.len() > IDLE_LEN_MAX {
         // Another's file may be larger than the memory: no more is read of it than shows whose it is.

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,6 +59,7 @@ impl fmt::Debug for MemberId {
 pub(super) struct Member {
     id: MemberId,
     at: Location,
+    path: PathBuf,
     presence: OwnedFd,
 }
 
@@ -81,7 +82,7 @@ impl Member {
             .map_err(|error| trouble(error, "name the FIFO", &at.path()))?;
         let size = fcntl_getpipe_size(&inbox).map_err(|error| trouble(error, "measure the FIFO", &at.path()))?;
         let presence = inbox.as_fd().try_clone_to_owned().map_err(|error| trouble(error, "keep open", &at.path()))?;
-        Ok((Self { id, at, presence }, Inbox { fifo: inbox, size }))
+        Ok((Self { id, path: at.path(), at, presence }, Inbox { fifo: inbox, size }))
     }
 
     pub(super) fn id(&self) -> MemberId {
@@ -90,12 +91,12 @@ impl Member {
 
     /// A descriptor with which another process can live on as this member.
     pub(super) fn anchor(&self) -> Result<OwnedFd> {
-        self.presence.try_clone().map_err(|error| trouble(error, "keep open", &self.at.path()))
+        self.presence.try_clone().map_err(|error| trouble(error, "keep open", &self.path))
     }
 
     /// Whether others can still see it: the FIFO may have been deleted, or the folder replaced, so this goes by the path.
     pub(super) fn is_listed(&self) -> bool {
-        self.at.path().exists()
+        self.path.exists()
     }
 
     /// Keeps its FIFO from looking abandoned.

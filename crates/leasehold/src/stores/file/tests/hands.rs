@@ -97,3 +97,34 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
     let mode = fs::metadata(&target).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o755, "the mode of the link's target");
 }
+
+/// A folder is moved away while a process waits in it, and another is made in its place.
+#[tokio::test]
+async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
+    let lab = Lab::new();
+    let path = lab.folder.path().join("locks");
+    let open = || {
+        let store = File::of_boot(&path, THIS).expect("the folder opens");
+        Locks::over(Arc::new(store), "file:").expect("the background thread runs")
+    };
+    let (first, second) = (open(), open());
+    let held = first.mutex("a").acquire().await.expect("granted");
+    let lock = second.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    while second.look("a").await.expect("looked").waiters().count() == 0 {
+        tokio::task::yield_now().await;
+    }
+
+    fs::rename(&path, lab.folder.path().join("moved")).expect("moved");
+    let third = open();
+    let held_anew = third.mutex("a").acquire().await.expect("a new folder knows of no holder");
+    held.release().await.expect("released");
+    while third.look("a").await.expect("looked").waiters().count() == 0 {
+        assert!(!waiting.is_finished(), "granted in the moved folder");
+        tokio::task::yield_now().await;
+    }
+    held_anew.check().expect("held");
+    held_anew.release().await.expect("released");
+    let granted = tokio::time::timeout(PATIENCE, waiting).await.expect("it is its turn").expect("it runs");
+    granted.expect("granted").release().await.expect("released");
+}
