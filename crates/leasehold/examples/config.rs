@@ -3,8 +3,9 @@
 /// Writes as the writer, reads as a reader.
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let locks = leasehold::open("file:/tmp/leasehold-examples").await?;
-    let path = "/tmp/leasehold-examples/config";
+    let locks = leasehold::open("file:").await?;
+    let folder = tempfile::tempdir()?;
+    let path = &folder.path().join("config");
     let guard = locks.rwlock("config").exclusive().acquire().await?;
     std::fs::write(path, "colour = blue")?;
     guard.downgrade().await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Leads for a moment.
 #[tokio::main]
 pub async fn main() -> leasehold::Result<()> {
-    let locks = leasehold::open("file:/tmp/leasehold-examples").await?;
+    let locks = leasehold::open("file:").await?;
     let guard = locks.mutex("leader").label("http://10.0.0.7:8080").acquire().await?;
     guard.while_held(lead()).await?;
     guard.release().await

@@ -2,7 +2,7 @@
 
 /// Skips the work if somebody else is at it.
 pub fn main() -> leasehold::Result<()> {
-    let locks = leasehold::blocking::open("file:/tmp/leasehold-examples")?;
+    let locks = leasehold::blocking::open("file:")?;
     let lock = locks.mutex("nightly").label("report");
     let Some(guard) = lock.try_acquire()? else {
         println!("somebody else is at it");

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Ten tasks share four slots.
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let locks = leasehold::open("file:/tmp/leasehold-examples").await?;
+    let locks = leasehold::open("file:").await?;
     let tasks = (0..10).map(|number| {
         let slot = locks.semaphore("downloads", 4);
         tokio::spawn(async move {

@@ -12,6 +12,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// |---|---|
 /// | `memory:` | [inside this process](stores::Memory), for tests and examples; each `open` is a store of its own |
 /// | `file:/var/lib/app/locks` | [a folder on this machine](stores::File), made if missing |
+/// | `file:/mnt/x?local=yes` | the same, on a file system that leasehold does not know and that you state to be local |
 /// | `file:` | the same, in the user's state folder: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
 /// | `redis://host:6379` | [a Redis server](stores::Redis); `rediss://` with TLS, `redis+unix:///path` by its socket |
 /// | `redis://host:6379?dialect=plain` | [the same server](stores::Redlock), with locks as redis-py and others have them |
