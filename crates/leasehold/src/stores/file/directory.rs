@@ -124,6 +124,17 @@ impl Location {
         &self.relative
     }
 
+    /// Makes the directories that a long name needs.
+    pub(super) fn make_parent(&self) -> Result<()> {
+        let parts = self.relative.parent().into_iter().flatten();
+        let mut directory = None::<Directory>;
+        for part in parts {
+            let outer = directory.as_ref().unwrap_or(&self.directory);
+            directory = Some(outer.open_or_make_inside(part)?);
+        }
+        Ok(())
+    }
+
     /// Makes a new name durable.
     pub(super) fn sync_parent(&self) -> rustix::io::Result<()> {
         match self.relative.parent() {
@@ -142,8 +153,8 @@ impl Location {
 
 /// Sets the mode of what was just made, whatever the umask has left of it: `fchmod` needs a descriptor that is open for
 /// reading or writing, and the umask may forbid both.
-pub(super) fn complete_mode(made: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    chmodat(CWD, format!("/proc/self/fd/{}", made.as_raw_fd()), mode, AtFlags::empty())
+pub(super) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), mode, AtFlags::empty())
 }
 
 /// Follows the path as far as it exists, and makes the rest one part at a time, each inside the one before.

@@ -22,7 +22,7 @@ impl Shared {
     {
         let at = self.folder.line(name);
         if missing == Missing::Make {
-            self.folder.make_room(&at)?;
+            at.make_parent()?;
         }
         let Some(line) = LineFile::open(&self.folder, at, missing)? else { return Ok(None) };
         match line.try_lock()? {

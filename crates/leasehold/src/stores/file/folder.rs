@@ -124,19 +124,6 @@ impl Folder {
         }
     }
 
-    /// Makes the folders that a long name needs.
-    pub(super) fn make_room(&self, file: &Location) -> Result<()> {
-        let Some(parent) = file.relative().parent().filter(|parent| !parent.as_os_str().is_empty()) else {
-            return Ok(());
-        };
-        let mut directory = None::<Directory>;
-        for part in parent {
-            let outer = directory.as_ref().unwrap_or(file.directory());
-            directory = Some(outer.open_or_make_inside(part)?);
-        }
-        Ok(())
-    }
-
     /// Every name that has a line file, sorted.
     pub(super) fn names(&self) -> Result<Vec<Name>> {
         let root = Arc::clone(&self.opened.read().root);
