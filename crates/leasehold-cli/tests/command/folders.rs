@@ -77,6 +77,17 @@ fn unknown_setting_of_file_url_is_refused() {
     }
 }
 
+/// Neither cron nor systemd expands it, and no shell does in the middle of a word.
+#[test]
+fn tilde_in_file_url_is_refused() {
+    let place = Place::new();
+    for store in ["file:~/locks", "file:~", "file:~nobody/locks"] {
+        let done = place.done(&["run", "a", "--store", store, "--", "true"]);
+        done.assert(64, "", "only a shell expands ~");
+    }
+    assert_eq!(read_dir(place.path("")).unwrap().count(), 0, "nothing is made");
+}
+
 #[test]
 fn folder_of_another_user_is_refused_with_owner_name() {
     let place = shared_place();

@@ -338,6 +338,10 @@ fn path_of_url(path: &str) -> Result<PathBuf> {
     let path = path.strip_prefix("//localhost/").map_or(path, |_| &path["//localhost".len()..]);
     match (path, path.strip_prefix("//")) {
         ("", _) => Folder::default_path(),
+        (path, _) if path.starts_with('~') => {
+            Err(Error::invalid("only a shell expands ~, and only at the beginning of a word".to_owned())
+                .remedy("write file:/home/user/folder, or file:./~ for a folder that is called so"))
+        }
         (_, Some(absolute)) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
         (_, Some(host)) => {
             let host = host.split('/').next().unwrap_or_default();
