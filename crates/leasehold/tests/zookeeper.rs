@@ -405,7 +405,8 @@ async fn share_of_only_entry(locks: &Locks, name: &str, share: Share) {
     }
 }
 
-/// A store and a claim of it whose downgrade was executed, and whose reply was lost with the connection.
+/// A store and a claim of it whose downgrade was executed, and whose reply was lost with the
+/// connection.
 async fn downgraded_without_reply(wire: &Wire, folder: &str, theirs: &Locks) -> (stores::ZooKeeper, Claim, Standing) {
     let url = format!("{}/{folder}", wire.url_of("zookeeper"));
     let store = stores::ZooKeeper::at(&url).expect("a URL").connect().await.expect("it connects");
@@ -488,18 +489,20 @@ async fn wear_out(server: &mut ZooKeeper, folder: &str, settings: &str, counters
     server.restart_with_child_counters(&counters);
 }
 
-/// Clients contend while the numbers of the lock's node are used up: no two hold at once, tokens rise, and all are granted,
-/// the first three with the last numbers of the old node, the others with numbers of a new one.
+/// Clients contend while the numbers of the lock's node are used up: no two hold at once, tokens
+/// rise, and all are granted, the first three with the last numbers of the old node, the others
+/// with numbers of a new one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn contended_lock_goes_on_in_a_new_node_when_numbers_are_used_up() {
     const CLIENTS: usize = 6;
     const ROUNDS: usize = 10;
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+
     let mut server = ZooKeeper::start();
     wear_out(&mut server, "worn", "", &[("a", WORN_OUT_FROM - 3)]).await;
     let client = bare(&server).await;
     let before = client.check_stat("/worn/a").await.expect("asked").expect("it is there");
 
-    static IS_HELD: AtomicBool = AtomicBool::new(false);
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..CLIENTS {
         let locks = open(&format!("{}/worn", server.url())).await;
@@ -533,7 +536,8 @@ async fn contended_lock_goes_on_in_a_new_node_when_numbers_are_used_up() {
     assert_eq!(granted_later, CLIENTS * ROUNDS - 3);
 }
 
-/// A holder with the last number keeps its lock, and those who wait get it afterwards, without an error.
+/// A holder with the last number keeps its lock, and those who wait get it afterwards, without an
+/// error.
 #[tokio::test]
 async fn waiters_outlast_the_holder_of_the_last_number() {
     let mut server = ZooKeeper::start();
@@ -559,7 +563,8 @@ async fn waiters_outlast_the_holder_of_the_last_number() {
     next.release().await.expect("released");
 }
 
-/// Clients that go on with the last numbers keep others out, whether those numbers are theirs alone or not.
+/// Clients that go on with the last numbers keep others out, whether those numbers are theirs alone
+/// or not.
 #[tokio::test]
 async fn claims_of_other_clients_with_the_last_numbers_are_refused_with_the_cure() {
     let mut server = ZooKeeper::start();
@@ -584,7 +589,8 @@ async fn claims_of_other_clients_with_the_last_numbers_are_refused_with_the_cure
     assert_eq!(client.list_children("/others/b").await.expect("listed").len(), 2);
 }
 
-/// A node that is not to be removed refuses claims for ever, and leaves none: in kazoo's layout, and where the node has data.
+/// A node that is not to be removed refuses claims for ever, and leaves none: in kazoo's layout,
+/// and where the node has data.
 #[tokio::test]
 async fn worn_out_nodes_that_must_stay_are_refused_with_the_cure() {
     let mut server = ZooKeeper::start();

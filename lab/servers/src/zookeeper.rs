@@ -166,10 +166,10 @@ impl ZooKeeper {
         self.child = self.place.start();
     }
 
-    /// Restarts it with other counters, by path: the number that the next sequential child of the node gets.
+    /// Restarts it with other counters, by path: the number that the next sequential child of the
+    /// node gets.
     ///
-    /// # Panics
-    /// If a node is not there.
+    /// # Panics If a node is not there.
     pub fn restart_with_child_counters(&mut self, counters: &[(&str, i32)]) {
         self.kill();
         self.place.set_child_counters(counters);
@@ -223,6 +223,11 @@ impl ZooKeeper {
     pub fn serves(&self) {
         let served = until("a ZooKeeper server to serve", || Ok(self.mode()));
         served.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
+
+        // It listens there a little later.
+        let Some(port) = &self.place.tls_port else { return };
+        let connect = || Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).ok());
+        until("a ZooKeeper server to serve with TLS", connect).unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
     }
 }
 

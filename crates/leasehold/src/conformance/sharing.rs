@@ -99,11 +99,13 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     assert!(mutex.downgrade().await.expect_err("a mutex has no readers").is_unsupported());
 }
 
-/// Rounds on each of the two runtimes. Half of all rounds failed on ZooKeeper while a pending request counted as a loss.
+/// Rounds on each of the two runtimes. Half of all rounds failed on ZooKeeper while a pending
+/// request counted as a loss.
 const DOWNGRADES: u32 = 25;
 
-/// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime of one thread and on one
-/// of two. A store without shares refuses the downgrade, and the hold goes on.
+/// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
+/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold goes
+/// on.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
     std::thread::scope(|scope| {
         let on_one_thread = scope.spawn(|| {

@@ -122,7 +122,8 @@ impl ZooKeeperAt {
 
 /// How long to wait for a session, where there is none.
 const LISTEN: Duration = Duration::from_secs(5);
-/// Time for a lock's node without numbers to become empty. The engine asks three times within the ten seconds that it listens.
+/// Time for a lock's node without numbers to become empty. The engine asks three times within the
+/// ten seconds that it listens.
 const REPLACED_WITHIN: Duration = Duration::from_millis(2_500);
 /// Locks that are listed at a time.
 const LISTED_AT_A_TIME: usize = 64;
@@ -161,7 +162,8 @@ impl ZooKeeper {
         Ok(Found { page, node, children, is_new: true })
     }
 
-    /// The node and the children, after what the claim gives back was given back; `None` if its node is not there.
+    /// The node and the children, after what the claim gives back was given back; `None` if its
+    /// node is not there.
     async fn part(
         &self,
         lane: Lane<'_>,
@@ -198,8 +200,8 @@ impl ZooKeeper {
         }
     }
 
-    /// Removes a lock's node that has no numbers left, once it has no children, and waits for that. `false` if claims with
-    /// earlier numbers hold it on.
+    /// Removes a lock's node that has no numbers left, once it has no children, and waits for that.
+    /// `false` if claims with earlier numbers hold it on.
     async fn replace_worn_out(&self, lane: Lane<'_>, path: &str, patience: Patience) -> Result<bool> {
         let deadline = tokio::time::Instant::now() + REPLACED_WITHIN;
         loop {
@@ -299,7 +301,8 @@ impl Store for ZooKeeper {
             self.wear.note(&path);
             let is_unanswered = found.page.is_unanswered();
             self.withdraw(claim, Some(found.page)).await?;
-            // What may still reach the servers is removed by this id for a while, so the engine draws another.
+            // What may still reach the servers is removed by this id for a while, so the engine
+            // draws another.
             if is_unanswered {
                 return Ok(Entered { standing: Standing::Gone, lease: session.left(asked)? });
             }
@@ -329,7 +332,8 @@ impl Store for ZooKeeper {
             let node = match page.known() {
                 Known::Yes(node) => node,
                 Known::No => return Ok(Standing::Gone),
-                // A claim whose node is being replaced has one all the time. The server reports the old one's end first.
+                // A claim whose node is being replaced has one all the time. The server reports the
+                // old one's end first.
                 Known::Pending => {
                     tokio::select! {
                         () = updated => {}
@@ -472,7 +476,8 @@ impl ZooKeeper {
         Ok(is_there)
     }
 
-    /// Whether a claim has another node than the one that is missing. Without a lost reply there is none to search for.
+    /// Whether a claim has another node than the one that is missing. Without a lost reply there is
+    /// none to search for.
     async fn search_missing(&self, lane: Lane<'_>, id: ClaimId, page: &Page, missing: &Node) -> Result<bool> {
         if page.is_unanswered() {
             return self.search(lane, id, page, Some(missing)).await;

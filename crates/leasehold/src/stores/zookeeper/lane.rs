@@ -25,7 +25,8 @@ pub(super) struct Lane<'a> {
     path: &'a str,
 }
 
-/// Times that a missing lock's node is made for one claim: other clients may remove it again while it is empty.
+/// Times that a missing lock's node is made for one claim: other clients may remove it again while
+/// it is empty.
 const CREATES_MAX: u32 = 16;
 
 /// The path of a lock's node.
@@ -98,7 +99,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Removes the lock's node if its numbers are used up and it has no children. The next claim makes it again.
+    /// Removes the lock's node if its numbers are used up and it has no children. The next claim
+    /// makes it again.
     pub(super) async fn remove_worn_out(&self) -> Result<Removal> {
         loop {
             let (acl, stat) = match self.client().get_acl(self.path).await {
@@ -144,12 +146,12 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// A claim's node, if it has one in this session. What other servers know is waited for, as the one that was asked
-    /// before may have been another; and what this one shows is not believed until a majority has confirmed it, as a server that
-    /// led may keep what it alone has written.
+    /// A claim's node, if it has one in this session. What other servers know is waited for, as the
+    /// one that was asked before may have been another; and what this one shows is not believed
+    /// until a majority has confirmed it, as a server that led may keep what it alone has written.
     ///
-    /// A node that goes between the listing and its reading may have been replaced by another of the same claim, so the
-    /// children are listed again.
+    /// A node that goes between the listing and its reading may have been replaced by another of
+    /// the same claim, so the children are listed again.
     pub(super) async fn find(&self, id: ClaimId) -> Result<Option<(Member, Node)>> {
         loop {
             let syncing = self.client().sync("/");
@@ -177,8 +179,8 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Whether the leader has a node that this server shows, asked by a write that changes nothing; `false` if the node has
-    /// gone here too.
+    /// Whether the leader has a node that this server shows, asked by a write that changes nothing;
+    /// `false` if the node has gone here too.
     async fn is_confirmed(&self, node: &str) -> Result<bool> {
         let mut writer = self.client().new_multi_writer();
         writer.add_check_version(&self.child(node), -1).map_err(trouble::told)?;

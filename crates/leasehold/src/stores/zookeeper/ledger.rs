@@ -39,7 +39,8 @@ pub(super) struct Page {
 pub(super) enum Known {
     /// A request that makes the node or replaces it is under way. Its outcome is known soon.
     Pending,
-    /// Such a request ended without its reply: only a search by the claim's id says whether there is a node.
+    /// Such a request ended without its reply: only a search by the claim's id says whether there
+    /// is a node.
     Perhaps,
     Yes(Node),
     /// It has left, or was found to be gone.
@@ -55,7 +56,8 @@ pub(super) struct Node {
     pub(super) watched: Option<Vec<String>>,
 }
 
-/// A request under way that makes a claim's node or replaces it. Dropped before its reply, it leaves the node unknown.
+/// A request under way that makes a claim's node or replaces it. Dropped before its reply, it
+/// leaves the node unknown.
 #[must_use = "dropping it says that there is no reply"]
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
@@ -72,7 +74,8 @@ impl Ledger {
         let mut pages = self.pages.lock();
         let before = pages.remove(&id);
 
-        // A request of the page before may still reach the servers, so its node is still searched for.
+        // A request of the page before may still reach the servers, so its node is still searched
+        // for.
         let is_unanswered = before.as_ref().is_some_and(|before| before.is_unanswered());
         let page = Arc::new(Page {
             session,
@@ -119,8 +122,9 @@ impl Page {
         self.updated.notify_waiters();
     }
 
-    /// Notes what a search by the claim's id has found, where a node was `missing` or none was known. Returns whether the
-    /// claim has a node. A request that was sent meanwhile, or its reply, counts more than the search.
+    /// Notes what a search by the claim's id has found, where a node was `missing` or none was
+    /// known. Returns whether the claim has a node. A request that was sent meanwhile, or its
+    /// reply, counts more than the search.
     pub(super) fn searched(&self, missing: Option<&Node>, found: Option<Node>) -> bool {
         let mut known = self.node.lock();
 

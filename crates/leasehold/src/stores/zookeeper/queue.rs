@@ -24,8 +24,8 @@ pub(super) enum Place {
 }
 
 impl Queue {
-    /// # Errors
-    /// Mismatch if a child is not of this dialect, damaged if the numbers do not order the children.
+    /// # Errors Mismatch if a child is not of this dialect, damaged if the numbers do not order the
+    /// children.
     pub(super) fn read(children: &[String], dialect: Dialect) -> Result<Self> {
         children.iter().map(|child| dialect.member(child)).collect::<Result<_>>().and_then(Self::of)
     }
@@ -35,8 +35,8 @@ impl Queue {
         Self::ordered(children.iter().filter_map(|child| dialect.read(child)).collect())
     }
 
-    /// # Errors
-    /// Damaged if two claims have one number, or one has a negative number: then two clients may disagree on who is first.
+    /// # Errors Damaged if two claims have one number, or one has a negative number: then two
+    /// clients may disagree on who is first.
     fn of(members: Vec<Member>) -> Result<Self> {
         let queue = Self::ordered(members);
 
@@ -57,9 +57,8 @@ impl Queue {
 
     /// Where a node stands; `None` if it is not there.
     ///
-    /// # Errors
-    /// Mismatch if its share is of another kind than one that is ahead of it, damaged if its number is among the last that a
-    /// server can give.
+    /// # Errors Mismatch if its share is of another kind than one that is ahead of it, damaged if
+    /// its number is among the last that a server can give.
     pub(super) fn place(&self, node: &str) -> Result<Option<Place>> {
         let Some(at) = self.members.iter().position(|member| member.node == node) else { return Ok(None) };
         let (ahead, own) = (&self.members[..at], &self.members[at]);
