@@ -47,8 +47,8 @@ pub use faults::{
 };
 pub use reentry::{nested_acquires_cost_nothing, nested_acquires_never_wait, owners_exclude_each_other};
 pub use sharing::{
-    a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_lets_readers_in, kinds_do_not_mix, readers_share,
-    slots_are_counted, writers_are_not_starved,
+    a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_is_not_reported_as_loss, downgrade_lets_readers_in,
+    kinds_do_not_mix, readers_share, slots_are_counted, writers_are_not_starved,
 };
 pub use steps::{
     entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing, shares_only_shrink,
@@ -84,8 +84,9 @@ macro_rules! conformance_suites {
                 cancelled_leaves_nothing cut_off_is_lost_in_time leaving_outlasts_the_lease
                 lost_answers_leave_nothing
                 nested_acquires_cost_nothing nested_acquires_never_wait owners_exclude_each_other
-                a_mutex_is_a_writer big_claims_are_not_overtaken downgrade_lets_readers_in kinds_do_not_mix readers_share
-                slots_are_counted writers_are_not_starved
+                a_mutex_is_a_writer big_claims_are_not_overtaken
+                downgrade_is_not_reported_as_loss downgrade_lets_readers_in
+                kinds_do_not_mix readers_share slots_are_counted writers_are_not_starved
                 entering_twice_is_once leaving_twice_is_once names_are_listed refused_leaves_nothing
                 shares_only_shrink
             ]

@@ -5,6 +5,7 @@
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab_servers::{Ensemble, Wire, ZooKeeper, ZooKeeperRelease};
@@ -395,4 +396,219 @@ async fn a_node_that_one_server_alone_has_is_no_grant() {
     }
     let shown = bare(ensemble.server(one)).await.list_children("/leasehold/x").await.expect("there");
     assert_eq!(shown.len(), 1, "{shown:?}");
+}
+
+/// The share that a name's only entry has, as another client reads it.
+async fn share_of_only_entry(locks: &Locks, name: &str, share: Share) {
+    while locks.look(name).await.expect("looked").entries.first().map(|entry| entry.share) != Some(share) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A store and a claim of it whose downgrade was executed, and whose reply was lost with the
+/// connection.
+async fn downgraded_without_reply(wire: &Wire, folder: &str, theirs: &Locks) -> (stores::ZooKeeper, Claim, Standing) {
+    let url = format!("{}/{folder}", wire.url_of("zookeeper"));
+    let store = stores::ZooKeeper::at(&url).expect("a URL").connect().await.expect("it connects");
+
+    loop {
+        let writer = Claim { share: Share::WRITER, ..claim("a") };
+        let held = store.enter(&writer, Patience::Queue).await.expect("granted").standing;
+        let reader = Claim { share: Share::READER, ..writer };
+
+        // Other clients see the downgrade while its reply is on its way.
+        wire.delay(Duration::from_millis(300));
+        let downgrade = store.enter(&reader, Patience::Refuse);
+        let cut = async {
+            share_of_only_entry(theirs, "a", Share::READER).await;
+            wire.cut();
+        };
+        let (downgraded, ()) = soon("the downgrade", async { tokio::join!(downgrade, cut) }).await;
+        wire.delay(Duration::ZERO);
+
+        match downgraded {
+            Err(error) if error.is_unavailable() => return (store, reader, held),
+            // On a busy machine the reply may be faster.
+            Ok(_) => assert!(store.leave(&reader).await.expect("left")),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// A downgrade whose reply was lost is found by the claim's id, and is not reported as a loss.
+#[tokio::test]
+async fn downgrade_without_reply_is_not_reported_as_loss() {
+    let wire = Wire::to(SERVER.address());
+    let theirs = open(&folder("replyless-downgrade")).await;
+    let (store, claim, held) = downgraded_without_reply(&wire, "replyless-downgrade", &theirs).await;
+
+    let changed = tokio::time::timeout(Duration::from_secs(1), store.changed(&claim, held)).await;
+    assert!(changed.is_err(), "{changed:?}");
+    assert_eq!(store.enter(&claim, Patience::Refuse).await.expect("repeated").standing, held);
+
+    assert!(store.leave(&claim).await.expect("left"));
+    assert!(theirs.look("a").await.expect("looked").entries.is_empty());
+}
+
+/// A hold that is broken after a downgrade whose reply was lost is not renewed.
+#[tokio::test]
+async fn broken_hold_after_downgrade_without_reply_is_not_renewed() {
+    let wire = Wire::to(SERVER.address());
+    let theirs = open(&folder("replyless-broken")).await;
+    let (store, claim, held) = downgraded_without_reply(&wire, "replyless-broken", &theirs).await;
+
+    let token = held.token().expect("it was granted");
+    assert!(theirs.break_hold("a", token).await.expect("asked").is_some());
+    let claims = std::slice::from_ref(&claim);
+    let renewed = soon("a renewal", async {
+        loop {
+            match store.renew(claims).await {
+                Ok(renewed) => return renewed,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    });
+    assert_eq!(renewed.await, [None]);
+    assert_eq!(store.changed(&claim, held).await.expect("asked"), Standing::Gone);
+}
+
+/// A claim whose number is this or larger is not granted.
+const WORN_OUT_FROM: i32 = i32::MAX - (1 << 20) + 1;
+
+/// Restarts a server with these counters of the locks of a folder.
+async fn wear_out(server: &mut ZooKeeper, folder: &str, settings: &str, counters: &[(&str, i32)]) {
+    let locks = open(&format!("{}/{folder}{settings}", server.url())).await;
+    for (name, _) in counters {
+        locks.mutex(name).acquire().await.expect("granted").release().await.expect("released");
+    }
+    drop(locks);
+
+    let paths: Vec<String> = counters.iter().map(|(name, _)| format!("/{folder}/{name}")).collect();
+    let numbers = counters.iter().map(|(_, number)| *number);
+    let counters: Vec<(&str, i32)> = paths.iter().map(String::as_str).zip(numbers).collect();
+    server.restart_with_child_counters(&counters);
+}
+
+/// Clients contend while the numbers of the lock's node are used up: no two hold at once, tokens
+/// rise, and all are granted, the first three with the last numbers of the old node, the others
+/// with numbers of a new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contended_lock_goes_on_in_a_new_node_when_numbers_are_used_up() {
+    const CLIENTS: usize = 6;
+    const ROUNDS: usize = 10;
+    static IS_HELD: AtomicBool = AtomicBool::new(false);
+
+    let mut server = ZooKeeper::start();
+    wear_out(&mut server, "worn", "", &[("a", WORN_OUT_FROM - 3)]).await;
+    let client = bare(&server).await;
+    let before = client.check_stat("/worn/a").await.expect("asked").expect("it is there");
+
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let locks = open(&format!("{}/worn", server.url())).await;
+        clients.spawn(async move {
+            let mut tokens = Vec::new();
+            for _ in 0..ROUNDS {
+                let held = locks.mutex("a").acquire().await.expect("granted");
+                assert!(!IS_HELD.swap(true, Ordering::SeqCst), "two hold at once");
+                tokens.push(held.token());
+                tokio::task::yield_now().await;
+                IS_HELD.store(false, Ordering::SeqCst);
+                held.release().await.expect("released");
+            }
+            tokens
+        });
+    }
+
+    let mut tokens = Vec::new();
+    while let Some(done) = soon("all are granted", clients.join_next()).await {
+        let of_one = done.expect("no client fails");
+        assert!(of_one.is_sorted(), "{of_one:?}");
+        tokens.extend(of_one);
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), CLIENTS * ROUNDS);
+
+    let after = client.check_stat("/worn/a").await.expect("asked").expect("it is there");
+    assert!(before.cversion < 0 && after.czxid > before.czxid && after.cversion >= 0, "{before:?} {after:?}");
+    let granted_later = tokens.iter().filter(|token| token.get().cast_signed() > after.czxid).count();
+    assert_eq!(granted_later, CLIENTS * ROUNDS - 3);
+}
+
+/// A holder with the last number keeps its lock, and those who wait get it afterwards, without an
+/// error.
+#[tokio::test]
+async fn waiters_outlast_the_holder_of_the_last_number() {
+    let mut server = ZooKeeper::start();
+    wear_out(&mut server, "last", "", &[("a", WORN_OUT_FROM - 1)]).await;
+    let (ours, theirs) = (open(&format!("{}/last", server.url())).await, open(&format!("{}/last", server.url())).await);
+
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let token = held.token();
+    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none());
+    let expired = theirs.mutex("a").try_acquire_for(Duration::from_millis(100)).await;
+    assert!(expired.expect("asked").is_none());
+
+    // Longer than one wait for the node to become empty.
+    let lock = theirs.mutex("a");
+    let mut waiting = std::pin::pin!(lock.acquire());
+    let granted = tokio::time::timeout(Duration::from_secs(4), &mut waiting).await;
+    assert!(granted.is_err(), "{granted:?}");
+
+    held.release().await.expect("it was held throughout");
+    let next = soon("the waiter is granted", waiting).await.expect("granted");
+    assert!(next.token() > token);
+    assert!(ours.mutex("a").try_acquire().await.expect("asked").is_none());
+    next.release().await.expect("released");
+}
+
+/// Clients that go on with the last numbers keep others out, whether those numbers are theirs alone
+/// or not.
+#[tokio::test]
+async fn claims_of_other_clients_with_the_last_numbers_are_refused_with_the_cure() {
+    let mut server = ZooKeeper::start();
+    wear_out(&mut server, "others", "", &[("a", WORN_OUT_FROM), ("b", i32::MAX)]).await;
+    let (locks, client) = (open(&format!("{}/others", server.url())).await, bare(&server).await);
+    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+    let create = async |name: &str, id: u32| {
+        let path = format!("/others/{name}/_c_79e1da5a-36b5-4c33-8d0f-0000000000{id:02}-lock-");
+        client.create(&path, b"10.0.0.7", &options).await.expect("made").1.into_i64()
+    };
+
+    let number = create("a", 1).await;
+    assert_eq!(number, i64::from(WORN_OUT_FROM));
+    let error = locks.mutex("a").try_acquire().await.expect_err("refused");
+    assert!(error.is_unavailable() && error.to_string().contains("delete its node"), "{error}");
+    assert_eq!(client.list_children("/others/a").await.expect("listed").len(), 1);
+
+    let numbers = [create("b", 2).await, create("b", 3).await];
+    assert_eq!(numbers, [i64::from(i32::MAX); 2], "the server gives the last number twice");
+    let error = locks.mutex("b").try_acquire().await.expect_err("refused");
+    assert!(error.is_damaged() && error.to_string().contains("delete its node"), "{error}");
+    assert_eq!(client.list_children("/others/b").await.expect("listed").len(), 2);
+}
+
+/// A node that is not to be removed refuses claims for ever, and leaves none: in kazoo's layout,
+/// and where the node has data.
+#[tokio::test]
+async fn worn_out_nodes_that_must_stay_are_refused_with_the_cure() {
+    let mut server = ZooKeeper::start();
+    wear_out(&mut server, "kazoo", "?dialect=kazoo", &[("a", WORN_OUT_FROM - 1)]).await;
+    let (client, kazoo) = (bare(&server).await, open(&format!("{}/kazoo?dialect=kazoo", server.url())).await);
+    kazoo.mutex("a").acquire().await.expect("the last number").release().await.expect("released");
+    for _ in 0..2 {
+        let error = kazoo.mutex("a").acquire().await.expect_err("refused");
+        assert!(error.is_damaged() && error.to_string().contains("delete its node"), "{error}");
+    }
+    assert!(client.list_children("/kazoo/a").await.expect("listed").is_empty());
+    client.delete("/kazoo/a", None).await.expect("the cure");
+    kazoo.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+
+    wear_out(&mut server, "data", "", &[("a", WORN_OUT_FROM)]).await;
+    let (client, curator) = (bare(&server).await, open(&format!("{}/data", server.url())).await);
+    client.set_data("/data/a", b"of an operator", None).await.expect("written");
+    let error = curator.mutex("a").try_acquire().await.expect_err("refused");
+    assert!(error.is_damaged() && error.to_string().contains("/data/a"), "{error}");
+    assert!(client.list_children("/data/a").await.expect("listed").is_empty());
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -165,6 +166,16 @@ impl ZooKeeper {
         self.child = self.place.start();
     }
 
+    /// Restarts it with other counters, by path: the number that the next sequential child of the
+    /// node gets.
+    ///
+    /// # Panics If a node is not there.
+    pub fn restart_with_child_counters(&mut self, counters: &[(&str, i32)]) {
+        self.kill();
+        self.place.set_child_counters(counters);
+        self.restart();
+    }
+
     /// Stops it, as `kill -STOP` does: the kernel still takes connections for it, and nothing is answered.
     pub fn pause(&self) {
         self.child.pause();
@@ -212,6 +223,11 @@ impl ZooKeeper {
     pub fn serves(&self) {
         let served = until("a ZooKeeper server to serve", || Ok(self.mode()));
         served.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
+
+        // It listens there a little later.
+        let Some(port) = &self.place.tls_port else { return };
+        let connect = || Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).ok());
+        until("a ZooKeeper server to serve with TLS", connect).unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
     }
 }
 
@@ -225,6 +241,18 @@ impl Place {
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
         let around = Surroundings { cpu: self.cpu, clock: self.clock.as_ref() };
         Child::start(&program, &args, &around, &self.folder.path().join(LOG))
+    }
+
+    fn set_child_counters(&self, counters: &[(&str, i32)]) {
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zookeeper/ChildCounter.java");
+        let mut java = Command::new("java");
+        java.args(["-cp", &self.release.jars(), program]).arg(self.folder.path());
+        for (path, number) in counters {
+            java.args([path, &*number.to_string()]);
+        }
+
+        let output = java.output().expect("java is missing: `apt-get install default-jdk-headless`");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     fn log(&self) -> String {

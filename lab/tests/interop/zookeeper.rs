@@ -38,6 +38,27 @@ struct Contest {
 }
 
 impl Contest {
+    /// A lock whose node has so many numbers left before claims of ours withdraw.
+    fn begin_with_numbers_left(library: Library, left: i32) -> Result<Self> {
+        const WORN_OUT_FROM: i32 = i32::MAX - (1 << 20) + 1;
+        let mut contest = Self::begin(library)?;
+
+        contest.site.run(async {
+            let held = contest.site.locks().mutex("a").acquire().await?;
+            held.release().await
+        })?;
+        contest.server.restart_with_child_counters(&[("/locks/a", WORN_OUT_FROM - left)]);
+        Ok(contest)
+    }
+
+    /// Waits until a peer has a claim.
+    fn until_a_peer_claims(self) -> Self {
+        while self.server.count("zk_ephemerals_count") == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        self
+    }
+
     fn begin(library: Library) -> Result<Self> {
         let server = ZooKeeper::setup().tick(2_000).start();
         let dialect = if library == Library::Kazoo { "?dialect=kazoo" } else { "" };
@@ -71,18 +92,22 @@ impl Contest {
     }
 
     /// All that was told, when all are done: each had the lock as often as it wanted, and nothing is left.
-    fn end(self) -> Result<()> {
+    fn end(mut self) -> Result<()> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<()> {
         let parties = (self.foreign.len() + self.ours.len()) as u64;
         let mut told: Vec<Event> = Vec::new();
         let begun = now();
-        for (mut peer, file) in self.foreign {
+        for (mut peer, file) in std::mem::take(&mut self.foreign) {
             let status = peer.wait()?;
             ensure!(status.success(), "a peer failed: {status}");
             for line in fs::read_to_string(file)?.lines() {
                 told.push(line.parse()?);
             }
         }
-        for process in self.ours {
+        for process in std::mem::take(&mut self.ours) {
             told.extend(process.finish()?);
         }
         let holds = check::all(&told)?.len() as u64;
@@ -131,6 +156,23 @@ fn curator_s_mutex_is_ours() -> Result<()> {
 fn curator_s_readers_and_writers_are_ours() -> Result<()> {
     let contest = Contest::begin(Library::Curator)?.foreign("reader")?.foreign("writer")?;
     contest.ours(Face::Reader)?.ours(Face::Writer)?.end()
+}
+
+/// Curator takes the lock while its node's numbers are used up. We remove the node in a moment when it is empty, and Curator
+/// goes on in the new one, beside us.
+#[test]
+fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
+    let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?.foreign("mutex")?.until_a_peer_claims();
+    let mut contest = contest.ours(Face::Mutex)?.ours(Face::Mutex)?;
+    contest.finish()?;
+
+    let node = contest.site.run(async {
+        let client = zookeeper_client::Client::connect(&contest.server.address()).await?;
+        client.check_stat("/locks/a").await
+    })?;
+    // It is negative for a node that has given half of all numbers.
+    ensure!(node.is_some_and(|node| node.cversion > 0), "no new node: {node:?}");
+    Ok(())
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Readers, writers, slots.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -96,6 +97,61 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     other.release().await.expect("released");
     let mutex = ours.mutex(&fresh_name("no-readers")).acquire().await.expect("granted");
     assert!(mutex.downgrade().await.expect_err("a mutex has no readers").is_unsupported());
+}
+
+/// Rounds on each of the two runtimes. Half of all rounds failed on ZooKeeper while a pending
+/// request counted as a loss.
+const DOWNGRADES: u32 = 25;
+
+/// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
+/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold goes
+/// on.
+pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
+    std::thread::scope(|scope| {
+        let on_one_thread = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime starts").block_on(downgrade_while_loss_is_awaited(service));
+        });
+        on_one_thread.join().expect("no round fails on a runtime of one thread");
+    });
+
+    downgrade_while_loss_is_awaited(service).await;
+}
+
+async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return downgrade_is_refused(&client(service).await).await;
+    };
+
+    for round in 0..DOWNGRADES {
+        let name = fresh_name("downgrade-awaited");
+        let writer = ours.rwlock(&name).exclusive().acquire().await.expect("granted");
+        let pause = Duration::from_millis(u64::from(round % 5));
+
+        let done = writer.while_held(async {
+            tokio::time::sleep(pause).await;
+            writer.downgrade().await
+        });
+        done.await.unwrap_or_else(|error| panic!("round {round}: {error}")).expect("downgraded");
+        writer.check().expect("still held");
+
+        let other = theirs.rwlock(&name).shared().try_acquire().await.expect("asked").expect("readers share");
+        let lost = tokio::time::timeout(Duration::from_millis(5), writer.lost()).await;
+        assert!(lost.is_err(), "round {round}: {lost:?}");
+
+        writer.release().await.expect("released");
+        other.release().await.expect("released");
+    }
+}
+
+async fn downgrade_is_refused(locks: &Locks) {
+    let writer = locks.rwlock(&fresh_name("downgrade-refused")).exclusive().acquire().await.expect("granted");
+
+    let done = writer.while_held(writer.downgrade()).await.expect("still held");
+    assert!(done.expect_err("refused, never silently something weaker").is_unsupported());
+
+    writer.check().expect("still held");
+    writer.release().await.expect("released");
 }
 
 /// As many hold as there are slots, and not one more.

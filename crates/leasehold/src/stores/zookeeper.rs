@@ -5,6 +5,7 @@
 //! when one has gone.
 
 mod address;
+mod generation;
 mod lane;
 mod layout;
 mod ledger;
@@ -29,7 +30,8 @@ use crate::{
     background,
 };
 use address::Address;
-use lane::Lane;
+use generation::Wear;
+use lane::{Lane, Removal};
 use layout::Dialect;
 use ledger::{Known, Ledger, Node, Page};
 use queue::{Place, Queue};
@@ -53,6 +55,7 @@ pub struct ZooKeeper {
     address: Arc<Address>,
     keeper: Arc<Keeper>,
     ledger: Ledger,
+    wear: Wear,
 }
 
 /// Where to connect, and on which terms.
@@ -110,8 +113,8 @@ impl ZooKeeperAt {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let store =
-            ZooKeeper { keeper: Arc::new(Keeper::start(Arc::clone(&address))), address, ledger: Ledger::default() };
+        let keeper = Arc::new(Keeper::start(Arc::clone(&address)));
+        let store = ZooKeeper { keeper, address, ledger: Ledger::default(), wear: Wear::default() };
         background::within(store.keeper.first()).await?;
         Ok(store)
     }
@@ -119,6 +122,9 @@ impl ZooKeeperAt {
 
 /// How long to wait for a session, where there is none.
 const LISTEN: Duration = Duration::from_secs(5);
+/// Time for a lock's node without numbers to become empty. The engine asks three times within the
+/// ten seconds that it listens.
+const REPLACED_WITHIN: Duration = Duration::from_millis(2_500);
 /// Locks that are listed at a time.
 const LISTED_AT_A_TIME: usize = 64;
 
@@ -131,36 +137,40 @@ impl ZooKeeper {
         self.address.terms.dialect
     }
 
-    /// A claim's page, with its node and all children of the lock: found, or put there. `true` if it was put there now.
-    async fn stand(
-        &self,
-        session: &Arc<Session>,
-        lane: Lane<'_>,
-        claim: &Claim,
-    ) -> Result<(Arc<Page>, Vec<String>, bool)> {
+    /// A claim's page, with its node and all children of the lock: found, or put there.
+    async fn stand(&self, session: &Arc<Session>, lane: Lane<'_>, claim: &Claim) -> Result<Found> {
         let page = self.ledger.page(claim.id).filter(|page| page.session.id() == session.id());
         if let Some(page) = page {
             let found = match page.known() {
-                Known::Yes(node) => Some(node),
-                Known::Perhaps => lane.find(claim.id).await?.map(|(_, node)| node),
+                Known::Yes(node) if !page.is_unanswered() => Some(node),
+                Known::Yes(_) | Known::Pending | Known::Perhaps => lane.find(claim.id).await?.map(|(_, node)| node),
                 Known::No => None,
             };
             if let Some(node) = found {
                 page.found(node.clone());
-                let children = self.part(lane, claim, &page, &node).await?;
-                if let Some(children) = children {
-                    return Ok((page, children, false));
+                let part = self.part(lane, claim, &page, node).await?;
+                if let Some((node, children)) = part {
+                    return Ok(Found { page, node, children, is_new: false });
                 }
             }
         }
+
         let page = self.ledger.begin(claim.id, Arc::clone(session));
+        let pending = page.pending();
         let (node, children) = lane.create(claim).await?;
-        page.found(node);
-        Ok((page, children, true))
+        pending.replied(node.clone());
+        Ok(Found { page, node, children, is_new: true })
     }
 
-    /// The children, after what the claim gives back was given back; `None` if its node is not there.
-    async fn part(&self, lane: Lane<'_>, claim: &Claim, page: &Page, node: &Node) -> Result<Option<Vec<String>>> {
+    /// The node and the children, after what the claim gives back was given back; `None` if its
+    /// node is not there.
+    async fn part(
+        &self,
+        lane: Lane<'_>,
+        claim: &Claim,
+        page: &Page,
+        node: Node,
+    ) -> Result<Option<(Node, Vec<String>)>> {
         let children = lane.list().await?;
         if !children.contains(&node.name) {
             return Ok(None);
@@ -168,16 +178,18 @@ impl ZooKeeper {
         let present = self.dialect().member(&node.name)?;
         claim.share.is_part_of(present.share)?;
         if claim.share.units() == present.share.units() {
-            return Ok(Some(children));
+            return Ok(Some((node, children)));
         }
-        page.loses_sight();
-        page.found(lane.shrink(claim, &present, node.token).await?);
-        lane.list().await.map(Some)
+
+        let pending = page.pending();
+        let smaller = lane.shrink(claim, &present, node.token).await?;
+        pending.replied(smaller.clone());
+
+        lane.list().await.map(|children| Some((smaller, children)))
     }
 
     /// Where a claim stands by a listing, and whom it waits for from now on.
-    fn judge(&self, page: &Page, children: &[String]) -> Result<Standing> {
-        let Known::Yes(node) = page.known() else { return Ok(Standing::Gone) };
+    fn judge(&self, page: &Page, node: &Node, children: &[String]) -> Result<Standing> {
         match Queue::read(children, self.dialect())?.place(&node.name)? {
             None => Ok(Standing::Gone),
             Some(Place::Held) => Ok(Standing::Held { token: node.token }),
@@ -188,15 +200,43 @@ impl ZooKeeper {
         }
     }
 
+    /// Removes a lock's node that has no numbers left, once it has no children, and waits for that.
+    /// `false` if claims with earlier numbers hold it on.
+    async fn replace_worn_out(&self, lane: Lane<'_>, path: &str, patience: Patience) -> Result<bool> {
+        let deadline = tokio::time::Instant::now() + REPLACED_WITHIN;
+        loop {
+            let (children, watcher) = match lane.remove_worn_out().await? {
+                Removal::Done => {
+                    self.wear.forget(path);
+                    return Ok(true);
+                }
+                Removal::InUse(children, watcher) => (children, watcher),
+            };
+
+            let queue = Queue::read(&children, self.dialect())?;
+            let is_in_order = queue.members.first().is_some_and(|first| !generation::is_worn_out(first.sequence));
+            if is_in_order && patience == Patience::Refuse {
+                return Ok(false);
+            }
+
+            let changed = tokio::time::timeout_at(deadline, watcher.changed()).await;
+            match changed {
+                Ok(_event) => {}
+                Err(_too_late) if is_in_order => return Ok(false),
+                Err(_too_late) => return Err(generation::used_by_others(path)),
+            }
+        }
+    }
+
     /// Takes a claim's node away.
     async fn withdraw(&self, claim: &Claim, page: Option<Arc<Page>>) -> Result<bool> {
         let session = self.keeper.session(LISTEN).await?;
         let path = self.path(&claim.name);
         let lane = Lane::new(&session, &self.address, &path);
-        let there = match page.as_ref().map(|page| page.known()) {
-            Some(Known::Yes(node)) => lane.delete(&node.name).await?,
-            Some(Known::No) => false,
-            Some(Known::Perhaps) => {
+        let there = match page.as_ref().map(|page| (page.known(), page.is_unanswered())) {
+            Some((Known::Yes(node), false)) => lane.delete(&node.name).await?,
+            Some((Known::No, false)) => false,
+            Some(_) => {
                 let there = lane.clear(claim.id).await?;
                 let (keeper, address) = (Arc::downgrade(&self.keeper), Arc::clone(&self.address));
                 background::handle().spawn(look_after(keeper, address, path, claim.id, session.timeout() * 2));
@@ -207,6 +247,15 @@ impl ZooKeeper {
         self.ledger.end(claim.id);
         Ok(there)
     }
+}
+
+/// A claim's node among the children of the lock.
+struct Found {
+    page: Arc<Page>,
+    node: Node,
+    children: Vec<String>,
+    /// It was put there now.
+    is_new: bool,
 }
 
 /// A node whose making was not answered may still be made: a server may have the request in its hands. So it is looked for
@@ -232,13 +281,39 @@ impl Store for ZooKeeper {
         let asked = Moment::now();
         let session = self.keeper.living(LISTEN.max(self.address.terms.session)).await?;
         let path = self.path(&claim.name);
-        let (page, children, is_new) = self.stand(&session, Lane::new(&session, &self.address, &path), claim).await?;
-        let standing = match self.judge(&page, &children) {
+        let lane = Lane::new(&session, &self.address, &path);
+
+        let found = loop {
+            // A client that knows of a worn out node spends none of its last numbers.
+            if self.wear.is_noted(&path) && self.ledger.page(claim.id).is_none() {
+                let is_replaced = self.replace_worn_out(lane, &path, patience).await?;
+                if !is_replaced {
+                    return Ok(Entered { standing: Standing::Gone, lease: session.left(asked)? });
+                }
+            }
+
+            let found = self.stand(&session, lane, claim).await?;
+            let sequence = self.dialect().member(&found.node.name)?.sequence;
+            self.wear.warn(&path, sequence);
+            if !generation::is_worn_out(sequence) {
+                break found;
+            }
+            self.wear.note(&path);
+            let is_unanswered = found.page.is_unanswered();
+            self.withdraw(claim, Some(found.page)).await?;
+            // What may still reach the servers is removed by this id for a while, so the engine
+            // draws another.
+            if is_unanswered {
+                return Ok(Entered { standing: Standing::Gone, lease: session.left(asked)? });
+            }
+        };
+
+        let standing = match self.judge(&found.page, &found.node, &found.children) {
             Ok(Standing::Queued { .. }) if patience == Patience::Refuse => Ok(Standing::Gone),
             standing => standing,
         };
-        if matches!(standing, Ok(Standing::Gone)) || standing.is_err() && is_new {
-            self.withdraw(claim, Some(page)).await?;
+        if matches!(standing, Ok(Standing::Gone)) || standing.is_err() && found.is_new {
+            self.withdraw(claim, Some(found.page)).await?;
         }
         Ok(Entered { standing: standing?, lease: session.left(asked)? })
     }
@@ -247,22 +322,40 @@ impl Store for ZooKeeper {
         let path = self.path(&claim.name);
         loop {
             let Some(page) = self.ledger.page(claim.id) else { return Ok(Standing::Gone) };
-            let mut left = std::pin::pin!(page.left.notified());
-            left.as_mut().enable();
-            let Known::Yes(node) = page.known() else { return Ok(Standing::Gone) };
+            let mut updated = std::pin::pin!(page.updated.notified());
+            updated.as_mut().enable();
             if page.session.is_over() {
                 return Ok(Standing::Gone);
             }
             let lane = Lane::new(&page.session, &self.address, &path);
+
+            let node = match page.known() {
+                Known::Yes(node) => node,
+                Known::No => return Ok(Standing::Gone),
+                // A claim whose node is being replaced has one all the time. The server reports the
+                // old one's end first.
+                Known::Pending => {
+                    tokio::select! {
+                        () = updated => {}
+                        () = page.session.ended() => {}
+                    }
+                    continue;
+                }
+                Known::Perhaps => {
+                    self.search(lane, claim.id, &page, None).await?;
+                    continue;
+                }
+            };
+
             let watched = match seen {
                 Standing::Queued { .. } => page.take_watched(),
                 Standing::Held { .. } => Some(vec![node.name.clone()]),
                 Standing::Gone => None,
             };
             let Some(watched) = watched else {
-                let standing = self.judge(&page, &lane.list().await?)?;
-                if standing == Standing::Gone {
-                    page.gone();
+                let standing = self.judge(&page, &node, &lane.list().await?)?;
+                if standing == Standing::Gone && self.search_missing(lane, claim.id, &page, &node).await? {
+                    continue;
                 }
                 if standing != seen {
                     return Ok(standing);
@@ -271,17 +364,14 @@ impl Store for ZooKeeper {
             };
             let Some(watchers) = lane.watch(&watched).await? else {
                 if seen.token().is_some() {
-                    // Its node is not there, unless it was put in place of another.
-                    if is_same(&page, &node) {
-                        page.gone();
-                    }
+                    self.search_missing(lane, claim.id, &page, &node).await?;
                 }
                 continue;
             };
             let changed = select_all(watchers.into_iter().map(|watcher| Box::pin(watcher.changed())));
             tokio::select! {
                 _ = changed => {}
-                () = left => {}
+                () = updated => {}
                 () = page.session.ended() => {}
             }
         }
@@ -371,21 +461,33 @@ impl Store for ZooKeeper {
 impl ZooKeeper {
     /// Whether a claim's node is there, as far as is known.
     async fn is_there(&self, session: &Session, path: &str, id: ClaimId, page: &Page) -> Result<bool> {
-        let node = match page.known() {
-            Known::Yes(node) => node,
-            // Another node is just being put in its place.
-            Known::Perhaps => return Ok(true),
-            Known::No => return Ok(false),
+        let lane = Lane::new(session, &self.address, path);
+        let is_there = match page.known() {
+            Known::Yes(node) => lane.has(&node.name).await? || self.search_missing(lane, id, page, &node).await?,
+            // The request ends soon, with its reply or without.
+            Known::Pending => true,
+            Known::Perhaps => self.search(lane, id, page, None).await?,
+            Known::No => false,
         };
-        let is_there = Lane::new(session, &self.address, path).has(&node.name).await? || !is_same(page, &node);
-        if !is_there {
+        // Where a request may still reach the servers, leaving closes the page.
+        if !is_there && !page.is_unanswered() {
             self.ledger.end(id);
         }
         Ok(is_there)
     }
-}
 
-/// Whether a claim still has the node it had.
-fn is_same(page: &Page, node: &Node) -> bool {
-    matches!(page.known(), Known::Yes(now) if now.name == node.name)
+    /// Whether a claim has another node than the one that is missing. Without a lost reply there is
+    /// none to search for.
+    async fn search_missing(&self, lane: Lane<'_>, id: ClaimId, page: &Page, missing: &Node) -> Result<bool> {
+        if page.is_unanswered() {
+            return self.search(lane, id, page, Some(missing)).await;
+        }
+        Ok(page.searched(Some(missing), None))
+    }
+
+    /// Searches for a claim's node by the claim's id.
+    async fn search(&self, lane: Lane<'_>, id: ClaimId, page: &Page, missing: Option<&Node>) -> Result<bool> {
+        let found = lane.find(id).await?.map(|(_, node)| node);
+        Ok(page.searched(missing, found))
+    }
 }

@@ -1,9 +1,12 @@
 //! What is asked of the servers about one lock.
 
 use futures_util::future::join_all;
-use zookeeper_client::{Acls, Client, CreateMode, Error as Told, MultiWriteError, OneshotWatcher, Stat};
+use zookeeper_client::{
+    Acl, Acls, AuthId, Client, CreateMode, Error as Told, MultiWriteError, OneshotWatcher, Permission, Stat,
+};
 
 use super::address::Address;
+use super::generation;
 use super::layout::{self, Member};
 use super::ledger::Node;
 use super::record;
@@ -22,9 +25,22 @@ pub(super) struct Lane<'a> {
     path: &'a str,
 }
 
+/// Times that a missing lock's node is made for one claim: other clients may remove it again while
+/// it is empty.
+const CREATES_MAX: u32 = 16;
+
 /// The path of a lock's node.
 pub(super) fn path_of(address: &Address, name: &Name) -> String {
     format!("{}/{}", address.base, layout::node_of(name))
+}
+
+/// The outcome of removing a lock's node whose numbers are used up.
+#[derive(Debug)]
+pub(super) enum Removal {
+    /// It is gone, or is a new one already.
+    Done,
+    /// It has these children; the watcher reports when they change.
+    InUse(Vec<String>, OneshotWatcher),
 }
 
 pub(super) fn acls(address: &Address) -> Acls<'static> {
@@ -60,7 +76,7 @@ impl<'a> Lane<'a> {
                     return Ok((node, listing.await.map_err(trouble::told)?));
                 }
                 // The folder is missing, or the server has just cleared away a node that nobody was in line at.
-                Err(Told::NoNode) if tries < 3 => self.make().await?,
+                Err(Told::NoNode) if tries < CREATES_MAX => self.make().await?,
                 Err(error) => return Err(trouble::told(error)),
             }
             tries += 1;
@@ -83,6 +99,45 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Removes the lock's node if its numbers are used up and it has no children. The next claim
+    /// makes it again.
+    pub(super) async fn remove_worn_out(&self) -> Result<Removal> {
+        loop {
+            let (acl, stat) = match self.client().get_acl(self.path).await {
+                Err(Told::NoNode) => return Ok(Removal::Done),
+                found => found.map_err(trouble::told)?,
+            };
+            if !generation::is_worn_out_node(&stat) {
+                return Ok(Removal::Done);
+            }
+            let is_plain = stat.data_length == 0 && self.is_our_acl(&acl);
+            if self.address.terms.dialect.leaves_nodes() || !is_plain {
+                return Err(generation::worn_out(self.path));
+            }
+
+            match self.client().delete(self.path, Some(stat.version)).await {
+                Ok(()) | Err(Told::NoNode) => return Ok(Removal::Done),
+                Err(Told::NotEmpty | Told::BadVersion) => {}
+                Err(error @ Told::NoAuth) => return Err(generation::worn_out(self.path).caused_by(error)),
+                Err(error) => return Err(trouble::told(error)),
+            }
+
+            match self.client().list_and_watch_children(self.path).await {
+                Ok((children, _)) if children.is_empty() => {}
+                Ok((children, watcher)) => return Ok(Removal::InUse(children, watcher)),
+                Err(Told::NoNode) => return Ok(Removal::Done),
+                Err(error) => return Err(trouble::told(error)),
+            }
+        }
+    }
+
+    /// Whether the node would get this ACL again.
+    fn is_our_acl(&self, acl: &[Acl]) -> bool {
+        let [entry] = acl else { return false };
+        let is_anyone = *entry.auth_id() == AuthId::anyone();
+        entry.permission() == Permission::ALL && is_anyone != self.address.terms.private
+    }
+
     /// The children; none if nobody ever was in line.
     pub(super) async fn list(&self) -> Result<Vec<String>> {
         match self.client().list_children(self.path).await {
@@ -91,37 +146,50 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// A claim's node, if it has one in this session. What other servers know is waited for, as the one that was asked
-    /// before may have been another; and what this one shows is not believed until a majority has confirmed it, as a server that
-    /// led may keep what it alone has written.
+    /// A claim's node, if it has one in this session. What other servers know is waited for, as the
+    /// one that was asked before may have been another; and what this one shows is not believed
+    /// until a majority has confirmed it, as a server that led may keep what it alone has written.
+    ///
+    /// A node that goes between the listing and its reading may have been replaced by another of
+    /// the same claim, so the children are listed again.
     pub(super) async fn find(&self, id: ClaimId) -> Result<Option<(Member, Node)>> {
-        let syncing = self.client().sync("/");
-        let listing = self.list();
-        syncing.await.map_err(trouble::told)?;
-        for member in self.members(&listing.await?).filter(|member| member.id == Some(id)) {
-            match self.client().get_data(&self.child(&member.node)).await {
-                // Of an earlier session of ours, which the servers have not ended yet.
-                Ok((_, stat)) if stat.ephemeral_owner != self.session.id() => {}
-                Ok(_) if self.is_here_alone(&member.node).await? => return Err(self.session.abandon()),
-                Ok((data, stat)) => {
-                    let node = Node { name: member.node.clone(), token: token(Some(&data), &stat)?, watched: None };
-                    return Ok(Some((member, node)));
+        loop {
+            let syncing = self.client().sync("/");
+            let listing = self.list();
+            syncing.await.map_err(trouble::told)?;
+
+            let mut has_gone = false;
+            for member in self.members(&listing.await?).filter(|member| member.id == Some(id)) {
+                match self.client().get_data(&self.child(&member.node)).await {
+                    // Of an earlier session of ours, which the servers have not ended yet.
+                    Ok((_, stat)) if stat.ephemeral_owner != self.session.id() => {}
+                    Ok(_) if !self.is_confirmed(&member.node).await? => has_gone = true,
+                    Ok((data, stat)) => {
+                        let node = Node { name: member.node.clone(), token: token(Some(&data), &stat)?, watched: None };
+                        return Ok(Some((member, node)));
+                    }
+                    Err(Told::NoNode) => has_gone = true,
+                    Err(error) => return Err(trouble::told(error)),
                 }
-                Err(Told::NoNode) => {}
-                Err(error) => return Err(trouble::told(error)),
+            }
+
+            if !has_gone {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
-    /// Whether this server shows a node that the leader does not have, who is asked by a write that changes nothing.
-    async fn is_here_alone(&self, node: &str) -> Result<bool> {
+    /// Whether the leader has a node that this server shows, asked by a write that changes nothing;
+    /// `false` if the node has gone here too.
+    async fn is_confirmed(&self, node: &str) -> Result<bool> {
         let mut writer = self.client().new_multi_writer();
         writer.add_check_version(&self.child(node), -1).map_err(trouble::told)?;
         match writer.commit().await {
-            Ok(_) => Ok(false),
-            // Or it has gone meanwhile, here too.
-            Err(MultiWriteError::OperationFailed { source: Told::NoNode, .. }) => self.has(node).await,
+            Ok(_) => Ok(true),
+            Err(MultiWriteError::OperationFailed { source: Told::NoNode, .. }) if self.has(node).await? => {
+                Err(self.session.abandon())
+            }
+            Err(MultiWriteError::OperationFailed { source: Told::NoNode, .. }) => Ok(false),
             Err(error) => Err(trouble::told(error.into())),
         }
     }

@@ -23,8 +23,8 @@ pub(super) enum Dialect {
 pub(super) struct Member {
     /// The node's own name.
     pub(super) node: String,
-    /// Its place in line.
-    pub(super) sequence: u64,
+    /// Its place in line. Servers whose counter has run over give negative numbers.
+    pub(super) sequence: i64,
     pub(super) share: Share,
     /// The id in its name, which is that of a claim if the claim is ours.
     pub(super) id: Option<ClaimId>,
@@ -76,8 +76,14 @@ impl Dialect {
 
     /// `None` if it is not of this layout.
     pub(super) fn read(self, node: &str) -> Option<Member> {
-        let (head, digits) = node.split_at_checked(node.len().checked_sub(DIGITS)?)?;
-        let sequence = digits.parse().ok().filter(|_| digits.bytes().all(|c| c.is_ascii_digit()))?;
+        let head = node.trim_end_matches(|c: char| c.is_ascii_digit());
+        let number: i64 = node[head.len()..].parse().ok()?;
+        let (head, sequence) = match node.len() - head.len() {
+            DIGITS if self.share(head).is_some() => (head, number),
+            // `%010d` fills a negative number to ten characters, its sign included.
+            count if count == DIGITS || count == DIGITS - 1 => (head.strip_suffix('-')?, -number),
+            _ => return None,
+        };
         let share = self.share(head)?;
         Some(Member { node: node.to_owned(), sequence, share, id: self.id(head) })
     }
@@ -206,6 +212,21 @@ mod tests {
                 let member = dialect.member(&format!("{}0000000012", dialect.prefix(&claim))).expect("it is ours");
                 assert_eq!((member.id, member.sequence), (Some(claim.id), 12));
                 assert_eq!(member.share.units(), share.units());
+            }
+        }
+    }
+
+    #[test]
+    fn negative_numbers_are_read_as_servers_write_them() {
+        let slots = Share::slots(2, 30).expect("it fits");
+        for dialect in [Dialect::Curator, Dialect::Kazoo] {
+            for share in [Share::MUTEX, Share::READER, Share::WRITER, slots] {
+                for (number, digits) in [(-5, "-000000005"), (-2_147_483_648, "-2147483648")] {
+                    let claim = claim(share);
+                    let member = dialect.member(&format!("{}{digits}", dialect.prefix(&claim))).expect("it is ours");
+                    assert_eq!((member.id, member.sequence), (Some(claim.id), number));
+                    assert_eq!(member.share.units(), share.units());
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! What this client knows of its own claims' nodes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -21,13 +22,25 @@ pub(super) struct Page {
     /// The session that its node belongs to.
     pub(super) session: Arc<Session>,
     node: Mutex<Known>,
-    pub(super) left: Notify,
+    /// Notified at every change of what is known.
+    pub(super) updated: Notify,
+    /// Whether a request that makes or replaces the node has ended without its reply.
+    is_unanswered: AtomicBool,
 }
 
 /// Whether a claim has a node.
+///
+/// ```text
+/// Perhaps ──request──► Pending ──reply──► Yes ──request──► Pending
+///    ▲                    └─no reply─► Perhaps
+///    └── found by its id ──► Yes        any ──left, not found──► No
+/// ```
 #[derive(Clone, Debug)]
 pub(super) enum Known {
-    /// It was asked for, or for another in its place, and the answer has not come.
+    /// A request that makes the node or replaces it is under way. Its outcome is known soon.
+    Pending,
+    /// Such a request ended without its reply: only a search by the claim's id says whether there
+    /// is a node.
     Perhaps,
     Yes(Node),
     /// It has left, or was found to be gone.
@@ -43,15 +56,36 @@ pub(super) struct Node {
     pub(super) watched: Option<Vec<String>>,
 }
 
+/// A request under way that makes a claim's node or replaces it. Dropped before its reply, it
+/// leaves the node unknown.
+#[must_use = "dropping it says that there is no reply"]
+#[derive(Debug)]
+pub(super) struct Pending<'a> {
+    page: &'a Page,
+}
+
 impl Ledger {
     pub(super) fn page(&self, id: ClaimId) -> Option<Arc<Page>> {
         self.pages.lock().get(&id).cloned()
     }
 
-    /// Opens a page for a claim whose node is about to be asked for; the one before it, of another session, is closed.
+    /// Opens a page for a claim whose node is about to be asked for; the one before it is closed.
     pub(super) fn begin(&self, id: ClaimId, session: Arc<Session>) -> Arc<Page> {
-        let page = Arc::new(Page { session, node: Mutex::new(Known::Perhaps), left: Notify::new() });
-        let before = self.pages.lock().insert(id, Arc::clone(&page));
+        let mut pages = self.pages.lock();
+        let before = pages.remove(&id);
+
+        // A request of the page before may still reach the servers, so its node is still searched
+        // for.
+        let is_unanswered = before.as_ref().is_some_and(|before| before.is_unanswered());
+        let page = Arc::new(Page {
+            session,
+            node: Mutex::new(Known::Perhaps),
+            updated: Notify::new(),
+            is_unanswered: is_unanswered.into(),
+        });
+        pages.insert(id, Arc::clone(&page));
+        drop(pages);
+
         if let Some(before) = before {
             before.gone();
         }
@@ -72,25 +106,56 @@ impl Page {
         self.node.lock().clone()
     }
 
-    pub(super) fn found(&self, node: Node) {
-        *self.node.lock() = Known::Yes(node);
+    /// Whether a node that this client does not know of may exist.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_unanswered.load(Ordering::Acquire)
     }
 
-    pub(super) fn loses_sight(&self) {
-        *self.node.lock() = Known::Perhaps;
+    /// Notes that a request is about to make the node or to replace it.
+    pub(super) fn pending(&self) -> Pending<'_> {
+        *self.node.lock() = Known::Pending;
+        Pending { page: self }
+    }
+
+    pub(super) fn found(&self, node: Node) {
+        *self.node.lock() = Known::Yes(node);
+        self.updated.notify_waiters();
+    }
+
+    /// Notes what a search by the claim's id has found, where a node was `missing` or none was
+    /// known. Returns whether the claim has a node. A request that was sent meanwhile, or its
+    /// reply, counts more than the search.
+    pub(super) fn searched(&self, missing: Option<&Node>, found: Option<Node>) -> bool {
+        let mut known = self.node.lock();
+
+        let is_newer = match &*known {
+            Known::Pending => true,
+            Known::Yes(node) => missing.is_none_or(|missing| missing.name != node.name),
+            Known::Perhaps | Known::No => false,
+        };
+        if is_newer {
+            return true;
+        }
+
+        let is_there = found.is_some() && !matches!(*known, Known::No);
+        *known = found.filter(|_| is_there).map_or(Known::No, Known::Yes);
+        drop(known);
+
+        self.updated.notify_waiters();
+        is_there
     }
 
     /// Tells who waits for it.
     pub(super) fn gone(&self) {
         *self.node.lock() = Known::No;
-        self.left.notify_waiters();
+        self.updated.notify_waiters();
     }
 
     /// Whom it waits for, once.
     pub(super) fn take_watched(&self) -> Option<Vec<String>> {
         match &mut *self.node.lock() {
             Known::Yes(node) => node.watched.take(),
-            Known::Perhaps | Known::No => None,
+            Known::Pending | Known::Perhaps | Known::No => None,
         }
     }
 
@@ -98,5 +163,27 @@ impl Page {
         if let Known::Yes(node) = &mut *self.node.lock() {
             node.watched = Some(watched);
         }
+    }
+}
+
+impl Pending<'_> {
+    /// Notes the node that the reply names.
+    pub(super) fn replied(self, node: Node) {
+        self.page.found(node);
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        let mut known = self.page.node.lock();
+        if !matches!(*known, Known::Pending) {
+            return;
+        }
+
+        *known = Known::Perhaps;
+        self.page.is_unanswered.store(true, Ordering::Release);
+        drop(known);
+
+        self.page.updated.notify_waiters();
     }
 }

@@ -1,5 +1,6 @@
 //! The children of a lock's node, in order: who holds, who waits, and whom to watch.
 
+use super::generation;
 use super::layout::{Dialect, Member};
 use crate::{Result, Share, admitted};
 
@@ -23,18 +24,32 @@ pub(super) enum Place {
 }
 
 impl Queue {
-    /// # Errors
-    /// Mismatch if a child is not of this dialect.
+    /// # Errors Mismatch if a child is not of this dialect, damaged if the numbers do not order the
+    /// children.
     pub(super) fn read(children: &[String], dialect: Dialect) -> Result<Self> {
-        children.iter().map(|child| dialect.member(child)).collect::<Result<_>>().map(Self::of)
+        children.iter().map(|child| dialect.member(child)).collect::<Result<_>>().and_then(Self::of)
     }
 
-    /// For people: what is not of this dialect is passed over.
+    /// For people: what is not of this dialect is passed over, and numbers are not checked.
     pub(super) fn read_known(children: &[String], dialect: Dialect) -> Self {
-        Self::of(children.iter().filter_map(|child| dialect.read(child)).collect())
+        Self::ordered(children.iter().filter_map(|child| dialect.read(child)).collect())
     }
 
-    fn of(mut members: Vec<Member>) -> Self {
+    /// # Errors Damaged if two claims have one number, or one has a negative number: then two
+    /// clients may disagree on who is first.
+    fn of(members: Vec<Member>) -> Result<Self> {
+        let queue = Self::ordered(members);
+
+        let is_negative = queue.members.first().is_some_and(|first| first.sequence < 0);
+        let is_repeated = queue.members.windows(2).any(|pair| pair[0].sequence == pair[1].sequence);
+        if is_negative || is_repeated {
+            return Err(generation::out_of_order());
+        }
+
+        Ok(queue)
+    }
+
+    fn ordered(mut members: Vec<Member>) -> Self {
         members.sort_by_key(|member| member.sequence);
         let granted = admitted(members.iter().map(|member| member.share));
         Self { members, granted }
@@ -42,11 +57,14 @@ impl Queue {
 
     /// Where a node stands; `None` if it is not there.
     ///
-    /// # Errors
-    /// Mismatch if its share is of another kind than one that is ahead of it.
+    /// # Errors Mismatch if its share is of another kind than one that is ahead of it, damaged if
+    /// its number is among the last that a server can give.
     pub(super) fn place(&self, node: &str) -> Result<Option<Place>> {
         let Some(at) = self.members.iter().position(|member| member.node == node) else { return Ok(None) };
         let (ahead, own) = (&self.members[..at], &self.members[at]);
+        if generation::is_worn_out(own.sequence) {
+            return Err(generation::out_of_order());
+        }
         ahead.iter().try_for_each(|other| own.share.fits_kind(other.share))?;
         if at < self.granted {
             return Ok(Some(Place::Held));
@@ -111,6 +129,40 @@ mod tests {
         assert!(queue.place(&queue.members[1].node).expect_err("mixed").is_mismatch());
         assert_eq!(queue.place(&queue.members[0].node).expect("first"), Some(Place::Held));
         assert_eq!(queue.place("gone").expect("asked"), None);
+    }
+
+    fn read(numbers: &[&str]) -> Result<Queue> {
+        let node = |(at, number): (usize, &&str)| format!("_c_{at}-lock-{number}");
+        let nodes: Vec<String> = numbers.iter().enumerate().map(node).collect();
+        Queue::read(&nodes, Dialect::Curator)
+    }
+
+    #[test]
+    fn claims_with_one_number_are_refused_as_damaged() {
+        for numbers in [["0000000007", "0000000007"], ["2147483647", "2147483647"]] {
+            assert!(read(&numbers).expect_err("both would be first").is_damaged());
+        }
+        assert!(read(&["0000000001", "0000000007", "0000000007"]).expect_err("no order behind the first").is_damaged());
+        read(&["0000000007", "0000000008"]).expect("an order");
+    }
+
+    #[test]
+    fn claims_with_negative_numbers_are_refused_as_damaged() {
+        for number in ["-2147483648", "-000000001"] {
+            assert!(read(&["0000000001", number]).expect_err("it sorts before older ones").is_damaged());
+        }
+    }
+
+    #[test]
+    fn claim_with_one_of_the_last_numbers_is_never_granted() {
+        let place = |number: i64| {
+            let queue = read(&[&format!("{number:010}")]).expect("an order");
+            queue.place(&queue.members[0].node)
+        };
+        assert_eq!(place(generation::WORN_OUT_FROM - 1).expect("granted"), Some(Place::Held));
+        for number in [generation::WORN_OUT_FROM, i64::from(i32::MAX)] {
+            assert!(place(number).expect_err("worn out").is_damaged());
+        }
     }
 
     proptest! {
