@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use lab_servers::{Raw, Redis, Reply};
-use leasehold::{Error, Guard, Locks, View, Vote, blocking};
+use leasehold::{Error, Guard, Locks, Loss, View, Vote, blocking};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -342,4 +342,121 @@ async fn opening_with_majority_of_refusing_masters_is_refused() {
     }
     let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("three of five refuse");
     assert!(error.is_denied() && error.to_string().contains("password"), "{error}");
+}
+
+const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
+
+/// Five masters whose clocks differ from the machine's by so many seconds.
+fn five_with_clocks(ahead: i64) -> (Vec<Redis>, Vec<String>) {
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::setup().own_clock().start()).collect();
+    let hosts = masters.iter().map(Redis::address).collect();
+    masters.iter().for_each(|master| master.set_clock(ahead));
+    (masters, hosts)
+}
+
+/// What new masters refuse, as their votes do not count yet, is waited out.
+async fn granted(locks: &Locks) -> Guard {
+    let begun = Instant::now();
+    loop {
+        match locks.mutex("a").lease(Duration::from_millis(500)).acquire().await {
+            Ok(held) => return held,
+            Err(error) => assert!(error.is_unavailable() && begun.elapsed() < DEADLINE, "{error}"),
+        }
+    }
+}
+
+/// Uncontended and contended, by a client that has seen the earlier tokens and by one that has not.
+async fn clocks_set_right(ahead: i64, settings: &str) {
+    let (masters, hosts) = five_with_clocks(ahead);
+    let old = open(&hosts, settings).await.expect("five");
+    let first = granted(&old).await;
+    let mut last = first.token();
+    first.release().await.expect("released");
+    masters.iter().for_each(|master| master.set_clock(0));
+
+    let new = open(&hosts, settings).await.expect("five");
+    for (holder, waiter) in [(&new, &old), (&old, &new)] {
+        let held = granted(holder).await;
+        assert!(held.token() > last, "{} after {last}", held.token());
+        let lock = waiter.mutex("a").lease(Duration::from_millis(500));
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        while waiter.look("a").await.expect("looked").waiters().count() == 0 {
+            assert!(!waiting.is_finished(), "{:?}", waiting.await.expect("it runs"));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        last = held.token();
+        held.release().await.expect("released");
+        let next = waiting.await.expect("it runs").expect("granted");
+        assert!(next.token() > last, "{} after {last}", next.token());
+        last = next.token();
+        next.release().await.expect("released");
+    }
+}
+
+#[tokio::test]
+async fn clocks_set_back_by_two_days_refuse_nobody() {
+    for settings in [SHORT, "dialect=classic&tokens=on"] {
+        clocks_set_right(TWO_DAYS, settings).await;
+    }
+}
+
+#[tokio::test]
+async fn clocks_set_forward_by_two_days_refuse_nobody() {
+    for settings in [SHORT, "dialect=classic&tokens=on"] {
+        clocks_set_right(-TWO_DAYS, settings).await;
+    }
+}
+
+/// A master that kept its mark has forgotten nothing, whatever its clock says of the mark's age.
+#[tokio::test]
+async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
+    let (masters, hosts) = five_with_clocks(TWO_DAYS);
+    let locks = open(&hosts, SHORT).await.expect("five");
+    wait_until_all_vote(&locks).await;
+    masters.iter().for_each(|master| master.set_clock(0));
+    // Both connections of the client subscribe to something.
+    let connections = |master: &Redis| {
+        let list = master.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse::<u64>().ok();
+        list.text().lines().filter_map(id).collect::<Vec<_>>()
+    };
+    let before: Vec<Vec<u64>> = masters.iter().map(connections).collect();
+    assert!(before.iter().all(|ids| ids.len() == 2), "{before:?}");
+    for master in &masters {
+        master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+
+    let begun = Instant::now();
+    loop {
+        let views = locks.look("a").await.map(|line| line.views).unwrap_or_default();
+        let troubles: Vec<&str> = views.iter().filter_map(|view| view.trouble.as_deref()).collect();
+        assert!(!troubles.iter().any(|trouble| trouble.contains("counts in")), "{troubles:?}");
+        let is_back = |(master, before): (&Redis, &Vec<u64>)| {
+            let now = connections(master);
+            now.len() == 2 && !now.iter().any(|id| before.contains(id))
+        };
+        if views.len() == 5 && troubles.is_empty() && masters.iter().zip(&before).all(is_back) {
+            return;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{troubles:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Two masters have something foreign in the place of one lock and a third is silent: that lock cannot be renewed.
+#[tokio::test]
+async fn claim_that_cannot_be_renewed_costs_no_other_claim() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    let troubled = locks.mutex("troubled").lease(LEASE).acquire().await.expect("granted");
+    let other = locks.mutex("other").lease(LEASE).acquire().await.expect("granted");
+    masters[..2].iter().for_each(|master| drop(master.command(&["SET", "leasehold:redlock:{troubled}", "theirs"])));
+    masters[2].pause();
+    let lost = tokio::time::timeout(DEADLINE, troubled.lost()).await;
+    assert_eq!(lost, Ok(Loss::Unrenewed));
+    let lost = tokio::time::timeout(2 * LEASE, other.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    other.release().await.expect("released");
 }

@@ -130,7 +130,7 @@ impl Redlock {
                 Some((master, Err(error))) if master.trust.is_duplicate() => return Err(error),
                 Some((master, Err(error))) => {
                     refusals += usize::from(!error.is_unavailable());
-                    if self.no_quorum_without(refusals) && !error.is_unavailable() {
+                    if self.no_quorum_without(refusals) {
                         return Err(error);
                     }
                     tracing::warn!(server = master.place, %error, "opening the store without this master for now");
@@ -659,7 +659,7 @@ impl Store for Redlock {
                 }
                 Err(error) => {
                     refusals += usize::from(!error.is_unavailable());
-                    if self.no_quorum_without(refusals) && !error.is_unavailable() {
+                    if self.no_quorum_without(refusals) {
                         return Err(error);
                     }
                     troubles.push(format!("{}: {error}", master.place));
