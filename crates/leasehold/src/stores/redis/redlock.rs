@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -61,6 +62,8 @@ pub struct Redlock {
     home: Option<Handle>,
     format: Format,
     longest_lease: Duration,
+    /// Why a quorum could not be asked the last time.
+    silence: Mutex<Option<Error>>,
     /// Where one server has the lock in a format in which others tell nobody that they give it back.
     events: Option<Arc<Events>>,
 }
@@ -102,7 +105,8 @@ impl Redlock {
         let masters: Arc<[Master]> = at.addresses.iter().enumerate().map(master).collect();
         let digits = uuid::Uuid::new_v4().as_u64_pair().1 % 1_000;
         let (format, longest_lease) = (at.format, at.terms.longest_lease);
-        let store = Self { masters, pages, client, digits, home, format, longest_lease, events };
+        let silence = Mutex::default();
+        let store = Self { masters, pages, client, digits, home, format, longest_lease, silence, events };
         store.first().await?;
         Ok(store)
     }
@@ -294,8 +298,11 @@ impl Redlock {
             }
             self.take_back(page, &ballot);
             if self.no_quorum_without(ballot.count.unknown) {
-                return Err(self.silence(&ballot));
+                let error = self.silence(&ballot);
+                *self.silence.lock() = Some(error.clone());
+                return Err(error);
             }
+            *self.silence.lock() = None;
             if ballot.is_held(self.masters.len()) || splits == SPLITS_MAX || raises == RAISES_MAX {
                 return Ok(Bid::Busy(ballot.left));
             }
@@ -342,6 +349,10 @@ impl Redlock {
                 Ok(None)
             }
             (Standing::Queued { .. }, left) => {
+                // Masters know nothing of it; but whoever waits is to know whether they can be reached.
+                if self.is_silent() {
+                    self.reach_quorum().await?;
+                }
                 Ok(left)
             }
             (Standing::Held { token }, _) => {
@@ -352,6 +363,41 @@ impl Redlock {
                 Ok(held.then_some(claim.lease))
             }
         }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silence.lock().is_some()
+    }
+
+    /// Pings the masters until a quorum has replied.
+    #[cold]
+    async fn reach_quorum(&self) -> Result<()> {
+        const REPLY_MAX: Duration = Duration::from_millis(500);
+        let near = self.masters[0].near.is_home();
+        let ping = |master: &Master| {
+            let session = master.session(near);
+            let url = master.place.clone();
+            async move {
+                let answer = async { session?.0.ping().await };
+                let answer = timeout(REPLY_MAX, answer).await;
+                let answer = answer.unwrap_or_else(|_| Err(Error::unavailable("the server does not answer")));
+                answer.map_err(|error| format!("{url}: {error}"))
+            }
+        };
+        let mut pings: stream::FuturesUnordered<_> = self.masters.iter().map(ping).collect();
+
+        let (mut there, mut troubles) = (0, Vec::new());
+        while let Some(answer) = pings.next().await {
+            match answer {
+                Ok(()) => there += 1,
+                Err(trouble) => troubles.push(trouble),
+            }
+            if there >= quorum(self.masters.len()) {
+                *self.silence.lock() = None;
+                return Ok(());
+            }
+        }
+        Err(self.too_few(there, &troubles))
     }
 
     /// For how long from a moment a quorum of earlier votes for a claim counts.
@@ -437,7 +483,10 @@ impl Redlock {
                 return Ok(Standing::Gone);
             }
             if !self.pages.is_foremost(page) {
-                continue;
+                match self.silence.lock().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
             }
             let asked = Moment::now();
             match self.bid(page, Aim::TakeOrHear).await? {
