@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 /// Without a reply for as long, a store is unavailable.
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
 /// What it may take to notice the first missing reply, and what a busy machine adds.
-const NOTICED_WITHIN: Duration = Duration::from_secs(12);
+const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Servers that keep one store.

@@ -159,7 +159,7 @@ impl<'a> Attempt<'a> {
     ) -> Result<Outcome> {
         let stay = Arc::new(Stay::new(Arc::clone(&self.claim), asked.after(trusted(entered.lease)), None, true));
         self.engine.renewals.add(Arc::clone(&stay), asked);
-        let granted = stands(self.engine.door(), &stay, entered.standing, outage);
+        let granted = stands(self.engine, &stay, entered.standing, outage);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
@@ -240,23 +240,40 @@ impl Drop for Attempt<'_> {
 
 /// Waits until the claim is granted (its token) or gone (`None`). Errors are waited out while the claim is trusted and the
 /// outage is short.
-async fn stands(door: &Door, stay: &Stay, seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
-    tokio::select! {
-        biased;
-        granted = granted(door, stay, seen, outage) => return granted,
-        _ = stay.ended() => {}
-        () = late_for_long(stay) => {}
+async fn stands(engine: &Engine, stay: &Stay, seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
+    loop {
+        let has_ended = tokio::select! {
+            biased;
+            granted = granted(engine, stay, seen, outage) => return granted,
+            _ = stay.ended() => true,
+            () = late_for_long(stay) => false,
+        };
+        if let Some(since) = stay.late_since()
+            && (has_ended || !is_renewed_at_last(engine.door(), stay).await?)
+        {
+            let silence = Moment::now().since(since);
+            outage.began_before(silence, silent(silence))?;
+        }
+        if has_ended {
+            return Ok(None);
+        }
     }
-
-    if let Some(since) = stay.late_since() {
-        let silence = Moment::now().since(since);
-        outage.began_before(silence, silent(silence))?;
-    }
-    Ok(None)
 }
 
-async fn granted(door: &Door, stay: &Stay, mut seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
-    let mut pauses = Pauses::default();
+/// One more request before renewals that were late for long are taken for an outage.
+async fn is_renewed_at_last(door: &Door, stay: &Stay) -> Result<bool> {
+    match door.renew(std::slice::from_ref(&*stay.claim), SILENCE_MIN).await {
+        Ok(_) => {
+            stay.set_late(false);
+            Ok(true)
+        }
+        Err(error) if error.is_unavailable() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn granted(engine: &Engine, stay: &Stay, mut seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
+    let (door, mut pauses) = (engine.door(), Pauses::default());
     loop {
         match door.changed(&stay.claim, seen).await {
             Ok(Standing::Held { token }) => return Ok(Some(token)),
@@ -264,6 +281,8 @@ async fn granted(door: &Door, stay: &Stay, mut seen: Standing, outage: &mut Outa
             Ok(queued @ Standing::Queued { .. }) => seen = queued,
             Err(error) => {
                 outage.failed(error)?;
+                // Those who wait without requests of their own are to notice it too.
+                engine.renewals.hasten();
                 if !replies_again(door, &stay.claim, outage, &mut pauses).await? {
                     return Ok(None);
                 }
