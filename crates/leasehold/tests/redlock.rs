@@ -33,7 +33,9 @@ async fn two_names_of_one_server() {
 async fn replicas_are_no_masters() {
     let master = Redis::start();
     let replicas = [(); 2].map(|()| Redis::setup().replica_of(&master).start());
-    replicas.iter().for_each(|replica| replica.in_step_with(&master));
+    for replica in &replicas {
+        replica.in_step_with(&master);
+    }
     let hosts: Vec<String> = replicas.iter().chain([&master]).map(Redis::address).collect();
     let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("votes that are no votes");
     let said = error.to_string();
@@ -350,7 +352,9 @@ const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
 fn five_with_clocks(ahead: i64) -> (Vec<Redis>, Vec<String>) {
     let masters: Vec<Redis> = (0..5).map(|_| Redis::setup().own_clock().start()).collect();
     let hosts = masters.iter().map(Redis::address).collect();
-    masters.iter().for_each(|master| master.set_clock(ahead));
+    for master in &masters {
+        master.set_clock(ahead);
+    }
     (masters, hosts)
 }
 
@@ -372,7 +376,9 @@ async fn clocks_set_right(ahead: i64, settings: &str) {
     let first = granted(&old).await;
     let mut last = first.token();
     first.release().await.expect("released");
-    masters.iter().for_each(|master| master.set_clock(0));
+    for master in &masters {
+        master.set_clock(0);
+    }
 
     let new = open(&hosts, settings).await.expect("five");
     for (holder, waiter) in [(&new, &old), (&old, &new)] {
@@ -413,7 +419,9 @@ async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
     let (masters, hosts) = five_with_clocks(TWO_DAYS);
     let locks = open(&hosts, SHORT).await.expect("five");
     wait_until_all_vote(&locks).await;
-    masters.iter().for_each(|master| master.set_clock(0));
+    for master in &masters {
+        master.set_clock(0);
+    }
     // Both connections of the client subscribe to something.
     let connections = |master: &Redis| {
         let list = master.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
