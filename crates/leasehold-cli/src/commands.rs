@@ -56,9 +56,9 @@ pub(crate) enum Action {
     ///   name        the lock's name
     ///   last_token  the token of the last grant, null if the store knows of none
     ///   holders     array: token, share, weight, capacity, since, host, pid, program, label
-    ///   waiters     array in the order of their turn: place (1 is next), and all the same but token
+    ///   waiters     array in the order of their turn: position (1 is next), and all the same but token
     ///   strangers   array: pid, program of those who hold it by flock(1)
-    ///   servers     where several keep it together, array: place, token (null unless held), last_token, left_ms, trouble
+    ///   servers     where several keep it together, array: server, token (null unless held), last_token, left_ms, trouble
     /// Times are RFC 3339.
     #[command(verbatim_doc_comment)]
     Show {
@@ -117,11 +117,22 @@ pub(crate) enum Action {
 pub(crate) struct Store {
     /// Where the locks are kept
     ///
-    /// `file:/some/folder` is a folder on this machine; `file:` is the one in your state folder,
-    /// $XDG_STATE_HOME/leasehold or ~/.local/state/leasehold. `redis://host:6379` is a Redis server, `rediss://host` one with
-    /// TLS, `redis+unix:///path` one by its socket; `zookeeper://host1,host2,host3/folder` is ZooKeeper. Give a URL that has
-    /// a password in LEASEHOLD_STORE, where nobody else sees it, or put `?password-file=/path` behind it.
+    /// Give a URL that has a password in LEASEHOLD_STORE, where nobody else sees it, or put
+    /// `?password-file=/path` behind it.
+    ///   file:/some/folder               a folder on this machine
+    ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
+    ///   redis://host:6379               a Redis server
+    ///   rediss://host                   the same with TLS
+    ///   redis+unix:///path              the same by its socket
+    ///   redis://host?dialect=plain      the same in the format of redis-py and others
+    ///   redlock://host1,host2,host3     several Redis masters of which a minority may fail
+    ///   redlocks://host1,host2,host3    the same with TLS
+    ///   redlock://…?dialect=classic     the same in the format of redsync and others
+    ///   zookeeper://host1,host2/folder  ZooKeeper, in the format of Curator
+    ///   zookeeper+tls://host1,host2     the same with TLS
+    ///   zookeeper://…?dialect=kazoo     the same in the format of kazoo
     #[arg(
+        verbatim_doc_comment,
         long = "store",
         value_name = "URL",
         env = "LEASEHOLD_STORE",

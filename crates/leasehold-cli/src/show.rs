@@ -28,7 +28,7 @@ pub(crate) fn block(line: &Line) -> String {
     let state = if line.entries.is_empty() && line.strangers.is_empty() { "free" } else { "in use" };
     let head = format!("{}: {state}, last token {last}\n", line.name);
     let holders = line.holders().map(|entry| row("held", entry));
-    let waiters = line.waiters().zip(1..).map(|(entry, place)| row(&format!("waiting {place}"), entry));
+    let waiters = line.waiters().zip(1..).map(|(entry, position)| row(&format!("waiting {position}"), entry));
     let strangers = line.strangers.iter().map(|by| format!("  held outside the line: {}\n", stranger(by)));
     let views = line.views.iter().map(view);
     std::iter::once(head).chain(strangers).chain(holders).chain(waiters).chain(views).collect()
@@ -67,7 +67,7 @@ pub(crate) struct Shown<'a> {
 
 #[derive(Serialize)]
 struct Server<'a> {
-    place: &'a str,
+    server: &'a str,
     token: Option<u64>,
     last_token: Option<u64>,
     left_ms: u64,
@@ -89,7 +89,7 @@ struct Holder<'a> {
 
 #[derive(Serialize)]
 struct Waiter<'a> {
-    place: usize,
+    position: usize,
     #[serde(flatten)]
     claimant: Claimant<'a>,
 }
@@ -109,7 +109,7 @@ struct Claimant<'a> {
 impl<'a> From<&'a Line> for Shown<'a> {
     fn from(line: &'a Line) -> Self {
         let holder = |entry: &'a Entry| Some(Holder { token: entry.token()?.get(), claimant: entry.into() });
-        let waiter = |(entry, place): (&'a Entry, _)| Waiter { place, claimant: entry.into() };
+        let waiter = |(entry, position): (&'a Entry, _)| Waiter { position, claimant: entry.into() };
         Self {
             name: line.name.as_str(),
             last_token: line.last.map(leasehold::Token::get),
@@ -124,7 +124,7 @@ impl<'a> From<&'a Line> for Shown<'a> {
 impl<'a> From<&'a View> for Server<'a> {
     fn from(view: &'a View) -> Self {
         Self {
-            place: &view.place,
+            server: &view.place,
             token: view.holder.map(|(_, token)| token.get()),
             last_token: view.last.map(leasehold::Token::get),
             left_ms: view.left.as_millis().try_into().unwrap_or(u64::MAX),

@@ -10,6 +10,7 @@ mod depart;
 mod hold;
 #[cfg(test)]
 mod lapses;
+mod outage;
 mod renew;
 mod stay;
 

@@ -122,8 +122,10 @@ async fn open_zookeeper(_url: &str) -> Result<Locks> {
 }
 
 fn unknown(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}"))
-        .remedy("use file:, file:/some/folder, redis://host or zookeeper://host")
+    Error::invalid(format!("no store is called {scheme:?}")).remedy(
+        "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// (also with ?dialect=plain), redlock:// or \
+         redlocks:// (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:",
+    )
 }
 
 /// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as
@@ -185,6 +187,17 @@ mod tests {
             let error = open(url).await.unwrap_err();
             assert!(error.is_invalid(), "{url}: {error}");
             assert!(!error.to_string().contains("secret"));
+        }
+    }
+
+    #[tokio::test]
+    async fn hint_for_unknown_scheme_names_all_schemes_and_dialects() {
+        let said = open("etcd://host").await.unwrap_err().to_string();
+        for scheme in ["memory:", "file:", "redis://", "rediss://", "redis+unix://", "redlock://", "redlocks://"] {
+            assert!(said.contains(scheme), "{scheme}: {said}");
+        }
+        for rest in ["zookeeper://", "zookeeper+tls://", "dialect=plain", "dialect=classic", "dialect=kazoo"] {
+            assert!(said.contains(rest), "{rest}: {said}");
         }
     }
 }

@@ -2,10 +2,12 @@
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lab_servers::Redis;
-use leasehold::{Error, Guard, Locks, Vote, blocking};
+use lab_servers::{Raw, Redis, Reply};
+use leasehold::{Error, Guard, Locks, Loss, View, Vote, blocking};
+
+const DEADLINE: Duration = Duration::from_secs(30);
 
 async fn open(hosts: &[String], settings: &str) -> Result<Locks, Error> {
     leasehold::open(&format!("redlock://{}?{settings}", hosts.join(","))).await
@@ -16,19 +18,29 @@ async fn two_names_of_one_server() {
     let servers = [Redis::start(), Redis::start()];
     let mut hosts: Vec<String> = servers.iter().map(Redis::address).collect();
     hosts.push(format!("localhost:{}", servers[0].port()));
-    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("two votes of one server");
+    let begun = Instant::now();
+    // On a busy machine the third connection may take longer than opening waits for it.
+    let error = loop {
+        match open(&hosts, "quarantine=off").await {
+            Err(error) => break error,
+            Ok(_) => assert!(begun.elapsed() < DEADLINE, "two votes of one server"),
+        }
+    };
     assert!(error.is_invalid() && error.to_string().contains("one and the same"), "{error}");
 }
 
 #[tokio::test]
 async fn replicas_are_no_masters() {
-    let servers = [Redis::start(), Redis::start()];
-    let replica = Redis::setup().replica_of(&servers[0]).start();
-    replica.in_step_with(&servers[0]);
-    let hosts: Vec<String> = servers.iter().chain([&replica]).map(Redis::address).collect();
-    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("a vote that is no vote");
+    let master = Redis::start();
+    let replicas = [(); 2].map(|()| Redis::setup().replica_of(&master).start());
+    for replica in &replicas {
+        replica.in_step_with(&master);
+    }
+    let hosts: Vec<String> = replicas.iter().chain([&master]).map(Redis::address).collect();
+    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("votes that are no votes");
     let said = error.to_string();
-    assert!(error.is_invalid() && said.contains(&replica.address()) && said.contains("replica"), "{said}");
+    let is_named = replicas.iter().any(|replica| said.contains(&replica.address()));
+    assert!(error.is_invalid() && is_named && said.contains("replica"), "{said}");
 }
 
 #[tokio::test]
@@ -169,4 +181,290 @@ async fn everybody_has_the_same_longest_lease() {
     assert!(error.is_mismatch() && error.to_string().contains("10000ms"), "{error}");
     let error = locks.mutex("a").lease(Duration::from_secs(11)).try_acquire().await.expect_err("too long");
     assert!(error.is_invalid() && error.to_string().contains("10s"), "{error}");
+}
+
+/// What one master has against every new client, and how that is mended.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    Password,
+    Eviction,
+    Replica,
+    OtherLongestLease,
+    WrongType,
+}
+
+const MARK: &str = "leasehold:redlock:mark";
+/// Masters that nobody has used before do not count for as long.
+const SHORT: &str = "longest-lease=500ms";
+
+impl Refusal {
+    /// Makes the first master refuse. The connection outlives the password.
+    fn begin(self, masters: &[Redis], master: &mut Raw) {
+        let mark = ask(master, &["GET", MARK]).text().to_owned();
+        let other = masters[1].port().to_string();
+        match self {
+            Self::Password => drop(ask(master, &["CONFIG", "SET", "requirepass", "secret"])),
+            Self::Eviction => {
+                ask(master, &["CONFIG", "SET", "maxmemory", "1gb"]);
+                ask(master, &["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
+            }
+            Self::Replica => drop(ask(master, &["REPLICAOF", "127.0.0.1", &other])),
+            Self::OtherLongestLease => drop(ask(master, &["SET", MARK, &mark.replace(" 500", " 99000")])),
+            Self::WrongType => {
+                ask(master, &["DEL", MARK]);
+                ask(master, &["LPUSH", MARK, "theirs"]);
+            }
+        }
+    }
+
+    fn mend(self, master: &mut Raw) {
+        match self {
+            Self::Password => drop(ask(master, &["CONFIG", "SET", "requirepass", ""])),
+            Self::Eviction => drop(ask(master, &["CONFIG", "SET", "maxmemory-policy", "noeviction"])),
+            Self::Replica => drop(ask(master, &["REPLICAOF", "NO", "ONE"])),
+            Self::OtherLongestLease | Self::WrongType => drop(ask(master, &["DEL", MARK])),
+        }
+    }
+}
+
+fn ask(master: &mut Raw, words: &[&str]) -> Reply {
+    let reply = master.ask(words).expect("the master lives");
+    assert!(!reply.is_error(), "{words:?}: {reply:?}");
+    reply
+}
+
+/// Five masters whose votes count, with their marks.
+async fn five_trusted() -> (Vec<Redis>, Vec<String>) {
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let locks = open(&hosts, SHORT).await.expect("five");
+    wait_until_all_vote(&locks).await;
+    (masters, hosts)
+}
+
+async fn wait_until_all_vote(locks: &Locks) {
+    let begun = Instant::now();
+    loop {
+        let acquired = locks.mutex("all").lease(Duration::from_millis(500)).try_acquire().await;
+        if let Ok(Some(held)) = acquired {
+            let views = locks.look("all").await.expect("a quorum is there").views;
+            let votes = |view: &&View| view.holder.is_some_and(|(_, token)| token == held.token());
+            let all_vote = views.iter().filter(votes).count() == views.len();
+            held.release().await.expect("released");
+            if all_vote {
+                return;
+            }
+        }
+        assert!(begun.elapsed() < DEADLINE, "a master does not vote");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Opening, granting and releasing, by a client of its own.
+async fn opened_granted_released(hosts: &[String], name: &str) -> Result<Duration, Error> {
+    let begun = Instant::now();
+    let locks = open(hosts, SHORT).await?;
+    locks.mutex(name).lease(Duration::from_millis(500)).acquire().await?.release().await?;
+    Ok(begun.elapsed())
+}
+
+/// Each time with five good masters and then with a bad one, so that a busy machine delays both.
+async fn opens_beside(refusal: Refusal) {
+    const ROUNDS: usize = 5;
+    let (masters, hosts) = five_trusted().await;
+    let mut first = masters[0].connection();
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        good.push(opened_granted_released(&hosts, &format!("good-{round}")).await.expect("five good masters"));
+    }
+    refusal.begin(&masters, &mut first);
+    for round in 0..ROUNDS {
+        let granted = opened_granted_released(&hosts, &format!("bad-{round}")).await;
+        bad.push(granted.unwrap_or_else(|error| panic!("one of five: {refusal:?}: {error}")));
+    }
+    assert_not_slower(good, bad);
+
+    let locks = open(&hosts, SHORT).await.expect("four of five");
+    refusal.mend(&mut first);
+    wait_until_all_vote(&locks).await;
+}
+
+fn assert_not_slower(mut good: Vec<Duration>, mut bad: Vec<Duration>) {
+    good.sort_unstable();
+    bad.sort_unstable();
+    let (usual, beside) = (good[good.len() / 2], bad[bad.len() / 2]);
+    assert!(beside <= usual + Duration::from_millis(300), "{beside:?} beside a bad master, {usual:?} with good ones");
+}
+
+#[tokio::test]
+async fn opening_beside_master_with_password_is_granted() {
+    opens_beside(Refusal::Password).await;
+}
+
+#[tokio::test]
+async fn opening_beside_master_that_evicts_keys_is_granted() {
+    opens_beside(Refusal::Eviction).await;
+}
+
+#[tokio::test]
+async fn opening_beside_replica_is_granted() {
+    opens_beside(Refusal::Replica).await;
+}
+
+#[tokio::test]
+async fn opening_beside_master_with_other_longest_lease_is_granted() {
+    opens_beside(Refusal::OtherLongestLease).await;
+}
+
+#[tokio::test]
+async fn opening_beside_master_with_mark_of_wrong_type_is_granted() {
+    opens_beside(Refusal::WrongType).await;
+}
+
+#[tokio::test]
+async fn opening_beside_silent_master_takes_little_longer() {
+    const ROUNDS: usize = 5;
+    let (masters, hosts) = five_trusted().await;
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        good.push(opened_granted_released(&hosts, &format!("good-{round}")).await.expect("five good masters"));
+        masters[2].pause();
+        bad.push(opened_granted_released(&hosts, &format!("bad-{round}")).await.expect("four of five"));
+        masters[2].resume();
+    }
+    assert_not_slower(good, bad);
+}
+
+#[tokio::test]
+async fn opening_with_majority_of_refusing_masters_is_refused() {
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    for master in &masters[1..4] {
+        master.command(&["CONFIG", "SET", "requirepass", "secret"]);
+    }
+    let error = open(&hosts, "quarantine=off").await.map(drop).expect_err("three of five refuse");
+    assert!(error.is_denied() && error.to_string().contains("password"), "{error}");
+}
+
+const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
+
+/// Five masters whose clocks differ from the machine's by so many seconds.
+fn five_with_clocks(ahead: i64) -> (Vec<Redis>, Vec<String>) {
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::setup().own_clock().start()).collect();
+    let hosts = masters.iter().map(Redis::address).collect();
+    for master in &masters {
+        master.set_clock(ahead);
+    }
+    (masters, hosts)
+}
+
+/// What new masters refuse, as their votes do not count yet, is waited out.
+async fn granted(locks: &Locks) -> Guard {
+    let begun = Instant::now();
+    loop {
+        match locks.mutex("a").lease(Duration::from_millis(500)).acquire().await {
+            Ok(held) => return held,
+            Err(error) => assert!(error.is_unavailable() && begun.elapsed() < DEADLINE, "{error}"),
+        }
+    }
+}
+
+/// Uncontended and contended, by a client that has seen the earlier tokens and by one that has not.
+async fn clocks_set_right(ahead: i64, settings: &str) {
+    let (masters, hosts) = five_with_clocks(ahead);
+    let old = open(&hosts, settings).await.expect("five");
+    let first = granted(&old).await;
+    let mut last = first.token();
+    first.release().await.expect("released");
+    for master in &masters {
+        master.set_clock(0);
+    }
+
+    let new = open(&hosts, settings).await.expect("five");
+    for (holder, waiter) in [(&new, &old), (&old, &new)] {
+        let held = granted(holder).await;
+        assert!(held.token() > last, "{} after {last}", held.token());
+        let lock = waiter.mutex("a").lease(Duration::from_millis(500));
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        while waiter.look("a").await.expect("looked").waiters().count() == 0 {
+            assert!(!waiting.is_finished(), "{:?}", waiting.await.expect("it runs"));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        last = held.token();
+        held.release().await.expect("released");
+        let next = waiting.await.expect("it runs").expect("granted");
+        assert!(next.token() > last, "{} after {last}", next.token());
+        last = next.token();
+        next.release().await.expect("released");
+    }
+}
+
+#[tokio::test]
+async fn clocks_set_back_by_two_days_refuse_nobody() {
+    for settings in [SHORT, "dialect=classic&tokens=on"] {
+        clocks_set_right(TWO_DAYS, settings).await;
+    }
+}
+
+#[tokio::test]
+async fn clocks_set_forward_by_two_days_refuse_nobody() {
+    for settings in [SHORT, "dialect=classic&tokens=on"] {
+        clocks_set_right(-TWO_DAYS, settings).await;
+    }
+}
+
+/// A master that kept its mark has forgotten nothing, whatever its clock says of the mark's age.
+#[tokio::test]
+async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
+    let (masters, hosts) = five_with_clocks(TWO_DAYS);
+    let locks = open(&hosts, SHORT).await.expect("five");
+    wait_until_all_vote(&locks).await;
+    for master in &masters {
+        master.set_clock(0);
+    }
+    // Both connections of the client subscribe to something.
+    let connections = |master: &Redis| {
+        let list = master.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        let id = |line: &str| line.strip_prefix("id=")?.split(' ').next()?.parse::<u64>().ok();
+        list.text().lines().filter_map(id).collect::<Vec<_>>()
+    };
+    let before: Vec<Vec<u64>> = masters.iter().map(connections).collect();
+    assert!(before.iter().all(|ids| ids.len() == 2), "{before:?}");
+    for master in &masters {
+        master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+
+    let begun = Instant::now();
+    loop {
+        let views = locks.look("a").await.map(|line| line.views).unwrap_or_default();
+        let troubles: Vec<&str> = views.iter().filter_map(|view| view.trouble.as_deref()).collect();
+        assert!(!troubles.iter().any(|trouble| trouble.contains("counts in")), "{troubles:?}");
+        let is_back = |(master, before): (&Redis, &Vec<u64>)| {
+            let now = connections(master);
+            now.len() == 2 && !now.iter().any(|id| before.contains(id))
+        };
+        if views.len() == 5 && troubles.is_empty() && masters.iter().zip(&before).all(is_back) {
+            return;
+        }
+        assert!(begun.elapsed() < DEADLINE, "{troubles:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Two masters have something foreign in the place of one lock and a third is silent: that lock cannot be renewed.
+#[tokio::test]
+async fn claim_that_cannot_be_renewed_costs_no_other_claim() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    let troubled = locks.mutex("troubled").lease(LEASE).acquire().await.expect("granted");
+    let other = locks.mutex("other").lease(LEASE).acquire().await.expect("granted");
+    masters[..2].iter().for_each(|master| drop(master.command(&["SET", "leasehold:redlock:{troubled}", "theirs"])));
+    masters[2].pause();
+    let lost = tokio::time::timeout(DEADLINE, troubled.lost()).await;
+    assert_eq!(lost, Ok(Loss::Unrenewed));
+    let lost = tokio::time::timeout(2 * LEASE, other.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    other.release().await.expect("released");
 }

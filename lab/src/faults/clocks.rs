@@ -89,3 +89,29 @@ pub(super) fn own_wall(storm: &mut Storm, random: &mut Random) -> Result<Option<
     let read = until_within(READ_MAX, "all to read their clocks", || Ok(is_read().then_some(())));
     Ok(read.is_ok().then(|| lasted(since, format!("ahead by {ahead:?} s, and read"))))
 }
+
+/// By more than tokens may be ahead of the clocks without a master that has them.
+const TWO_DAYS_SECONDS: i64 = 2 * 24 * 60 * 60;
+
+pub(super) fn all_forward(storm: &mut Storm, _random: &mut Random) -> Result<Option<Struck>> {
+    all_stepped(storm, TWO_DAYS_SECONDS)
+}
+
+pub(super) fn all_back(storm: &mut Storm, _random: &mut Random) -> Result<Option<Struck>> {
+    all_stepped(storm, -TWO_DAYS_SECONDS)
+}
+
+fn all_stepped(storm: &Storm, step: i64) -> Result<Option<Struck>> {
+    let mut seen = Vec::new();
+    for number in 0..storm.ground.count() {
+        let before = ahead(storm, number)?;
+        storm.ground.clock(number)?.step(step);
+        seen.push((ahead(storm, number)? - before) / 1_000_000);
+    }
+    for master in storm.ground.redis() {
+        master.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+    let has_effect = seen.iter().all(|seen| (seen - step).abs() < STEP_SECONDS / 2);
+    Ok(has_effect.then(|| at_once(format!("all masters by {seen:?} s"))))
+}

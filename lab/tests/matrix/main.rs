@@ -40,7 +40,7 @@ cells! {
     redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
         cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped, clock_forward,
         connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped, aof_truncated,
-        out_of_memory;
+        out_of_memory, all_clocks_forward, all_clocks_back;
     zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
         cut, half_open, replies_lost, server_killed, server_stopped, session_closed, clock_forward;
     ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;

@@ -37,11 +37,11 @@ fn holders_and_waiters_are_shown_with_all_their_fields() {
     let claimant = ["capacity", "host", "label"];
     assert_eq!(fields(&line), ["holders", "last_token", "name", "strangers", "waiters"]);
     assert_eq!(fields(holder), [&claimant[..], &["pid", "program", "share", "since", "token", "weight"]].concat());
-    assert_eq!(fields(waiter), [&claimant[..], &["pid", "place", "program", "share", "since", "weight"]].concat());
+    assert_eq!(fields(waiter), [&claimant[..], &["pid", "position", "program", "share", "since", "weight"]].concat());
     assert_eq!((&holder["label"], &holder["program"]), (&"first".into(), &"leasehold".into()));
     assert_eq!((&holder["share"], &holder["token"]), (&"exclusive".into(), &line["last_token"]));
     assert_eq!(
-        (&waiter["place"], &waiter["pid"], &waiter["label"]),
+        (&waiter["position"], &waiter["pid"], &waiter["label"]),
         (&2.into(), &third.pid().as_raw().into(), &"true".into())
     );
     assert_eq!(line["waiters"][0]["share"], "shared");

@@ -79,3 +79,47 @@ fn show_tells_what_each_master_knows() {
     run.kill().unwrap();
     run.wait().unwrap();
 }
+
+/// A run whose wait ends while the store is away ends with 69, and with 75 while the store is there.
+fn wait_ends_by_its_store(place: &Place, kill: impl FnOnce()) {
+    let _holder = place.holder("a", &[]);
+    let wait = ["run", "a", "--wait", "4s", "--", "true"];
+    place.done(&wait).assert(75, "", "not granted within 4s: held by");
+
+    let mut waiter = place.started(&wait);
+    waiter.until_says("waiting for a: ");
+    kill();
+    assert_eq!(waiter.ended().code(), 69);
+}
+
+#[test]
+fn wait_without_server_ends_with_69() {
+    let mut server = Redis::start();
+    wait_ends_by_its_store(&Place::at(server.url()), || server.kill());
+}
+
+#[test]
+fn wait_without_masters_ends_with_69() {
+    let mut masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let place = Place::at(format!("redlock://{}?quarantine=off", hosts.join(",")));
+    wait_ends_by_its_store(&place, || masters.iter_mut().for_each(Redis::kill));
+}
+
+/// Nobody waits forever for masters that are gone.
+#[test]
+fn wait_without_deadline_and_masters_ends_with_69() {
+    let mut masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let place = Place::at(format!("redlock://{}?quarantine=off", hosts.join(",")));
+    let _holder = place.holder("a", &[]);
+    let mut waiters: Vec<_> = (0..4).map(|_| place.started(&["run", "a", "--", "true"])).collect();
+    for waiter in &mut waiters {
+        waiter.until_says("waiting for a: ");
+    }
+    masters.iter_mut().for_each(Redis::kill);
+    for waiter in waiters {
+        let done = waiter.ended();
+        assert!(done.code() == 69 && done.err.contains("of 5 masters vote"), "{done:?}");
+    }
+}

@@ -64,7 +64,7 @@ pub(crate) fn lines_are_listed_shown_watched_and_broken(place: &Place) {
     let _other = place.holder("x", &[]);
     let listed: serde_json::Value = serde_json::from_str(&place.done(&["ls", "--json", "jobs/"]).out).unwrap();
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["name"]), (1, &"jobs/ä b".into()));
-    assert_eq!((&listed[0]["holders"][0]["label"], &listed[0]["waiters"][0]["place"]), (&"first".into(), &1.into()));
+    assert_eq!((&listed[0]["holders"][0]["label"], &listed[0]["waiters"][0]["position"]), (&"first".into(), &1.into()));
 
     let mut watch = place.started(&["watch", "x", "--json"]);
     let mut seen = BufReader::new(watch.out()).lines().map(Result::unwrap);

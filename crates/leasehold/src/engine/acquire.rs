@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::call::{ANSWER_MAX, Door, Pauses, silent};
 use super::depart::{Entering, depart};
+use super::outage::Outage;
 use super::stay::{Stay, trusted};
 use super::{Engine, Hold};
 use crate::background::Finish;
@@ -59,20 +60,23 @@ const SILENCE_MIN: Duration = Duration::from_secs(1);
 
 /// `None` if it was not granted in time; then nothing is left in the line.
 ///
+/// A store that does not reply for [`ANSWER_MAX`] while the claim waits is unavailable. So is one that cannot be reached at
+/// the deadline.
+///
 /// Dropping this future at any point leaves nothing either: what was under way is finished and undone in the background.
 pub(crate) async fn acquire(engine: &Arc<Engine>, ask: &Ask, wait: Wait) -> Result<Option<Hold>> {
     let deadline = wait.deadline();
-    let mut pauses = Pauses::default();
+    let (mut pauses, mut outage) = (Pauses::default(), Outage::default());
     loop {
         let attempt = Attempt::begin(engine, ask, wait.patience())?;
-        match attempt.run(deadline).await? {
+        match attempt.run(deadline, &mut outage).await? {
             Outcome::Granted(hold) => return Ok(Some(hold)),
             Outcome::Refused => return Ok(None),
-            // The process slept, or somebody cleared the line: in again at its end, while there is time.
+            // The process slept, the store was away, or somebody cleared the line: in again at its end, while there is time.
             Outcome::Gone => {}
         }
         if !pauses.next_before(deadline).await {
-            return Ok(None);
+            return outage.into_error().map_or(Ok(None), Err);
         }
     }
 }
@@ -105,8 +109,14 @@ impl<'a> Attempt<'a> {
         Ok(Self { engine, ask, claim, patience, stake: None })
     }
 
-    async fn run(mut self, deadline: Option<Instant>) -> Result<Outcome> {
-        let Some((asked, entered)) = self.enter(deadline).await? else { return Ok(Outcome::Refused) };
+    async fn run(mut self, deadline: Option<Instant>, outage: &mut Outage) -> Result<Outcome> {
+        let started = Instant::now();
+        let (asked, entered) = match self.enter(deadline, outage).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(Outcome::Refused),
+            Err(error) => return outage.entering_failed(started, error).map(|()| Outcome::Gone),
+        };
+        outage.entered();
         match entered.standing {
             Standing::Held { token } => {
                 self.confirmed(token, asked, asked.after(trusted(entered.lease)), entered.lease).await
@@ -116,30 +126,40 @@ impl<'a> Attempt<'a> {
                 Ok(Outcome::Refused)
             }
             Standing::Gone => Ok(Outcome::Gone),
-            Standing::Queued { .. } => self.wait(asked, entered, deadline).await,
+            Standing::Queued { .. } => self.wait(asked, entered, deadline, outage).await,
         }
     }
 
     /// `None` if the deadline came too soon to say that the store does not answer.
-    async fn enter(&mut self, deadline: Option<Instant>) -> Result<Option<(Moment, Entered)>> {
+    async fn enter(&mut self, deadline: Option<Instant>, outage: &Outage) -> Result<Option<(Moment, Entered)>> {
         let (door, claim, patience) = (self.engine.door.clone(), Arc::clone(&self.claim), self.patience);
         let entering = Finish::new(async move { door.enter(&claim, patience).await });
         let stake = self.stake.insert(Stake { entering: Some(entering) });
         let entering = stake.entering.as_mut().expect("just put there");
-        let listen_until = earlier(deadline, Instant::now() + ANSWER_MAX);
         let started = Instant::now();
+        let listen_until = earlier(deadline, outage.ends_at().unwrap_or(started + ANSWER_MAX));
         let Ok(answer) = timeout_at(listen_until, entering).await else {
             let silence = started.elapsed();
-            return if silence < SILENCE_MIN { Ok(None) } else { Err(silent(silence)) };
+            return match outage.error() {
+                Some(error) => Err(error),
+                None if silence < SILENCE_MIN => Ok(None),
+                None => Err(silent(silence)),
+            };
         };
         stake.entering = None;
         answer.map(Some)
     }
 
-    async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {
+    async fn wait(
+        self,
+        asked: Moment,
+        entered: Entered,
+        deadline: Option<Instant>,
+        outage: &mut Outage,
+    ) -> Result<Outcome> {
         let stay = Arc::new(Stay::new(Arc::clone(&self.claim), asked.after(trusted(entered.lease)), None, true));
         self.engine.renewals.add(Arc::clone(&stay), asked);
-        let granted = stands(self.engine.door(), &stay, entered.standing);
+        let granted = stands(self.engine, &stay, entered.standing, outage);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
@@ -154,10 +174,10 @@ impl<'a> Attempt<'a> {
             },
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
-            Err(_too_late) => {
-                self.leave().await;
-                Ok(Outcome::Refused)
-            }
+            Err(_too_late) => match (self.leave(outage.is_on()).await, outage.error()) {
+                (true, _) => Ok(Outcome::Refused),
+                (false, error) => Err(error.unwrap_or_else(|| silent(SILENCE_MIN))),
+            },
         }
     }
 
@@ -194,12 +214,15 @@ impl<'a> Attempt<'a> {
         Outcome::Granted(Hold::new(Arc::clone(self.engine), stay, token))
     }
 
-    /// Leaves, and waits a little for it, so that a caller who gave up finds nothing of his own in the line.
-    async fn leave(mut self) {
-        if let Some(departing) = self.departing() {
-            // Beyond that it goes on in the background.
-            let _ = timeout(Duration::from_secs(1), departing).await;
-        }
+    /// Leaves, and waits a little for it, so that a caller who gave up finds nothing of his own in the line. Says whether the
+    /// store has replied.
+    async fn leave(mut self, is_unreachable: bool) -> bool {
+        /// For a store that was unreachable to be back by the deadline.
+        const LAST_TRY: Duration = Duration::from_millis(250);
+        let Some(departing) = self.departing() else { return true };
+        // Beyond that it goes on in the background.
+        let answer = timeout(if is_unreachable { LAST_TRY } else { SILENCE_MIN }, departing).await;
+        answer.is_ok_and(|answer| !answer.is_err_and(|error| error.is_unavailable()))
     }
 
     fn departing(&mut self) -> Option<Finish<Result<bool>>> {
@@ -215,21 +238,82 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Waits until the claim is granted (its token) or gone (`None`); errors are waited out while it is trusted.
-async fn stands(door: &Door, stay: &Stay, mut seen: Standing) -> Result<Option<Token>> {
-    let mut pauses = Pauses::default();
+/// Waits until the claim is granted (its token) or gone (`None`). Errors are waited out while the claim is trusted and the
+/// outage is short.
+async fn stands(engine: &Engine, stay: &Stay, seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
     loop {
-        let answer = tokio::select! {
+        let has_ended = tokio::select! {
             biased;
-            answer = door.changed(&stay.claim, seen) => answer,
-            _ = stay.ended() => return Ok(None),
+            granted = granted(engine, stay, seen, outage) => return granted,
+            _ = stay.ended() => true,
+            () = late_for_long(stay) => false,
         };
-        match answer {
+        if let Some(since) = stay.late_since()
+            && (has_ended || !is_renewed_at_last(engine.door(), stay).await?)
+        {
+            let silence = Moment::now().since(since);
+            outage.began_before(silence, silent(silence))?;
+        }
+        if has_ended {
+            return Ok(None);
+        }
+    }
+}
+
+/// One more request before renewals that were late for long are taken for an outage.
+async fn is_renewed_at_last(door: &Door, stay: &Stay) -> Result<bool> {
+    match door.renew(std::slice::from_ref(&*stay.claim), SILENCE_MIN).await {
+        Ok(_) => {
+            stay.set_late(false);
+            Ok(true)
+        }
+        Err(error) if error.is_unavailable() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn granted(engine: &Engine, stay: &Stay, mut seen: Standing, outage: &mut Outage) -> Result<Option<Token>> {
+    let (door, mut pauses) = (engine.door(), Pauses::default());
+    loop {
+        match door.changed(&stay.claim, seen).await {
             Ok(Standing::Held { token }) => return Ok(Some(token)),
             Ok(Standing::Gone) => return Ok(None),
             Ok(queued @ Standing::Queued { .. }) => seen = queued,
-            Err(error) if error.is_unavailable() => pauses.next().await,
-            Err(error) => return Err(error),
+            Err(error) => {
+                outage.failed(error)?;
+                // Those who wait without requests of their own are to notice it too.
+                engine.renewals.hasten();
+                if !replies_again(door, &stay.claim, outage, &mut pauses).await? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the store replies to a renewal of the claim; `false` if it says that the claim is gone, which a client may
+/// know without the store.
+async fn replies_again(door: &Door, claim: &Claim, outage: &mut Outage, pauses: &mut Pauses) -> Result<bool> {
+    loop {
+        pauses.next().await;
+        match door.renew(std::slice::from_ref(claim), SILENCE_MIN).await {
+            Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
+            Ok(_) => {
+                outage.is_over();
+                return Ok(true);
+            }
+            Err(error) => outage.failed(error)?,
+        }
+    }
+}
+
+/// Waits until renewals have been late for as long as an outage may last.
+async fn late_for_long(stay: &Stay) {
+    loop {
+        let since = stay.late().await;
+        tokio::time::sleep(Outage::LONGEST.saturating_sub(Moment::now().since(since))).await;
+        if stay.late_since() == Some(since) {
+            return;
         }
     }
 }

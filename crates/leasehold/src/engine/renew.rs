@@ -32,11 +32,13 @@ struct Agenda {
     order: BTreeSet<(Moment, ClaimId)>,
     /// When the task will look next; whoever adds something earlier wakes it.
     next_look: Moment,
+    may_hasten_at: Moment,
 }
 
 impl Default for Agenda {
     fn default() -> Self {
-        Self { stays: ById::default(), order: BTreeSet::new(), next_look: Moment::NEVER }
+        let (stays, order, may_hasten_at) = (ById::default(), BTreeSet::new(), Moment::from_nanos(0));
+        Self { stays, order, next_look: Moment::NEVER, may_hasten_at }
     }
 }
 
@@ -45,6 +47,23 @@ impl Renewals {
     pub(crate) fn add(&self, stay: Arc<Stay>, asked: Moment) {
         let due = asked.after(cadence(stay.claim.lease, stay.ends_at().since(asked)));
         self.agenda.lock().put(stay, due, &self.sooner);
+    }
+
+    /// Renews everything at once, as a request had no reply; once a second at most.
+    #[cold]
+    pub(crate) fn hasten(&self) {
+        const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+        let mut agenda = self.agenda.lock();
+        let now = Moment::now();
+        if now < agenda.may_hasten_at {
+            return;
+        }
+
+        agenda.may_hasten_at = now.after(AT_MOST_EVERY);
+        let stays: Vec<_> = agenda.stays.values().map(|(_, stay)| Arc::clone(stay)).collect();
+        for stay in stays {
+            agenda.put(stay, now, &self.sooner);
+        }
     }
 
     /// Lets go of a claim that has left or is leaving.

@@ -1,6 +1,6 @@
 //! One claim's time in a line, as its own process may trust it.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,15 +26,16 @@ pub(crate) struct Stay {
     /// No renewal reaches beyond this.
     limit: Option<(Moment, Loss)>,
     renewed: bool,
-    /// The last question to renew it was not answered.
-    late: AtomicBool,
+    /// Since when its renewals have had no reply, in nanoseconds; 0 if the last one had.
+    late: AtomicU64,
+    became_late: Notify,
 }
 
 impl Stay {
     pub(crate) fn new(claim: Arc<Claim>, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
-        let (until_unset, late) = (AtomicU64::new(0), AtomicBool::new(false));
-        let stay =
-            Self { claim, until: until_unset, ending: OnceLock::new(), over: Notify::new(), limit, renewed, late };
+        let (until_unset, late) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (ending, over, became_late) = (OnceLock::new(), Notify::new(), Notify::new());
+        let stay = Self { claim, until: until_unset, ending, over, limit, renewed, late, became_late };
         stay.until.store(stay.limited(until).as_nanos(), Ordering::Release);
         stay
     }
@@ -59,14 +60,37 @@ impl Stay {
 
     /// Notes whether the last question to renew it was answered.
     pub(crate) fn set_late(&self, late: bool) {
-        self.late.store(late, Ordering::Release);
+        if !late {
+            self.late.store(0, Ordering::Release);
+        } else if self.late_since().is_none() {
+            self.late.store(Moment::now().as_nanos(), Ordering::Release);
+            self.became_late.notify_waiters();
+        }
+    }
+
+    /// Since when renewals have had no reply.
+    pub(crate) fn late_since(&self) -> Option<Moment> {
+        let late = self.late.load(Ordering::Acquire);
+        (late != 0).then(|| Moment::from_nanos(late))
+    }
+
+    /// Waits until a renewal has no reply; since when that is so.
+    pub(crate) async fn late(&self) -> Moment {
+        loop {
+            let mut became_late = std::pin::pin!(self.became_late.notified());
+            became_late.as_mut().enable();
+            if let Some(since) = self.late_since() {
+                return since;
+            }
+            became_late.await;
+        }
     }
 
     pub(crate) fn renewal(&self) -> Renewal {
         if !self.renewed || self.until().is_none() {
             return Renewal::Off;
         }
-        if self.late.load(Ordering::Acquire) { Renewal::Late } else { Renewal::OnTime }
+        if self.late_since().is_some() { Renewal::Late } else { Renewal::OnTime }
     }
 
     /// When it ends by itself, whether or not that has been noticed.

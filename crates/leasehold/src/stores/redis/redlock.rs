@@ -20,7 +20,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -61,6 +62,8 @@ pub struct Redlock {
     home: Option<Handle>,
     format: Format,
     longest_lease: Duration,
+    /// Why a quorum could not be asked the last time.
+    silence: Mutex<Option<Error>>,
     /// Where one server has the lock in a format in which others tell nobody that they give it back.
     events: Option<Arc<Events>>,
 }
@@ -102,43 +105,65 @@ impl Redlock {
         let masters: Arc<[Master]> = at.addresses.iter().enumerate().map(master).collect();
         let digits = uuid::Uuid::new_v4().as_u64_pair().1 % 1_000;
         let (format, longest_lease) = (at.format, at.terms.longest_lease);
-        let store = Self { masters, pages, client, digits, home, format, longest_lease, events };
+        let silence = Mutex::default();
+        let store = Self { masters, pages, client, digits, home, format, longest_lease, silence, events };
         store.first().await?;
         Ok(store)
     }
 
-    /// Waits until as many masters as decide are there, and a little for the others.
+    /// Waits until a quorum of masters is connected, and a moment longer for the others.
+    ///
+    /// A refusal counts like a vote: it ends the opening only when the others are too few to decide. The links of masters
+    /// that refuse or are silent go on connecting, so that their votes count as soon as they are mended.
     async fn first(&self) -> Result<()> {
-        const LITTLE: Duration = Duration::from_secs(2);
+        /// Enough for a master as near as the others.
+        const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
         let quorum = quorum(self.masters.len());
-        let mut first: stream::FuturesUnordered<_> =
+        let mut connecting: stream::FuturesUnordered<_> =
             self.masters.iter().map(|master| async move { (master, master.first().await) }).collect();
-        let (mut there, mut troubles, mut until) = (0, Vec::new(), None);
+        let (mut there, mut refusals, mut troubles, mut until) = (0, 0, Vec::new(), None);
         loop {
             let next = match until {
-                Some(until) => tokio::time::timeout_at(until, first.next()).await.ok().flatten(),
-                None => first.next().await,
+                Some(until) => tokio::time::timeout_at(until, connecting.next()).await.ok().flatten(),
+                None => connecting.next().await,
             };
+
             match next {
                 Some((_, Ok(()))) => there += 1,
-                Some((master, Err(error))) if error.is_unavailable() => {
+                // No failure of a minority but a mistake in the URL.
+                Some((master, Err(error))) if master.trust.is_duplicate() => return Err(error),
+                Some((master, Err(error))) => {
+                    refusals += usize::from(!error.is_unavailable());
+                    if self.no_quorum_without(refusals) {
+                        return Err(error);
+                    }
+                    tracing::warn!(server = master.place, %error, "opening the store without this master for now");
                     troubles.push(format!("{}: {error}", master.place));
                 }
-                // What no retry mends is no failure of a minority but a mistake.
-                Some((_, Err(error))) => return Err(error),
                 None => break,
             }
+
             if there >= quorum && until.is_none() {
-                until = Some(Instant::now() + LITTLE);
+                until = Some(Instant::now() + STRAGGLERS_MAX);
             }
         }
+
         tracing::debug!(there, ?troubles, "masters");
-        if there < quorum {
-            // One may just have been busy, or was cut off for a moment.
-            let sessions = join_all(self.masters.iter().map(|master| master.far.session(LITTLE))).await;
-            there = sessions.iter().filter(|session| session.is_ok()).count();
-        }
-        if there >= quorum { Ok(()) } else { Err(self.too_few(there, &troubles)) }
+        if there >= quorum { Ok(()) } else { self.second_chance(&troubles).await }
+    }
+
+    /// A master may just have been busy, or was cut off for a moment.
+    #[cold]
+    async fn second_chance(&self, troubles: &[String]) -> Result<()> {
+        const LITTLE: Duration = Duration::from_secs(2);
+        let sessions = join_all(self.masters.iter().map(|master| master.far.session(LITTLE))).await;
+        let there = sessions.iter().filter(|session| session.is_ok()).count();
+        if there >= quorum(self.masters.len()) { Ok(()) } else { Err(self.too_few(there, troubles)) }
+    }
+
+    /// Whether the other masters are too few to decide, if this number of them refuses.
+    fn no_quorum_without(&self, refusals: usize) -> bool {
+        refusals > self.masters.len() - quorum(self.masters.len())
     }
 
     fn too_few(&self, there: usize, troubles: &[String]) -> Error {
@@ -204,7 +229,7 @@ const RAISES_MAX: u32 = 4;
 impl Redlock {
     fn page(&self, claim: &Claim) -> Result<Arc<Page>> {
         if claim.share.units() != Share::MUTEX.units() {
-            return Err(Error::unsupported(format!("masters and this format know no {}", claim.share.kind()))
+            return Err(Error::unsupported(format!("this store supports mutexes only, not {}", claim.share.kind()))
                 .remedy("use a mutex, or the stores redis: and file: for shares"));
         }
         if claim.lease > self.longest_lease {
@@ -222,18 +247,31 @@ impl Redlock {
     }
 
     /// More than any token seen: what the masters' clocks say, or the highest seen.
+    ///
+    /// Tokens that masters have answered may be ahead of their clocks by any time, as clocks that were ahead are set right.
     fn proposal(&self, page: &Page) -> Result<u64> {
         const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
+        /// A record has 19 digits for a token.
+        const HIGHEST: u64 = 9_999_999_999_999_999_999;
         let now = self.micros() * 1_000;
-        let seen = self.pages.highest(&page.claim.name).max(page.highest());
-        if seen > now + DAY {
+        let answered = self.pages.highest(&page.claim.name).max(page.answered());
+        let seen = answered.max(page.highest());
+        if seen > answered.max(now).saturating_add(DAY) {
             return Err(Error::invalid(format!(
-                "the token {seen} seen for this name is more than a day ahead of the masters' clocks"
+                "the token {seen} proposed for this name is more than a day ahead of the masters' clocks and tokens"
             ))
             .remedy("set the clocks right, or use another name"));
         }
+
         let token = now + self.digits;
-        Ok(if token > seen { token } else { (seen / 1_000 + 1) * 1_000 + self.digits })
+        if token > seen {
+            return Ok(token);
+        }
+        if seen > HIGHEST - 2_000 {
+            return Err(Error::damaged(format!("no token is larger than {seen}, which a master has for this name"))
+                .remedy("find out who wrote it; delete the key, or use another name"));
+        }
+        Ok((seen / 1_000 + 1) * 1_000 + self.digits)
     }
 
     /// What the clock says that half of the masters are not ahead of: no single one, and no client's, makes tokens run away.
@@ -259,9 +297,12 @@ impl Redlock {
                 return Ok(Bid::Held(token));
             }
             self.take_back(page, &ballot);
-            if ballot.count.unknown > self.masters.len() - quorum(self.masters.len()) {
-                return Err(self.silence(&ballot));
+            if self.no_quorum_without(ballot.count.unknown) {
+                let error = self.silence(&ballot);
+                *self.silence.lock() = Some(error.clone());
+                return Err(error);
             }
+            *self.silence.lock() = None;
             if ballot.is_held(self.masters.len()) || splits == SPLITS_MAX || raises == RAISES_MAX {
                 return Ok(Bid::Busy(ballot.left));
             }
@@ -301,17 +342,20 @@ impl Redlock {
 
     async fn renew_one(&self, claim: &Claim, question: Moment) -> Result<Option<Duration>> {
         let Some(page) = self.pages.page(claim.id) else { return Ok(None) };
-        match page.standing() {
-            Standing::Gone => Ok(None),
-            Standing::Queued { .. } if page.kept_until() <= question => {
+        match page.standing_renewed(question) {
+            (Standing::Gone, _) => Ok(None),
+            (Standing::Queued { .. }, None) => {
                 self.pages.close(claim.id);
                 Ok(None)
             }
-            Standing::Queued { .. } => {
-                page.keep(question.after(claim.lease));
-                Ok(Some(page.lease_left(claim.lease, question)))
+            (Standing::Queued { .. }, left) => {
+                // Masters know nothing of it; but whoever waits is to know whether they can be reached.
+                if self.is_silent() {
+                    self.reach_quorum().await?;
+                }
+                Ok(left)
             }
-            Standing::Held { token } => {
+            (Standing::Held { token }, _) => {
                 let held = self.confirm(&page, token).await?;
                 if !held {
                     self.pages.close(claim.id);
@@ -319,6 +363,49 @@ impl Redlock {
                 Ok(held.then_some(claim.lease))
             }
         }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silence.lock().is_some()
+    }
+
+    /// Pings the masters until a quorum has replied.
+    #[cold]
+    async fn reach_quorum(&self) -> Result<()> {
+        const REPLY_MAX: Duration = Duration::from_millis(500);
+        let near = self.masters[0].near.is_home();
+        let ping = |master: &Master| {
+            let session = master.session(near);
+            let url = master.place.clone();
+            async move {
+                let answer = async { session?.0.ping().await };
+                let answer = timeout(REPLY_MAX, answer).await;
+                let answer = answer.unwrap_or_else(|_| Err(Error::unavailable("the server does not answer")));
+                answer.map_err(|error| format!("{url}: {error}"))
+            }
+        };
+        let mut pings: stream::FuturesUnordered<_> = self.masters.iter().map(ping).collect();
+
+        let (mut there, mut troubles) = (0, Vec::new());
+        while let Some(answer) = pings.next().await {
+            match answer {
+                Ok(()) => there += 1,
+                Err(trouble) => troubles.push(trouble),
+            }
+            if there >= quorum(self.masters.len()) {
+                *self.silence.lock() = None;
+                return Ok(());
+            }
+        }
+        Err(self.too_few(there, &troubles))
+    }
+
+    /// For how long from a moment a quorum of earlier votes for a claim counts.
+    #[cold]
+    fn safe_without_renewal(&self, claim: &Claim, from: Moment) -> Duration {
+        let page = self.pages.page(claim.id);
+        let until = page.and_then(|page| page.quorum_until(quorum(self.masters.len())));
+        until.map_or(Duration::ZERO, |until| until.since(from))
     }
 
     /// Waits until it makes sense to ask again.
@@ -396,7 +483,10 @@ impl Redlock {
                 return Ok(Standing::Gone);
             }
             if !self.pages.is_foremost(page) {
-                continue;
+                match self.silence.lock().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
             }
             let asked = Moment::now();
             match self.bid(page, Aim::TakeOrHear).await? {
@@ -439,10 +529,9 @@ impl Redlock {
             }
         });
         let views: Vec<_> = join_all(views).await;
-        if let Some((_, _, Some(error))) =
-            views.iter().find(|(_, _, error)| error.as_ref().is_some_and(|e| !e.is_unavailable()))
-        {
-            return Err(error.clone());
+        let mut refusals = views.iter().filter_map(|(_, _, error)| error.as_ref().filter(|e| !e.is_unavailable()));
+        if self.no_quorum_without(refusals.clone().count()) {
+            return Err(refusals.next().expect("there are too many of them").clone());
         }
         let there = views.iter().filter(|(_, _, error)| error.is_none()).count();
         if there < quorum(views.len()) {
@@ -543,7 +632,16 @@ impl Store for Redlock {
         const AT_ONCE: usize = 64;
         let question = Moment::now();
         let renewals: Vec<_> = claims.iter().map(|claim| self.renew_one(claim, question)).collect();
-        stream::iter(renewals).buffered(AT_ONCE).try_collect().await
+        let answers: Vec<_> = stream::iter(renewals).buffered(AT_ONCE).collect().await;
+        if answers.iter().all(Result::is_err) {
+            return answers.into_iter().collect();
+        }
+
+        // Each claim is answered by itself: one whose renewal failed is as safe as it was before.
+        let answer = |(claim, answer): (&Claim, Result<Option<Duration>>)| {
+            answer.unwrap_or_else(|_| Some(self.safe_without_renewal(claim, question)))
+        };
+        Ok(claims.iter().zip(answers).map(answer).collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
@@ -599,7 +697,7 @@ impl Store for Redlock {
             names::in_use(&master.far, &pattern, self.format.names(), patience(LISTEN), name_of, count_max)
         });
         let mut counts: BTreeMap<Name, usize> = BTreeMap::new();
-        let (mut there, mut troubles) = (0, Vec::new());
+        let (mut there, mut refusals, mut troubles) = (0, 0, Vec::new());
         for (master, listed) in self.masters.iter().zip(join_all(listing).await) {
             match listed {
                 Ok(names) => {
@@ -608,8 +706,13 @@ impl Store for Redlock {
                         *counts.entry(name).or_default() += 1;
                     }
                 }
-                Err(error) if error.is_unavailable() => troubles.push(format!("{}: {error}", master.place)),
-                Err(error) => return Err(error),
+                Err(error) => {
+                    refusals += usize::from(!error.is_unavailable());
+                    if self.no_quorum_without(refusals) {
+                        return Err(error);
+                    }
+                    troubles.push(format!("{}: {error}", master.place));
+                }
             }
         }
         let quorum = quorum(self.masters.len());

@@ -144,18 +144,21 @@ fn split(rest: &str) -> Result<Vec<String>> {
     Ok(hosts.split(',').map(|host| format!("{user}{host}{path}")).collect())
 }
 
+/// A client has a connection to each, and masks of 32 bits for them.
+const MASTERS_TOO_MANY: usize = 16;
+
 fn check_count(hosts: &[String]) -> Result<()> {
     match hosts.len() {
         0..3 => Err(Error::invalid("redlock needs three masters at least: of one or two none may fail")
             .remedy("name three or five hosts, or use redis:// for one")),
+        MASTERS_TOO_MANY.. => Err(Error::invalid(format!("redlock takes {} masters at most", MASTERS_TOO_MANY - 1))),
         // A majority of an even number bears no more failures than that of one less.
         even if even.is_multiple_of(2) => {
             let bears = even - quorum(even);
             tracing::warn!("{even} masters bear the failure of {bears}, as {} do: use an odd number", even - 1);
             Ok(())
         }
-        3..=15 => Ok(()),
-        _ => Err(Error::invalid("redlock takes 15 masters at most")),
+        _ => Ok(()),
     }
 }
 
@@ -221,6 +224,21 @@ mod tests {
             assert!(error.is_invalid() && error.to_string().contains(says), "{url}: {error}");
         }
         assert_eq!(Masters::parse("redlock://a,b,c,d").expect("said aloud, but allowed").addresses.len(), 4);
+    }
+
+    #[test]
+    fn more_than_fifteen_masters_are_refused() {
+        let url = |count: usize| {
+            let hosts: Vec<String> = (0..count).map(|number| format!("host{number}")).collect();
+            format!("redlock://{}", hosts.join(","))
+        };
+        for count in [3, 5, 14, 15] {
+            assert_eq!(Masters::parse(&url(count)).expect("few enough").addresses.len(), count);
+        }
+        for count in [16, 17, 18, 31, 32, 33, 64] {
+            let error = Masters::parse(&url(count)).expect_err("too many");
+            assert!(error.is_invalid() && error.to_string().contains("15 masters at most"), "{count}: {error}");
+        }
     }
 
     #[test]

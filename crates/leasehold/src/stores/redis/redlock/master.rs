@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ use super::super::script;
 use super::super::session::{Ear, Session};
 use super::super::trouble;
 use super::address::Terms;
-use super::record::{MARK, millis};
+use super::record::{MARK, SINCE, millis};
 use crate::clock::Moment;
 use crate::{Error, Result};
 
@@ -43,6 +43,7 @@ pub(super) struct Trust {
     runs: Arc<Runs>,
     terms: Terms,
     known: Mutex<Option<Known>>,
+    is_duplicate: AtomicBool,
 }
 
 /// Which run of a server each master is, by its place.
@@ -67,7 +68,8 @@ impl Master {
         let clock = Arc::<ServerClock>::default();
         let is_one_of_several = terms.longest_lease < Duration::MAX;
         let (place, known) = (address.to_string(), Mutex::default());
-        let trust = Arc::new(Trust { place, is_one_of_several, runs, terms, known });
+        let is_duplicate = AtomicBool::new(false);
+        let trust = Arc::new(Trust { place, is_one_of_several, runs, terms, known, is_duplicate });
         let greet = greet(Arc::clone(&clock), Arc::clone(&trust));
         let plan = |channel: &str, ear: Ear, home| Plan {
             address: address.clone(),
@@ -138,11 +140,26 @@ impl Trust {
         if let Some((other, _)) =
             runs.iter().find(|(place, known)| **place != self.place && !run.is_empty() && *known == run)
         {
+            self.is_duplicate.store(true, Ordering::Release);
             return Err(Error::invalid(format!("{other} and {} are one and the same server", self.place))
                 .remedy("name each master once"));
         }
         runs.insert(self.place.clone(), run.to_owned());
         Ok(())
+    }
+
+    /// Whether it was refused for being a server that has another name here.
+    pub(super) fn is_duplicate(&self) -> bool {
+        self.is_duplicate.load(Ordering::Acquire)
+    }
+
+    /// Takes note of a mark, and from when on votes with it count. A master that has kept its mark has forgotten nothing
+    /// since it was first trusted, whatever its clock says of the mark's age.
+    fn learn(&self, mark: Greeting, from: Moment) {
+        let mut known = self.known.lock();
+        let earlier = known.as_ref().filter(|known| known.mark == mark).map(|known| known.from);
+        let from = earlier.map_or(from, |earlier| earlier.min(from));
+        *known = Some(Known { mark, from });
     }
 
     /// Whether it has ever been greeted, and its clock asked.
@@ -166,7 +183,7 @@ fn greet(clock: Arc<ServerClock>, trust: Arc<Trust>) -> Greet {
             trust.is_apart(&run)?;
             let mark = if trust.terms.quarantine { Some(mark(&session, &run, &trust).await?) } else { None };
             let (mark, from) = mark.map_or((None, Moment::now()), |(mark, from)| (Some(mark), from));
-            *trust.known.lock() = Some(Known { mark: mark.clone(), from });
+            trust.learn(mark.clone(), from);
             Ok(mark)
         })
     })
@@ -179,7 +196,7 @@ async fn mark(session: &Session, run: &str, trust: &Trust) -> Result<(Arc<str>, 
             .remedy("allow +info, or say quarantine=off if no master ever forgets what it has answered"));
     }
     let longest = millis(trust.terms.longest_lease);
-    let answer = script::MARK.run(session, &[MARK], &[run, &longest.to_string()]).await?;
+    let answer = script::MARK.run(session, &[MARK, SINCE], &[run, &longest.to_string()]).await?;
     let (mark, age, theirs): (String, u64, u64) = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
     if theirs != longest {
         return Err(Error::mismatch(format!("others use longest-lease={theirs}ms with this master, not {longest}ms"))

@@ -56,6 +56,8 @@ struct Known {
     standing: Standing,
     /// The highest token that was proposed.
     highest: u64,
+    /// The highest token that a master has answered.
+    answered: u64,
     /// Since when a question is under way that may grant.
     asking: Option<Moment>,
     /// A claim that waits is kept here until then.
@@ -86,6 +88,7 @@ impl Pages {
         let known = Known {
             standing: Standing::Gone,
             highest: 0,
+            answered: 0,
             asking: None,
             until: Moment::NEVER,
             waited: false,
@@ -119,11 +122,12 @@ impl Pages {
         }
     }
 
-    /// It holds.
+    /// It holds. Only now is the question over that granted it: a renewal of the waiting claim must not count from later.
     pub(super) fn hold(&self, page: &Arc<Page>, token: Token) {
         {
             let mut known = page.known.lock();
             (known.standing, known.waited) = (Standing::Held { token }, false);
+            known.asking = None;
         }
         self.books.lock().stop_waiting(page);
     }
@@ -294,10 +298,38 @@ impl Page {
         self.known.lock().asking = None;
     }
 
+    /// Where the claim stands; a waiting one is kept for a lease from `question`. Also for how long from there the waiting
+    /// claim is safe, `None` if its time is over.
+    ///
     /// A question that is under way may have been granted when it was sent: a lease runs from there at the earliest.
-    pub(super) fn lease_left(&self, lease: Duration, now: Moment) -> Duration {
-        let asking = self.known.lock().asking;
-        asking.map_or(lease, |asking| lease.saturating_sub(now.since(asking)))
+    pub(super) fn standing_renewed(&self, question: Moment) -> (Standing, Option<Duration>) {
+        let mut known = self.known.lock();
+        let is_kept = matches!(known.standing, Standing::Queued { .. }) && known.until > question;
+        if !is_kept {
+            return (known.standing, None);
+        }
+
+        let lease = self.claim.lease;
+        known.until = question.after(lease);
+        let left = known.asking.map_or(lease, |asking| lease.saturating_sub(question.since(asking)));
+        (known.standing, Some(left))
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.known.lock().answered
+    }
+
+    /// A master has answered that its last token is this one.
+    pub(super) fn saw(&self, last: u64) {
+        let mut known = self.known.lock();
+        known.answered = last.max(known.answered);
+    }
+
+    /// Until when a quorum of votes counts for the highest token.
+    pub(super) fn quorum_until(&self, quorum: usize) -> Option<Moment> {
+        let mut until: Vec<Moment> = self.known.lock().votes.iter().flatten().copied().collect();
+        until.sort_unstable_by(|one, other| other.cmp(one));
+        until.get(quorum - 1).copied()
     }
 
     pub(super) fn granted_by(&self, master: usize, token: u64, until: Moment) {
@@ -358,19 +390,52 @@ mod tests {
     use super::*;
     use crate::Share;
 
+    fn page(pages: &Pages) -> Arc<Page> {
+        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
+        let (share, lease, note) = (Share::MUTEX, Duration::from_secs(30), note.into());
+        let claim = Claim { name, id: ClaimId::draw(), share, lease, renewed: true, note };
+        let keys = Format::Fenced.keys(&claim.name).expect("a good name");
+        pages.begin(&claim, keys, 0, 0)
+    }
+
     /// It may have been granted when it was asked: what is renewed meanwhile is good for no longer than that grant.
     #[test]
     fn a_lease_runs_from_the_question_that_may_have_granted() {
-        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
-        let lease = Duration::from_secs(30);
-        let (share, note) = (Share::MUTEX, note.into());
-        let claim = Claim { name, id: ClaimId::draw(), share, lease, renewed: true, note };
-        let keys = Format::Fenced.keys(&claim.name).expect("a good name");
-        let page = Pages::default().begin(&claim, keys, 0, 0);
+        let pages = Pages::default();
+        let page = page(&pages);
+        pages.wait(&page, Moment::now().after(page.claim.lease));
         page.asks(5);
-        let later = Moment::now().after(lease / 3);
-        assert!(page.lease_left(lease, later) <= lease * 2 / 3);
+        let later = Moment::now().after(page.claim.lease / 3);
+        let left = |page: &Page| page.standing_renewed(later).1.expect("it waits");
+        assert!(left(&page) <= page.claim.lease * 2 / 3);
         page.asked();
-        assert_eq!(page.lease_left(lease, later), lease);
+        assert_eq!(left(&page), page.claim.lease);
+    }
+
+    /// A renewal that was sent for the waiting claim finds the hold, and says nothing of the waiting claim's lease.
+    #[test]
+    fn renewal_of_waiting_claim_that_holds_by_now_has_no_lease_of_its_own() {
+        let pages = Pages::default();
+        let page = page(&pages);
+        pages.wait(&page, Moment::now().after(page.claim.lease));
+        page.asks(5);
+        let token = Token::new(5).expect("not 0");
+        pages.hold(&page, token);
+        assert_eq!(page.standing_renewed(Moment::now()), (Standing::Held { token }, None));
+    }
+
+    #[test]
+    fn hold_without_renewal_is_safe_while_a_quorum_of_votes_counts() {
+        let page = page(&Pages::default());
+        page.asks(5);
+        let now = Moment::now();
+        let after = |seconds| now.after(Duration::from_secs(seconds));
+        for (master, seconds) in [(0, 9), (1, 3), (4, 7)] {
+            assert_eq!(page.quorum_until(3), None);
+            page.granted_by(master, 5, after(seconds));
+        }
+        assert_eq!(page.quorum_until(3), Some(after(3)));
+        page.granted_by(3, 5, after(5));
+        assert_eq!(page.quorum_until(3), Some(after(5)));
     }
 }

@@ -26,6 +26,8 @@ pub(super) enum Format {
 }
 
 pub(super) const MARK: &str = "leasehold:redlock:mark";
+/// From when on the age of a mark counts that is later than its server's clock.
+pub(super) const SINCE: &str = "leasehold:redlock:mark:since";
 const FENCED: &str = "leasehold:redlock:{";
 const BESIDE: &str = "leasehold:plain:{";
 const OURS: &str = "leasehold:";

@@ -141,6 +141,7 @@ impl Redlock {
                 let answer = vote(master, at, near, wait, &page, &question).await;
                 if let Ok((answer, counts)) = &answer {
                     pages.saw(&page.claim.name, answer.last);
+                    page.saw(answer.last);
                     if answer.verdict == Verdict::Granted && *counts {
                         page.granted_by(at, token, until);
                     }
@@ -149,7 +150,8 @@ impl Redlock {
             }
         });
         let ballot = self.count(&mut round.asks, token, Instant::now() + limit).await;
-        if ballot.outcome != Outcome::Unknown {
+        // Of a claim that waits, one that was won is over when the claim holds.
+        if ballot.outcome == Outcome::Lost || aim == Aim::Keep && ballot.outcome == Outcome::Won {
             page.asked();
         }
         if ballot.outcome == Outcome::Won {
@@ -204,7 +206,7 @@ impl Redlock {
             }
         };
         // A minority decides nothing, whatever is wrong with it: the others may answer the next time.
-        let is_hopeless = refused.len() > self.masters.len() - quorum(self.masters.len());
+        let is_hopeless = self.no_quorum_without(refused.len());
         let refusal = refused.into_iter().next().filter(|_| is_hopeless);
         Ballot { token, count, outcome, held, refusals, left, troubles, refusal }
     }
