@@ -14,6 +14,10 @@ use crate::{Loss, Renewal, Result, Share, Token, Vote};
 /// Dropping it releases in the background: it never blocks and needs no runtime around it. A guard is tied to no task
 /// or thread; it may be sent anywhere and released there.
 ///
+/// The background ends with the process. A program whose last act is dropping a guard awaits
+/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard. Otherwise the release may never
+/// be sent, and the lock stays held until the store detects the crash or the lease ends.
+///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

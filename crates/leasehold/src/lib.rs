@@ -27,6 +27,7 @@ mod claim;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod drain;
 mod engine;
 mod error;
 pub mod fence;
@@ -56,6 +57,7 @@ pub mod modelled {
 
 pub use admission::admitted;
 pub use claim::{Claim, ClaimId, Share};
+pub use drain::drain;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use line::{Entry, Line, Stranger, View, Vote};

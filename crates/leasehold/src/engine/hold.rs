@@ -220,7 +220,7 @@ mod tests {
             assert!(hold.check().is_ok());
             if is_dropped {
                 drop(hold);
-                background::settled().await;
+                crate::drain().await;
             } else {
                 hold.release().await.expect("released");
             }
