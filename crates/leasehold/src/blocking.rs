@@ -36,7 +36,7 @@ use tokio::runtime;
 
 use crate::background::{block_on, within};
 use crate::drain::drain_blocking;
-use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
+use crate::{Entry, FencingToken, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
 
 /// As [`leasehold::open`](crate::open).
 ///
@@ -204,6 +204,12 @@ impl Guard {
         self.0.token()
     }
 
+    /// As [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
+
     /// As [`leasehold::Guard::name`](crate::Guard::name).
     #[must_use]
     pub fn name(&self) -> &str {
@@ -317,6 +323,12 @@ impl ReentrantGuard {
     #[must_use]
     pub fn token(&self) -> Token {
         self.0.token()
+    }
+
+    /// As [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
     }
 
     /// As [`leasehold::ReentrantGuard::count`](crate::ReentrantGuard::count).

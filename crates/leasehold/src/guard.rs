@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::background::within;
 use crate::engine::Hold;
-use crate::{Loss, Renewal, Result, Share, Token, Vote};
+use crate::{FencingToken, Loss, Renewal, Result, Share, Token, Vote};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -42,6 +42,12 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token()
+    }
+
+    /// The token and the claim id of this grant, for resources that [compare both](crate::fence).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.token(), self.hold.claim().id)
     }
 
     /// The name of the lock.

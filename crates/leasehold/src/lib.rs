@@ -71,7 +71,7 @@ pub use promises::{Crash, Promises};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
 pub use store::{Entered, Patience, Standing, Store};
-pub use token::Token;
+pub use token::{FencingToken, Token};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]
