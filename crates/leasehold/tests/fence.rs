@@ -118,6 +118,50 @@ fn redis_without_room_changes_nothing() {
     assert_eq!(fenced(&server, &["7", "GET", "{a}"]).text(), "1");
 }
 
+/// A server and its replica that became a master too. Their last token is ahead of their clocks, so both count on from
+/// it and grant the same one.
+#[cfg(all(feature = "redis", feature = "file"))]
+#[tokio::test]
+async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {
+    use leasehold::fence::File;
+
+    let master = Redis::start();
+    let replica = Redis::setup().replica_of(&master).start();
+    let last = format!("{}~", master.time() + 3_600_000_000);
+    master.command(&["SET", "leasehold:{a}", &last, "PX", "86400000"]);
+    replica.in_step_with(&master);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+
+    let mut guards = Vec::new();
+    for server in [&master, &replica] {
+        let locks = leasehold::open(&server.url()).await.expect("it opens");
+        guards.push(locks.mutex("a").acquire().await.expect("granted"));
+    }
+    let [first, second] = [guards[0].fencing_token(), guards[1].fencing_token()];
+    assert_eq!(first.token(), second.token(), "the case is not what it is meant to be");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.seal(first).expect("the first to seal");
+    assert!(file.seal(second).expect_err("two holders have sealed it").is_lost());
+    file.write(first, b"first").expect("written");
+    assert!(file.write(second, b"second").expect_err("two holders have written").is_lost());
+
+    let seal = |server: &Redis, token: leasehold::FencingToken, command: &[&str]| {
+        fenced_as(server, &token.token().to_string(), &token.claim().to_string(), command)
+    };
+    let resource = Redis::start();
+    assert_eq!(seal(&resource, first, &["SET", "{a}", "first"]).text(), "OK");
+    assert_late(&seal(&resource, second, &["SET", "{a}", "second"]), "another claim");
+
+    let database = database();
+    let mut one = session(&database);
+    let mut seal =
+        |token: leasehold::FencingToken| one.run(&format!("EXECUTE seal('a', {}, '{}')", token.token(), token.claim()));
+    assert_eq!(seal(first), [first.token().to_string()]);
+    assert_eq!(seal(second), [""; 0], "two holders have sealed it");
+}
+
 fn session(server: &Postgres) -> PostgresSession {
     let mut session = server.session();
     let seal = format!("PREPARE seal (text, bigint, text) AS {}", postgres::SEAL);
