@@ -56,7 +56,9 @@ pub fn drain(timeout: Duration) -> bool {
 #[derive(Clone, Debug)]
 pub struct Locks(crate::Locks, Handle);
 
-/// Both kinds of faces share renewals and connections.
+/// Both APIs share renewals and connections. Blocking calls send their requests on the background's connection, so they
+/// may be called on the thread that drives the caller's own. While that thread is blocked, a waiter there learns of its
+/// grant by polling, up to two seconds late.
 impl From<crate::Locks> for Locks {
     fn from(locks: crate::Locks) -> Self {
         Self(locks, Handle::new())
