@@ -48,6 +48,7 @@ pub fn open(url: &str) -> Result<Locks> {
 }
 
 /// As [`leasehold::drain`](crate::drain()), for at most `timeout`; returns whether nothing is under way any more.
+#[expect(clippy::must_use_candidate, reason = "a program that exits has no use for the answer")]
 pub fn drain(timeout: Duration) -> bool {
     drain_blocking(timeout)
 }

@@ -14,8 +14,10 @@ fn main() {
     if is_listed {
         println!("{TEST}: test");
     } else if filter.is_none_or(|filter| TEST.contains(&filter)) {
-        redis::guard_dropped_last_is_free_at_once();
-        println!("test {TEST} ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out");
+        println!("\nrunning 1 test");
+        let passed = std::panic::catch_unwind(redis::guard_dropped_last_is_free_at_once).is_ok();
+        println!("test {TEST} ... {}\n", if passed { "ok" } else { "FAILED" });
+        assert!(passed, "{TEST} failed");
     }
 }
 

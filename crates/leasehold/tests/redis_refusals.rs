@@ -225,7 +225,7 @@ async fn server_with_another_lua_is_unsupported() {
     check(&refused(&pretend(counts_otherwise)).await, Error::is_unsupported, "does not run scripts as Redis does");
 }
 
-/// KeyDB calls a server so if clients of other servers write the same data.
+/// `KeyDB` calls a server so if clients of other servers write the same data.
 #[tokio::test]
 async fn active_replica_is_unsupported() {
     let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::engine::acquire::{Ask, Wait, acquire};
     use crate::engine::bent::{Bend, Bent};
-    use crate::{Name, Store, background, stores};
+    use crate::{Name, Store, stores};
 
     /// Notes whether a hold was still good when the store was asked to end it.
     #[derive(Debug)]

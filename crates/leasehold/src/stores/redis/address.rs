@@ -78,15 +78,18 @@ impl Address {
     ///
     /// If the file cannot be read, the password is the one of the opening: the file may be on its way.
     pub(super) async fn with_current_password(&self) -> Self {
+        const STALE: &str = "the password file cannot be read; connecting with the password of the opening";
         let mut address = self.clone();
         let Some(path) = address.password_file.clone() else { return address };
 
         match background::handle().spawn_blocking(move || password_in(&path)).await {
             Ok(Ok(password)) => address.password = Some(password),
             Ok(Err(error)) => {
-                tracing::warn!(server = %self, %error, "connecting with the password read at the opening")
+                tracing::warn!(server = %self, %error, "{STALE}");
             }
-            Err(error) => tracing::warn!(server = %self, %error, "connecting with the password read at the opening"),
+            Err(error) => {
+                tracing::warn!(server = %self, %error, "{STALE}");
+            }
         }
         address
     }
