@@ -24,7 +24,8 @@ pub enum Rule {
     Unfenced,
     /// Writes whose token is not below that of an earlier write. What is read shows it no token.
     Checked,
-    /// What has a token not below that of any earlier operation, a read included: the first under a new token seals it.
+    /// What has a token above that of any earlier operation, a read included, or the same token of the same holder: the first
+    /// under a new token seals it.
     Sealed,
 }
 
@@ -121,7 +122,10 @@ pub fn accepts(rule: Rule, ops: &[Op], op: Op) -> bool {
     match rule {
         Rule::Unfenced => true,
         Rule::Checked => is_read(&op) || ops.iter().all(|earlier| is_read(earlier) || earlier.token <= op.token),
-        Rule::Sealed => ops.iter().all(|earlier| earlier.token <= op.token),
+        Rule::Sealed => ops.iter().all(|earlier| {
+            let is_same_grant = earlier.token == op.token && earlier.hand == op.hand;
+            earlier.token < op.token || is_same_grant
+        }),
     }
 }
 

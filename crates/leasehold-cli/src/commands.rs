@@ -24,7 +24,8 @@ pub(crate) enum Action {
     /// Hold NAME while COMMAND runs
     ///
     /// Waits in line for the lock NAME, runs COMMAND while holding it, and ends as COMMAND does. COMMAND finds the
-    /// lock's name, the token of this grant and the store in LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_STORE.
+    /// lock's name, the token of this grant, the id of its claim and the store in LEASEHOLD_NAME, LEASEHOLD_TOKEN,
+    /// LEASEHOLD_CLAIM and LEASEHOLD_STORE. A resource that checks tokens compares token and claim id.
     /// Standard input and output are COMMAND's own; leasehold says what it has to say on standard error. To programs that
     /// use the library, NAME is a mutex, with --shared a reader's lock, with --slots a semaphore.
     ///

@@ -41,7 +41,7 @@ const TABLE: &[(&str, &str)] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("LEASEHOLD_STORE", "the store, unless --store names it"),
     ("LEASEHOLD_LOG", "what to log on standard error, such as debug or leasehold=trace"),
-    ("LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_STORE", ""),
+    ("LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_CLAIM, LEASEHOLD_STORE", ""),
     ("", "set by run for COMMAND"),
     ("LEASEHOLD_HELD", "set by run too: by it a run inside a run is recognised"),
 ];

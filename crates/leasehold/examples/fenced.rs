@@ -1,18 +1,19 @@
-//! A resource that is safe from a holder who slept past its lease: it refuses smaller tokens than it has seen.
+//! A resource that is safe from a holder that slept past its lease: it rejects smaller tokens than it has seen, and
+//! the same token of another claim.
 
-use leasehold::Token;
+use leasehold::FencingToken;
 
 #[derive(Default)]
 struct Account {
-    sealed: Option<Token>,
+    sealed: Option<FencingToken>,
     balance: i64,
 }
 
 impl Account {
     /// The first operation under a new token, a read included, shuts out all earlier ones.
-    fn seal(&mut self, token: Token) -> Result<&mut i64, String> {
-        if self.sealed > Some(token) {
-            return Err(format!("token {token} is too old"));
+    fn seal(&mut self, token: FencingToken) -> Result<&mut i64, String> {
+        if self.sealed.is_some_and(|last| !token.is_accepted_after(last)) {
+            return Err(format!("token {} is too old", token.token()));
         }
         self.sealed = Some(token);
         Ok(&mut self.balance)
@@ -24,9 +25,9 @@ impl Account {
 pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = leasehold::open("memory:").await?;
     let mut account = Account::default();
-    let late = locks.mutex("account").acquire().await?.token();
+    let late = locks.mutex("account").acquire().await?.fencing_token();
     let guard = locks.mutex("account").acquire().await?;
-    *account.seal(guard.token())? += 100;
+    *account.seal(guard.fencing_token())? += 100;
     assert!(account.seal(late).is_err());
     guard.release().await?;
     Ok(())

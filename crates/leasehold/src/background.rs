@@ -9,15 +9,15 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::runtime::{self, Builder, Handle};
-use tokio::sync::Notify;
 
+use crate::drain::Departure;
 use crate::{Error, Result};
 
 static HANDLE: OnceLock<Handle> = OnceLock::new();
@@ -53,6 +53,15 @@ fn spawn_thread() -> io::Result<Handle> {
 /// Lets any executor poll `future`: timers and I/O inside it belong to the background thread.
 pub(crate) fn within<F: Future>(future: F) -> Within<F> {
     Within { future }
+}
+
+/// Runs `future` to its end on this thread.
+///
+/// Its requests take the background link. The caller's link may belong to a runtime that this thread, while blocked,
+/// keeps from running.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let _asking = Asking::begin_blocking();
+    pollster::block_on(future)
 }
 
 pin_project! {
@@ -138,6 +147,11 @@ impl Asking {
         }
         Self { before }
     }
+
+    /// Requests come from a thread that drives no connection, whatever runtime is around it.
+    fn begin_blocking() -> Self {
+        Self { before: ASKER.replace(Asker::NoRuntime) }
+    }
 }
 
 impl Drop for Asking {
@@ -170,43 +184,11 @@ impl<T: Send + 'static> Future for Finish<T> {
 impl<T: Send + 'static> Drop for Finish<T> {
     fn drop(&mut self) {
         if let Some(future) = self.0.take() {
-            let pending = Pending::begin();
+            let departure = Departure::begin();
             handle().spawn(async move {
                 future.await;
-                drop(pending);
+                drop(departure);
             });
         }
-    }
-}
-
-/// Something that is carried on in the background.
-struct Pending;
-
-static PENDING: AtomicUsize = AtomicUsize::new(0);
-static SETTLED: Notify = Notify::const_new();
-
-impl Pending {
-    fn begin() -> Self {
-        PENDING.fetch_add(1, Ordering::AcqRel);
-        Self
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        if PENDING.fetch_sub(1, Ordering::AcqRel) == 1 {
-            SETTLED.notify_waiters();
-        }
-    }
-}
-
-/// Waits until nothing is carried on any more.
-pub(crate) async fn settled() {
-    loop {
-        let settled = SETTLED.notified();
-        if PENDING.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        settled.await;
     }
 }

@@ -17,15 +17,26 @@
 //! ```
 //!
 //! Called from async code these functions block the thread they run on, as any blocking call does.
+//!
+//! # The end of a program
+//!
+//! A guard that is dropped is released in the background, and the background ends with the process. So that the last
+//! drop of `main` still reaches the store, the last value of this module that a process drops waits for up to one
+//! second for departures that are under way. Inside a runtime it does not wait.
+//!
+//! [`drain`] does the same at any time. A program calls it before it exits if it keeps [`Locks`] in a `static` (which
+//! is never dropped), uses other threads, or waits for longer than a second.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use pollster::block_on;
+use tokio::runtime;
 
-use crate::background::within;
-use crate::{Entry, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
+use crate::background::{block_on, within};
+use crate::drain::drain_blocking;
+use crate::{Entry, FencingToken, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
 
 /// As [`leasehold::open`](crate::open).
 ///
@@ -36,14 +47,22 @@ pub fn open(url: &str) -> Result<Locks> {
     block_on(crate::open::open_on(url, None)).map(Locks::from)
 }
 
+/// As [`leasehold::drain`](crate::drain()), for at most `timeout`; returns whether nothing is under way any more.
+#[expect(clippy::must_use_candidate, reason = "a program that exits has no use for the answer")]
+pub fn drain(timeout: Duration) -> bool {
+    drain_blocking(timeout)
+}
+
 /// A store, opened; see [`leasehold::Locks`](crate::Locks).
 #[derive(Clone, Debug)]
-pub struct Locks(crate::Locks);
+pub struct Locks(crate::Locks, Handle);
 
-/// Both kinds of faces share renewals and connections.
+/// Both APIs share renewals and connections. Blocking calls send their requests on the background's connection, so they
+/// may be called on the thread that drives the caller's own. While that thread is blocked, a waiter there learns of its
+/// grant by polling, up to two seconds late.
 impl From<crate::Locks> for Locks {
     fn from(locks: crate::Locks) -> Self {
-        Self(locks)
+        Self(locks, Handle::new())
     }
 }
 
@@ -51,25 +70,25 @@ impl Locks {
     /// As [`leasehold::Locks::mutex`](crate::Locks::mutex).
     #[must_use]
     pub fn mutex(&self, name: &str) -> Lock {
-        Lock(self.0.mutex(name))
+        Lock::from(self.0.mutex(name))
     }
 
     /// As [`leasehold::Locks::rwlock`](crate::Locks::rwlock).
     #[must_use]
     pub fn rwlock(&self, name: &str) -> RwLock {
-        RwLock(self.0.rwlock(name))
+        RwLock(self.0.rwlock(name), Handle::new())
     }
 
     /// As [`leasehold::Locks::semaphore`](crate::Locks::semaphore).
     #[must_use]
     pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
-        Lock(self.0.semaphore(name, slots))
+        Lock::from(self.0.semaphore(name, slots))
     }
 
     /// As [`leasehold::Locks::reentrant`](crate::Locks::reentrant).
     #[must_use]
     pub fn reentrant(&self, name: &str) -> Reentrant {
-        Reentrant(self.0.reentrant(name))
+        Reentrant(self.0.reentrant(name), Handle::new())
     }
 
     /// As [`leasehold::Locks::look`](crate::Locks::look).
@@ -87,11 +106,6 @@ impl Locks {
         block_on(self.0.break_hold(name, token))
     }
 
-    /// As [`leasehold::Locks::settled`](crate::Locks::settled).
-    pub fn settled(&self) {
-        block_on(self.0.settled());
-    }
-
     /// As [`leasehold::Locks::promises`](crate::Locks::promises).
     #[must_use]
     pub fn promises(&self) -> Promises {
@@ -107,89 +121,96 @@ impl Locks {
 
 /// A lock to acquire; see [`leasehold::Lock`](crate::Lock).
 #[derive(Clone, Debug)]
-pub struct Lock(crate::Lock);
+pub struct Lock(crate::Lock, Handle);
 
 impl Lock {
     /// As [`leasehold::Lock::lease`](crate::Lock::lease).
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease))
+        Self(self.0.lease(lease), self.1)
     }
 
     /// As [`leasehold::Lock::fixed`](crate::Lock::fixed).
     #[must_use]
     pub fn fixed(self) -> Self {
-        Self(self.0.fixed())
+        Self(self.0.fixed(), self.1)
     }
 
     /// As [`leasehold::Lock::max_hold`](crate::Lock::max_hold).
     #[must_use]
     pub fn max_hold(self, longest: Duration) -> Self {
-        Self(self.0.max_hold(longest))
+        Self(self.0.max_hold(longest), self.1)
     }
 
     /// As [`leasehold::Lock::label`](crate::Lock::label).
     #[must_use]
     pub fn label(self, label: &str) -> Self {
-        Self(self.0.label(label))
+        Self(self.0.label(label), self.1)
     }
 
     /// As [`leasehold::Lock::take`](crate::Lock::take).
     #[must_use]
     pub fn take(self, slots: u32) -> Self {
-        Self(self.0.take(slots))
+        Self(self.0.take(slots), self.1)
     }
 
     /// As [`leasehold::Lock::acquire`](crate::Lock::acquire).
     pub fn acquire(&self) -> Result<Guard> {
-        block_on(self.0.acquire()).map(Guard)
+        block_on(self.0.acquire()).map(Guard::from)
     }
 
     /// As [`leasehold::Lock::try_acquire`](crate::Lock::try_acquire).
     pub fn try_acquire(&self) -> Result<Option<Guard>> {
-        Ok(block_on(self.0.try_acquire())?.map(Guard))
+        Ok(block_on(self.0.try_acquire())?.map(Guard::from))
     }
 
     /// As [`leasehold::Lock::try_acquire_for`](crate::Lock::try_acquire_for).
     pub fn try_acquire_for(&self, wait: Duration) -> Result<Option<Guard>> {
-        Ok(block_on(self.0.try_acquire_for(wait))?.map(Guard))
+        Ok(block_on(self.0.try_acquire_for(wait))?.map(Guard::from))
     }
 }
 
 impl From<crate::Lock> for Lock {
     fn from(lock: crate::Lock) -> Self {
-        Self(lock)
+        Self(lock, Handle::new())
     }
 }
 
 /// Many readers or one writer; see [`leasehold::RwLock`](crate::RwLock).
 #[derive(Clone, Debug)]
-pub struct RwLock(crate::RwLock);
+pub struct RwLock(crate::RwLock, Handle);
 
 impl RwLock {
     /// As [`leasehold::RwLock::shared`](crate::RwLock::shared).
     #[must_use]
     pub fn shared(&self) -> Lock {
-        Lock(self.0.shared())
+        Lock::from(self.0.shared())
     }
 
     /// As [`leasehold::RwLock::exclusive`](crate::RwLock::exclusive).
     #[must_use]
     pub fn exclusive(&self) -> Lock {
-        Lock(self.0.exclusive())
+        Lock::from(self.0.exclusive())
     }
 }
 
-/// A granted lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases in the background.
+/// A granted lock; see [`leasehold::Guard`](crate::Guard). Dropping it releases in the background; see
+/// [the end of a program](self#the-end-of-a-program).
 #[derive(Debug)]
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard(crate::Guard);
+pub struct Guard(crate::Guard, Handle);
 
 impl Guard {
     /// As [`leasehold::Guard::token`](crate::Guard::token).
     #[must_use]
     pub fn token(&self) -> Token {
         self.0.token()
+    }
+
+    /// As [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
     }
 
     /// As [`leasehold::Guard::name`](crate::Guard::name).
@@ -251,7 +272,7 @@ impl Guard {
 
 impl From<crate::Guard> for Guard {
     fn from(guard: crate::Guard) -> Self {
-        Self(guard)
+        Self(guard, Handle::new())
     }
 }
 
@@ -264,41 +285,53 @@ impl From<Guard> for crate::Guard {
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
-pub struct Reentrant(crate::Reentrant);
+pub struct Reentrant(crate::Reentrant, Handle);
 
 impl Reentrant {
     /// As [`leasehold::Reentrant::terms`](crate::Reentrant::terms).
     #[must_use]
     pub fn terms(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self(self.0.terms(|lock| change(Lock(lock)).0))
+        Self(self.0.terms(|lock| change(Lock::from(lock)).0), self.1)
     }
 
     /// As [`leasehold::Reentrant::acquire`](crate::Reentrant::acquire).
     pub fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
-        block_on(self.0.acquire(owner)).map(ReentrantGuard)
+        block_on(self.0.acquire(owner)).map(ReentrantGuard::from)
     }
 
     /// As [`leasehold::Reentrant::try_acquire`](crate::Reentrant::try_acquire).
     pub fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
-        Ok(block_on(self.0.try_acquire(owner))?.map(ReentrantGuard))
+        Ok(block_on(self.0.try_acquire(owner))?.map(ReentrantGuard::from))
     }
 
     /// As [`leasehold::Reentrant::try_acquire_for`](crate::Reentrant::try_acquire_for).
     pub fn try_acquire_for(&self, owner: &Owner, wait: Duration) -> Result<Option<ReentrantGuard>> {
-        Ok(block_on(self.0.try_acquire_for(owner, wait))?.map(ReentrantGuard))
+        Ok(block_on(self.0.try_acquire_for(owner, wait))?.map(ReentrantGuard::from))
     }
 }
 
 /// One of an owner's acquires; see [`leasehold::ReentrantGuard`](crate::ReentrantGuard).
 #[derive(Debug)]
 #[must_use = "this acquire is undone when the guard is dropped"]
-pub struct ReentrantGuard(crate::ReentrantGuard);
+pub struct ReentrantGuard(crate::ReentrantGuard, Handle);
+
+impl From<crate::ReentrantGuard> for ReentrantGuard {
+    fn from(guard: crate::ReentrantGuard) -> Self {
+        Self(guard, Handle::new())
+    }
+}
 
 impl ReentrantGuard {
     /// As [`leasehold::ReentrantGuard::token`](crate::ReentrantGuard::token).
     #[must_use]
     pub fn token(&self) -> Token {
         self.0.token()
+    }
+
+    /// As [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
     }
 
     /// As [`leasehold::ReentrantGuard::count`](crate::ReentrantGuard::count).
@@ -320,4 +353,39 @@ impl ReentrantGuard {
 
 fn within_time<T>(wait: Duration, future: impl Future<Output = T>) -> Option<T> {
     block_on(within(async { tokio::time::timeout(wait, future).await.ok() }))
+}
+
+/// In every value of this module. The last one that a process drops drains.
+#[derive(Debug)]
+struct Handle(());
+
+/// How many there are.
+static HANDLES: AtomicUsize = AtomicUsize::new(0);
+
+/// A release is one round trip. A store that has not replied by then frees the lock by itself.
+const EXIT_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+impl Handle {
+    fn new() -> Self {
+        HANDLES.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self::new()
+    }
+}
+
+/// A struct drops its fields in order, so the guard that this handle belongs to has begun its departure.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let is_last = HANDLES.fetch_sub(1, Ordering::AcqRel) == 1;
+
+        // A thread of a runtime must not be blocked by a drop, and a runtime outlives its tasks.
+        if is_last && runtime::Handle::try_current().is_err() {
+            drain_blocking(EXIT_DRAIN_MAX);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,20 @@ impl ClaimId {
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
+    }
+}
+
+/// As it is displayed; digits above nine may be capitals.
+impl FromStr for ClaimId {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let invalid = || Error::invalid(format!("{text:?} is not a claim id: 32 hexadecimal digits"));
+        if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(invalid());
+        }
+        let number = u128::from_str_radix(text, 16).map_err(|_| invalid())?;
+        Ok(Self(number.to_be_bytes()))
     }
 }
 

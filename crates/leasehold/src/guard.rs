@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use crate::background::within;
 use crate::engine::Hold;
-use crate::{Loss, Renewal, Result, Share, Token, Vote};
+use crate::{FencingToken, Loss, Renewal, Result, Share, Token, Vote};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
 /// Dropping it releases in the background: it never blocks and needs no runtime around it. A guard is tied to no task
 /// or thread; it may be sent anywhere and released there.
+///
+/// The background ends with the process. A program whose last act is dropping a guard awaits
+/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard. Otherwise the release may never
+/// be sent, and the lock stays held until the store detects the crash or the lease ends.
 ///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
@@ -38,6 +42,12 @@ impl Guard {
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token()
+    }
+
+    /// The token and the claim id of this grant, for resources that [compare both](crate::fence).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.token(), self.hold.claim().id)
     }
 
     /// The name of the lock.

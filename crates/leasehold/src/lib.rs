@@ -27,6 +27,7 @@ mod claim;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod drain;
 mod engine;
 mod error;
 pub mod fence;
@@ -56,6 +57,7 @@ pub mod modelled {
 
 pub use admission::admitted;
 pub use claim::{Claim, ClaimId, Share};
+pub use drain::drain;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use line::{Entry, Line, Stranger, View, Vote};
@@ -69,7 +71,7 @@ pub use promises::{Crash, Promises};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
 pub use store::{Entered, Patience, Standing, Store};
-pub use token::Token;
+pub use token::{FencingToken, Token};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::background::{self, within};
+use crate::background::within;
 use crate::engine::Engine;
 use crate::{Claim, Entry, Line, Lock, Name, Promises, Reentrant, Result, RwLock, Share, Store, Token};
 
@@ -89,16 +89,6 @@ impl Locks {
         self.engine.gone(claim.id);
         let was_there = within(self.engine.door().leave(&claim)).await?;
         Ok(was_there.then_some(entry))
-    }
-
-    /// Waits until all that this process has dropped or cancelled so far has left its lines: what a program does before it
-    /// exits, if others should not have to find out by themselves.
-    ///
-    /// A store that does not answer is waited for no longer than the leases of what was dropped.
-    ///
-    /// *Cancel safety*: waits only.
-    pub async fn settled(&self) {
-        within(background::settled()).await;
     }
 
     /// What the store guarantees.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::{Error, Result};
+use crate::{ClaimId, Error, Result};
 
 /// The number of one grant: of two grants of one name, the later has the larger token.
 ///
@@ -52,5 +52,53 @@ impl fmt::Display for Token {
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({})", self.0)
+    }
+}
+
+/// The token of a grant and the id of the claim that was granted: what a resource compares.
+///
+/// A store that loses its data, or is split in two, can grant one token to two claims. The claim id tells them apart.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{ClaimId, FencingToken};
+///
+/// let guard = leasehold::open("memory:").await?.mutex("a").acquire().await?;
+/// let ours = guard.fencing_token();
+/// let same_token = FencingToken::new(ours.token(), ClaimId::draw());
+/// assert!(ours.is_accepted_after(ours));
+/// assert!(!same_token.is_accepted_after(ours));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FencingToken {
+    token: Token,
+    claim: ClaimId,
+}
+
+impl FencingToken {
+    /// The fencing token of this grant of this claim.
+    #[must_use]
+    pub fn new(token: Token, claim: ClaimId) -> Self {
+        Self { token, claim }
+    }
+
+    /// The number of the grant.
+    #[must_use]
+    pub fn token(self) -> Token {
+        self.token
+    }
+
+    /// The claim that was granted.
+    #[must_use]
+    pub fn claim(self) -> ClaimId {
+        self.claim
+    }
+
+    /// Whether a resource accepts this one after it has seen `last`: the token is larger, or token and claim are the
+    /// same.
+    #[must_use]
+    pub fn is_accepted_after(self, last: Self) -> bool {
+        self.token > last.token || self == last
     }
 }

@@ -7,9 +7,63 @@ use leasehold::fence::{postgres, redis};
 const TOKENS: [&str; 7] =
     ["1", "9", "10", "9007199254740992", "9007199254740993", "9223372036854775807", "18446744073709551615"];
 
+const CLAIM: &str = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d";
+const OTHER_CLAIM: &str = "0b7d1e5a3c9f4826b1d0e4f7a2c85936";
+
+/// Under a token of one and the same claim.
 fn fenced(server: &Redis, words: &[&str]) -> Reply {
-    let call = ["EVAL", redis::FENCED, "2", "{a}:mark", "{a}"];
+    fenced_as(server, words[0], CLAIM, &words[1..])
+}
+
+fn fenced_as(server: &Redis, token: &str, claim: &str, words: &[&str]) -> Reply {
+    let call = ["EVAL", redis::FENCED, "2", "{a}:mark", "{a}", token, claim];
     server.ask(&[&call[..], words].concat())
+}
+
+#[track_caller]
+fn assert_late(reply: &Reply, says: &str) {
+    let error = reply.error().unwrap_or_else(|| panic!("it was accepted: {reply:?}"));
+    assert!(error.starts_with("LATE ") && error.contains(says), "{error}");
+}
+
+#[test]
+fn redis_equal_token_of_another_claim_is_rejected() {
+    let server = Redis::start();
+    for token in TOKENS {
+        assert_eq!(fenced_as(&server, token, CLAIM, &["SET", "{a}", token]).text(), "OK");
+
+        assert_late(&fenced_as(&server, token, OTHER_CLAIM, &["SET", "{a}", "other"]), "another claim");
+        assert_late(&fenced_as(&server, token, OTHER_CLAIM, &[]), "another claim");
+
+        assert_eq!(fenced_as(&server, token, CLAIM, &["GET", "{a}"]).text(), token);
+    }
+}
+
+/// A mark of the version without claim ids; the script of that version took no other.
+#[test]
+fn redis_mark_without_claim_is_raised_by_a_larger_token_only() {
+    let server = Redis::start();
+    server.command(&["SET", "{a}:mark", "7"]);
+    for token in ["6", "7"] {
+        assert_late(&fenced_as(&server, token, CLAIM, &["SET", "{a}", "1"]), "token 7");
+    }
+    assert_eq!(server.command(&["GET", "{a}:mark"]).text(), "7");
+
+    assert_eq!(fenced_as(&server, "8", CLAIM, &["SET", "{a}", "8"]).text(), "OK");
+    assert_eq!(server.command(&["GET", "{a}:mark"]).text(), format!("v2 8 {CLAIM}"));
+    assert_late(&fenced_as(&server, "8", OTHER_CLAIM, &[]), "another claim");
+}
+
+/// A call in the form of the earlier version has the command where the claim id is expected.
+#[test]
+fn redis_call_without_claim_changes_nothing() {
+    let server = Redis::start();
+    for claim in ["", "SET", "GET", &CLAIM[1..], &CLAIM.to_uppercase(), "6f1c2a4e-9b0d-4c5f-8a7e-3d2b1c0f9e8d"] {
+        let error = fenced_as(&server, "7", claim, &["SET", "{a}", "1"]);
+        assert!(error.error().is_some_and(|error| error.contains("a claim id is")), "{claim:?}: {error:?}");
+    }
+    assert!(server.ask(&["EVAL", redis::FENCED, "1", "{a}:mark", "7"]).is_error());
+    assert!(server.command(&["KEYS", "*"]).list().is_empty());
 }
 
 #[test]
@@ -23,7 +77,7 @@ fn redis_refuses_what_is_late() {
         }
         assert_eq!(fenced(&server, &[token, "INCR", "{a}"]).int(), i64::try_from(at).expect("few") + 1);
     }
-    assert_eq!(server.command(&["GET", "{a}:mark"]).text(), TOKENS[6]);
+    assert_eq!(server.command(&["GET", "{a}:mark"]).text(), format!("v2 {} {CLAIM}", TOKENS[6]));
 }
 
 #[test]
@@ -33,8 +87,11 @@ fn redis_changes_nothing_when_something_is_wrong() {
         assert!(fenced(&server, &[wrong, "SET", "{a}", "1"]).is_error(), "{wrong:?} is taken for a token");
     }
     assert!(server.command(&["KEYS", "*"]).list().is_empty());
-    server.command(&["SET", "{a}:mark", "nobody's"]);
-    assert!(fenced(&server, &["7", "SET", "{a}", "1"]).error().is_some_and(|error| error.contains("is no mark")));
+    for foreign in ["nobody's", "", "0", "v2 7", &format!("v2 x {CLAIM}"), &format!("v3 7 {CLAIM}")] {
+        server.command(&["SET", "{a}:mark", foreign]);
+        let error = fenced(&server, &["9", "SET", "{a}", "1"]);
+        assert!(error.error().is_some_and(|error| error.contains("is no mark")), "{foreign:?}: {error:?}");
+    }
     server.command(&["DEL", "{a}:mark"]);
     server.command(&["HSET", "{a}:mark", "f", "1"]);
     assert!(fenced(&server, &["7", "SET", "{a}", "1"]).error().is_some_and(|error| error.starts_with("WRONGTYPE")));
@@ -61,9 +118,53 @@ fn redis_without_room_changes_nothing() {
     assert_eq!(fenced(&server, &["7", "GET", "{a}"]).text(), "1");
 }
 
+/// A server and its replica that became a master too. Their last token is ahead of their clocks, so both count on from
+/// it and grant the same one.
+#[cfg(all(feature = "redis", feature = "file"))]
+#[tokio::test]
+async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {
+    use leasehold::fence::File;
+
+    let master = Redis::start();
+    let replica = Redis::setup().replica_of(&master).start();
+    let last = format!("{}~", master.time() + 3_600_000_000);
+    master.command(&["SET", "leasehold:{a}", &last, "PX", "86400000"]);
+    replica.in_step_with(&master);
+    replica.command(&["REPLICAOF", "NO", "ONE"]);
+
+    let mut guards = Vec::new();
+    for server in [&master, &replica] {
+        let locks = leasehold::open(&server.url()).await.expect("it opens");
+        guards.push(locks.mutex("a").acquire().await.expect("granted"));
+    }
+    let [first, second] = [guards[0].fencing_token(), guards[1].fencing_token()];
+    assert_eq!(first.token(), second.token(), "the case is not what it is meant to be");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = File::open(folder.path(), "a").expect("opened");
+    file.seal(first).expect("the first to seal");
+    assert!(file.seal(second).expect_err("two holders have sealed it").is_lost());
+    file.write(first, b"first").expect("written");
+    assert!(file.write(second, b"second").expect_err("two holders have written").is_lost());
+
+    let seal = |server: &Redis, token: leasehold::FencingToken, command: &[&str]| {
+        fenced_as(server, &token.token().to_string(), &token.claim().to_string(), command)
+    };
+    let resource = Redis::start();
+    assert_eq!(seal(&resource, first, &["SET", "{a}", "first"]).text(), "OK");
+    assert_late(&seal(&resource, second, &["SET", "{a}", "second"]), "another claim");
+
+    let database = database();
+    let mut one = session(&database);
+    let mut seal =
+        |token: leasehold::FencingToken| one.run(&format!("EXECUTE seal('a', {}, '{}')", token.token(), token.claim()));
+    assert_eq!(seal(first), [first.token().to_string()]);
+    assert_eq!(seal(second), [""; 0], "two holders have sealed it");
+}
+
 fn session(server: &Postgres) -> PostgresSession {
     let mut session = server.session();
-    let seal = format!("PREPARE seal (text, bigint) AS {}", postgres::SEAL);
+    let seal = format!("PREPARE seal (text, bigint, text) AS {}", postgres::SEAL);
     assert!(session.run(&seal).is_empty());
     session
 }
@@ -72,7 +173,8 @@ fn database() -> Postgres {
     let server = Postgres::start();
     let mut session = server.session();
     assert!(session.run(postgres::TABLE).is_empty());
-    let table = "CREATE TABLE accounts (id int PRIMARY KEY, balance int NOT NULL, mark bigint NOT NULL DEFAULT 0)";
+    let table = "CREATE TABLE accounts
+        (id int PRIMARY KEY, balance int NOT NULL, mark bigint NOT NULL DEFAULT 0, claim text NOT NULL DEFAULT '')";
     assert!(session.run(table).is_empty());
     assert!(session.run("INSERT INTO accounts VALUES (42, 0)").is_empty());
     server
@@ -85,11 +187,56 @@ fn postgres_refuses_what_is_late() {
     for (token, mark) in
         [("7", &["7"][..]), ("7", &["7"]), ("9223372036854775807", &["9223372036854775807"]), ("8", &[])]
     {
-        assert_eq!(one.run(&format!("EXECUTE seal('a', {token})")), mark, "token {token}");
+        assert_eq!(one.run(&format!("EXECUTE seal('a', {token}, '{CLAIM}')")), mark, "token {token}");
     }
-    assert_eq!(one.run("EXECUTE seal('b', 1)"), ["1"], "another resource has another mark");
-    assert!(one.run("EXECUTE seal('b', 0)")[0].contains("violates check constraint"));
+    assert_eq!(one.run(&format!("EXECUTE seal('b', 1, '{CLAIM}')")), ["1"], "another resource has another mark");
+    assert!(one.run(&format!("EXECUTE seal('b', 0, '{CLAIM}')"))[0].contains("violates check constraint"));
     assert!(one.run(postgres::TABLE)[0].contains("already exists"), "asked again it makes no other");
+}
+
+#[test]
+fn postgres_equal_token_of_another_claim_is_rejected() {
+    let server = database();
+    let mut one = session(&server);
+    let mut seal = |token: u64, claim: &str| one.run(&format!("EXECUTE seal('a', {token}, '{claim}')"));
+
+    assert_eq!(seal(7, CLAIM), ["7"]);
+    assert_eq!(seal(7, OTHER_CLAIM), [""; 0], "two claims have sealed with one token");
+    assert_eq!(seal(7, CLAIM), ["7"]);
+    assert_eq!(seal(8, OTHER_CLAIM), ["8"]);
+    assert_eq!(seal(8, CLAIM), [""; 0], "two claims have sealed with one token");
+
+    for claim in ["", &CLAIM[1..]] {
+        assert!(seal(9, claim)[0].contains("violates check constraint"), "{claim:?} is accepted as a claim id");
+    }
+    assert!(one.run("EXECUTE seal('a', 9, NULL)")[0].contains("violates not-null constraint"));
+}
+
+/// A table of the version that compared tokens alone, its statement, and both versions after the upgrade.
+#[test]
+fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
+    const OLD_TABLE: &str =
+        "CREATE TABLE leasehold_marks (resource text PRIMARY KEY, mark bigint NOT NULL CHECK (mark > 0))";
+    const OLD_SEAL: &str = "INSERT INTO leasehold_marks AS known (resource, mark) VALUES ('a', 9)
+        ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark WHERE known.mark <= EXCLUDED.mark RETURNING mark";
+    let server = Postgres::start();
+    let mut one = server.session();
+    one.run(OLD_TABLE);
+    assert_eq!(one.run(OLD_SEAL), ["9"]);
+    assert!(one.run(postgres::TABLE)[0].contains("already exists"));
+    let unknown = one.run(&format!("PREPARE early (text, bigint, text) AS {}", postgres::SEAL));
+    assert!(unknown[0].contains("\"claim\""), "{unknown:?}");
+
+    assert!(one.run(postgres::UPGRADE).is_empty());
+    let mut one = session(&server);
+    for token in [8, 9] {
+        assert_eq!(one.run(&format!("EXECUTE seal('a', {token}, '{CLAIM}')")), [""; 0], "token {token}");
+    }
+    assert!(one.run(OLD_SEAL)[0].contains("violates check constraint"));
+    assert_eq!(one.run(&format!("EXECUTE seal('a', 10, '{CLAIM}')")), ["10"]);
+    assert_eq!(one.run(&format!("EXECUTE seal('a', 10, '{OTHER_CLAIM}')")), [""; 0]);
+    assert!(one.run(&format!("EXECUTE seal('a', 11, '')"))[0].contains("violates check constraint"));
+    assert!(one.run("EXECUTE seal('a', 11, NULL)")[0].contains("violates check constraint"));
 }
 
 /// The earlier holder is in the middle of its transaction: the later one waits for it and sees what it did.
@@ -98,9 +245,9 @@ fn postgres_waits_for_who_came_in_time() {
     let server = database();
     let (mut early, mut later) = (session(&server), session(&server));
     early.run("BEGIN");
-    assert_eq!(early.run("EXECUTE seal('a', 7)"), ["7"]);
+    assert_eq!(early.run(&format!("EXECUTE seal('a', 7, '{CLAIM}')")), ["7"]);
     later.run("BEGIN");
-    later.send("EXECUTE seal('a', 9)");
+    later.send(&format!("EXECUTE seal('a', 9, '{CLAIM}')"));
     wait_for_a_lock(&server);
     early.run("UPDATE accounts SET balance = balance + 1");
     early.run("COMMIT");
@@ -115,12 +262,12 @@ fn postgres_refuses_who_waited() {
     let server = database();
     for (level, at) in [("READ COMMITTED", 1), ("REPEATABLE READ", 2), ("SERIALIZABLE", 3)] {
         let (mut late, mut now) = (session(&server), session(&server));
-        now.run(&format!("EXECUTE seal('a', {at})"));
+        now.run(&format!("EXECUTE seal('a', {at}, '{CLAIM}')"));
         late.run(&format!("BEGIN ISOLATION LEVEL {level}"));
         late.run("SELECT 1");
         now.run("BEGIN");
-        assert_eq!(now.run(&format!("EXECUTE seal('a', {at}9)")), [format!("{at}9")]);
-        late.send(&format!("EXECUTE seal('a', {at})"));
+        assert_eq!(now.run(&format!("EXECUTE seal('a', {at}9, '{CLAIM}')")), [format!("{at}9")]);
+        late.send(&format!("EXECUTE seal('a', {at}, '{CLAIM}')"));
         wait_for_a_lock(&server);
         now.run("COMMIT");
         let told = late.hear();
@@ -137,9 +284,9 @@ fn postgres_forgets_what_was_not_committed() {
     let server = database();
     let mut one = session(&server);
     one.run("BEGIN");
-    assert_eq!(one.run("EXECUTE seal('a', 9)"), ["9"]);
+    assert_eq!(one.run(&format!("EXECUTE seal('a', 9, '{CLAIM}')")), ["9"]);
     one.run("ROLLBACK");
-    assert_eq!(one.run("EXECUTE seal('a', 7)"), ["7"]);
+    assert_eq!(one.run(&format!("EXECUTE seal('a', 7, '{CLAIM}')")), ["7"]);
 }
 
 /// The examples of the documentation, word for word.
@@ -147,6 +294,7 @@ fn postgres_forgets_what_was_not_committed() {
 fn postgres_examples_run() {
     let server = database();
     let mut one = session(&server);
+    // The example's token is above the mark that the column has at first.
     assert_eq!(one.run(include_str!("../src/fence/postgres/example.sql")), ["7", "0"]);
     assert_eq!(one.run(include_str!("../src/fence/postgres/column.sql")), ["100"]);
     one.run("UPDATE accounts SET mark = 8, balance = 8");
@@ -167,12 +315,17 @@ mod file {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::thread;
 
-    use leasehold::Token;
     use leasehold::fence::File;
+    use leasehold::{ClaimId, FencingToken, Token};
     use proptest::prelude::*;
 
-    fn token(number: u64) -> Token {
-        Token::new(number).expect("above zero")
+    /// A grant of one and the same claim.
+    fn token(number: u64) -> FencingToken {
+        token_of(super::CLAIM, number)
+    }
+
+    fn token_of(claim: &str, number: u64) -> FencingToken {
+        FencingToken::new(Token::new(number).expect("above zero"), claim.parse().expect("a claim id"))
     }
 
     fn folder() -> tempfile::TempDir {
@@ -193,7 +346,53 @@ mod file {
         assert!(file.seal(token(8)).expect_err("late").is_lost());
         other.write(token(u64::MAX), b"last").expect("written");
         assert_eq!(fs::read(folder.path().join("a")).expect("there"), b"last");
-        assert_eq!(file.mark().expect("read"), Some(token(u64::MAX)));
+        assert_eq!(file.mark().expect("read"), Some(token(u64::MAX).token()));
+    }
+
+    #[test]
+    fn file_equal_token_of_another_claim_is_rejected() {
+        let folder = folder();
+        let file = File::open(folder.path(), "a").expect("opened");
+        let (ours, theirs) = (token(7), token_of(super::OTHER_CLAIM, 7));
+        file.seal(ours).expect("sealed");
+
+        let other = File::open(folder.path(), "a").expect("opened");
+        for rejected in [other.seal(theirs).map(drop), other.write(theirs, b"theirs")] {
+            let error = rejected.expect_err("two claims have one token");
+            assert!(error.is_lost() && error.to_string().contains("another claim"), "{error}");
+        }
+
+        file.write(ours, b"ours").expect("written");
+        assert_eq!(fs::read(folder.path().join("a")).expect("there"), b"ours");
+        other.write(token_of(super::OTHER_CLAIM, 8), b"theirs").expect("a larger token");
+        assert!(file.write(token(8), b"ours").expect_err("two claims have one token").is_lost());
+    }
+
+    /// A mark of the version without claim ids.
+    #[test]
+    fn file_mark_without_claim_is_raised_by_a_larger_token_only() {
+        let folder = folder();
+        let (file, mark) = (File::open(folder.path(), "a").expect("opened"), folder.path().join("a.fence/mark"));
+        fs::write(&mark, "7\n").expect("written");
+        assert_eq!(file.mark().expect("read"), Some(token(7).token()));
+        for number in [6, 7] {
+            assert!(file.write(token(number), b"late").expect_err("not larger").is_lost());
+        }
+        assert_eq!(fs::read_to_string(&mark).expect("there"), "7\n");
+
+        file.write(token(8), b"eight").expect("written");
+        assert_eq!(fs::read_to_string(&mark).expect("there"), format!("v2 8 {}\n", super::CLAIM));
+    }
+
+    #[test]
+    fn claim_id_survives_its_text_and_nothing_else_is_one() {
+        let id = ClaimId::draw();
+        assert_eq!(id.to_string().parse::<ClaimId>().expect("parsed"), id);
+        assert_eq!(id.to_string().to_uppercase().parse::<ClaimId>().expect("parsed"), id);
+        let shorter = &super::CLAIM[1..];
+        for text in ["", shorter, &format!("+{shorter}"), &format!("{}0", super::CLAIM), &format!("g{shorter}")] {
+            assert!(text.parse::<ClaimId>().expect_err(text).is_invalid());
+        }
     }
 
     #[test]
@@ -227,7 +426,7 @@ mod file {
     fn a_mark_that_is_none_is_refused_and_kept() {
         let folder = folder();
         let file = File::open(folder.path(), "a").expect("opened");
-        for text in ["", "0\n", "seven", "-1"] {
+        for text in ["", "0\n", "seven", "-1", "v2 7", "v2 7 6f1c", "v3 7 6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d", "7 8"] {
             fs::write(folder.path().join("a.fence/mark"), text).expect("written");
             assert!(file.write(token(1), b"x").expect_err(text).is_damaged());
             assert_eq!(fs::read_to_string(folder.path().join("a.fence/mark")).expect("there"), text);
@@ -265,7 +464,7 @@ mod file {
                             file.seal(token(number)).map(drop),
                             file.write(token(number), &[b'0' + u8::try_from(number).expect("few"); 4096]),
                         ] {
-                            assert!(done.is_ok() || file.mark().expect("whole") > Some(token(number)));
+                            assert!(done.is_ok() || file.mark().expect("whole") > Some(token(number).token()));
                         }
                     }
                 });
@@ -276,20 +475,23 @@ mod file {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-        /// What it takes is what a mark and a value in memory would take.
+        /// What it accepts is what a mark and a value in memory would accept.
         #[test]
-        fn it_follows_the_rule(steps in proptest::collection::vec((1_u64..6, proptest::option::of(any::<u8>())), 1..20)) {
+        fn it_follows_the_rule(
+            steps in proptest::collection::vec((1_u64..6, any::<bool>(), proptest::option::of(any::<u8>())), 1..20)
+        ) {
             let folder = folder();
             let file = File::open(folder.path(), "a").expect("opened");
-            let (mut mark, mut value) = (0, None);
-            for (number, write) in steps {
+            let (mut mark, mut value) = ((0, false), None);
+            for (number, is_other, write) in steps {
+                let token = token_of(if is_other { super::OTHER_CLAIM } else { super::CLAIM }, number);
                 let taken = match write {
-                    Some(byte) => file.write(token(number), &[byte]).is_ok(),
-                    None => file.seal(token(number)).map(|found| assert_eq!(found, value)).is_ok(),
+                    Some(byte) => file.write(token, &[byte]).is_ok(),
+                    None => file.seal(token).map(|found| assert_eq!(found, value)).is_ok(),
                 };
-                prop_assert_eq!(taken, number >= mark);
+                prop_assert_eq!(taken, number > mark.0 || mark == (number, is_other));
                 if taken {
-                    mark = number;
+                    mark = (number, is_other);
                     value = write.map(|byte| vec![byte]).or(value);
                 }
             }

@@ -194,6 +194,107 @@ async fn servers_that_are_too_old() {
     check(&refused(&pretend(old)).await, Error::is_unsupported, "6.2 or newer");
 }
 
+/// A server that passes the handshake as far as its scripts; `role` and `eval` are its replies to INFO and EVAL.
+fn other_server(request: &str, role: &str, eval: &str) -> String {
+    match request.split(' ').next().unwrap_or_default() {
+        "INFO" => bulk(&format!("redis_version:7.4.0\r\nmaxmemory:0\r\nrole:{role}\r\n")),
+        "TIME" => format!("*2\r\n{}{}", bulk("1700000000"), bulk("0")),
+        "EVALSHA" => "-NOSCRIPT No matching script.\r\n".to_owned(),
+        "EVAL" => eval.to_owned(),
+        _ => old(request),
+    }
+}
+
+/// Dragonfly refuses undeclared keys.
+#[tokio::test]
+async fn server_that_refuses_undeclared_keys_is_unsupported() {
+    let dragonfly = |request: &str| other_server(request, "master", "-ERR script tried accessing undeclared key\r\n");
+    check(&refused(&pretend(dragonfly)).await, Error::is_unsupported, "does not run scripts as Redis does");
+}
+
+#[tokio::test]
+async fn server_with_another_lua_is_unsupported() {
+    let raises = |request: &str| {
+        let error =
+            "-ERR bad argument #2 to 'format' (number has no integer representation) script: on @user_script:11.\r\n";
+        other_server(request, "master", error)
+    };
+    check(&refused(&pretend(raises)).await, Error::is_unsupported, "does not run scripts as Redis does");
+
+    let counts_otherwise = |request: &str| other_server(request, "master", &bulk("false string 3 5.0 42.0 ab"));
+    check(&refused(&pretend(counts_otherwise)).await, Error::is_unsupported, "does not run scripts as Redis does");
+}
+
+/// `KeyDB` calls a server so if clients of other servers write the same data.
+#[tokio::test]
+async fn active_replica_is_unsupported() {
+    let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");
+    check(&refused(&pretend(keydb)).await, Error::is_unsupported, "the server's role is active-replica");
+}
+
+/// Ends every connection of other clients than the one that asks.
+fn kill_clients(admin: &mut lab_servers::Raw) {
+    for kind in ["normal", "pubsub"] {
+        let reply = admin.ask(&["CLIENT", "KILL", "TYPE", kind]).expect("the server replies");
+        assert!(!reply.is_error(), "{reply:?}");
+    }
+}
+
+/// Waits until the server has replied on connections that were made since `kill_clients`.
+async fn reconnected(locks: &Locks, server: &Redis) {
+    let reconnects = async {
+        while locks.mutex("probe").try_acquire().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(10), reconnects).await;
+    assert!(done.is_ok(), "no connection within ten seconds: {}", server.log());
+}
+
+#[tokio::test]
+async fn hold_survives_a_rotated_password_in_its_file() {
+    let server = Redis::setup().password("hunter2").start();
+    let mut admin = server.connection();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("password");
+    std::fs::write(&file, "hunter2\n").expect("written");
+    let locks = open(&format!("redis://{}?crash-grace=3s&password-file={}", server.address(), file.display())).await;
+    let held = hold(&locks, "a").await;
+
+    for password in ["hunter2-second", "hunter2-third"] {
+        let reply = admin.ask(&["CONFIG", "SET", "requirepass", password]).expect("the server replies");
+        assert!(!reply.is_error(), "{reply:?}");
+        std::fs::write(&file, format!("{password}\n")).expect("written");
+        kill_clients(&mut admin);
+        reconnected(&locks, &server).await;
+
+        let lost = tokio::time::timeout(Duration::from_secs(4), held.lost()).await;
+        assert!(lost.is_err(), "lost after the rotation to {password}: {lost:?}");
+    }
+    held.release().await.expect("released");
+}
+
+/// A connect does not read the authorities again, whatever became of their file, unless they reject the server.
+#[tokio::test]
+async fn authorities_are_read_again_only_after_a_rejection() {
+    let server = Redis::setup().tls().start();
+    let mut admin = server.connection();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ca = folder.path().join("ca.pem");
+    let url = format!("{}?ca={}", server.tls_url(), ca.display());
+
+    std::fs::copy(server.other_ca_file(), &ca).expect("copied");
+    check(&refused(&url).await, Error::is_denied, "certificate is not accepted");
+    std::fs::copy(server.ca_file(), &ca).expect("copied");
+    let locks = open(&url).await;
+    let held = hold(&locks, "a").await;
+
+    std::fs::remove_file(&ca).expect("removed");
+    kill_clients(&mut admin);
+    reconnected(&locks, &server).await;
+    held.release().await.expect("released");
+}
+
 #[tokio::test]
 async fn loading_servers() {
     let loading = |_: &str| "-LOADING Redis is loading the dataset in memory\r\n".to_owned();

@@ -95,7 +95,7 @@ What is done to each, with real processes and servers:
 - **Holder killed**: SIGKILL while it holds, another waits. Where acquiring takes several requests, also between them.
 - **Holder stopped**: it has read, is stopped for longer than its lease, and writes when it goes on, while the next holds and has
   written. *Lost updates* counts writes that were written over by somebody who had not seen them: on a plain counter, and on a register
-  that is *sealed* by the first read under a new token and refuses lower ones (what `leasehold::fence` does for files, Redis and PostgreSQL).
+  that is *sealed* by the first read under a new token and refuses lower ones, and the same token of another holder (what `leasehold::fence` does for files, Redis and PostgreSQL).
 - **Released by others**: by one that was refused the lock and releases all the same, and by the one that was stopped.
 - **Contended for** by a hundred processes, while the first holds for a second and then lets go. Requests are what the servers read.
 - **Servers replaced** while somebody holds: a Redis server by its replica that had not heard of it; one of five masters by an empty one,

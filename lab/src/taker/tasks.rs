@@ -38,7 +38,7 @@ async fn all(orders: Arc<Orders>) -> Result<()> {
         done??;
     }
     // What was given up is on its way out, and a process that ends takes that way from it.
-    locks.settled().await;
+    leasehold::drain().await;
     tell_in_the_end(&orders)
 }
 

@@ -31,7 +31,7 @@ pub(super) fn run(orders: &Orders) -> Result<()> {
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
     })?;
     // What was given up is on its way out, and a process that ends takes that way from it.
-    locks.settled();
+    blocking::drain(Duration::MAX);
     tell_in_the_end(orders)
 }
 

@@ -90,6 +90,16 @@ mod tests {
         assert_eq!(duplicates(&ops(&["1 7 appended 1", "1 7 appended 1"])), 1);
     }
 
+    #[test]
+    fn sealed_resource_rejects_equal_token_of_another_holder() {
+        let sealed = ops(&["1 7 read 0"]);
+        let [same, other, larger] = ["1 7 wrote 1", "2 7 wrote 1", "2 8 wrote 1"].map(|line| line.parse().unwrap());
+        assert!(accepts(Rule::Sealed, &sealed, same));
+        assert!(!accepts(Rule::Sealed, &sealed, other));
+        assert!(accepts(Rule::Checked, &sealed, other), "a number alone does not tell two holders apart");
+        assert!(accepts(Rule::Sealed, &sealed, larger));
+    }
+
     /// All orders in which two holders can read and write once each, tried on each rule: tokens that are checked at writes alone
     /// lose updates, and a seal loses none.
     #[test]

@@ -20,11 +20,20 @@ pub(crate) struct Hold {
     store: String,
     name: String,
     token: u64,
+    /// Empty where a release without it has set the environment.
+    #[serde(default)]
+    claim: String,
 }
 
 impl Hold {
     pub(crate) fn new(place: &str, guard: &Guard) -> Self {
-        Self { store: place.to_owned(), name: guard.name().to_owned(), token: guard.token().get() }
+        let fencing = guard.fencing_token();
+        Self {
+            store: place.to_owned(),
+            name: guard.name().to_owned(),
+            token: fencing.token().get(),
+            claim: fencing.claim().to_string(),
+        }
     }
 }
 
@@ -36,11 +45,16 @@ pub(crate) fn environment(hold: &Hold, url: &str) -> Vec<(&'static str, String)>
     own_environment(hold, url).into_iter().chain([(HELD, chain)]).collect()
 }
 
-fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 3] {
+fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 4] {
     // A folder may be named from where leasehold was started, and the command may be elsewhere.
     let settings = url.find('?').map_or("", |at| &url[at..]);
     let store = if url.starts_with("file:") { format!("{}{settings}", hold.store) } else { url.to_owned() };
-    [("LEASEHOLD_NAME", hold.name.clone()), ("LEASEHOLD_TOKEN", hold.token.to_string()), ("LEASEHOLD_STORE", store)]
+    [
+        ("LEASEHOLD_NAME", hold.name.clone()),
+        ("LEASEHOLD_TOKEN", hold.token.to_string()),
+        ("LEASEHOLD_CLAIM", hold.claim.clone()),
+        ("LEASEHOLD_STORE", store),
+    ]
 }
 
 /// The hold of `name` that we run under, if the store confirms it: an environment outlives what it tells of.
@@ -77,7 +91,9 @@ pub(crate) fn join(outer: &Entry, locks: &Locks, terms: &Run) -> Result<Exit> {
         return Err(Error::invalid(what).remedy("let the outer run take as much as the inner ones need").into());
     }
     let token = outer.token().expect("the outer hold was found among the holders").get();
-    let hold = Hold { store: locks.place().to_owned(), name: terms.name.clone(), token };
+    let is_outer = |hold: &Hold| hold.name == terms.name && hold.token == token && !hold.claim.is_empty();
+    let claim = chain().into_iter().find(is_outer).map_or_else(|| outer.id.to_string(), |hold| hold.claim);
+    let hold = Hold { store: locks.place().to_owned(), name: terms.name.clone(), token, claim };
     let mut command = Command::new(&terms.command[0]);
     command.args(&terms.command[1..]).envs(own_environment(&hold, &terms.store.url));
     Ok(become_command(&mut command))

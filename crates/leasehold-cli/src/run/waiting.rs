@@ -45,7 +45,7 @@ pub(crate) async fn wait(lock: &Lock, locks: &Locks, terms: &Run, signals: &mut 
         Waited::Granted(_) => {}
         Waited::TooLate => say_too_late(locks, terms).await,
         // Beyond that the store finds it out by itself.
-        Waited::Called(_) => drop(timeout(LEAVING_MAX, locks.settled()).await),
+        Waited::Called(_) => drop(timeout(LEAVING_MAX, leasehold::drain()).await),
     }
     Ok(waited)
 }

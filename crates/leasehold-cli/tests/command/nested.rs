@@ -41,6 +41,21 @@ fn reentrant_runs_under_the_outer_hold() {
     assert_eq!(shown["holders"].as_array().unwrap().len(), 1, "five nested acquires are one hold");
 }
 
+/// A nested run works under the hold of the outer one, so it has its claim.
+#[test]
+fn command_finds_claim_id_and_nested_run_finds_the_same() {
+    let place = Place::new();
+    let line = format!("echo $LEASEHOLD_CLAIM; {LEASEHOLD} run a --reentrant -- sh -c 'echo $LEASEHOLD_CLAIM'");
+    let one = place.done(&["run", "a", "--", "sh", "-c", &line]).out;
+    let two = place.done(&["run", "a", "--", "sh", "-c", &line]).out;
+    let ids = [&one, &two].map(|out| out.lines().collect::<Vec<_>>());
+    for id in ids.concat() {
+        id.parse::<leasehold::ClaimId>().unwrap();
+    }
+    assert_eq!((ids[0][0], ids[1][0]), (ids[0][1], ids[1][1]));
+    assert_ne!(ids[0][0], ids[1][0], "two grants have one claim id");
+}
+
 #[test]
 fn reentrant_does_not_make_a_reader_a_writer() {
     let place = Place::new();

@@ -182,7 +182,7 @@ pub async fn cancelled_downgrades_leave_nothing(service: &dyn Service) {
             }
             drop(downgrading);
             drop(held);
-            ours.settled().await;
+            crate::drain().await;
             *faults.reply.lock() = Reply::Ok;
             assert_eq!(theirs.look(&name).await.expect("looked").entries, [], "{reply:?} after {polls} polls");
         }
@@ -248,7 +248,7 @@ pub async fn leaving_outlasts_the_lease(service: &dyn Service) {
     let held = ours.mutex(&name).lease(Duration::from_millis(100)).acquire().await.expect("granted");
     faults.cut.store(true, Ordering::SeqCst);
     drop(held);
-    ours.settled().await;
+    crate::drain().await;
     faults.cut.store(false, Ordering::SeqCst);
     let next = soon("the next holds", theirs.mutex(&name).acquire()).await.expect("granted");
     next.release().await.expect("released");

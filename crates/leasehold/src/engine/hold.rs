@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use crate::engine::acquire::{Ask, Wait, acquire};
     use crate::engine::bent::{Bend, Bent};
-    use crate::{Name, Store, background, stores};
+    use crate::{Name, Store, stores};
 
     /// Notes whether a hold was still good when the store was asked to end it.
     #[derive(Debug)]
@@ -220,7 +220,7 @@ mod tests {
             assert!(hold.check().is_ok());
             if is_dropped {
                 drop(hold);
-                background::settled().await;
+                crate::drain().await;
             } else {
                 hold.release().await.expect("released");
             }

@@ -9,13 +9,15 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync,
 use rustix::io::Errno;
 
 use crate::stores::{Locality, check_local};
-use crate::{Error, Result, Token};
+use crate::{Error, FencingToken, Result, Token};
 
 /// Ends the name of the folder beside the file that keeps its mark.
 const BESIDE: &str = ".fence";
-/// In that folder: the mark, in decimal, and what is about to take the place of the mark or of the file.
+/// In that folder: the mark, and what is about to take the place of the mark or of the file.
 const MARK: &str = "mark";
 const NEW: &str = "new";
+/// Begins a mark that has a claim id: `v2 TOKEN CLAIM`. Version 1 is the token alone, in decimal.
+const VERSION: &str = "v2";
 /// A file's name has at most 255 bytes, and the longest we make ends so.
 const NAME_MAX: usize = 255 - BESIDE.len();
 /// What a new file and its folder may be used for; the process's umask takes away from it.
@@ -32,15 +34,15 @@ const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 /// # let folder = std::env::temp_dir().join(format!("leasehold-fence-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("made");
 /// # let locks = leasehold::open("memory:").await?;
-/// let late = locks.mutex("report").acquire().await?.token();
+/// let late = locks.mutex("report").acquire().await?.fencing_token();
 /// let guard = locks.mutex("report").acquire().await?;
 ///
 /// let report = leasehold::fence::File::open(&folder, "report.txt")?;
-/// let before = report.seal(guard.token())?; // from here on nobody who held before can write
+/// let before = report.seal(guard.fencing_token())?; // from here on earlier holders are rejected
 /// assert_eq!(before, None);
-/// report.write(guard.token(), b"42 orders")?;
+/// report.write(guard.fencing_token(), b"42 orders")?;
 /// assert!(report.write(late, b"41 orders").unwrap_err().is_lost());
-/// assert_eq!(report.seal(guard.token())?.as_deref(), Some(&b"42 orders"[..]));
+/// assert_eq!(report.seal(guard.fencing_token())?.as_deref(), Some(&b"42 orders"[..]));
 /// # std::fs::remove_dir_all(folder).expect("removed");
 /// # Ok(()) }
 /// ```
@@ -95,18 +97,18 @@ impl File {
     /// Raises the mark to this token and reads the file, `None` if it is not there: the first thing to do under a new token.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if a later holder has sealed it; [`is_damaged`](Error::is_damaged) if the mark is none, or the
+    /// [`is_lost`](Error::is_lost) if a later holder has sealed it, or another claim with an equal token; [`is_damaged`](Error::is_damaged) if the mark is none, or the
     /// file is a symbolic link; and what the system says.
-    pub fn seal(&self, token: Token) -> Result<Option<Vec<u8>>> {
+    pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
         let _locked = self.shown(token)?;
         Self::read(&self.folder, &self.name).map_err(|error| trouble(error, "read", &self.path))
     }
 
-    /// Replaces the contents, if the token is not late; raises the mark if it is above.
+    /// Replaces the contents if the token is accepted; raises the mark if it is above.
     ///
     /// # Errors
     /// As [`seal`](Self::seal). Then the file is as it was; the mark may be raised.
-    pub fn write(&self, token: Token, contents: &[u8]) -> Result<()> {
+    pub fn write(&self, token: FencingToken, contents: &[u8]) -> Result<()> {
         let _locked = self.shown(token)?;
         self.replace(contents, &self.folder, &self.name).map_err(|error| trouble(error, "replace", &self.path))
     }
@@ -116,24 +118,32 @@ impl File {
     /// # Errors
     /// As [`seal`](Self::seal), but never `is_lost`.
     pub fn mark(&self) -> Result<Option<Token>> {
+        Ok(self.stored_mark()?.map(Mark::token))
+    }
+
+    fn stored_mark(&self) -> Result<Option<Mark>> {
         let text = Self::read(&self.beside, MARK).map_err(|error| trouble(error, "read the mark of", &self.path))?;
         let Some(text) = text else { return Ok(None) };
-        let token = std::str::from_utf8(&text).ok().and_then(|text| text.trim_end().parse().ok());
-        token.map(Some).ok_or_else(|| self.no_mark())
+
+        let mark = std::str::from_utf8(&text).ok().and_then(Mark::parse);
+        mark.map(Some).ok_or_else(|| self.no_mark())
     }
 
     /// Shows it a token: whoever has the answer may go on until it is dropped.
-    fn shown(&self, token: Token) -> Result<Locked> {
+    fn shown(&self, token: FencingToken) -> Result<Locked> {
         let locked = self.lock().map_err(|error| trouble(error, "lock the mark of", &self.path))?;
-        match self.mark()? {
-            Some(mark) if token < mark => Err(self.late(token, mark)),
-            Some(mark) if token == mark => Ok(locked),
-            _ => {
-                let told = |error: io::Error| trouble(error, "raise the mark of", &self.path);
-                self.replace(format!("{token}\n").as_bytes(), &self.beside, MARK).map_err(told)?;
-                Ok(locked)
-            }
+        let mark = self.stored_mark()?;
+
+        if let Some(mark) = mark
+            && !mark.accepts(token)
+        {
+            return Err(self.late(token.token(), mark.token()));
         }
+        if mark != Some(Mark::Claim(token)) {
+            let told = |error: io::Error| trouble(error, "raise the mark of", &self.path);
+            self.replace(Mark::Claim(token).text().as_bytes(), &self.beside, MARK).map_err(told)?;
+        }
+        Ok(locked)
     }
 
     /// Each time by a descriptor of its own, as two threads with one would not exclude each other.
@@ -170,14 +180,59 @@ impl File {
 
     #[cold]
     fn late(&self, token: Token, mark: Token) -> Error {
-        let what = format!("{} was sealed with token {mark}, and {token} is earlier", self.path.display());
+        let path = self.path.display();
+        let what = if token == mark {
+            format!("{path} was sealed by another claim with the same token {mark}")
+        } else {
+            format!("{path} was sealed with token {mark}, and {token} is earlier")
+        };
         Error::lost(what).remedy("acquire the lock again and begin anew")
     }
 
     #[cold]
     fn no_mark(&self) -> Error {
-        Error::damaged(format!("what {}{BESIDE}/{MARK} holds is no token", self.path.display()))
+        Error::damaged(format!("what {}{BESIDE}/{MARK} holds is not a mark", self.path.display()))
             .remedy("write the highest token that was ever granted there, in decimal")
+    }
+}
+
+/// The highest token that the file was shown, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// Version 1: it is not known which claim had the token.
+    Token(Token),
+    Claim(FencingToken),
+}
+
+impl Mark {
+    fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.trim_end().split(' ').collect();
+        match words[..] {
+            [token] => Some(Self::Token(token.parse().ok()?)),
+            [VERSION, token, claim] => Some(Self::Claim(FencingToken::new(token.parse().ok()?, claim.parse().ok()?))),
+            _ => None,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Token(token) => format!("{token}\n"),
+            Self::Claim(token) => format!("{VERSION} {} {}\n", token.token(), token.claim()),
+        }
+    }
+
+    fn token(self) -> Token {
+        match self {
+            Self::Token(token) => token,
+            Self::Claim(token) => token.token(),
+        }
+    }
+
+    fn accepts(self, token: FencingToken) -> bool {
+        match self {
+            Self::Token(mark) => token.token() > mark,
+            Self::Claim(mark) => token.is_accepted_after(mark),
+        }
     }
 }
 

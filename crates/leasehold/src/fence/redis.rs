@@ -7,13 +7,15 @@
 //! use leasehold::fence::redis::FENCED;
 //!
 //! let mut connection = client.get_connection()?;
-//! let mut fenced = |token: u64, command: &[&str]| {
+//! let mut fenced = |(token, claim): (u64, &str), command: &[&str]| {
 //!     // Two keys: the mark, and the one that the command is about.
 //!     let mut call = redis::cmd("EVAL");
-//!     call.arg(FENCED).arg(2).arg("{account}:mark").arg("{account}").arg(token).arg(command);
+//!     call.arg(FENCED).arg(2).arg("{account}:mark").arg("{account}").arg(token).arg(claim).arg(command);
 //!     call.query::<Option<String>>(&mut connection)
 //! };
-//! let (late, now) = (7, 9); // `guard.token().get()` of two holders
+//! // `guard.token().get()` and `guard.fencing_token().claim().to_string()` of two holders
+//! let late = (7, "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d");
+//! let now = (9, "0b7d1e5a3c9f4826b1d0e4f7a2c85936");
 //! assert_eq!(fenced(late, &["GET", "{account}"])?, None);
 //! assert_eq!(fenced(now, &["GET", "{account}"])?, None); // seals, and reads
 //! let refused = fenced(late, &["SET", "{account}", "50"]).unwrap_err();
@@ -24,16 +26,17 @@
 //! # #[cfg(not(feature = "redis"))] fn main() {}
 //! ```
 
-/// Carries out one command of Redis if its token is not late, and raises the mark to that token first.
+/// Carries out one command of Redis if its fencing token is accepted, and raises the mark to it first.
 ///
 /// | | |
 /// |---|---|
 /// | `KEYS[1]` | the mark: a string key of its own, made when it is missing |
 /// | `KEYS[2]`… | the keys that the command is about, none if there is no command |
 /// | `ARGV[1]` | the token, in decimal |
-/// | `ARGV[2]`… | the command and its arguments; without one the script only seals |
-/// | answers | what the command answers; the mark if there is none |
-/// | refuses | with an error that begins with `LATE` and tells the mark; nothing was changed |
+/// | `ARGV[2]` | the claim id, 32 hexadecimal digits in small letters |
+/// | `ARGV[3]`… | the command and its arguments; without one the script only seals |
+/// | replies | what the command replies; the token if there is none |
+/// | rejects | with an error that begins with `LATE` and has the token of the mark; nothing was changed |
 ///
 /// Any command can be fenced, also one that reads: `GET` under a new token is seal and read in one. For several commands in one
 /// step write a script of your own that begins as this one does.
@@ -44,7 +47,7 @@
 /// write through it, and from nobody else.
 ///
 /// **Errors.** A command that fails after the mark was raised leaves it raised, which does no harm: the token is the holder's.
-/// A mark of another type, or one that is no number, is an error and nothing is changed.
+/// A mark of another type, or one that holds no token, is an error and nothing is changed.
 ///
 /// **Cancellation.** The server carries it out whole or not at all. Without an answer it may have been: repeating a seal is
 /// harmless, repeating a write is as harmless as the command is.

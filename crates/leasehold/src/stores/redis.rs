@@ -89,7 +89,7 @@ impl Redis {
     /// |---|---|
     /// | `crash-grace=5s` | see [`RedisAt::crash_grace`]; `off` for [`RedisAt::no_crash_detection`] |
     /// | `replicas=1` | see [`RedisAt::replicas`] |
-    /// | `password-file=/path` | a file with the password |
+    /// | `password-file=/path` | a file with the password, read again for every connection |
     /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `rediss://` only |
     /// | `db=3` | the database, where the path is a socket's |
     /// | `protocol=2` | RESP2, for proxies that say they speak RESP3 and do not |
@@ -164,8 +164,8 @@ impl RedisAt {
     ///
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the server cannot be reached, [`is_denied`](Error::is_denied) if it
-    /// does not let this user in, [`is_unsupported`](Error::is_unsupported) if locks are not safe there: too old, or it
-    /// evicts keys.
+    /// does not let this user in, [`is_unsupported`](Error::is_unsupported) if locks are not safe there: too old, it
+    /// evicts keys, its scripts are not those of Redis, or it is not the only master of its data.
     ///
     /// *Cancel safety*: dropping the future closes what it opened.
     pub async fn connect(self) -> Result<Redis> {

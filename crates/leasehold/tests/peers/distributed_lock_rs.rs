@@ -20,7 +20,7 @@ async fn distributed_lock_rs_stale_guard_frees_no_later_one() {
         assert_eq!(soon("its lease is over", stale.lost()).await, Loss::LeaseOver);
         let held = soon("it is free", locks.mutex("stale").acquire()).await.expect("granted");
         assert!(stale.release().await.expect_err("over").is_lost());
-        locks.settled().await;
+        leasehold::drain().await;
         assert!(
             open(url).await.mutex("stale").try_acquire().await.expect("asked").is_none(),
             "{url}: freed by another"

@@ -62,7 +62,7 @@ fn with_answers_that_refuse() -> Result<()> {
         let lock = ours.mutex("a");
         site.run(async {
             poll(polls, Duration::from_millis(1), Box::pin(lock.acquire()), async |_| {}).await;
-            ours.settled().await;
+            leasehold::drain().await;
         });
         site.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
         site.check_empty(&["a".to_owned()])?;
@@ -119,7 +119,7 @@ impl Case {
         };
         poll(self.polls, pause, Box::pin(lock.acquire()), middle).await;
         drop(holder);
-        ours.settled().await;
+        leasehold::drain().await;
         wire.delay(Duration::ZERO);
         wire.drop_replies(0);
         Ok(())

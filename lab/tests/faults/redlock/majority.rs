@@ -45,7 +45,7 @@ fn said(fault: impl Fn(&mut RedlockSite, usize)) -> Result<()> {
     ensure!(asked.elapsed() < WAIT * 3, "{:?}", asked.elapsed());
     // Whoever holds hears in time that he cannot count on it.
     ensure!(site.run(held.lost()) == Loss::Unrenewed);
-    site.run(site.locks().settled());
+    site.run(leasehold::drain());
     for at in [1, 4] {
         lab::until("the minority to have nothing held", || {
             let state = site.masters[at].command(&["GET", "leasehold:redlock:{a}"]);
@@ -169,7 +169,7 @@ fn what_was_broken_stays_broken() -> Result<()> {
         ensure!(site.run(apart.break_hold("a", held.token()))?.is_some());
         ensure!(site.run(held.lost()) == Loss::Gone);
         drop(held);
-        site.run(site.locks().settled());
+        site.run(leasehold::drain());
     }
     Ok(())
 }

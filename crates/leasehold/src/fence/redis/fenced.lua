@@ -1,6 +1,8 @@
--- One command, if its token is not late.
--- KEYS: the mark; those that the command is about. ARGV: the token; the command, if any, and its arguments.
--- Answers what the command answers, or the mark; refuses with LATE and the mark.
+-- One command, if its fencing token is accepted.
+-- KEYS: the mark; those that the command is about.
+-- ARGV: the token; the claim id; the command, if any, and its arguments.
+-- Replies what the command replies, or the token; rejects with LATE and the token of the mark.
+-- The mark is `v2 TOKEN CLAIM`. Version 1 is the token alone, without the claim that had it.
 
 -- Tokens have up to twenty digits, more than a number of Lua keeps: they are compared as text.
 local function lower(a, b)
@@ -8,21 +10,31 @@ local function lower(a, b)
   return a < b
 end
 
-local token = ARGV[1]
+local token, claim = ARGV[1], ARGV[2]
 if not token or not string.find(token, '^[1-9]%d*$') or #token > 20 then
   return redis.error_reply('ERR a token is a whole number above 0')
 end
+if not claim or not string.find(claim, '^[0-9a-f]+$') or #claim ~= 32 then
+  return redis.error_reply('ERR a claim id is 32 hexadecimal digits, in small letters')
+end
 local mark = redis.call('GET', KEYS[1])
-if mark and not string.find(mark, '^[1-9]%d*$') then
-  return redis.error_reply('ERR ' .. KEYS[1] .. ' is no mark: it holds no whole number above 0')
+local proposed = 'v2 ' .. token .. ' ' .. claim
+if mark and mark ~= proposed then
+  local last = string.match(mark, '^v2 ([1-9]%d*) [0-9a-f]+$') or string.match(mark, '^[1-9]%d*$')
+  if not last then
+    return redis.error_reply('ERR ' .. KEYS[1] .. ' is no mark: it holds no token')
+  end
+  if token == last then
+    return redis.error_reply('LATE another claim has sealed this with the same token ' .. last)
+  end
+  if lower(token, last) then
+    return redis.error_reply('LATE a later holder has sealed this with token ' .. last)
+  end
 end
-if mark and lower(token, mark) then
-  return redis.error_reply('LATE a later holder has sealed this with token ' .. mark)
+if mark ~= proposed then
+  redis.call('SET', KEYS[1], proposed)
 end
-if token ~= mark then
-  redis.call('SET', KEYS[1], token)
-end
-if not ARGV[2] then
+if not ARGV[3] then
   return token
 end
-return redis.call(unpack(ARGV, 2))
+return redis.call(unpack(ARGV, 3))

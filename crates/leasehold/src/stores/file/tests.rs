@@ -341,7 +341,7 @@ async fn an_owner_keeps_no_store_open() {
     let (lab, owner) = (Lab::new(), crate::Owner::new());
     let locks = lab.boot(THIS);
     locks.reentrant("a").acquire(&owner).await.expect("granted").release().await.expect("released");
-    locks.settled().await;
+    crate::drain().await;
     drop(locks);
     let left = || fs::read_dir(lab.folder.path().join(".members")).expect("listed").count();
     let closed = async {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use super::super::words::{decoded, duration, password_in};
-use crate::{Error, Result};
+use crate::{Error, Result, background};
 
 /// Where a server is, and as whom to talk to it.
 #[derive(Clone)]
@@ -16,6 +16,8 @@ pub(super) struct Address {
     pub(super) database: i64,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    /// Where the password is kept, if it is not in the URL.
+    pub(super) password_file: Option<String>,
     pub(super) old_protocol: bool,
     pub(super) terms: Terms,
 }
@@ -62,6 +64,7 @@ impl Address {
             database,
             user: Some(decoded(url.username())?).filter(|user| !user.is_empty()),
             password: url.password().map(decoded).transpose()?,
+            password_file: None,
             old_protocol: false,
             terms: Terms::default(),
         };
@@ -71,13 +74,36 @@ impl Address {
         Ok(address)
     }
 
+    /// The address with the password that its file holds now, which may be another one than at the last connect.
+    ///
+    /// If the file cannot be read, the password is the one of the opening: the file may be on its way.
+    pub(super) async fn with_current_password(&self) -> Self {
+        const STALE: &str = "the password file cannot be read; connecting with the password of the opening";
+        let mut address = self.clone();
+        let Some(path) = address.password_file.clone() else { return address };
+
+        match background::handle().spawn_blocking(move || password_in(&path)).await {
+            Ok(Ok(password)) => address.password = Some(password),
+            Ok(Err(error)) => {
+                tracing::warn!(server = %self, %error, "{STALE}");
+            }
+            Err(error) => {
+                tracing::warn!(server = %self, %error, "{STALE}");
+            }
+        }
+        address
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
             "crash-grace" => self.terms.crash_grace = grace(value)?,
             "replicas" => self.terms.replicas = number(key, value)?,
             "db" => self.database = database(value)?,
             "protocol" => self.old_protocol = number(key, value)? == 2,
-            "password-file" => self.password = Some(password_in(value)?),
+            "password-file" => {
+                self.password = Some(password_in(value)?);
+                self.password_file = Some(value.to_owned());
+            }
             "ca" => match &mut self.target {
                 Target::Tcp { tls: Some(tls), .. } => tls.authority = Some(value.into()),
                 _ => return Err(Error::invalid("ca= goes with rediss:// only")),

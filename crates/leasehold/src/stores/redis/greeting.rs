@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::link::Greeting;
 use super::record::fresh_client;
-use super::script::PRESENCE;
+use super::script::{PRESENCE, PROBE};
 use super::session::Session;
 use super::trouble;
 use crate::clock::Moment;
@@ -43,7 +43,32 @@ pub(super) async fn greet(session: &Session, clock: &ServerClock) -> Result<()> 
     let read = Moment::now();
     let (seconds, micros): (u64, u64) = redis::from_redis_value(time).map_err(|_| trouble::strange())?;
     clock.set(seconds * 1_000_000 + micros, read);
-    Ok(())
+    check_scripts(PROBE.run(session, &[PROBE_KEY], &[]).await)
+}
+
+/// The rights of every store's user cover it.
+const PROBE_KEY: &str = "leasehold:redlock:{probe}";
+/// What Redis and Valkey reply to the probe.
+const PROBE_REPLY: &str = "false string 3 5 0000000000000042 ab";
+
+/// Refuses a server on which the scripts would fail later, at the first contention.
+fn check_scripts(reply: Result<Value>) -> Result<()> {
+    let cause = match reply.map(redis::from_redis_value::<String>) {
+        Ok(Ok(text)) if text == PROBE_REPLY => return Ok(()),
+        Ok(_) => None,
+        // Where the user may not ask, or a cluster has the probe elsewhere, each request is checked by itself.
+        Err(error) if error.is_denied() || trouble::detail(&error, "MOVED").is_some() => return Ok(()),
+        Err(error) if trouble::detail(&error, "ERR").is_none() => return Err(error),
+        Err(error) => Some(error),
+    };
+
+    let refused = Error::unsupported("the server does not run scripts as Redis does").remedy(
+        "use Redis or Valkey, 6.2 or newer, without a proxy; others have another Lua or refuse undeclared keys",
+    );
+    Err(match cause {
+        Some(cause) => refused.caused_by(cause),
+        None => refused,
+    })
 }
 
 /// A part of INFO; empty where it may not be asked for.
@@ -87,11 +112,14 @@ fn check_memory(about: &str) -> Result<()> {
     }
 }
 
+/// A server that is asked for its role and does not say is taken for a master.
 fn check_role(about: &str) -> Result<()> {
-    if field(about, "role") == Some("slave") {
-        return Err(Error::unavailable("the server is a read-only replica").remedy("connect to its master"));
+    match field(about, "role") {
+        None | Some("master") => Ok(()),
+        Some("slave") => Err(Error::unavailable("the server is a read-only replica").remedy("connect to its master")),
+        Some(role) => Err(Error::unsupported(format!("the server's role is {role}, and other servers write its data"))
+            .remedy("use a server that is the only master of its data")),
     }
-    Ok(())
 }
 
 /// Whether a connection that is gone can be told from one that is there; said once where it cannot.
@@ -141,6 +169,11 @@ mod tests {
             check_memory(about).expect(about);
         }
         assert!(check_role("role:slave\r\n").expect_err("a replica").is_unavailable());
-        check_role("role:master\r\n").expect("a master");
+        for about in ["role:master\r\n", ""] {
+            check_role(about).expect(about);
+        }
+        for role in ["active-replica", "sentinel", "Master", "something-new"] {
+            assert!(check_role(&format!("role:{role}\r\n")).expect_err(role).is_unsupported());
+        }
     }
 }

@@ -147,7 +147,7 @@ mod tests {
             drop(held);
             lock.acquire().await.expect("granted").release().await.expect("released");
         }
-        locks.settled().await;
+        crate::drain().await;
         let books = store.ledger.books.lock();
         assert!(books.pages.is_empty() && books.names.is_empty(), "{books:?}");
     }

@@ -8,6 +8,6 @@ use crate::{Error, Result};
 pub(super) type Encrypted = TcpStream;
 
 #[allow(clippy::unused_async, reason = "as the one that encrypts")]
-pub(super) async fn encrypted(_stream: TcpStream, _host: &str, _tls: &Tls) -> Result<Encrypted> {
+pub(super) async fn connect(_host: &str, _port: u16, _tls: &Tls) -> Result<Encrypted> {
     Err(Error::unsupported("this build has no TLS").remedy("build leasehold with its feature `tls`"))
 }

@@ -26,6 +26,7 @@ pub(super) static RENEW: Script = script!("renew", "line", "renew_each");
 pub(super) static LOOK: Script = script!("look", "line", "look_line");
 pub(super) static NAMES: Script = script!("names");
 pub(super) static PRESENCE: Script = script!("presence");
+pub(super) static PROBE: Script = script!("probe");
 
 pub(super) static VOTE: Script = script!("redlock/vote");
 pub(super) static VOTE_LEAVE: Script = script!("redlock/leave");

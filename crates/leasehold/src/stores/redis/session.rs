@@ -57,6 +57,7 @@ impl Session {
     /// Connects and subscribes; returns once the subscription is acknowledged. The connection is driven by the runtime this
     /// is called in.
     pub(super) async fn open(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self> {
+        let address = &address.with_current_password().await;
         if address.old_protocol {
             return Self::open_old(address, channel, epoch, ear).await;
         }

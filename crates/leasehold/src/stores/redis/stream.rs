@@ -28,13 +28,9 @@ pub(super) enum Stream {
 impl Stream {
     pub(super) async fn connect(target: &Target) -> Result<Self> {
         match target {
-            Target::Tcp { host, port, tls } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
-                tune(&stream).map_err(unreachable)?;
-                match tls {
-                    None => Ok(Self::Tcp(stream)),
-                    Some(tls) => Ok(Self::Tls(Box::new(tls::encrypted(stream, host, tls).await?))),
-                }
+            Target::Tcp { host, port, tls: None } => Ok(Self::Tcp(tcp(host, *port).await?)),
+            Target::Tcp { host, port, tls: Some(tls) } => {
+                Ok(Self::Tls(Box::new(tls::connect(host, *port, tls).await?)))
             }
             Target::Socket(path) => {
                 let stream = UnixStream::connect(path).await;
@@ -42,6 +38,12 @@ impl Stream {
             }
         }
     }
+}
+
+pub(super) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await.map_err(unreachable)?;
+    tune(&stream).map_err(unreachable)?;
+    Ok(stream)
 }
 
 fn unreachable(error: io::Error) -> Error {

@@ -1,0 +1,83 @@
+//! Departures that are under way in the background, and waiting for them.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+use crate::background::within;
+
+/// How many departures the background carries on.
+static UNDER_WAY: Mutex<usize> = Mutex::new(0);
+/// Both are notified when the last departure ends: tasks wait for one, blocked threads for the other.
+static DRAINED: Notify = Notify::const_new();
+static DRAINED_BLOCKING: Condvar = Condvar::new();
+
+/// One departure that the background carries on.
+pub(crate) struct Departure(());
+
+impl Departure {
+    pub(crate) fn begin() -> Self {
+        *UNDER_WAY.lock() += 1;
+        Self(())
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        let mut under_way = UNDER_WAY.lock();
+        *under_way -= 1;
+
+        if *under_way == 0 {
+            DRAINED.notify_waiters();
+            DRAINED_BLOCKING.notify_all();
+        }
+    }
+}
+
+/// Waits until every release and every cancellation that this process has begun so far has reached its store.
+///
+/// A dropped guard is released in the background, and a process that exits ends its background. Its locks then stay
+/// held until the store detects the crash or the lease ends. A program calls this before it exits:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// drop(locks.mutex("nightly").acquire().await?);
+/// leasehold::drain().await;
+/// assert!(locks.look("nightly").await?.entries.is_empty());
+/// # Ok(()) }
+/// ```
+///
+/// It covers all stores of the process. A store that does not reply delays it by at most the lease of the claims that
+/// were dropped; wrap it in a timeout to wait for less.
+///
+/// *Cancel safety*: waits only.
+pub async fn drain() {
+    within(drained()).await;
+}
+
+async fn drained() {
+    loop {
+        let drained = DRAINED.notified();
+
+        if *UNDER_WAY.lock() == 0 {
+            return;
+        }
+        drained.await;
+    }
+}
+
+/// As [`drain`], on a thread that may block; returns whether all departures ended within `timeout`.
+///
+/// It needs no runtime and no thread-local state, so it also works while a thread ends.
+pub(crate) fn drain_blocking(timeout: Duration) -> bool {
+    let mut under_way = UNDER_WAY.lock();
+    match Instant::now().checked_add(timeout) {
+        Some(deadline) => {
+            DRAINED_BLOCKING.wait_while_until(&mut under_way, |count| *count > 0, deadline);
+        }
+        None => DRAINED_BLOCKING.wait_while(&mut under_way, |count| *count > 0),
+    }
+    *under_way == 0
+}

@@ -1,0 +1,76 @@
+//! The blocking API beside a runtime of the caller's, on a real Redis server.
+#![cfg(feature = "redis")]
+#![allow(missing_docs)]
+
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use lab_servers::Redis;
+use leasehold::blocking;
+use tokio::runtime::Builder;
+
+/// A request on a link that nothing drives fails after ten seconds.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// Acquires, waits for a deadline in vain, and releases; every step has to be answered.
+fn use_locks(locks: &blocking::Locks, name: &str) {
+    let started = Instant::now();
+
+    let guard = locks.mutex(name).acquire().expect("it is granted");
+    let second = locks.mutex(name).try_acquire_for(Duration::from_millis(50)).expect("the server replies");
+    assert!(second.is_none(), "two hold {name}");
+    guard.release().expect("it is released");
+
+    let elapsed = started.elapsed();
+    assert!(elapsed < PROMPT, "it took {elapsed:?}");
+}
+
+#[test]
+fn blocking_acquire_on_current_thread_runtime_is_granted() {
+    let server = Redis::start();
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+
+    runtime.block_on(async {
+        let locks = leasehold::open(&server.url()).await.expect("it opens");
+        use_locks(&blocking::Locks::from(locks), "a");
+    });
+}
+
+#[test]
+fn blocking_acquire_with_all_workers_blocked_is_granted() {
+    const WORKERS: usize = 2;
+    let server = Redis::start();
+    let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().expect("a runtime");
+    let locks = runtime.block_on(leasehold::open(&server.url())).expect("it opens");
+    let barrier = Arc::new(Barrier::new(WORKERS));
+
+    let tasks: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let (locks, barrier) = (blocking::Locks::from(locks.clone()), Arc::clone(&barrier));
+            runtime.spawn(async move {
+                barrier.wait();
+                use_locks(&locks, &format!("lock-{worker}"));
+            })
+        })
+        .collect();
+
+    for task in tasks {
+        runtime.block_on(task).expect("every step was answered in time");
+    }
+}
+
+#[test]
+fn drain_with_silent_server_returns_at_its_timeout() {
+    let server = Redis::start();
+    let locks = blocking::open(&server.url()).expect("it opens");
+    let guard = locks.mutex("a").acquire().expect("it is granted");
+    server.pause();
+
+    drop(guard);
+    assert!(!blocking::drain(Duration::from_millis(50)), "nothing was under way");
+    server.resume();
+
+    assert!(blocking::drain(Duration::from_secs(30)), "the release is still under way");
+    let guard = locks.mutex("a").try_acquire().expect("the server replies").expect("it is free");
+    guard.release().expect("it is released");
+}
