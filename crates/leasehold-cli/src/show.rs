@@ -62,11 +62,11 @@ pub(crate) struct Shown<'a> {
     waiters: Vec<Waiter<'a>>,
     strangers: Vec<Outside<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    servers: Vec<Server<'a>>,
+    servers: Vec<ServerStatus<'a>>,
 }
 
 #[derive(Serialize)]
-struct Server<'a> {
+struct ServerStatus<'a> {
     server: &'a str,
     token: Option<u64>,
     last_token: Option<u64>,
@@ -116,12 +116,12 @@ impl<'a> From<&'a Line> for Shown<'a> {
             holders: line.holders().filter_map(holder).collect(),
             waiters: line.waiters().zip(1..).map(waiter).collect(),
             strangers: line.strangers.iter().map(|by| Outside { pid: by.pid, program: &by.program }).collect(),
-            servers: line.views.iter().map(Server::from).collect(),
+            servers: line.views.iter().map(ServerStatus::from).collect(),
         }
     }
 }
 
-impl<'a> From<&'a View> for Server<'a> {
+impl<'a> From<&'a View> for ServerStatus<'a> {
     fn from(view: &'a View) -> Self {
         Self {
             server: &view.place,

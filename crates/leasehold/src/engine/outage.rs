@@ -54,6 +54,8 @@ impl Outage {
     /// As [`failed`](Self::failed), of requests that have had no reply for this time.
     pub(super) fn began_before(&mut self, silence: Duration, error: Error) -> Result<()> {
         let now = Instant::now();
+        // A request that failed says more than one that had no reply.
+        let error = self.error().unwrap_or(error);
         self.away_since(now.checked_sub(silence).unwrap_or(now), error)
     }
 
