@@ -104,7 +104,11 @@ pub(crate) fn a_silent_server_ends_the_command(place: &Place, silence: impl Fn(b
     let command = place.pid("pid");
     silence(true);
     let done = run.ended();
-    done.assert(76, "", "losing a: its time is about to end; sending TERM to the command, and KILL in ");
+    done.assert(76, "", "sending TERM to the command, and KILL in ");
+    let cause = format!("leasehold: losing a: {} has not confirmed it for ", place.url().split('?').next().unwrap());
+    assert!(done.err.contains(&cause), "{done:?}");
+    let setting = place.url().split('?').nth(1).unwrap().to_owned();
+    assert!(done.err.contains("s and may give it to another in ") && done.err.contains(&format!("({setting})")), "{done:?}");
     assert!(done.err.contains("the command has not ended; sending KILL"), "{done:?}");
     assert!(!is_alive(command));
     silence(false);

@@ -137,7 +137,8 @@ impl<'a> Attempt<'a> {
     }
 
     async fn wait(self, asked: Moment, entered: Entered, deadline: Option<Instant>) -> Result<Outcome> {
-        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), asked.after(trusted(entered.lease)), None, true));
+        let valid_until = asked.after(trusted(entered.lease));
+        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), valid_until, None, true).waiting());
         self.engine.renewals.add(Arc::clone(&stay), asked);
         let granted = stands(self.engine.door(), &stay, entered.standing);
         let waited = match deadline {

@@ -26,17 +26,41 @@ pub(crate) struct Stay {
     /// No renewal reaches beyond this.
     limit: Option<(Moment, Loss)>,
     renewed: bool,
+    phase: Phase,
     /// The last question to renew it was not answered.
     late: AtomicBool,
 }
 
+/// Whether the claim holds or waits: a holder is renewed more often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Waiting,
+    Held,
+}
+
 impl Stay {
     pub(crate) fn new(claim: Arc<Claim>, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
-        let (until_unset, late) = (AtomicU64::new(0), AtomicBool::new(false));
-        let stay =
-            Self { claim, until: until_unset, ending: OnceLock::new(), over: Notify::new(), limit, renewed, late };
+        let stay = Self {
+            claim,
+            until: AtomicU64::new(0),
+            ending: OnceLock::new(),
+            over: Notify::new(),
+            limit,
+            renewed,
+            phase: Phase::Held,
+            late: AtomicBool::new(false),
+        };
         stay.until.store(stay.limited(until).as_nanos(), Ordering::Release);
         stay
+    }
+
+    /// The stay of a claim that waits, which [`new`](Self::new) makes one of a holder.
+    pub(crate) fn waiting(self) -> Self {
+        Self { phase: Phase::Waiting, ..self }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// Whether the renewal task keeps it alive.
