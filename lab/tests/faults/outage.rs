@@ -6,11 +6,11 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use futures_util::future::try_join_all;
+use anyhow::{Result, ensure};
 use lab_servers::{Redis, Wire, ZooKeeper};
 use leasehold::{Guard, Renewal};
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 /// What is promised is 0.6. The library alone survives a little more, as no command has to be stopped in time.
 const OUTAGE: f64 = 0.7;
@@ -32,7 +32,7 @@ impl Bound {
         Self { validity: Duration::from_secs(10), lease: Duration::from_secs(30), outage: SESSION_OUTAGE };
 }
 
-fn runs() -> usize {
+fn runs() -> u32 {
     std::env::var("LEASEHOLD_OUTAGE_RUNS").map_or(50, |runs| runs.parse().expect("a number of holders"))
 }
 
@@ -53,21 +53,29 @@ fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce
     let lost: Vec<String> = guards.iter().filter_map(|guard| guard.check().err()).map(|e| e.to_string()).collect();
     ensure!(lost.is_empty(), "{} of {} holds were lost: {:?}", lost.len(), guards.len(), lost.first());
     ensure!(guards.iter().all(is_confirmed), "a hold is not renewed after the outage");
-    runtime.block_on(try_join_all(guards.into_iter().map(Guard::release)))?;
+    guards.into_iter().try_for_each(|guard| runtime.block_on(guard.release()))?;
     Ok(())
 }
 
 /// A holder per client. Their renewals fall due one after the other within an interval.
 async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
     let (runs, interval) = (runs(), bound.validity / 10);
-    let clients = try_join_all((0..runs).map(|_| leasehold::open(url))).await?;
-    let acquired = clients.into_iter().enumerate().map(|(run, locks)| async move {
-        let part = u32::try_from(run).context("few holders")?;
-        tokio::time::sleep(interval * part / u32::try_from(runs)?).await;
-        let guard = locks.mutex(&format!("job-{run}")).lease(bound.lease).acquire().await?;
-        anyhow::Ok(guard)
-    });
-    try_join_all(acquired).await
+    let mut clients = JoinSet::new();
+    for _ in 0..runs {
+        let url = url.to_owned();
+        clients.spawn(async move { leasehold::open(&url).await });
+    }
+    let clients: leasehold::Result<Vec<_>> = clients.join_all().await.into_iter().collect();
+
+    let mut acquired = JoinSet::new();
+    for (run, locks) in (0..).zip(clients?) {
+        acquired.spawn(async move {
+            tokio::time::sleep(interval * run / runs).await;
+            locks.mutex(&format!("job-{run}")).lease(bound.lease).acquire().await
+        });
+    }
+    let guards: leasehold::Result<Vec<_>> = acquired.join_all().await.into_iter().collect();
+    Ok(guards?)
 }
 
 fn is_confirmed(guard: &Guard) -> bool {
