@@ -125,7 +125,7 @@ fn hold_at_least_says_if_it_was_broken() {
 /// A process that has much memory to give back takes a while to die of KILL. The lock is released after that.
 fn lost_lock_is_released_when_whole_group_is_gone(terms: &[&str]) {
     let place = Place::new();
-    let line = "(trap '' TERM; (head -c 400m /dev/zero; sleep 1000) | tail -n 1 > /dev/null) & \
+    let line = "exec > /dev/null 2>&1; (trap '' TERM; (head -c 400m /dev/zero; sleep 1000) | tail -n 1 > /dev/null) & \
                 until [ -s pid ]; do pgrep -g $$ -x tail > pid; sleep 0.01; done; \
                 until [ $(ps -o rss= -p $(cat pid)) -gt 300000 ]; do sleep 0.01; done; \
                 touch grown; sleep 1000";
