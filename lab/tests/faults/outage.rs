@@ -1,6 +1,6 @@
 //! How long a server may be gone, and how long it may stall, without the loss of a lock.
 //!
-//! Each test has 50 holders, each with a client of its own, whose renewals are spread over one interval. So some of them are
+//! Each test has 50 holders, each with a client of its own, whose renewals are due at different times. So some of them are
 //! about to renew when the outage begins: the worst moment. `LEASEHOLD_OUTAGE_RUNS` says another number of holders.
 
 use std::thread::sleep;
@@ -57,20 +57,16 @@ fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce
     Ok(())
 }
 
-/// A holder per client. Their renewals fall due one after the other within an interval.
+/// A holder per client. They come one after the other within a third of the validity, so that their renewals, and what
+/// confirms their sessions, are at different points of their intervals.
 async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
-    let (runs, interval) = (runs(), bound.validity / 10);
-    let mut clients = JoinSet::new();
-    for _ in 0..runs {
-        let url = url.to_owned();
-        clients.spawn(async move { leasehold::open(&url).await });
-    }
-    let clients: leasehold::Result<Vec<_>> = clients.join_all().await.into_iter().collect();
-
+    let (runs, spread) = (runs(), bound.validity / 3);
     let mut acquired = JoinSet::new();
-    for (run, locks) in (0..).zip(clients?) {
+    for run in 0..runs {
+        let url = url.to_owned();
         acquired.spawn(async move {
-            tokio::time::sleep(interval * run / runs).await;
+            tokio::time::sleep(spread * run / runs).await;
+            let locks = leasehold::open(&url).await?;
             locks.mutex(&format!("job-{run}")).lease(bound.lease).acquire().await
         });
     }

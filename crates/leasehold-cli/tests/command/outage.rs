@@ -36,7 +36,7 @@ fn commands_survive(url: String, lease: &str, begin: impl FnOnce(), end: impl Fn
 
 /// A command that runs until its standard input ends.
 fn command(place: &Place, lease: &str, run: u32) -> Started {
-    sleep(VALIDITY / 10 / runs());
+    sleep(VALIDITY / 3 / runs());
     let (name, line) = (format!("job-{run}"), format!("echo > up-{run}; exec cat"));
     place.started(&["run", &name, "--lease", lease, "--", "sh", "-c", &line])
 }

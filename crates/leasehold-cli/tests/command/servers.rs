@@ -105,10 +105,16 @@ pub(crate) fn a_silent_server_ends_the_command(place: &Place, silence: impl Fn(b
     silence(true);
     let done = run.ended();
     done.assert(76, "", "sending TERM to the command, and KILL in ");
-    let cause = format!("leasehold: losing a: {} has not confirmed it for ", place.url().split('?').next().unwrap());
-    assert!(done.err.contains(&cause), "{done:?}");
-    let setting = place.url().split('?').nth(1).unwrap().to_owned();
-    assert!(done.err.contains("s and may give it to another in ") && done.err.contains(&format!("({setting})")), "{done:?}");
+    let url = place.url();
+    let (store, setting) = url.split_once('?').unwrap();
+    for part in [
+        &format!("leasehold: losing a: {store}"),
+        " has not confirmed it for ",
+        "s and may give it to another in ",
+        &format!("s ({setting}); sending TERM"),
+    ] {
+        assert!(done.err.contains(part), "{part:?} is not in {done:?}");
+    }
     assert!(done.err.contains("the command has not ended; sending KILL"), "{done:?}");
     assert!(!is_alive(command));
     silence(false);

@@ -261,3 +261,39 @@ async fn is_the_same(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) -
     let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
     again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The moment of an event that lies back by this.
+    fn ago(past: Duration) -> Instant {
+        Instant::now().checked_sub(past).expect("the clock has run for a while")
+    }
+
+    #[test]
+    fn reconnect_pauses_stay_below_a_twentieth_of_the_grace() {
+        let mut delay = ReconnectDelay::new(Some(Duration::from_secs(4)));
+        let pauses: Vec<Duration> = (0..20).map(|_| delay.after_failure()).collect();
+        assert!(pauses.iter().all(|pause| *pause <= Duration::from_millis(200)), "{pauses:?}");
+        assert!(pauses[10] >= Duration::from_millis(100), "they grow: {pauses:?}");
+    }
+
+    #[test]
+    fn reconnect_pauses_follow_the_outage_where_no_grace_is_known() {
+        let mut delay = ReconnectDelay::new(None);
+        delay.next = PAUSE_MAX;
+        delay.broken_at = ago(Duration::from_millis(600));
+        assert!(delay.after_failure() < Duration::from_millis(100));
+        delay.broken_at = ago(Duration::from_secs(60));
+        assert!(delay.after_failure() >= PAUSE_MAX / 2);
+    }
+
+    #[test]
+    fn short_lived_connection_counts_as_a_failed_attempt() {
+        let mut delay = ReconnectDelay::new(Some(Duration::from_secs(10)));
+        let pauses: Vec<Duration> = (0..10).map(|_| delay.after_break(Instant::now())).collect();
+        assert!(pauses[0] <= PAUSE_MIN && pauses[9] >= Duration::from_millis(250), "{pauses:?}");
+        assert_eq!(delay.after_break(ago(STABLE_AFTER)), Duration::ZERO, "one that lived is made again at once");
+    }
+}

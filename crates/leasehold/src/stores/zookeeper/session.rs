@@ -296,9 +296,7 @@ async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
 }
 
 async fn connect(address: &Address, session: Duration) -> Result<Client> {
-    // A server that is frozen is left for another while most of the session is left.
-    let connector = Client::connector().with_session_timeout(session).with_connection_timeout(session / 5);
-    let mut connector = connector.with_fail_eagerly();
+    let mut connector = Client::connector().with_session_timeout(session).with_fail_eagerly();
     if let Some(digest) = &address.digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
