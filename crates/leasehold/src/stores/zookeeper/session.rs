@@ -95,6 +95,7 @@ impl Session {
 
     /// For a holder that renews: goes on confirming the session often, and waits for the next confirmation, but not for
     /// much longer than it usually takes. So a hold is valid for as long as the session is, not for as long as it was.
+    /// After an outage the hold needs what has been confirmed at once.
     pub(super) async fn next_confirmation(&self) {
         if !self.has_held.load(Ordering::Acquire) {
             return;
@@ -102,8 +103,10 @@ impl Session {
 
         let confirmed = self.confirmed.notified();
         self.note_holder();
-        // Without one the session is valid for as long as the last one says.
-        let _ = timeout(self.timeout() / 12, confirmed).await;
+        if self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 2) {
+            // Without one the session is valid for as long as the last one says.
+            let _ = timeout(self.timeout() / 12, confirmed).await;
+        }
     }
 
     /// Holders renew every tenth of a session or sooner.
