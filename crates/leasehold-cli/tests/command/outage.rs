@@ -49,7 +49,9 @@ fn break_off(wires: &[Wire]) {
 }
 
 fn mend(wires: &[Wire]) {
-    wires.iter().for_each(|wire| wire.refuse(false));
+    for wire in wires {
+        wire.refuse(false);
+    }
 }
 
 fn redlock_url(addresses: &[String]) -> String {

@@ -36,7 +36,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    fn new(client: Client, proof: Proof) -> Self {
+    fn new(client: Client, proof: &Proof) -> Self {
         let session = Self {
             client,
             until: AtomicU64::default(),
@@ -48,7 +48,7 @@ impl Session {
             is_abandoned: AtomicBool::default(),
             abandoned: Notify::default(),
         };
-        session.proven(&proof);
+        session.proven(proof);
         session
     }
 
@@ -283,7 +283,7 @@ async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
                 pause = PAUSE_MIN;
                 warn_of_cap(&address, &client);
                 let proof = Proof::begun(asked, Moment::now());
-                let session = Arc::new(Session::new(client, proof.clone()));
+                let session = Arc::new(Session::new(client, &proof));
                 let _ = told.send(State::Here(Arc::clone(&session)));
                 beat_on(&session, &address, proof).await;
                 let _ = told.send(State::Missing(Some(Error::unavailable("the session has ended"))));
@@ -370,9 +370,7 @@ async fn beat(session: &Session, address: &Address) -> Result<Beat, Told> {
     writer.add_check_version(folder, -1)?;
     match writer.commit().await {
         // A check that fails is written by a majority as well.
-        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => {
-            Ok(Beat { begun, asked, answered: Moment::now() })
-        }
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Beat { begun, asked, answered: Moment::now() }),
         Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }
 }
