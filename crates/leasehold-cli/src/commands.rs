@@ -173,7 +173,10 @@ pub(crate) struct Run {
 
     /// How long the store keeps the lock without hearing of leasehold
     ///
-    /// It is renewed for as long as COMMAND runs. The file store needs no lease: it knows when a process ends.
+    /// It is renewed for as long as COMMAND runs. The file store needs no lease: it knows when a process ends. A Redis
+    /// server gives the lock to the next already after the crash grace, and ZooKeeper after the session, if leasehold
+    /// is not heard of for as long: both last 10s unless the URL says `?crash-grace=30s`, `?crash-grace=off` or
+    /// `?session=30s`. So COMMAND is stopped before that, whatever the lease.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) lease: Duration,
 
@@ -208,10 +211,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
-    /// Time between TERM and KILL [default: 5s, or a quarter of what --lease and --max-hold leave if that is less]
+    /// Time between TERM and KILL [default: 5s, or a tenth of what bounds the hold if that is less]
     ///
-    /// TERM is sent early enough for the KILL to come before the lease can end. So where a lease can end, this is at
-    /// most half of it.
+    /// The bound is the crash grace, half of the session, --lease or --max-hold, whichever is shortest. TERM is sent
+    /// early enough for the KILL to come before it can end. So this is at most half of it. The shorter it is, the longer
+    /// a store may be silent before COMMAND is stopped.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 

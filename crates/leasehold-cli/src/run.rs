@@ -78,7 +78,7 @@ async fn hold(guard: Guard, locks: &Locks, terms: &Run, stopping: Stopping, mut 
             return Err(error).context("cannot start another process");
         }
     };
-    let ended = supervision::supervise(&mut child, &guard, &mut signals, stopping, terminal).await?;
+    let ended = supervision::supervise(&mut child, &guard, &mut signals, &stopping, locks.place(), terminal).await?;
     if let Some(shortest) = terms.hold_at_least {
         hold_on(&guard, granted + shortest, &mut signals).await?;
     }

@@ -44,8 +44,13 @@ impl Lock {
 
     /// How long the store keeps the lock without hearing of its holder: 100 ms to 24 hours, 30 s by default.
     ///
-    /// It is renewed at a third of this for as long as the guard lives, so it bounds how long a vanished holder blocks
-    /// others, not how long the work may take.
+    /// It is renewed for as long as the guard lives, so it bounds how long a vanished holder blocks others, not how long
+    /// the work may take.
+    ///
+    /// Where a store judges holders by their liveness, a holder that is silent loses the lock sooner: on a Redis server
+    /// after the crash grace (`crash-grace=`, 10 s by default), on ZooKeeper with its session (`session=`, 10 s by
+    /// default). [`Guard::remaining`](crate::Guard::remaining) goes by the shorter one. An outage of at most 0.6 of that
+    /// time does not cost the lock.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }

@@ -10,7 +10,7 @@ use crate::Error;
 pub enum Loss {
     /// The store no longer has the claim: somebody broke the lock, or the store forgot it.
     Gone,
-    /// No renewal was answered before the lease could have ended.
+    /// The store confirmed no renewal for the lease, or for the crash grace or session where that is shorter.
     Unrenewed,
     /// A fixed lease has run its time.
     LeaseOver,
@@ -39,7 +39,7 @@ impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Gone => "the store no longer has the claim; somebody broke the lock, or the store lost it",
-            Self::Unrenewed => "no renewal was answered before the lease could have ended",
+            Self::Unrenewed => "the store confirmed no renewal in time, and may give the lock to another",
             Self::LeaseOver => "its fixed lease has run its time",
             Self::HeldTooLong => "it was held for as long as max_hold allows",
         })

@@ -84,6 +84,23 @@ async fn a_deaf_connection_costs_no_lock() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
+/// A server, or a proxy before it, that hangs up after the handshake is not connected to again at once, over and over.
+#[tokio::test]
+async fn server_that_hangs_up_after_handshake_gets_no_reconnect_storm() {
+    const CONNECTIONS_MAX: u64 = 60;
+    let server = Redis::start();
+    let (wire, _locks) = remote(&server, "crash-grace=10s").await;
+
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+
+    let made = wire.traffic().connections;
+    assert!(made < CONNECTIONS_MAX, "{made} connections in two seconds");
+}
+
 /// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
 #[tokio::test]
 async fn tokens_rise_in_any_locale() {

@@ -3,6 +3,7 @@
 
 mod chaos;
 mod killed;
+mod outage;
 mod redis;
 mod redlock;
 mod stopped;

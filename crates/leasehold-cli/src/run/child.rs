@@ -69,8 +69,32 @@ impl Child {
         }
     }
 
+    /// Whether a process of the group still runs. One that has ended counts as gone, although its parent, which may be
+    /// a container's first process, has not collected it.
+    pub(crate) fn group_is_running(&self) -> bool {
+        if !self.signal(None) {
+            return false;
+        }
+
+        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+        let stats = processes.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        stats.filter_map(|stat| state_and_group(&stat)).any(|(state, group)| {
+            let has_ended = matches!(state, 'Z' | 'X');
+            group == self.pid.as_raw() && !has_ended
+        })
+    }
+
     /// Signals the whole group; says whether anybody was there.
     pub(crate) fn signal(&self, signal: impl Into<Option<Signal>>) -> bool {
         killpg(self.pid, signal).is_ok()
     }
+}
+
+/// The state and the process group in `/proc/PID/stat`: `PID (NAME) STATE PARENT GROUP …`, with any text in NAME.
+fn state_and_group(stat: &str) -> Option<(char, i32)> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?.chars().next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    Some((state, group))
 }

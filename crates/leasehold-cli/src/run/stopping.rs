@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Crash, Error, Guard, Loss, Promises, Result};
+use leasehold::{Crash, Error, Guard, Loss, Promises, Renewal, Result};
 
 use crate::commands::{OnLost, Run};
 use crate::words::as_term;
@@ -11,26 +11,36 @@ const GRACE: Duration = Duration::from_secs(5);
 /// From sending KILL to the last process of the group being gone, on a busy machine.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Stopping {
     pub(crate) on_lost: OnLost,
     pub(crate) grace: Duration,
     margin: Duration,
+    validity: Option<Validity>,
+}
+
+/// For how long the store keeps a lock that it cannot confirm to its holder, and what says so.
+#[derive(Clone, Copy, Debug)]
+struct Validity {
+    setting: &'static str,
+    lasts: Duration,
 }
 
 impl Stopping {
-    /// What the terms allow: TERM, grace and KILL fit into the half of the lease that a renewal leaves untouched.
+    /// What the terms allow: TERM, grace and KILL fit into the half of the lease that a renewal leaves untouched. Unless
+    /// the terms say otherwise they fit into its last eighth, so that a shorter silence does not stop the command.
     pub(crate) fn fitting(terms: &Run, promises: &Promises) -> Result<Self> {
         check_hold_at_least(terms)?;
-        let shortest = trusted(terms, promises).into_iter().chain(limit(terms)).min();
+        let validity = validity(terms, promises);
+        let shortest = validity.map(Validity::certain).into_iter().chain(limit(terms)).min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
-        let usual = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 4));
+        let usual = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 10));
         let grace = terms.grace.unwrap_or(usual);
         match shortest {
             Some(shortest) if terms.on_lost == OnLost::Term && grace + margin > shortest / 2 => {
                 Err(too_long(grace, shortest, (shortest / 2).saturating_sub(margin)))
             }
-            _ => Ok(Self { on_lost: terms.on_lost, grace, margin }),
+            _ => Ok(Self { on_lost: terms.on_lost, grace, margin, validity }),
         }
     }
 
@@ -41,6 +51,20 @@ impl Stopping {
             OnLost::Kill => self.margin,
             OnLost::Ignore => Duration::ZERO,
         }
+    }
+
+    /// Why a lock is about to be lost that the store has not confirmed of late.
+    pub(crate) fn cause(&self, guard: &Guard, store: &str) -> String {
+        let Some(validity) = self.validity.filter(|_| guard.renewal() == Renewal::Late) else {
+            return "its time is about to end".to_owned();
+        };
+
+        let remaining = guard.remaining();
+        let silence = validity.lasts.saturating_sub(remaining).as_secs_f32();
+        let (left, setting, lasts) = (remaining.as_secs_f32(), validity.setting, as_term(validity.lasts));
+        format!(
+            "{store} has not confirmed it for {silence:.1}s and may give it to another in {left:.1}s ({setting}={lasts})"
+        )
     }
 
     /// How long after TERM the KILL comes, from now.
@@ -67,13 +91,25 @@ fn check_hold_at_least(terms: &Run) -> Result<()> {
 }
 
 /// How long a hold outlasts its last sign of life, if a silent one ends at all.
-fn trusted(terms: &Run, promises: &Promises) -> Option<Duration> {
+fn validity(terms: &Run, promises: &Promises) -> Option<Validity> {
+    let lease = Validity { setting: "lease", lasts: terms.lease };
     match (promises.expiry, promises.crash) {
-        (true, Crash::Within(grace)) if !terms.fixed => Some(terms.lease.min(grace)),
-        (true, _) => Some(terms.lease),
-        // Whatever its lease, a claim lives as long as its client's session, of which half is certain at any time.
-        (false, Crash::Within(session)) => Some(session / 2),
+        (true, Crash::Within(grace)) if !terms.fixed && grace < terms.lease => {
+            Some(Validity { setting: "crash-grace", lasts: grace })
+        }
+        (true, _) => Some(lease),
+        // Whatever its lease, a claim lives as long as its client's session.
+        (false, Crash::Within(session)) => Some(Validity { setting: Validity::SESSION, lasts: session }),
         (false, _) => None,
+    }
+}
+
+impl Validity {
+    const SESSION: &str = "session";
+
+    /// What a renewal that was just confirmed leaves at any time: of a session, whose writes confirm an earlier one, half.
+    fn certain(self) -> Duration {
+        if self.setting == Self::SESSION { self.lasts / 2 } else { self.lasts }
     }
 }
 

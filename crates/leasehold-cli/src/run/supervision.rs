@@ -17,6 +17,9 @@ use crate::commands::OnLost;
 use crate::exit::{Exit, say};
 use crate::words::{Plain, as_term};
 
+/// How long to wait for processes that were sent KILL: one that waits for a dead disk cannot end.
+const KILLED_MAX: Duration = Duration::from_secs(10);
+
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
@@ -30,17 +33,20 @@ pub(crate) async fn supervise(
     child: &mut Child,
     guard: &Guard,
     signals: &mut Signals,
-    stopping: Stopping,
+    stopping: &Stopping,
+    store: &str,
     terminal: Option<Terminal>,
 ) -> io::Result<Ended> {
-    Supervision { child, guard, signals, stopping, terminal, stage: Stage::Held }.run().await
+    Supervision { child, guard, signals, stopping, store, terminal, stage: Stage::Held }.run().await
 }
 
 struct Supervision<'a> {
     child: &'a mut Child,
     guard: &'a Guard,
     signals: &'a mut Signals,
-    stopping: Stopping,
+    stopping: &'a Stopping,
+    /// The store's URL without its password.
+    store: &'a str,
     terminal: Option<Terminal>,
     stage: Stage,
 }
@@ -116,21 +122,38 @@ impl Supervision<'_> {
         let name = Plain(self.guard.name());
         match self.guard.loss() {
             Some(loss) => say(format_args!("lost {name}: {loss}{and}")),
-            None => say(format_args!("losing {name}: its time is about to end{and}")),
+            None => say(format_args!("losing {name}: {}{and}", self.stopping.cause(self.guard, self.store))),
         }
     }
 
-    /// What the command started may outlive it, but not its grace.
+    /// What the command started may outlive it, but not its grace. The lock is released when the whole group is gone:
+    /// a process that was sent KILL may still write until then.
     async fn stop_the_rest(&mut self) {
-        const LOOK_EVERY: Duration = Duration::from_millis(10);
-        let Stage::Terminating { kill_at } = self.stage else { return };
-        while self.child.signal(None) {
-            if Instant::now() >= kill_at {
+        match self.stage {
+            Stage::Held | Stage::Ignored => return,
+            Stage::Terminating { kill_at } if self.group_ends_by(kill_at).await => return,
+            Stage::Terminating { .. } => {
                 self.child.signal(Signal::SIGKILL);
-                return;
             }
-            sleep(LOOK_EVERY).await;
+            Stage::Killed => {}
         }
+
+        if !self.group_ends_by(Instant::now() + KILLED_MAX).await {
+            say("processes of the command have not ended, although they were sent KILL");
+        }
+    }
+
+    /// Waits until no process of the group runs; says whether that was so in time.
+    async fn group_ends_by(&self, deadline: Instant) -> bool {
+        const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+        while self.child.group_is_running() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        true
     }
 
     fn pass_on(&mut self, signal: Signal) -> io::Result<()> {
@@ -177,7 +200,7 @@ impl Supervision<'_> {
 
 impl Stage {
     /// When this stage gives way to the next.
-    async fn over(self, guard: &Guard, stopping: Stopping) {
+    async fn over(self, guard: &Guard, stopping: &Stopping) {
         match self {
             Self::Held => guard.ending_within(stopping.begins_before_end()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,

@@ -6,6 +6,7 @@ mod exclusion;
 mod folders;
 mod lines;
 mod nested;
+mod outage;
 mod papers;
 mod place;
 mod redis;

@@ -104,7 +104,17 @@ pub(crate) fn a_silent_server_ends_the_command(place: &Place, silence: impl Fn(b
     let command = place.pid("pid");
     silence(true);
     let done = run.ended();
-    done.assert(76, "", "losing a: its time is about to end; sending TERM to the command, and KILL in ");
+    done.assert(76, "", "sending TERM to the command, and KILL in ");
+    let url = place.url();
+    let (store, setting) = url.split_once('?').unwrap();
+    for part in [
+        &format!("leasehold: losing a: {store}"),
+        " has not confirmed it for ",
+        "s and may give it to another in ",
+        &format!("s ({setting}); sending TERM"),
+    ] {
+        assert!(done.err.contains(part), "{part:?} is not in {done:?}");
+    }
     assert!(done.err.contains("the command has not ended; sending KILL"), "{done:?}");
     assert!(!is_alive(command));
     silence(false);

@@ -121,3 +121,29 @@ fn hold_at_least_says_if_it_was_broken() {
     break_a(&place);
     run.ended().assert(76, "", "leasehold: cannot release \"a\"");
 }
+
+/// A process that has much memory to give back takes a while to die of KILL. The lock is released after that.
+fn lost_lock_is_released_when_whole_group_is_gone(terms: &[&str]) {
+    let place = Place::new();
+    let line = "exec > /dev/null 2>&1; (trap '' TERM; (head -c 400m /dev/zero; sleep 1000) | tail -n 1 > /dev/null) & \
+                until [ -s pid ]; do pgrep -g $$ -x tail > pid; sleep 0.01; done; \
+                until [ $(ps -o rss= -p $(cat pid)) -gt 300000 ]; do sleep 0.01; done; \
+                touch grown; sleep 1000";
+    let run = place.started(&[&["run", "a"], terms, &["--", "sh", "-c", line]].concat());
+    until("the process has its memory", || place.path("grown").exists());
+    let grandchild = place.pid("pid");
+
+    break_a(&place);
+    assert_eq!(run.ended().code(), 76);
+    assert!(!is_alive(grandchild), "the lock was released while a process of the command still ran");
+}
+
+#[test]
+fn lost_lock_is_released_when_whole_group_is_gone_on_lost_kill() {
+    lost_lock_is_released_when_whole_group_is_gone(&["--on-lost", "kill"]);
+}
+
+#[test]
+fn lost_lock_is_released_when_whole_group_is_gone_after_grace() {
+    lost_lock_is_released_when_whole_group_is_gone(&["--grace", "100ms"]);
+}

@@ -136,8 +136,8 @@ pub(super) fn fresh_name(suite: &str) -> String {
     format!("conformance/{suite}/{}", ClaimId::draw())
 }
 
-/// The longest that a suite waits for what must come: less than a third of the usual lease, so that nothing a renewal
-/// would find passes for having been pushed.
+/// The longest that a suite waits for what must come: less than a third of the usual lease, so that nothing that a waiter's
+/// renewal would find passes for having been pushed. A holder renews sooner.
 pub(super) const PATIENCE: Duration = Duration::from_secs(9);
 
 /// Asks again and again until the answer is yes.

@@ -157,7 +157,8 @@ impl<'a> Attempt<'a> {
         deadline: Option<Instant>,
         outage: &mut Outage,
     ) -> Result<Outcome> {
-        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), asked.after(trusted(entered.lease)), None, true));
+        let valid_until = asked.after(trusted(entered.lease));
+        let stay = Arc::new(Stay::new(Arc::clone(&self.claim), valid_until, None, true).waiting());
         self.engine.renewals.add(Arc::clone(&stay), asked);
         let granted = stands(self.engine, &stay, entered.standing, outage);
         let waited = match deadline {

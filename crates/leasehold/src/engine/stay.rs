@@ -26,18 +26,43 @@ pub(crate) struct Stay {
     /// No renewal reaches beyond this.
     limit: Option<(Moment, Loss)>,
     renewed: bool,
+    phase: Phase,
     /// Since when its renewals have had no reply, in nanoseconds; 0 if the last one had.
     late: AtomicU64,
     became_late: Notify,
 }
 
+/// Whether the claim holds or waits: a holder is renewed more often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Waiting,
+    Held,
+}
+
 impl Stay {
     pub(crate) fn new(claim: Arc<Claim>, until: Moment, limit: Option<(Moment, Loss)>, renewed: bool) -> Self {
-        let (until_unset, late) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (ending, over, became_late) = (OnceLock::new(), Notify::new(), Notify::new());
-        let stay = Self { claim, until: until_unset, ending, over, limit, renewed, late, became_late };
+        let stay = Self {
+            claim,
+            until: AtomicU64::new(0),
+            ending: OnceLock::new(),
+            over: Notify::new(),
+            limit,
+            renewed,
+            phase: Phase::Held,
+            late: AtomicU64::new(0),
+            became_late: Notify::new(),
+        };
         stay.until.store(stay.limited(until).as_nanos(), Ordering::Release);
         stay
+    }
+
+    /// The stay of a claim that waits, which [`new`](Self::new) makes one of a holder.
+    pub(crate) fn waiting(self) -> Self {
+        Self { phase: Phase::Waiting, ..self }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// Whether the renewal task keeps it alive.

@@ -87,7 +87,7 @@ impl Redis {
     ///
     /// | setting | |
     /// |---|---|
-    /// | `crash-grace=5s` | see [`RedisAt::crash_grace`]; `off` for [`RedisAt::no_crash_detection`] |
+    /// | `crash-grace=10s` | see [`RedisAt::crash_grace`]; `off` for [`RedisAt::no_crash_detection`] |
     /// | `replicas=1` | see [`RedisAt::replicas`] |
     /// | `password-file=/path` | a file with the password, read again for every connection |
     /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `rediss://` only |
@@ -128,7 +128,7 @@ impl Redis {
 }
 
 impl RedisAt {
-    /// For how long a holder's connection may be gone before the lock is given to the next; 5 s unless said. From half a
+    /// For how long a holder's connection may be gone before the lock is given to the next; 10 s unless said. From half a
     /// second to an hour. A holder that cannot reach the server for as long has lost its locks, and knows it by then.
     ///
     /// # Errors

@@ -192,7 +192,10 @@ impl ZooKeeper {
     fn judge(&self, page: &Page, node: &Node, children: &[String]) -> Result<Standing> {
         match Queue::read(children, self.dialect())?.place(&node.name)? {
             None => Ok(Standing::Gone),
-            Some(Place::Held) => Ok(Standing::Held { token: node.token }),
+            Some(Place::Held) => {
+                page.session.note_holder();
+                Ok(Standing::Held { token: node.token })
+            }
             Some(Place::Queued { ahead, watched }) => {
                 page.watches(watched);
                 Ok(Standing::Queued { ahead })
@@ -385,6 +388,7 @@ impl Store for ZooKeeper {
             return Ok(vec![None; claims.len()]);
         };
         session.confirmed().await;
+        session.next_confirmation().await;
         let answers = claims.iter().zip(&pages).map(|(claim, page)| {
             let (page, path, session) = (alive(page), self.path(&claim.name), &session);
             async move {

@@ -36,7 +36,7 @@ fn a_clock_set_forward_beyond_the_lease() -> Result<()> {
     Ok(())
 }
 
-/// A lease that is renewed at a third has two thirds left at any time.
+/// A hold that is judged by its connection is renewed in its lock every third of its lease, so it has two thirds left.
 #[test]
 fn a_clock_set_forward_by_less_than_is_left_of_the_lease() -> Result<()> {
     let site = site(Redis::setup().own_clock())?;

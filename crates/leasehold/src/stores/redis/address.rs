@@ -44,7 +44,7 @@ pub(super) struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self { crash_grace: Some(Duration::from_secs(5)), replicas: 0 }
+        Self { crash_grace: Some(Duration::from_secs(10)), replicas: 0 }
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
     if grace >= MIN && grace <= Duration::from_secs(3600) {
         return Ok(grace);
     }
-    Err(Error::invalid("the crash grace is from 500ms to 1 hour").remedy("write crash-grace=5s, or crash-grace=off"))
+    Err(Error::invalid("the crash grace is from 500ms to 1 hour").remedy("write crash-grace=10s, or crash-grace=off"))
 }
 
 /// As a URL, without user, password and settings.

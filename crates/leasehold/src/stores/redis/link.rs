@@ -18,6 +18,8 @@ use crate::{Error, Result, background};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A connection that lived for less counts as a failed attempt: a proxy may accept it and hang up at once.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// How often it is looked whether questions are being answered.
 const LOOK: Duration = Duration::from_millis(500);
 /// A connection that answers nothing for so many looks, though it was asked, is deaf.
@@ -144,23 +146,64 @@ impl Drop for Link {
     }
 }
 
+/// The pauses between attempts to connect.
+///
+/// They double, but stay below a twentieth of the crash grace. Where the lease is the bound, which a link does not know,
+/// they stay below a twelfth of the time since the last connection broke. So a short outage is not prolonged by a long pause.
+struct ReconnectDelay {
+    next: Duration,
+    max: Duration,
+    grace_is_known: bool,
+    broken_at: Instant,
+}
+
+impl ReconnectDelay {
+    fn new(grace: Option<Duration>) -> Self {
+        let max = grace.map_or(PAUSE_MAX, |grace| PAUSE_MAX.min(grace / 20));
+        Self { next: PAUSE_MIN, max, grace_is_known: grace.is_some(), broken_at: Instant::now() }
+    }
+
+    /// The pause after an attempt that failed.
+    fn after_failure(&mut self) -> Duration {
+        let longest = if self.grace_is_known { self.max } else { self.broken_at.elapsed() / 12 };
+        self.take().min(longest.max(PAUSE_MIN))
+    }
+
+    /// The pause after a connection that was made at `connected_at` and has broken.
+    fn after_break(&mut self, connected_at: Instant) -> Duration {
+        self.broken_at = Instant::now();
+        if connected_at.elapsed() < STABLE_AFTER {
+            return self.take();
+        }
+
+        self.next = PAUSE_MIN;
+        Duration::ZERO
+    }
+
+    fn take(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (pause * 2).min(self.max);
+        pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}
+
 async fn keep(plan: Plan, states: watch::Sender<State>) {
-    let mut pause = PAUSE_MIN;
+    let mut delay = ReconnectDelay::new(plan.address.terms.crash_grace);
     let mut home = plan.home.clone();
     for epoch in (1u32..).step_by(2) {
         match connect(&plan, &mut home, epoch).await {
             Ok((session, greeting)) => {
-                pause = PAUSE_MIN;
+                let connected_at = Instant::now();
                 states.send_replace(State::Up(Arc::clone(&session), greeting.clone()));
                 look_after(&plan, &session, &greeting).await;
                 session.poison();
                 states.send_replace(State::Down(epoch + 1, Error::unavailable("the connection broke")));
+                tokio::time::sleep(delay.after_break(connected_at)).await;
             }
             Err(error) => {
                 tracing::debug!(server = %plan.address, %error, "cannot connect");
                 states.send_replace(State::Down(epoch + 1, error));
-                tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                tokio::time::sleep(delay.after_failure()).await;
             }
         }
     }
@@ -217,4 +260,40 @@ async fn look_after(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) {
 async fn is_the_same(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) -> bool {
     let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
     again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The moment of an event that lies back by this.
+    fn ago(past: Duration) -> Instant {
+        Instant::now().checked_sub(past).expect("the clock has run for a while")
+    }
+
+    #[test]
+    fn reconnect_pauses_stay_below_a_twentieth_of_the_grace() {
+        let mut delay = ReconnectDelay::new(Some(Duration::from_secs(4)));
+        let pauses: Vec<Duration> = (0..20).map(|_| delay.after_failure()).collect();
+        assert!(pauses.iter().all(|pause| *pause <= Duration::from_millis(200)), "{pauses:?}");
+        assert!(pauses[10] >= Duration::from_millis(100), "they grow: {pauses:?}");
+    }
+
+    #[test]
+    fn reconnect_pauses_follow_the_outage_where_no_grace_is_known() {
+        let mut delay = ReconnectDelay::new(None);
+        delay.next = PAUSE_MAX;
+        delay.broken_at = ago(Duration::from_millis(600));
+        assert!(delay.after_failure() < Duration::from_millis(100));
+        delay.broken_at = ago(Duration::from_secs(60));
+        assert!(delay.after_failure() >= PAUSE_MAX / 2);
+    }
+
+    #[test]
+    fn short_lived_connection_counts_as_a_failed_attempt() {
+        let mut delay = ReconnectDelay::new(Some(Duration::from_secs(10)));
+        let pauses: Vec<Duration> = (0..10).map(|_| delay.after_break(Instant::now())).collect();
+        assert!(pauses[0] <= PAUSE_MIN && pauses[9] >= Duration::from_millis(250), "{pauses:?}");
+        assert_eq!(delay.after_break(ago(STABLE_AFTER)), Duration::ZERO, "one that lived is made again at once");
+    }
 }

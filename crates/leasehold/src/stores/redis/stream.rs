@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 
 use super::address::Target;
 use super::tls::{self, Encrypted};
@@ -41,9 +42,26 @@ impl Stream {
 }
 
 pub(super) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
-    let stream = TcpStream::connect((host, port)).await.map_err(unreachable)?;
+    let stream = open_tcp(host, port).await.map_err(unreachable)?;
     tune(&stream).map_err(unreachable)?;
     Ok(stream)
+}
+
+/// Tries each address of the host, for a second each: the kernel sends a lost SYN again after one second, then after three
+/// and seven. A new attempt sends its own at once.
+async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    const ATTEMPT_MAX: Duration = Duration::from_secs(1);
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match timeout(ATTEMPT_MAX, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+
+    Err(last)
 }
 
 fn unreachable(error: io::Error) -> Error {

@@ -122,12 +122,21 @@ impl Address {
     }
 
     /// All servers, as the client library wants them.
+    ///
+    /// Each is named several times. The library doubles its pauses whenever it has tried the whole list, without a
+    /// maximum: after five rounds through one server it would pause for longer than half of a session. Within a long
+    /// list its pauses are short.
     pub(super) fn cluster(&self) -> String {
+        let attempts = if self.terms.session <= LONG_SESSION { 10 } else { 20 };
+        let rounds = usize::div_ceil(attempts, self.servers.len().max(1));
         let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
         let servers: Vec<String> = self.servers.iter().map(|server| format!("{protocol}{server}")).collect();
-        servers.join(",")
+        vec![servers.join(","); rounds].join(",")
     }
 }
+
+/// Longer sessions take a longer list of servers to try.
+const LONG_SESSION: Duration = Duration::from_secs(20);
 
 fn only_with_tls(setting: &str) -> Error {
     Error::invalid(format!("{setting}= goes with zookeeper+tls:// only"))

@@ -8,8 +8,8 @@
 //! - A leader that is cut off from the others answers pings and reads for several ticks more, while they have another
 //!   leader, who ends sessions on his own.
 //!
-//! So a session is proven by *beats*. Half a tick or more after the last answered write a `sync` is asked, and when it is
-//! answered another write:
+//! So a session is proven by *beats*: a `sync`, and when it is answered a write. A beat proves the newest write that was
+//! answered half a tick or more before its `sync` was asked:
 //!
 //! ```text
 //!  write A ──answered──► half a tick ──► sync B ──answered──► write C ──answered──► proven from A
@@ -19,45 +19,76 @@
 //! the leader's question came to the follower before the answer to B, and the follower's word about A came to the leader
 //! before C. So the leader has heard of the session after A was sent. And C was written by a majority, so whoever leads
 //! later has come to lead after A was sent, and lets every session live for its timeout from then.
+//!
+//! Beats in between change nothing of that. The more there are, the newer is the write that each of them proves: with a
+//! pause of `p` between beats and half a tick of `h`, what is proven is at most `h + 2p` old.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Moment;
 
 /// From when on the timeout of a session certainly ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Proof {
     from: Moment,
-    /// The last answered write: when it was asked, and when its answer was there.
+    /// The answered writes that a later beat may prove, the newest last.
+    writes: VecDeque<Write>,
+    last_answered: Moment,
+}
+
+/// An answered write: when it was asked, and when its answer was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Write {
     asked: Moment,
     answered: Moment,
+}
+
+/// A beat that was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beat {
+    /// Before its `sync` was sent.
+    pub(super) begun: Moment,
+    /// Before its write was sent, after the answer to the `sync`.
+    pub(super) asked: Moment,
+    pub(super) answered: Moment,
 }
 
 impl Proof {
     /// A session that was just begun: a write too, of which the leader has heard.
     pub(super) fn begun(asked: Moment, answered: Moment) -> Self {
-        Self { from: asked, asked, answered }
+        Self { from: asked, writes: VecDeque::from([Write { asked, answered }]), last_answered: answered }
     }
 
-    pub(super) fn from(self) -> Moment {
+    pub(super) fn from(&self) -> Moment {
         self.from
     }
 
     /// When the next beat may begin.
-    pub(super) fn next(self, pause: Duration) -> Moment {
-        self.answered.after(pause)
+    pub(super) fn next(&self, pause: Duration) -> Moment {
+        self.last_answered.after(pause)
     }
 
-    /// A beat that was answered: a `sync` asked not before [`next`](Self::next), and a write after its answer.
-    pub(super) fn beat(self, asked: Moment, answered: Moment) -> Self {
-        Self { from: self.asked, asked, answered }
+    /// Takes note of a beat; `half_tick` is at least half a tick of the servers.
+    pub(super) fn beat(&mut self, beat: Beat, half_tick: Duration) {
+        while let Some(write) = self.writes.front().filter(|write| write.answered.after(half_tick) <= beat.begun) {
+            self.from = write.asked;
+            self.writes.pop_front();
+        }
+
+        self.writes.push_back(Write { asked: beat.asked, answered: beat.answered });
+        self.last_answered = beat.answered;
     }
 }
 
-/// How long to wait between beats: half a tick at least, and ZooKeeper has no session shorter than two ticks unless it is
-/// told to.
-pub(super) fn pause(timeout: Duration) -> Duration {
-    timeout / 4
+/// At least half a tick, as ZooKeeper has no session shorter than two ticks unless it is told to.
+pub(super) fn half_tick(shortest_session: Duration) -> Duration {
+    shortest_session / 4
+}
+
+/// How long to wait between beats, while claims are held and while none is.
+pub(super) fn pause(timeout: Duration, is_held: bool) -> Duration {
+    if is_held { timeout / 20 } else { timeout / 4 }
 }
 
 #[cfg(test)]
@@ -120,17 +151,17 @@ mod tests {
     }
 
     /// Beats until the follower is cut off; what is proven then by `beat`, and when the leader really heard last.
-    fn run(servers: &Servers, beat: impl Fn(Proof, Moment, Moment) -> Proof) -> (u64, u64) {
+    fn run(servers: &Servers, pause: u64, beat: impl Fn(&mut Proof, Beat)) -> (u64, u64) {
         let moment = Moment::from_nanos;
         let mut proof = Proof::begun(moment(0), moment(0));
         let mut asked = vec![0];
         loop {
-            let sync = proof.next(Duration::from_nanos(HALF_TICK)).as_nanos();
+            let sync = proof.next(Duration::from_nanos(pause)).as_nanos();
             asked.push(sync);
             let Some(write) = servers.through_leader(sync) else { break };
             asked.push(write);
             let Some(answered) = servers.through_leader(write) else { break };
-            proof = beat(proof, moment(write), moment(answered));
+            beat(&mut proof, Beat { begun: moment(sync), asked: moment(write), answered: moment(answered) });
         }
         (proof.from().as_nanos(), servers.heard(&asked))
     }
@@ -147,8 +178,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_leader_has_heard_since_what_is_proven(servers in servers()) {
-            let (proven, heard) = run(&servers, Proof::beat);
+        fn the_leader_has_heard_since_what_is_proven(servers in servers(), pause in 1..=HALF_TICK) {
+            let half_tick = Duration::from_nanos(HALF_TICK);
+            let (proven, heard) = run(&servers, pause, |proof, beat| proof.beat(beat, half_tick));
             prop_assert!(proven <= heard, "proven from {proven}, heard at {heard}");
         }
     }
@@ -157,7 +189,31 @@ mod tests {
     #[test]
     fn counting_from_the_last_answer_would_be_wrong() {
         let servers = Servers { down: vec![1], up: vec![1], phase: 50, cut: 340 };
-        let (proven, heard) = run(&servers, |_, asked, answered| Proof::begun(asked, answered));
+        let (proven, heard) = run(&servers, HALF_TICK, |proof, beat| *proof = Proof::begun(beat.asked, beat.answered));
         assert!(proven > heard, "proven from {proven}, heard at {heard}");
+    }
+
+    /// Many beats within half a tick must not prove each other: the leader may not have asked the follower in between.
+    #[test]
+    fn beats_within_half_a_tick_prove_nothing_newer() {
+        let servers = Servers { down: vec![1], up: vec![1], phase: 50, cut: 340 };
+        let (proven, heard) = run(&servers, 5, |proof, beat| proof.beat(beat, Duration::ZERO));
+        assert!(proven > heard, "proven from {proven}, heard at {heard}");
+        let (proven, heard) = run(&servers, 5, |proof, beat| proof.beat(beat, Duration::from_nanos(HALF_TICK)));
+        assert!(proven <= heard, "proven from {proven}, heard at {heard}");
+    }
+
+    /// What a holder may count on at the worst moment: just before the next beat is answered.
+    #[test]
+    fn proof_of_held_session_is_at_most_a_fifth_of_it_old() {
+        let (session, moment) = (Duration::from_secs(10), Moment::from_nanos);
+        let (pause, half_tick) = (pause(session, true), half_tick(Duration::from_secs(4)));
+        let mut proof = Proof::begun(moment(0), moment(0));
+        for _ in 0..40 {
+            let next = proof.next(pause);
+            let age = next.since(proof.from());
+            assert!(age <= half_tick + 2 * pause && age <= session / 5, "{age:?}");
+            proof.beat(Beat { begun: next, asked: next, answered: next }, half_tick);
+        }
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::{Client, Error as Told, MultiWriteError};
 
 use super::address::Address;
-use super::proof::{self, Proof};
+use super::proof::{self, Beat, Proof};
 use super::{tls, trouble};
 use crate::clock::Moment;
 use crate::{Error, Result, background};
@@ -23,15 +23,31 @@ pub(super) struct Session {
     /// Until when it certainly lives, in nanoseconds of the clock.
     until: AtomicU64,
     confirmed: Notify,
+    /// Whether a claim of it has been granted.
+    has_held: AtomicBool,
+    /// Until when it is confirmed at the short pauses of a holder, in nanoseconds of the clock.
+    held_until: AtomicU64,
+    held: Notify,
+    /// At least half a tick of the servers, in nanoseconds; 0 until it has been found out.
+    half_tick: AtomicU64,
     /// Whether a server was caught showing what the others do not have.
     is_abandoned: AtomicBool,
     abandoned: Notify,
 }
 
 impl Session {
-    fn new(client: Client, proof: Proof) -> Self {
-        let (until, confirmed, is_abandoned, abandoned) = Default::default();
-        let session = Self { client, until, confirmed, is_abandoned, abandoned };
+    fn new(client: Client, proof: &Proof) -> Self {
+        let session = Self {
+            client,
+            until: AtomicU64::default(),
+            confirmed: Notify::default(),
+            has_held: AtomicBool::default(),
+            held_until: AtomicU64::default(),
+            held: Notify::default(),
+            half_tick: AtomicU64::default(),
+            is_abandoned: AtomicBool::default(),
+            abandoned: Notify::default(),
+        };
         session.proven(proof);
         session
     }
@@ -65,6 +81,58 @@ impl Session {
                 () = confirmed => {}
                 () = self.ended() => {}
             }
+        }
+    }
+
+    /// Takes note that a claim is held: from now on the session is confirmed more often, for as long as it is renewed.
+    pub(super) fn note_holder(&self) {
+        self.has_held.store(true, Ordering::Release);
+        let before = self.held_until.swap(self.held_for().as_nanos(), Ordering::AcqRel);
+        if before <= Moment::now().as_nanos() {
+            self.held.notify_one();
+        }
+    }
+
+    /// For a holder that renews: goes on confirming the session often, and waits for the next confirmation, but not for
+    /// much longer than it usually takes. So a hold is valid for as long as the session is, not for as long as it was.
+    /// After an outage the hold needs what has been confirmed at once.
+    pub(super) async fn next_confirmation(&self) {
+        if !self.has_held.load(Ordering::Acquire) {
+            return;
+        }
+
+        let confirmed = self.confirmed.notified();
+        self.note_holder();
+        if self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 2) {
+            // Without one the session is valid for as long as the last one says.
+            let _ = timeout(self.timeout() / 12, confirmed).await;
+        }
+    }
+
+    /// Holders renew every tenth of a session or sooner.
+    fn held_for(&self) -> Moment {
+        Moment::now().after(self.timeout() / 8)
+    }
+
+    fn is_held(&self) -> bool {
+        Moment::now().as_nanos() < self.held_until.load(Ordering::Acquire)
+    }
+
+    /// Waits until the beat after the last one of `proof` is due.
+    async fn next_beat(&self, proof: &Proof) {
+        loop {
+            let due = proof.next(proof::pause(self.timeout(), self.is_held()));
+            tokio::select! {
+                () = sleep(due.since(Moment::now())) => return,
+                () = self.held.notified() => {}
+            }
+        }
+    }
+
+    fn half_tick(&self) -> Duration {
+        match self.half_tick.load(Ordering::Acquire) {
+            0 => proof::half_tick(self.timeout()),
+            nanos => Duration::from_nanos(nanos).min(proof::half_tick(self.timeout())),
         }
     }
 
@@ -104,7 +172,7 @@ impl Session {
             .remedy("its data are damaged: stop it, empty its data folder, and start it again")
     }
 
-    fn proven(&self, proof: Proof) {
+    fn proven(&self, proof: &Proof) {
         // Less what two clocks may differ in rate (500 ppm): the engine takes off its share of what is left, not of the whole.
         let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
         self.until.store(proof.from().after(certain).as_nanos(), Ordering::Release);
@@ -210,12 +278,12 @@ async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
     let mut pause = PAUSE_MIN;
     loop {
         let asked = Moment::now();
-        match connect(&address).await {
+        match connect(&address, address.terms.session).await {
             Ok(client) => {
                 pause = PAUSE_MIN;
                 warn_of_cap(&address, &client);
                 let proof = Proof::begun(asked, Moment::now());
-                let session = Arc::new(Session::new(client, proof));
+                let session = Arc::new(Session::new(client, &proof));
                 let _ = told.send(State::Here(Arc::clone(&session)));
                 beat_on(&session, &address, proof).await;
                 let _ = told.send(State::Missing(Some(Error::unavailable("the session has ended"))));
@@ -230,8 +298,8 @@ async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
     }
 }
 
-async fn connect(address: &Address) -> Result<Client> {
-    let mut connector = Client::connector().with_session_timeout(address.terms.session).with_fail_eagerly();
+async fn connect(address: &Address, session: Duration) -> Result<Client> {
+    let mut connector = Client::connector().with_session_timeout(session).with_fail_eagerly();
     if let Some(digest) = &address.digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
@@ -254,15 +322,19 @@ fn warn_of_cap(address: &Address, client: &Client) {
 }
 
 /// Until the session is over.
-async fn beat_on(session: &Session, address: &Address, mut proof: Proof) {
-    let pause = proof::pause(session.timeout());
+async fn beat_on(session: &Arc<Session>, address: &Arc<Address>, mut proof: Proof) {
+    let mut asks_for_tick = true;
     let beats = async {
         loop {
-            sleep(proof.next(pause).since(Moment::now())).await;
+            session.next_beat(&proof).await;
+            if asks_for_tick && session.is_held() {
+                asks_for_tick = false;
+                background::handle().spawn(find_half_tick(Arc::clone(session), Arc::clone(address)));
+            }
             match beat(session, address).await {
-                Ok((asked, answered)) => {
-                    proof = proof.beat(asked, answered);
-                    session.proven(proof);
+                Ok(beat) => {
+                    proof.beat(beat, session.half_tick());
+                    session.proven(&proof);
                 }
                 // It is connecting again, or soon will be.
                 Err(_) => sleep(PAUSE_MIN).await,
@@ -275,16 +347,30 @@ async fn beat_on(session: &Session, address: &Address, mut proof: Proof) {
     }
 }
 
-/// A `sync` and then a write that changes nothing; when the write was asked, and when it was answered.
-async fn beat(session: &Session, address: &Address) -> Result<(Moment, Moment), Told> {
+/// Finds out how long half a tick lasts at most, by the shortest session that the servers agree to. Until then it is taken
+/// for as long as this session would allow, which proves the session later than it could.
+async fn find_half_tick(session: Arc<Session>, address: Arc<Address>) {
+    let shortest = session.timeout() * 2 / 5;
+    let Ok(Ok(probe)) = timeout(session.timeout(), connect(&address, shortest)).await else {
+        tracing::debug!(store = %address, "cannot find out how long the servers' ticks are");
+        return;
+    };
+
+    let half_tick = proof::half_tick(probe.session_timeout());
+    session.half_tick.store(u64::try_from(half_tick.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+}
+
+/// A `sync` and then a write that changes nothing.
+async fn beat(session: &Session, address: &Address) -> Result<Beat, Told> {
     let folder = if address.base.is_empty() { "/" } else { &address.base };
+    let begun = Moment::now();
     session.client.sync(folder).await?;
     let asked = Moment::now();
     let mut writer = session.client.new_multi_writer();
     writer.add_check_version(folder, -1)?;
     match writer.commit().await {
         // A check that fails is written by a majority as well.
-        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok((asked, Moment::now())),
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Beat { begun, asked, answered: Moment::now() }),
         Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }
 }

@@ -46,7 +46,7 @@ impl Masters {
         };
         let hosts = split(rest)?;
         check_count(&hosts)?;
-        let addresses = hosts.iter().map(|host| Address::parse(&url(&format!("{one}://{host}"), &passed_on)));
+        let addresses = hosts.iter().map(|host| master(&url(&format!("{one}://{host}"), &passed_on)));
         let (addresses, terms) = (addresses.collect::<Result<Vec<_>>>()?, settings.terms());
         check_apart(&addresses)?;
         let format = match settings.dialect.as_deref() {
@@ -100,7 +100,7 @@ impl Settings {
         }
         let terms = Terms { longest_lease: Duration::MAX, quarantine: false };
         let format = Format::Plain { tokens: self.tokens == Some(true) };
-        Ok(Masters { addresses: vec![Address::parse(url)?], format, terms })
+        Ok(Masters { addresses: vec![master(url)?], format, terms })
     }
 
     fn terms(&self) -> Terms {
@@ -163,6 +163,13 @@ fn check_count(hosts: &[String]) -> Result<()> {
 }
 
 /// Two names of one server would be two votes of one.
+/// A server whose clients are not judged by their connections.
+fn master(url: &str) -> Result<Address> {
+    let mut address = Address::parse(url)?;
+    address.terms.crash_grace = None;
+    Ok(address)
+}
+
 fn check_apart(addresses: &[Address]) -> Result<()> {
     for (at, address) in addresses.iter().enumerate() {
         if addresses[..at].iter().any(|other| other.target == address.target) {

@@ -1,0 +1,101 @@
+//! How long a server may be gone, and how long it may stall, without a command being stopped.
+//!
+//! Each test runs 50 commands, which start one after the other. So some of them are about to renew when the outage begins:
+//! the worst moment. `LEASEHOLD_OUTAGE_RUNS` says another number of them.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use lab_servers::{Redis, Wire, ZooKeeper};
+
+use crate::place::{Done, Place, Started, until};
+
+/// The default crash grace, the default session, and the lease that is asked for here.
+const VALIDITY: Duration = Duration::from_secs(10);
+const OUTAGE: f64 = 0.6;
+
+fn runs() -> u32 {
+    std::env::var("LEASEHOLD_OUTAGE_RUNS").map_or(50, |runs| runs.parse().unwrap())
+}
+
+fn commands_survive(url: String, lease: &str, begin: impl FnOnce(), end: impl FnOnce()) {
+    let place = Place::at(url);
+    let commands: Vec<Started> = (0..runs()).map(|run| command(&place, lease, run)).collect();
+    until("all commands run", || (0..runs()).all(|run| place.path(&format!("up-{run}")).exists()));
+    sleep(VALIDITY / 2);
+
+    begin();
+    sleep(VALIDITY.mul_f64(OUTAGE));
+    end();
+
+    sleep(VALIDITY / 2);
+    let done: Vec<Done> = commands.into_iter().map(Started::end).collect();
+    let stopped: Vec<&Done> = done.iter().filter(|done| done.status.code() != Some(0)).collect();
+    assert!(stopped.is_empty(), "{} of {} were stopped: {:?}", stopped.len(), done.len(), stopped[0]);
+}
+
+/// A command that runs until its standard input ends.
+fn command(place: &Place, lease: &str, run: u32) -> Started {
+    sleep(VALIDITY / 3 / runs());
+    let (name, line) = (format!("job-{run}"), format!("echo > up-{run}; exec cat"));
+    place.started(&["run", &name, "--lease", lease, "--", "sh", "-c", &line])
+}
+
+fn break_off(wires: &[Wire]) {
+    for wire in wires {
+        wire.refuse(true);
+        wire.cut();
+    }
+}
+
+fn mend(wires: &[Wire]) {
+    for wire in wires {
+        wire.refuse(false);
+    }
+}
+
+fn redlock_url(addresses: &[String]) -> String {
+    format!("redlock://{}?quarantine=off", addresses.join(","))
+}
+
+#[test]
+fn redis_commands_survive_stalled_server() {
+    let server = Redis::start();
+    commands_survive(server.url(), "30s", || server.pause(), || server.resume());
+}
+
+#[test]
+fn redis_commands_survive_broken_connections() {
+    let server = Redis::start();
+    let wires = [Wire::to(server.address())];
+    commands_survive(wires[0].url_of("redis"), "30s", || break_off(&wires), || mend(&wires));
+}
+
+#[test]
+fn redlock_commands_survive_stalled_servers() {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
+    let stall = || servers.iter().for_each(Redis::pause);
+    commands_survive(url, "10s", stall, || servers.iter().for_each(Redis::resume));
+}
+
+#[test]
+fn redlock_commands_survive_broken_connections() {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let wires: Vec<Wire> = servers.iter().map(|server| Wire::to(server.address())).collect();
+    let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
+    commands_survive(url, "10s", || break_off(&wires), || mend(&wires));
+}
+
+#[test]
+fn zookeeper_commands_survive_stalled_server() {
+    let server = ZooKeeper::setup().tick(2_000).start();
+    commands_survive(server.url(), "30s", || server.pause(), || server.resume());
+}
+
+#[test]
+fn zookeeper_commands_survive_broken_connections() {
+    let server = ZooKeeper::setup().tick(2_000).start();
+    let wires = [Wire::to(server.address())];
+    commands_survive(wires[0].url_of("zookeeper"), "30s", || break_off(&wires), || mend(&wires));
+}

@@ -1,0 +1,141 @@
+//! How long a server may be gone, and how long it may stall, without the loss of a lock.
+//!
+//! Each test has 50 holders, each with a client of its own, whose renewals are due at different times. So some of them are
+//! about to renew when the outage begins: the worst moment. `LEASEHOLD_OUTAGE_RUNS` says another number of holders.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab_servers::{Redis, Wire, ZooKeeper};
+use leasehold::{Guard, Renewal};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+/// What is promised is 0.6. The library alone survives a little more, as no command has to be stopped in time.
+const OUTAGE: f64 = 0.7;
+/// A session is confirmed by the writes before the last, so that less of it is left.
+const SESSION_OUTAGE: f64 = 0.6;
+
+/// What the holds are bounded by.
+#[derive(Clone, Copy)]
+struct Bound {
+    validity: Duration,
+    lease: Duration,
+    outage: f64,
+}
+
+impl Bound {
+    const GRACE: Self = Self { validity: Duration::from_secs(5), lease: Duration::from_secs(30), outage: OUTAGE };
+    const LEASE: Self = Self { validity: Duration::from_secs(10), lease: Duration::from_secs(10), outage: OUTAGE };
+    const SESSION: Self =
+        Self { validity: Duration::from_secs(10), lease: Duration::from_secs(30), outage: SESSION_OUTAGE };
+}
+
+fn runs() -> u32 {
+    std::env::var("LEASEHOLD_OUTAGE_RUNS").map_or(50, |runs| runs.parse().expect("a number of holders"))
+}
+
+/// Holds a lock in each of many clients through an outage, and sees to it that none is lost.
+fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce()) -> Result<()> {
+    let runtime = Runtime::new()?;
+    let guards = runtime.block_on(spread_holders(url, bound))?;
+    sleep(bound.validity / 2);
+
+    begin();
+    sleep(bound.validity.mul_f64(bound.outage));
+    end();
+
+    let deadline = Instant::now() + bound.validity;
+    while !guards.iter().all(is_confirmed) && Instant::now() < deadline {
+        sleep(Duration::from_millis(20));
+    }
+    let lost: Vec<String> = guards.iter().filter_map(|guard| guard.check().err()).map(|e| e.to_string()).collect();
+    ensure!(lost.is_empty(), "{} of {} holds were lost: {:?}", lost.len(), guards.len(), lost.first());
+    ensure!(guards.iter().all(is_confirmed), "a hold is not renewed after the outage");
+    guards.into_iter().try_for_each(|guard| runtime.block_on(guard.release()))?;
+    Ok(())
+}
+
+/// A holder per client. They come one after the other within a third of the validity, so that their renewals, and what
+/// confirms their sessions, are at different points of their intervals.
+async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
+    let (runs, spread) = (runs(), bound.validity / 3);
+    let mut acquired = JoinSet::new();
+    for run in 0..runs {
+        let url = url.to_owned();
+        acquired.spawn(async move {
+            tokio::time::sleep(spread * run / runs).await;
+            let locks = leasehold::open(&url).await?;
+            locks.mutex(&format!("job-{run}")).lease(bound.lease).acquire().await
+        });
+    }
+    let guards: leasehold::Result<Vec<_>> = acquired.join_all().await.into_iter().collect();
+    Ok(guards?)
+}
+
+fn is_confirmed(guard: &Guard) -> bool {
+    guard.renewal() == Renewal::OnTime
+}
+
+/// Cuts all connections, and lets none through until it is mended.
+fn break_off(wires: &[Wire]) {
+    for wire in wires {
+        wire.refuse(true);
+        wire.cut();
+    }
+}
+
+fn mend(wires: &[Wire]) {
+    for wire in wires {
+        wire.refuse(false);
+    }
+}
+
+fn redlock_url(addresses: &[String]) -> String {
+    format!("redlock://{}?quarantine=off", addresses.join(","))
+}
+
+#[test]
+fn redis_locks_survive_stalled_server() -> Result<()> {
+    let server = Redis::start();
+    let url = format!("{}?crash-grace=5s", server.url());
+    holds_survive(&url, Bound::GRACE, || server.pause(), || server.resume())
+}
+
+#[test]
+fn redis_locks_survive_broken_connections() -> Result<()> {
+    let server = Redis::start();
+    let wires = [Wire::to(server.address())];
+    let url = format!("{}?crash-grace=5s", wires[0].url_of("redis"));
+    holds_survive(&url, Bound::GRACE, || break_off(&wires), || mend(&wires))
+}
+
+#[test]
+fn redlock_locks_survive_stalled_servers() -> Result<()> {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
+    let stall = || servers.iter().for_each(Redis::pause);
+    holds_survive(&url, Bound::LEASE, stall, || servers.iter().for_each(Redis::resume))
+}
+
+#[test]
+fn redlock_locks_survive_broken_connections() -> Result<()> {
+    let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
+    let wires: Vec<Wire> = servers.iter().map(|server| Wire::to(server.address())).collect();
+    let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
+    holds_survive(&url, Bound::LEASE, || break_off(&wires), || mend(&wires))
+}
+
+#[test]
+fn zookeeper_locks_survive_stalled_server() -> Result<()> {
+    let server = ZooKeeper::setup().tick(2_000).start();
+    holds_survive(&server.url(), Bound::SESSION, || server.pause(), || server.resume())
+}
+
+#[test]
+fn zookeeper_locks_survive_broken_connections() -> Result<()> {
+    let server = ZooKeeper::setup().tick(2_000).start();
+    let wires = [Wire::to(server.address())];
+    holds_survive(&wires[0].url_of("zookeeper"), Bound::SESSION, || break_off(&wires), || mend(&wires))
+}
