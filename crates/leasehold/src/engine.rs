@@ -25,6 +25,7 @@ pub(crate) use acquire::{Ask, Wait};
 pub(crate) use call::Door;
 pub(crate) use hold::Hold;
 use renew::Renewals;
+pub use acquire::hold_from;
 pub use stay::trusted;
 
 #[derive(Debug)]

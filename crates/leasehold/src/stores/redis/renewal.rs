@@ -25,7 +25,9 @@ impl Redis {
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let question = Moment::now();
         let session = self.far.session(shortest(claims)).await?;
-        let (alive, due): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| self.is_alive(claim, &session, question));
+        // A claim of another client is not renewed: its grant would be pushed to this one.
+        let ours = claims.iter().filter(|claim| self.ledger.page(claim.id).is_some());
+        let (alive, due): (Vec<_>, Vec<_>) = ours.partition(|claim| self.is_alive(claim, &session, question));
         let (renewed, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
         let missed = renewed?;
         alive?;

@@ -244,17 +244,25 @@ local function note_next(record)
     if record then tell(record, 'N') end
 end
 
+local function is_waiting(claim)
+    local record = claim ~= NOBODY and read(claim)
+    return record and not holds(record)
+end
+
 -- Grants to the waiters at the front who fit and are there, and tells who is next from now on. A waiter that is not
 -- there is passed over and keeps its position until its lease ends. With `look_close` the next one is looked for
--- although it does not fit yet.
+-- although it does not fit yet; without, who was told before remains the next.
 local function settle(look_close)
-    local rank = 0
+    local rank, looked = 0, false
     while true do
         local record, deadline = waiter_at(rank)
         if not record then return note_next() end
         local weight, capacity = units(record)
         local fits = line.taken + weight <= capacity
-        if not fits and not look_close then return note_next(record) end
+        if not fits and (looked or not look_close) then
+            if not looked and is_waiting(line.told) then return end
+            return note_next(record)
+        end
         if deadline <= now then
             drop(record)
             tell(record, 'G')
@@ -265,8 +273,9 @@ local function settle(look_close)
             record = granted(record)
             hold(record, now + lease_of(record))
             tell(record, 'H' .. sub(record, 1, 16))
+            line.told = NOBODY
         else
-            look_close = false
+            looked = true
         end
     end
 end
