@@ -98,7 +98,9 @@ fn words(command: &str) -> Vec<String> {
 fn entering(commands: &[String], name: &str) -> Vec<String> {
     let key = format!("leasehold:{{{name}}}");
     let found = commands.iter().map(|command| words(command)).find(|words| {
-        words[0].to_lowercase().starts_with("eval") && words.get(3) == Some(&key) && words.get(4).is_some_and(|word| word.len() > 80)
+        words[0].to_lowercase().starts_with("eval")
+            && words.get(3) == Some(&key)
+            && words.get(4).is_some_and(|word| word.len() > 80)
     });
     let mut found = found.expect("it was sent");
     if found[0].eq_ignore_ascii_case("eval") {
@@ -138,7 +140,8 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     let renewed = commands.iter().filter(|command| command.contains(" lua] ") && command.contains("\"HSET\"")).count();
     let looked = sent.saturating_sub(renewed);
     assert!(renewed <= 2 * WAITERS as usize, "{renewed} writes of claims, {looked} other requests");
-    let is_write = |command: &&String| ["SET", "SETRANGE"].iter().any(|word| command.contains(&format!(" lua] \"{word}\"")));
+    let is_write =
+        |command: &&String| ["SET", "SETRANGE"].iter().any(|word| command.contains(&format!(" lua] \"{word}\"")));
     let written: Vec<_> = commands.iter().filter(is_write).collect();
     assert!(written.len() <= 1, "a look writes: {written:?}");
 

@@ -42,9 +42,9 @@ use crate::{
     Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
 };
 use address::{Address, Terms};
+use belief::LookDue;
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
-use belief::LookDue;
 use link::{Greet, Link, Plan, State};
 use orphans::{Orphan, Orphans};
 use record::{Answer, Bond, Judge, Nonces};
@@ -127,8 +127,7 @@ impl Redis {
         });
         let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store =
-            Self { near, far, waiting, client, ledger, orphans, sightings, nonces, clock, terms, judged };
+        let store = Self { near, far, waiting, client, ledger, orphans, sightings, nonces, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {

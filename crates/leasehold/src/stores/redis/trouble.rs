@@ -49,12 +49,7 @@ const ROWS: &[Row] = &[
         "the key of this lock was not written by leasehold",
         "find out who wrote it; delete it, or use another name",
     ),
-    (
-        "VERSION",
-        unsupported,
-        "the record of this lock has the layout of another version of leasehold",
-        OTHER_VERSION,
-    ),
+    ("VERSION", unsupported, "the record of this lock has the layout of another version of leasehold", OTHER_VERSION),
     (
         "FUTURE",
         damaged,

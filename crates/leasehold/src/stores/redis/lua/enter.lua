@@ -29,9 +29,10 @@ if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(prop
     redis.call('SET', key, claim, 'PX', ARGV[2])
     return string.sub(claim, 1, 39)
 end
--- Others wait for the whole already: this one waits behind them, which changes nothing for anybody. The layout is that
--- of line.lua, which does all else.
-if mode == 'W' and string.sub(ARGV[3], 1, 1) == 'Q' and string.sub(ARGV[3], 2, 17) <= last then
+-- Others wait for the whole already, and one of them knows that it is next: this one waits behind them, which changes
+-- nothing for anybody. The layout is that of line.lua, which does all else.
+local queues = mode == 'W' and string.sub(ARGV[3], 1, 1) == 'Q' and string.sub(ARGV[3], 2, 17) <= last
+if queues and string.sub(state, -22) ~= '----------------------' then
     local capacity, lease = string.match(claim, '^ v1 %d+ (%d+) (%d+)', 87)
     local id = string.sub(claim, 18, 39)
     local fits = capacity == string.match(state, '^ v1 %d+ (%d+)', 87) and id ~= string.sub(state, 18, 39)
