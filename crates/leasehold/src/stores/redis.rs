@@ -365,12 +365,12 @@ impl Redis {
         let known = page.known();
         let now = Moment::now();
         let ripe = self.sightings.next_ripe(&claim.name).map_or(Duration::MAX, |ripe| ripe.since(now).max(LOOK_MIN));
+        if known.due == LookDue::Grant {
+            return Duration::ZERO;
+        }
         if known.is_next {
             let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
             return soonest.min(LOOK).min(ripe);
-        }
-        if known.due == LookDue::Grant {
-            return Duration::ZERO;
         }
         if !self.ledger.is_foremost(page) {
             // It may be the foremost by then.
@@ -512,6 +512,7 @@ impl Store for Redis {
                 // What was told while the connection was broken is lost.
                 _ = near.wait_for(is_new(on_epoch)) => false,
                 () = tokio::time::sleep(self.next_look(claim, &page)), if waits => true,
+                error = self.near.unreachable(patience(claim.lease)), if waits => return Err(error),
             };
             if looks && !self.may_look(&page) {
                 continue;

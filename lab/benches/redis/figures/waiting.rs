@@ -129,8 +129,14 @@ fn next_second(server: &Redis) {
 }
 
 fn start(url: &str, first_hand: u32) -> Result<Process> {
-    let orders =
-        Orders { store: url.to_owned(), api: Api::Async, work: Work::Told, first_hand, lease: Some(LEASE * 1_000), ..Orders::default() };
+    let orders = Orders {
+        store: url.to_owned(),
+        api: Api::Async,
+        work: Work::Told,
+        first_hand,
+        lease: Some(LEASE * 1_000),
+        ..Orders::default()
+    };
     Process::start(Path::new(env!("CARGO_BIN_EXE_taker")), orders)
 }
 
