@@ -103,10 +103,8 @@ fn entering(commands: &[String], name: &str) -> Vec<String> {
             && words.get(4).is_some_and(|word| word.len() > 80)
     });
     let mut found = found.expect("it was sent");
-    if found[0].eq_ignore_ascii_case("eval") {
-        panic!("the server did not know the script");
-    }
-    found[0] = "EVALSHA".to_owned();
+    assert!(found[0].eq_ignore_ascii_case("evalsha"), "the server did not know the script");
+    "EVALSHA".clone_into(&mut found[0]);
     found
 }
 
@@ -186,12 +184,16 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
     let mut monitor = Monitor::of(&server);
     let died = Instant::now();
     cut_off(&wire);
-    dying.iter().for_each(|(_, wire, _)| cut_off(wire));
+    for (_, wire, _) in &dying {
+        cut_off(wire);
+    }
     let guard = granted(waiting).await;
     let took = died.elapsed();
     let sent = requests(&commands(&server, &mut monitor));
     guard.release().await.expect("released");
-    dying.iter().for_each(|(waiting, ..)| waiting.abort());
+    for (waiting, ..) in &dying {
+        waiting.abort();
+    }
     (took, sent)
 }
 

@@ -379,8 +379,8 @@ impl Redis {
         if known.due == LookDue::Absence {
             return Duration::ZERO;
         }
-        let pace = BEHIND * known.position.max(2);
-        if pace > claim.lease / 3 { ripe } else { pace.min(ripe) }
+        let interval = BEHIND * known.position.max(2);
+        if interval > claim.lease / 3 { ripe } else { interval.min(ripe) }
     }
 
     /// Whether a waiter asks once its time to look has come: of those of one client that are not next only the foremost

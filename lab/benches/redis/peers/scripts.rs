@@ -31,7 +31,7 @@ struct Scripts {
 impl Requests for Scripts {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
         let [mut enter, leave] = seen(raw.stream().peer_addr()?)?.map(|words| of_name(&words, name));
-        enter[NOT_AFTER_AT] = NEVER.to_owned();
+        NEVER.clone_into(&mut enter[NOT_AFTER_AT]);
         // The record begins with its token, and follows the key.
         let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
         let record = enter[4].as_bytes();
