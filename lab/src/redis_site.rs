@@ -1,11 +1,12 @@
 //! A Redis server of its own for a test.
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use lab_servers::{Redis, Setup};
 
-use crate::{Orders, Site, hostile, until};
+use crate::{Orders, Site, hostile, until, until_within};
 
 /// A Redis server, takers for its locks, and an onlooker.
 #[derive(Debug)]
@@ -41,6 +42,16 @@ impl RedisSite {
         self.check_keys(&last.names)?;
         until("the connections of those who have gone to be gone", || Ok((self.clients() <= ONLOOKERS).then_some(())))?;
         self.check_channels()
+    }
+
+    /// Waits until the leases of killed waiters have ended: they keep their positions until then.
+    ///
+    /// # Errors
+    /// If somebody is in the queue for longer than any lease.
+    pub fn outlast_killed_waiters(&self, names: &[String]) -> Result<()> {
+        const LEASE_MAX: Duration = Duration::from_secs(40);
+        let is_empty = || Ok(self.check_empty(names).is_ok().then_some(()));
+        until_within(LEASE_MAX, "the leases of killed waiters to end", is_empty)
     }
 
     fn check_keys(&self, names: &[String]) -> Result<()> {

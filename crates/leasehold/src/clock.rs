@@ -32,6 +32,15 @@ impl Moment {
         Self(u64::try_from(wait.as_nanos()).ok().and_then(|nanos| self.0.checked_add(nanos)).unwrap_or(u64::MAX))
     }
 
+    /// So much earlier, but not before the machine was started; `NEVER` stays.
+    #[must_use]
+    pub fn before(self, time: Duration) -> Self {
+        if self == Self::NEVER {
+            return self;
+        }
+        Self(self.0.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How far ahead this is of `earlier`; zero if it is not, `Duration::MAX` if never.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 use crate::clock::Alarm;
 use crate::{ClaimId, Error, Result, Store, background};
 
+pub use acquire::hold_from;
 pub(crate) use acquire::{Ask, Wait};
 pub(crate) use call::Door;
 pub(crate) use hold::Hold;

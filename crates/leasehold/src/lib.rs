@@ -50,9 +50,9 @@ mod token;
 #[doc(hidden)]
 pub mod modelled {
     pub use crate::clock::Moment;
-    pub use crate::engine::trusted;
+    pub use crate::engine::{hold_from, trusted};
     #[cfg(feature = "redis")]
-    pub use crate::stores::belief::{Absence, Answer, Known, Sighting, Told};
+    pub use crate::stores::belief::{Absence, AbsenceSeen, Answer, Known, LookDue, Renewed, Sighting, Told};
 }
 
 pub use admission::admitted;

@@ -9,6 +9,7 @@ mod redlock;
 mod renewal;
 mod uncontended;
 mod utilisation;
+mod waiting;
 mod waits;
 
 use anyhow::{Result, bail};
@@ -24,7 +25,7 @@ macro_rules! figures {
 
 /// All figures, in the order in which they are shown.
 const FIGURES: &[(&str, Show)] =
-    figures!(uncontended, names, handover, commands, waits, utilisation, renewal, crash, redlock);
+    figures!(uncontended, names, handover, commands, waits, waiting, utilisation, renewal, crash, redlock);
 
 /// Each figure is the median of so many rounds.
 const ROUNDS: usize = 5;

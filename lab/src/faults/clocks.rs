@@ -21,6 +21,17 @@ pub(super) fn back(storm: &mut Storm, random: &mut Random) -> Result<Option<Stru
     stepped(storm, random, -STEP_SECONDS)
 }
 
+/// By more than a name is remembered for.
+const STEP_DAYS: i64 = 2 * 24 * 3_600;
+
+pub(super) fn forward_days(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    stepped(storm, random, STEP_DAYS)
+}
+
+pub(super) fn back_days(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
+    stepped(storm, random, -STEP_DAYS)
+}
+
 /// Steps add up where a server is struck again.
 fn stepped(storm: &Storm, random: &mut Random, step: i64) -> Result<Option<Struck>> {
     let which = struck(storm, random);

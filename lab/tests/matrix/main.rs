@@ -33,7 +33,7 @@ cells! {
         stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late,
         slow, server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
         scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked,
-        lossy, busy, hostile_names, loading, clock_fast, own_wall_clock;
+        lossy, busy, hostile_names, loading, clock_fast, own_wall_clock, clock_forward_days, clock_back_days;
     replica: holder_killed, connections_reset, failover, failover_lagging, failover_skewed;
     plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
         connections_killed, emptied, out_of_memory;

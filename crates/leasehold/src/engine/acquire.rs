@@ -12,7 +12,7 @@ use super::stay::{Stay, trusted};
 use super::{Engine, Hold};
 use crate::background::Finish;
 use crate::clock::Moment;
-use crate::{Claim, ClaimId, Entered, Error, Loss, Name, Note, Patience, Result, Share, Standing, Token};
+use crate::{Claim, ClaimId, Crash, Entered, Error, Loss, Name, Note, Patience, Result, Share, Standing, Token};
 
 /// What is asked of a lock.
 #[derive(Clone, Debug)]
@@ -169,7 +169,10 @@ impl<'a> Attempt<'a> {
             Ok(Ok(Some(token))) => match stay.taken_over() {
                 // A lease that is to run in full runs from now on.
                 Some(until) if self.ask.fixed && until != Moment::NEVER => self.asked_again(token).await,
-                Some(until) => self.confirmed(token, Moment::now(), until, entered.lease).await,
+                Some(until) => {
+                    let (until, lease) = hold_from(until, entered.lease, self.engine.door.promises().crash);
+                    self.confirmed(token, Moment::now(), until, lease).await
+                }
                 // The renewal task has the claim leave, whatever the store still says of it.
                 None => Ok(Outcome::Gone),
             },
@@ -324,6 +327,16 @@ fn too_slow(place: &str, claim: &Claim) -> Error {
     Error::unavailable("the store's answers take longer than what it grants lasts")
         .remedy("use a longer lease, or a longer crash-grace where there is one")
         .at("acquire", place, Some(claim.name.as_str()))
+}
+
+/// Until when a grant that was pushed counts, and for how long a hold does: a waiter's claim counts until `until`, a lease
+/// after its last answered request. Its hold counts from that request too, but never for longer than a store waits for a
+/// crashed holder.
+#[must_use]
+pub fn hold_from(until: Moment, lease: Duration, crash: Crash) -> (Moment, Duration) {
+    let Crash::Within(grace) = crash else { return (until, lease) };
+    let held = lease.min(grace);
+    (until.min(until.before(trusted(lease)).after(trusted(held))), held)
 }
 
 fn earlier(deadline: Option<Instant>, other: Instant) -> Instant {

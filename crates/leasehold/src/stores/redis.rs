@@ -11,6 +11,7 @@ mod greeting;
 mod ledger;
 mod link;
 mod names;
+mod orphans;
 mod record;
 pub(super) mod redlock;
 mod renewal;
@@ -30,6 +31,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use redis::Value;
 use tokio::runtime::Handle;
@@ -40,9 +42,11 @@ use crate::{
     Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
 };
 use address::{Address, Terms};
+use belief::LookDue;
 use greeting::{Presence, ServerClock};
 use ledger::{Ledger, Page};
 use link::{Greet, Link, Plan, State};
+use orphans::{Orphan, Orphans};
 use record::{Answer, Bond, Judge, Nonces};
 use script::Script;
 use session::Session;
@@ -68,6 +72,7 @@ pub struct Redis {
     waiting: Option<Link>,
     client: Arc<str>,
     ledger: Arc<Ledger>,
+    orphans: Orphans,
     sightings: Sightings,
     nonces: Nonces,
     clock: Arc<ServerClock>,
@@ -104,20 +109,25 @@ impl Redis {
         let client: Arc<str> = record::fresh_client().into();
         let (ledger, clock, judged) =
             (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
-        let told = Arc::clone(&ledger);
-        let near = Link::keep(Plan {
-            address: address.clone(),
-            channel: format!("leasehold:inbox:{client}"),
-            ear: Arc::new(move |_, text| told.told(text)),
-            greet: no_greeting(),
-            home,
-        });
         let channel = format!("leasehold:alive:{client}");
         let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
         let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_, _| {}), greet, home: None });
+        let orphans = Orphans::new(far.states(), Arc::clone(&client));
+        let (told, unwanted) = (Arc::clone(&ledger), orphans.clone());
+        let near = Link::keep(Plan {
+            address: address.clone(),
+            channel: format!("leasehold:inbox:{client}"),
+            ear: Arc::new(move |_, text| {
+                if let Some(orphan) = told.told(text) {
+                    unwanted.release(orphan, Moment::now());
+                }
+            }),
+            greet: no_greeting(),
+            home,
+        });
         let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
         let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store = Self { near, far, waiting, client, ledger, sightings, nonces, clock, terms, judged };
+        let store = Self { near, far, waiting, client, ledger, orphans, sightings, nonces, clock, terms, judged };
         store.far.first().await?;
         store.near.first().await?;
         if let Some(waiting) = &store.waiting {
@@ -206,13 +216,26 @@ fn waiting_plan(address: Address, client: &str) -> Plan {
     Plan { address, channel, ear: Arc::new(|_, _| {}), greet: no_greeting(), home: None }
 }
 
+/// Each visit asks for the id of the server's history, which is another one after any change of roles. Every tenth also
+/// asks for what else was asked at first.
+const VISITS_FULL: u32 = 10;
+
 fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
     let presence = Arc::<Presence>::default();
+    let visits = Arc::<Mutex<(u32, u32)>>::default();
     Arc::new(move |session: Arc<Session>| {
         let (channel, clock) = (channel.clone(), Arc::clone(&clock));
         let (presence, judged) = (Arc::clone(&presence), Arc::clone(&judged));
+        let visit = {
+            let mut visits = visits.lock();
+            let (epoch, count) = *visits;
+            *visits = (session.epoch, if epoch == session.epoch { count + 1 } else { 0 });
+            visits.1
+        };
         Box::pin(async move {
-            greeting::greet(&session, &clock).await?;
+            if visit.is_multiple_of(VISITS_FULL) || !judged.is_on() {
+                greeting::greet(&session, &clock).await?;
+            }
             if terms.crash_grace.is_none() {
                 judged.decide(false);
                 return Ok(None);
@@ -231,6 +254,8 @@ enum How {
     Refuse,
     /// Only a claim that is in line already, whose lease begins anew.
     Find,
+    /// Only looks after the holders: a claim that waits keeps the lease it has.
+    Look,
 }
 
 impl Redis {
@@ -266,20 +291,49 @@ impl Redis {
         let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
         let (hint, ripe) = self.sightings.hint(&claim.name);
         let bond = self.bond(claim);
-        let whole = claim.share.is_whole() && how != How::Find;
+        let enters = matches!(how, How::Queue | How::Refuse);
+        let whole = claim.share.is_whole() && enters;
         let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
         let record = record::record(claim, &id, proposal, &bond);
-        let how = how.letter();
-        let terms = format!("{how}{hint:016}{}{ripe}", self.nonces.fresh());
+        let terms = format!("{}{hint:016}{}{ripe}", how.letter(), self.nonces.fresh());
         let life = record::life(claim).to_string();
-        let (asked, near) = (Moment::now(), self.near.epoch());
-        let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms]).await;
+        let request = async || {
+            let (asked, near) = (Moment::now(), self.near.epoch());
+            let not_after = self.not_after().to_string();
+            let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms, &not_after]).await;
+            if enters && answer.as_ref().is_err_and(Error::is_unavailable) {
+                page.may_be_late(asked.after(LATE_MAX));
+            }
+            (answer, asked, near)
+        };
+        let (mut answer, mut asked, mut near) = request().await;
+        if answer.as_ref().is_err_and(|error| self.is_late(error)) {
+            // Nothing was done. The server's clock is known now.
+            (answer, asked, near) = Box::pin(request()).await;
+        }
         let answer = answer.map_err(|error| mismatch(error, claim.share))?;
         let text = text(answer)?;
         let Some(answer) = Answer::parse(&text, &id) else { return Err(self.strange()) };
         self.sightings.read(&claim.name, &answer, &ripe);
-        page.answered(&answer, asked, bond.epoch, near);
+        match how {
+            How::Look => page.looked(&answer, asked, bond.epoch, near),
+            How::Queue | How::Refuse | How::Find => page.answered(&answer, asked, bond.epoch, near),
+        }
         Ok(answer)
+    }
+
+    /// The second of the server's clock after which a request that is sent now is not carried out.
+    fn not_after(&self) -> u64 {
+        self.clock.micros() / 1_000_000 + NOT_AFTER.as_secs()
+    }
+
+    /// Whether the server refused a request as late; takes note of what its clock said.
+    fn is_late(&self, error: &Error) -> bool {
+        let Some(told) = trouble::detail(error, "LATE") else { return false };
+        let mut numbers = told.split(' ').filter_map(|number| number.parse::<u64>().ok());
+        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else { return false };
+        self.clock.set(seconds * 1_000_000 + micros, Moment::now());
+        true
     }
 
     /// Nothing that a connection says after such an answer can be believed.
@@ -305,24 +359,51 @@ impl Redis {
         });
     }
 
-    /// When to look again whether somebody's lease has ended or somebody is missing.
-    fn next_look(&self, name: &Name, page: &Page) -> Duration {
+    /// When to look again whether somebody's lease has ended or somebody is missing. Where that is too far off, the
+    /// claim's renewal does the looking.
+    fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
         let known = page.known();
         let now = Moment::now();
-        if !known.is_next {
+        let ripe = self.sightings.next_ripe(&claim.name).map_or(Duration::MAX, |ripe| ripe.since(now).max(LOOK_MIN));
+        if known.due == LookDue::Grant {
+            return Duration::ZERO;
+        }
+        if known.is_next {
+            let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
+            return soonest.min(LOOK).min(ripe);
+        }
+        if !self.ledger.is_foremost(page) {
+            // It may be the foremost by then.
             return BEHIND;
         }
-        let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
-        let ripe = self.sightings.next_ripe(name).map_or(LOOK, |ripe| ripe.since(now));
-        soonest.min(LOOK).min(ripe.max(LOOK_MIN))
+        if known.due == LookDue::Absence {
+            return Duration::ZERO;
+        }
+        let interval = BEHIND * known.position.max(2);
+        if interval > claim.lease / 3 { ripe } else { interval.min(ripe) }
+    }
+
+    /// Whether a waiter asks once its time to look has come: of those of one client that are not next only the foremost
+    /// does.
+    fn may_look(&self, page: &Page) -> bool {
+        let known = page.known();
+        known.is_next || known.due == LookDue::Grant || self.ledger.is_foremost(page)
     }
 }
 
 /// How often the first in line looks after the holder.
 const LOOK: Duration = Duration::from_millis(400);
 const LOOK_MIN: Duration = Duration::from_millis(2);
-/// How often the foremost of a client's waiters looks, in case the first in line is gone together with the holder.
+/// How often the foremost of a client's waiters looks, times its position, in case all before it are gone together with
+/// the holder. So all waiters of a name together look a number of times that grows with the logarithm of theirs.
 const BEHIND: Duration = Duration::from_secs(2);
+
+/// How long after its sending a request to enter may be carried out: longer than a connection may be silent before the
+/// client gives it up.
+const NOT_AFTER: Duration = Duration::from_secs(5);
+/// After this time it is certain that the server refuses it, but for a server's clock that was set back: whole seconds are
+/// compared, and clocks differ in rate.
+const LATE_MAX: Duration = Duration::from_secs(7);
 
 impl How {
     fn letter(self) -> char {
@@ -330,6 +411,7 @@ impl How {
             Self::Queue => 'Q',
             Self::Refuse => 'R',
             Self::Find => 'F',
+            Self::Look => 'L',
         }
     }
 }
@@ -396,12 +478,18 @@ impl Store for Redis {
         let how = if patience == Patience::Queue { How::Queue } else { How::Refuse };
         let page = self.ledger.begin(claim);
         let answer = self.stand(claim, how, &page).await?;
+        // A claim that waits needs no sign of life: its connection is looked for when its turn comes.
+        let mut lease = claim.lease;
         match answer.standing {
-            Standing::Gone => self.ledger.end(claim.id),
-            Standing::Held { .. } => self.replicated(claim).await?,
+            Standing::Gone => drop(self.ledger.end(claim.id)),
+            Standing::Held { .. } => {
+                self.replicated(claim).await?;
+                page.pass_on();
+                lease = self.safe_for(claim);
+            }
             Standing::Queued { .. } => {}
         }
-        Ok(Entered { standing: answer.standing, lease: self.safe_for(claim) })
+        Ok(Entered { standing: answer.standing, lease })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -414,6 +502,7 @@ impl Store for Redis {
             if let Some(standing) = page.known().standing.filter(|standing| *standing != seen) {
                 if seen.token().is_none() && standing.token().is_some() {
                     self.replicated(claim).await?;
+                    page.pass_on();
                 }
                 return Ok(standing);
             }
@@ -422,12 +511,13 @@ impl Store for Redis {
                 () = stirred => continue,
                 // What was told while the connection was broken is lost.
                 _ = near.wait_for(is_new(on_epoch)) => false,
-                () = tokio::time::sleep(self.next_look(&claim.name, &page)), if waits => true,
+                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => true,
+                error = self.near.unreachable(patience(claim.lease)), if waits => return Err(error),
             };
-            if looks && !was_next && !self.ledger.is_foremost(&page) {
+            if looks && !self.may_look(&page) {
                 continue;
             }
-            let answer = self.stand(claim, How::Find, &page).await?;
+            let answer = self.stand(claim, if looks { How::Look } else { How::Find }, &page).await?;
             if answer.standing == Standing::Gone {
                 page.gone();
             }
@@ -444,9 +534,12 @@ impl Store for Redis {
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         // Another's claim takes the way on which its client is told.
-        let mine = self.ledger.page(claim.id).is_some();
-        self.ledger.end(claim.id);
+        let page = self.ledger.end(claim.id);
+        let mine = page.is_some();
         let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        if let Some(until) = page.and_then(|page| page.late_until()).filter(|until| *until > Moment::now()) {
+            self.orphans.release(Orphan { key: key.clone(), id: id.clone() }, until);
+        }
         let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
         let answer = self.run(&script::LEAVE, claim.lease, &[&key], &[&whose, &self.client]).await?;
         match text(answer)?.split_at_checked(1) {

@@ -42,20 +42,20 @@ fn measure(waiters: usize) -> Result<Rounds> {
 }
 
 /// Counts all that clients send, by `MONITOR`, and not what scripts do.
-struct Watch {
+pub(super) struct Watch {
     counting: JoinHandle<Result<usize>>,
 }
 
 const END: &str = "the end of the watch";
 
 impl Watch {
-    fn begin(server: &Redis) -> Result<Self> {
+    pub(super) fn begin(server: &Redis) -> Result<Self> {
         let mut raw = server.connection();
         raw.ask(&["MONITOR"])?;
         Ok(Self { counting: thread::spawn(move || watch(&mut raw)) })
     }
 
-    fn end(self, server: &Redis) -> Result<usize> {
+    pub(super) fn end(self, server: &Redis) -> Result<usize> {
         server.command(&["ECHO", END]);
         self.counting.join().map_err(|_| anyhow!("the watch panicked"))?
     }

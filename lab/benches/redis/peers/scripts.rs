@@ -13,6 +13,9 @@ use super::bare::{Bare, Requests};
 
 const NAME: &str = "template";
 const TOKEN_LEN: usize = 16;
+/// Where in a request to enter is the second after which it is refused, and one that does not come.
+const NOT_AFTER_AT: usize = 7;
+const NEVER: &str = "9999999999";
 
 pub(super) fn connect(url: &str) -> Result<Box<dyn Peer>> {
     Bare::<Scripts>::connect(url)
@@ -27,7 +30,8 @@ struct Scripts {
 
 impl Requests for Scripts {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
-        let [enter, leave] = seen(raw.stream().peer_addr()?)?.map(|words| of_name(&words, name));
+        let [mut enter, leave] = seen(raw.stream().peer_addr()?)?.map(|words| of_name(&words, name));
+        NEVER.clone_into(&mut enter[NOT_AFTER_AT]);
         // The record begins with its token, and follows the key.
         let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
         let record = enter[4].as_bytes();

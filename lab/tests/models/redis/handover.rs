@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use leasehold::modelled::{Known, Moment, Told};
-use leasehold::{Standing, Token};
+use leasehold::modelled::{Known, Moment, Told, hold_from, trusted};
+use leasehold::{Crash, Standing, Token};
 use stateright::{Model, Property};
 
 use super::line::{Asking, How, Id, Line, Link, Reply, Script, Word};
@@ -16,6 +16,8 @@ const OURS: Id = 1;
 const OTHERS: [Id; 2] = [0, 2];
 /// In ticks.
 const LEASE: u8 = 2;
+/// For so long a holder's connection must be gone before its hold is ended.
+const GRACE: u8 = 1;
 /// The last moment there is.
 const END: u8 = 4;
 /// So often our claim enters: for the first time, and again where it was not answered.
@@ -30,6 +32,8 @@ enum Twin {
     AnswersWithoutTokens,
     /// A grant counts from when it is heard of.
     FromReceipt,
+    /// A hold is trusted for as long as the claim was kept while it waited.
+    WaitersLease,
     /// Leaving does not wait for a question that is under way.
     LeavingOvertakes,
     /// Leaving hands over to nobody.
@@ -46,6 +50,8 @@ struct State {
     /// When the lease of each claim ends, by its number.
     ends: [u8; 3],
     known: Known,
+    /// When the last script ran that granted or found our claim: no absence that began before counts.
+    served: u8,
     /// When the grant was heard of.
     heard_of: u8,
     flight: Flight,
@@ -86,6 +92,8 @@ enum Action {
     Come,
     /// Somebody else who holds leaves.
     OtherLeaves,
+    /// Our connection has been gone for the grace: a contender ends our hold.
+    Revoke,
 }
 
 fn moment(tick: u8) -> Moment {
@@ -106,6 +114,7 @@ impl Model for HandOver {
             line: Line::default(),
             ends: [0; 3],
             known: Known::default(),
+            served: 0,
             heard_of: 0,
             flight: Flight::None,
             asked: 0,
@@ -141,6 +150,10 @@ impl Model for HandOver {
         }
         if state.line.holder.is_some_and(|holder| holder.id != OURS) {
             actions.push(Action::OtherLeaves);
+        }
+        let is_ours = state.line.holder.is_some_and(|holder| holder.id == OURS);
+        if is_ours && state.now >= state.served + GRACE {
+            actions.push(Action::Revoke);
         }
     }
 
@@ -197,6 +210,9 @@ impl Model for HandOver {
                 let id = next.line.holder?.id;
                 next.run(id, |script| script.leave(id));
             }
+            Action::Revoke => {
+                next.run(OURS, |script| script.leave(OURS));
+            }
         }
         Some(next)
     }
@@ -233,9 +249,15 @@ impl State {
         let answer = ask(&mut script);
         let ends = self.now + LEASE;
         self.ends[usize::from(of)] = ends;
+        if of == OURS {
+            self.served = self.now;
+        }
         for (id, word) in script.words {
             if matches!(word, Word::Held(_)) {
                 self.ends[usize::from(id)] = ends;
+                if id == OURS {
+                    self.served = self.now;
+                }
             }
             if id == OURS {
                 self.inbox.push(word);
@@ -258,11 +280,12 @@ impl State {
 
     /// Whether our client counts on holding.
     fn believes(&self, twin: Twin) -> bool {
-        let lease = Duration::from_secs(u64::from(LEASE));
-        let is_trusted = if twin == Twin::FromReceipt {
-            self.now < self.heard_of + LEASE
-        } else {
-            !self.known.lease_left(lease, moment(self.now)).is_zero()
+        let [lease, grace] = [LEASE, GRACE].map(|ticks| Duration::from_secs(u64::from(ticks)));
+        let kept_until = self.known.heard.map(|(asked, _)| asked.after(trusted(lease)));
+        let is_trusted = match twin {
+            Twin::FromReceipt => self.now < self.heard_of + GRACE,
+            Twin::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
+            _ => kept_until.is_some_and(|until| moment(self.now) < hold_from(until, lease, Crash::Within(grace)).0),
         };
         let is_held = matches!(self.known.standing, Some(Standing::Held { .. }));
         is_held && is_trusted && self.leaving == Leaving::No
@@ -282,6 +305,11 @@ fn an_earlier_grant_that_is_believed_makes_two() {
 #[test]
 fn a_grant_that_counts_from_its_receipt_makes_two() {
     breaks(HandOver(Twin::FromReceipt), "no two hold");
+}
+
+#[test]
+fn hold_trusted_for_the_waiters_lease_makes_two() {
+    breaks(HandOver(Twin::WaitersLease), "no two hold");
 }
 
 #[test]

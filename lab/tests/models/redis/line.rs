@@ -9,6 +9,7 @@ pub(super) enum How {
     Queue,
     Refuse,
     Find,
+    Look,
 }
 
 /// A question to enter.
@@ -64,7 +65,28 @@ pub(super) struct Reply {
     pub(super) last: u8,
     /// First of those who wait.
     pub(super) is_next: bool,
+    /// The position among those who wait.
+    pub(super) position: u8,
     pub(super) absences: Vec<(Id, u8)>,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kept {
+    Held,
+    /// It waits at a position, and of the holder is known whether it is there.
+    Queued(u8, Seen),
+    Gone,
+}
+
+/// What a renewal sees of the holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Seen {
+    Present,
+    /// Absent, or over, or there is none.
+    Absent,
+    /// Absent, and its absence is noted.
+    Noted,
 }
 
 /// What a client is told in its inbox.
@@ -99,17 +121,19 @@ pub(super) struct Script<'a> {
     pub(super) there: &'a dyn Fn(Id) -> bool,
     pub(super) words: Vec<(Id, Word)>,
     asking: Option<Id>,
+    looks: bool,
     absences: Vec<(Id, u8)>,
 }
 
 impl<'a> Script<'a> {
     pub(super) fn on(line: &'a mut Line, there: &'a dyn Fn(Id) -> bool) -> Self {
-        Self { line, there, words: Vec::new(), asking: None, absences: Vec::new() }
+        Self { line, there, words: Vec::new(), asking: None, looks: false, absences: Vec::new() }
     }
 
     pub(super) fn enter(&mut self, asking: &Asking) -> Reply {
         self.load();
         self.asking = Some(asking.id);
+        self.looks = asking.how == How::Look;
         let id = asking.id;
         if self.line.holder.is_some_and(|holder| holder.id != id)
             && asking.how != How::Queue
@@ -117,16 +141,22 @@ impl<'a> Script<'a> {
         {
             self.look(asking);
             if self.line.holder.is_some() {
-                return self.reply(Place::Gone, false);
+                return self.reply(Place::Gone, false, 0);
             }
         }
         self.line.queue.retain(|waiter| waiter.id != id || !waiter.over);
         if self.has(id) {
-            self.keep(asking);
-            if self.is_next(id) {
+            let waits = self.line.queue.iter().any(|waiter| waiter.id == id);
+            if !(self.looks && waits) {
+                self.keep(asking);
+            }
+            if waits && (self.looks || self.is_first(id)) {
                 self.look(asking);
             }
             self.settle(true);
+            return self.standing(id);
+        }
+        if self.looks {
             return self.standing(id);
         }
         if self.line.holder.is_none() && self.line.queue.is_empty() && asking.how != How::Find {
@@ -137,31 +167,44 @@ impl<'a> Script<'a> {
             self.look(asking);
             self.settle(true);
         }
-        let room = self.line.holder.is_none() && self.line.queue.is_empty();
+        let room = self.line.holder.is_none();
         if asking.how == How::Queue || asking.how == How::Refuse && room {
             self.line.queue.push(Waiter { id, link: asking.link, over: false });
             if self.line.queue.len() == 1 {
                 self.look(asking);
             }
             self.settle(false);
+            if asking.how == How::Refuse {
+                self.line.queue.retain(|waiter| waiter.id != id);
+            }
         }
         self.standing(id)
     }
 
-    pub(super) fn renew(&mut self, id: Id, link: Link, noted: Noted) -> bool {
+    pub(super) fn renew(&mut self, id: Id, link: Link, noted: Noted) -> Kept {
         if let Some(holder) = self.line.holder.as_mut().filter(|holder| holder.id == id) {
             holder.over = false;
             holder.link = newer(link, holder.link);
             if noted == Noted::Ends {
                 holder.nonce = 0;
             }
-            return true;
+            return Kept::Held;
         }
-        let Some(waiter) = self.line.queue.iter_mut().find(|waiter| waiter.id == id && !waiter.over) else {
-            return false;
+        let seen = self.seen();
+        let waiting = self.line.queue.iter_mut().zip(1..);
+        let Some((waiter, position)) = waiting.into_iter().find(|(waiter, _)| waiter.id == id && !waiter.over) else {
+            return Kept::Gone;
         };
         waiter.link = newer(link, waiter.link);
-        true
+        Kept::Queued(position, seen)
+    }
+
+    fn seen(&self) -> Seen {
+        match self.line.holder {
+            Some(holder) if !holder.over && (!holder.link.judged || (self.there)(holder.id)) => Seen::Present,
+            Some(holder) if !holder.over && holder.nonce != 0 => Seen::Noted,
+            Some(_) | None => Seen::Absent,
+        }
     }
 
     pub(super) fn leave(&mut self, id: Id) -> bool {
@@ -229,30 +272,35 @@ impl<'a> Script<'a> {
         }
     }
 
-    fn settle(&mut self, mut look_close: bool) {
+    fn settle(&mut self, look_close: bool) {
+        let (mut rank, mut looked) = (0, false);
         loop {
-            let Some(next) = self.line.queue.first().copied() else {
+            let Some(next) = self.line.queue.get(rank).copied() else {
                 self.line.told = None;
                 return;
             };
             let fits = self.line.holder.is_none();
-            if !fits && !look_close {
-                if self.line.told != Some(next.id) {
+            if !fits && (looked || !look_close) {
+                let told_waits = self.line.queue.iter().any(|waiter| Some(waiter.id) == self.line.told);
+                if (looked || !told_waits) && self.line.told != Some(next.id) {
                     self.line.told = Some(next.id);
                     self.tell(next.id, Word::Next);
                 }
                 return;
             }
             let absent = next.link.judged && !(self.there)(next.id);
-            if next.over || self.asking != Some(next.id) && absent {
-                self.line.queue.remove(0);
+            if next.over {
+                self.line.queue.remove(rank);
                 self.tell(next.id, Word::Gone);
+            } else if self.asking != Some(next.id) && absent {
+                rank += 1;
             } else if fits {
-                self.line.queue.remove(0);
+                self.line.queue.remove(rank);
                 let token = self.grant(next.id, next.link);
                 self.tell(next.id, Word::Held(token));
+                self.line.told = None;
             } else {
-                look_close = false;
+                looked = true;
             }
         }
     }
@@ -270,25 +318,27 @@ impl<'a> Script<'a> {
         }
     }
 
-    fn is_next(&self, id: Id) -> bool {
+    fn is_first(&self, id: Id) -> bool {
         self.line.queue.first().is_some_and(|waiter| waiter.id == id)
     }
 
     fn standing(&mut self, id: Id) -> Reply {
-        let place = match (self.line.holder, self.line.queue.iter().zip(0..).find(|(waiter, _)| waiter.id == id)) {
-            (Some(holder), _) if holder.id == id => Place::Held(holder.token),
-            (holder, Some((_, rank))) => Place::Queued(rank + u8::from(holder.is_some())),
-            (_, None) => Place::Gone,
-        };
-        let is_next = self.is_next(id);
-        self.reply(place, is_next)
+        let (place, position) =
+            match (self.line.holder, self.line.queue.iter().zip(0..).find(|(waiter, _)| waiter.id == id)) {
+                (Some(holder), _) if holder.id == id => (Place::Held(holder.token), 0),
+                (holder, Some((_, rank))) => (Place::Queued(rank + u8::from(holder.is_some())), rank + 1),
+                (_, None) => (Place::Gone, 0),
+            };
+        let is_next = position > 0 && (self.is_first(id) || self.line.told == Some(id));
+        self.reply(place, is_next, position)
     }
 
-    fn reply(&mut self, place: Place, is_next: bool) -> Reply {
+    fn reply(&mut self, place: Place, is_next: bool, position: u8) -> Reply {
         let absences = std::mem::take(&mut self.absences);
-        // Only who is first, or gone, is told who is absent.
-        let is_told = is_next || place == Place::Gone;
-        Reply { place, last: self.line.last, is_next, absences: if is_told { absences } else { Vec::new() } }
+        // Only who is first, or looks, or is gone, is told who is absent.
+        let is_told = is_next || place == Place::Gone || self.looks && position > 0;
+        let absences = if is_told { absences } else { Vec::new() };
+        Reply { place, last: self.line.last, is_next, position, absences }
     }
 }
 

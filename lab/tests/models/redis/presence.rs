@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use leasehold::modelled::{Absence, Answer, Known, Moment, Sighting, Told, trusted};
+use leasehold::modelled::{Absence, Answer, Known, Moment, Renewed, Sighting, Told, trusted};
 use leasehold::{Standing, Token};
 use stateright::{Model, Property};
 
-use super::line::{Asking, How, Id, Line, Link, Noted, Place, Reply, Script};
+use super::line::{Asking, How, Id, Kept, Line, Link, Noted, Place, Reply, Script};
 use super::{breaks, holds};
 
 const HOLDER: Id = 0;
@@ -244,7 +244,7 @@ impl Presence {
         let noted = if self.0 == Twin::NoteStays { Noted::Stays } else { Noted::Ends };
         let is_there = match question.what {
             What::SignOfLife => true,
-            What::Renewal => Script::on(&mut state.line, &|_| true).renew(HOLDER, link(at), noted),
+            What::Renewal => Script::on(&mut state.line, &|_| true).renew(HOLDER, link(at), noted) == Kept::Held,
         };
         // To a connection that the holder has given up nothing is answered.
         if state.is_up && at + 1 == state.connections.len() {
@@ -261,7 +261,7 @@ impl Presence {
             return Some(());
         }
         if question.what == What::Renewal {
-            state.known.renewed(moment(question.at), u32::from(link(at).epoch));
+            state.known.renewal(Renewed::Held, moment(question.at), u32::from(link(at).epoch));
         }
         // What has run out never comes back.
         if moment(state.now) < state.until {
@@ -278,7 +278,8 @@ impl Presence {
         });
         state.looked += 1;
         let nonce = if self.0 == Twin::SameNonce { 1 } else { state.looked };
-        let how = How::Find;
+        // After a reconnect it is kept as well, else it only looks.
+        let how = if state.looked == 2 { How::Find } else { How::Look };
         let link = Link { epoch: 1, judged: false };
         let asking = Asking { id: CONTENDER, how, link, nonce, ripe: named.collect() };
         state.flight = Flight::Asked { at: state.now, asking, ripe };
@@ -317,7 +318,8 @@ pub(super) fn answer(reply: Reply) -> Answer {
     };
     let looked = reply.is_next || reply.place == Place::Gone;
     let soonest = looked.then_some(LEASE);
-    Answer { standing, last: u64::from(reply.last), is_next: reply.is_next, soonest, absences: absences.collect() }
+    let (last, position) = (u64::from(reply.last), u32::from(reply.position));
+    Answer { standing, last, is_next: reply.is_next, position, soonest, absences: absences.collect() }
 }
 
 #[test]

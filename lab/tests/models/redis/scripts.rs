@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab_servers::{Raw, Redis, Reply as Told};
 
-use super::line::{Asking, Holder, How, Id, Line, Link, Noted, Place, Reply, Script, Waiter, Word};
+use super::line::{Asking, Holder, How, Id, Kept, Line, Link, Noted, Place, Reply, Script, Seen, Waiter, Word};
 
 macro_rules! script {
     ($($part:literal),+) => {
@@ -23,6 +23,8 @@ const DAY: i64 = 24 * 60 * 60 * 1_000;
 const LEASE: i64 = 30_000;
 const IDS: Id = 4;
 const NONE: &str = "-----------";
+/// A second of the server's clock that does not come.
+const NEVER: &str = "9999999999";
 
 /// What happens to a line.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +122,14 @@ impl Both {
                 let (expected, words) = self.by_the_rule(|script| script.renew(id, link, Noted::Ends));
                 let (bond, life) = (format!("{NONE}{}", self.link(id, link)), (DAY + LEASE).to_string());
                 let told = self.server.command(&["EVAL", RENEW, "1", KEY, &text(id), &bond, &life]);
-                assert_eq!(told.text(), format!("{}{}", text(id), u8::from(expected)), "{step:?}");
+                let expected = match expected {
+                    Kept::Held => "1".to_owned(),
+                    Kept::Gone => "0".to_owned(),
+                    Kept::Queued(position, Seen::Present) => format!("Q{position:08}"),
+                    Kept::Queued(position, Seen::Absent) => format!("A{position:08}"),
+                    Kept::Queued(position, Seen::Noted) => format!("a{position:08}"),
+                };
+                assert_eq!(told.text(), format!("{}{expected}", text(id)), "{step:?}");
                 assert_eq!(self.hear(), words, "{step:?}");
             }
             Step::Leave(id) => {
@@ -144,13 +153,15 @@ impl Both {
             How::Queue => 'Q',
             How::Refuse => 'R',
             How::Find => 'F',
+            How::Look => 'L',
         };
-        let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(id), self.link(id, link));
+        let record = format!("{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l", 0, text(id), self.link(id, link));
         let mut terms = format!("{letter}{:016}{}", 0, nonce(asking.nonce));
         for (id, known) in &asking.ripe {
             let _ = write!(terms, "{}{}", text(*id), nonce(*known));
         }
-        let told = self.server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &terms]);
+        let life = (DAY + LEASE).to_string();
+        let told = self.server.command(&["EVAL", ENTER, "1", KEY, &record, &life, &terms, NEVER]);
         self.hear_tokens();
         let told = self.reply(told.text(), id);
         assert_eq!((told, self.hear()), (expected, words), "{asking:?} of {:?}", self.line);
@@ -197,13 +208,14 @@ impl Both {
             "N" | "Q" => (Place::Queued(number.parse().expect("digits")), &told[39..55]),
             _ => (Place::Gone, &told[39..55]),
         };
-        let absences = told.get(65..).unwrap_or_default().as_bytes().chunks(40);
+        let position = told.get(55..63).map_or(0, |position| position.parse().expect("digits"));
+        let absences = told.get(73..).unwrap_or_default().as_bytes().chunks(40);
         let absences = absences.map(|absence| {
             let absence = std::str::from_utf8(absence).expect("text");
             assert_eq!(&absence[33..], "0005000");
             (id_of(&absence[..22]), nonce_of(&absence[22..33]))
         });
-        Reply { place, last: self.token(last), is_next: &told[16..17] == "N", absences: absences.collect() }
+        Reply { place, last: self.token(last), is_next: &told[16..17] == "N", position, absences: absences.collect() }
     }
 
     /// What was told until now.
@@ -219,7 +231,10 @@ impl Both {
                 return words;
             }
             words.push(match &word[..1] {
-                "H" => (id_of(&word[17..]), Word::Held(self.token(&word[1..17]))),
+                "H" => {
+                    assert_eq!(&word[39..], KEY);
+                    (id_of(&word[17..39]), Word::Held(self.token(&word[1..17])))
+                }
                 "N" => (id_of(&word[1..]), Word::Next),
                 _ => (id_of(&word[1..]), Word::Gone),
             });
@@ -289,7 +304,8 @@ impl Dice {
         let id = self.below(IDS);
         match self.below(16) {
             0..=6 => {
-                let how = [How::Queue, How::Queue, How::Find, How::Find, How::Refuse][usize::from(self.below(5))];
+                let how =
+                    [How::Queue, How::Queue, How::Find, How::Look, How::Look, How::Refuse][usize::from(self.below(6))];
                 Step::Enter { id, how, link: self.link(), ripe: self.below(2) == 0 }
             }
             7 | 8 => Step::Renew { id, link: self.link() },
@@ -366,8 +382,8 @@ fn another_absence_is_not_the_first() {
     both.step(Step::Renew { id: 0, link });
     both.step(Step::Enter { id: 1, how: How::Find, link, ripe: false });
     let ripe = format!("F{:016}{}{}{}", 0, nonce(99), text(0), nonce(first));
-    let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(1), both.link(1, link));
-    let told = both.server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &ripe]);
+    let record = format!("{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l", 0, text(1), both.link(1, link));
+    let told = both.server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &ripe, NEVER]);
     assert_eq!(&told.text()[16..17], "N", "an earlier absence was taken for this one");
 }
 
@@ -378,16 +394,16 @@ fn absence_on_another_server_is_none() {
     let here = std::mem::replace(&mut both.history, "0123456789".to_owned());
     both.step(Step::Come(1));
     both.server.command(&["DEL", KEY]);
-    let record = format!("{:016}H{}{NONE}{} 1 1 {LEASE} 0 1 h p l", 0, text(0), both.link(0, link));
+    let record = format!("{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l", 0, text(0), both.link(0, link));
     let enter = |record: &str, nonce: &str| {
         let terms = format!("Q{:016}{nonce}", 0);
-        let told = both.server.command(&["EVAL", ENTER, "1", KEY, record, &(DAY + LEASE).to_string(), &terms]);
+        let told = both.server.command(&["EVAL", ENTER, "1", KEY, record, &(DAY + LEASE).to_string(), &terms, NEVER]);
         told.text().to_owned()
     };
     assert_eq!(&enter(&record, &nonce(1))[16..17], "H");
-    let waits = format!("{:016}H{}{NONE}{}00000001{here}0005000 1 1 {LEASE} 0 1 h p l", 0, text(1), client(1));
+    let waits = format!("{:016}H{}{NONE}{}00000001{here}0005000 v1 1 1 {LEASE} 0 1 h p l", 0, text(1), client(1));
     let told = enter(&waits, &nonce(2));
-    assert_eq!((&told[16..17], told.len()), ("N", 65), "absence was noted: {told}");
+    assert_eq!((&told[16..17], told.len()), ("N", 73), "absence was noted: {told}");
 }
 
 /// Grants, hand-overs and departures, one waiter of them over and one of them gone.
@@ -412,13 +428,14 @@ fn handover_scripts_follow_the_rule() {
 #[test]
 fn a_proposal_is_above_the_last_or_none() {
     let server = Redis::start();
+    // A week ahead of the server's clock, by which no token can be given.
+    let last = u64::try_from(server.time()).expect("after 1970") + 7 * 24 * 3_600 * 1_000_000;
     for ahead in [0u64, 1] {
-        let last = 9_000_000_000_000_000u64;
         server.command(&["SET", KEY, &format!("{last:016}~"), "PX", &DAY.to_string()]);
         let link = format!("{}00000001----------0000000", client(0));
-        let record = format!("{:016}H{}{NONE}{link} 1 1 {LEASE} 0 1 h p l", last + ahead, text(0));
+        let record = format!("{:016}H{}{NONE}{link} v1 1 1 {LEASE} 0 1 h p l", last + ahead, text(0));
         let terms = format!("Q{:016}{}", 0, nonce(1));
-        let told = server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &terms]);
+        let told = server.command(&["EVAL", ENTER, "1", KEY, &record, &(DAY + LEASE).to_string(), &terms, NEVER]);
         let token: u64 = told.text()[..16].parse().expect("digits");
         assert_eq!(token, last + 1, "{ahead} ahead");
     }

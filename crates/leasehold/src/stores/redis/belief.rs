@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use super::record::{Absence, Answer, Told};
+pub use super::record::{Absence, AbsenceSeen, Answer, Renewed, Told};
 use crate::clock::Moment;
 use crate::{Standing, Token};
 
@@ -19,6 +19,16 @@ pub struct Known {
     pub standing: Option<Standing>,
     /// First of those who wait.
     pub is_next: bool,
+    /// The position among those who wait, as of the last reply that named it; 0 if none has.
+    pub position: u32,
+    /// Whether a renewal has shown a reason to look.
+    pub due: LookDue,
+    /// Whether the last renewal saw an absence that another client has noted.
+    is_absence_noted: bool,
+    /// When the caller was given this claim as held.
+    passed_on: Option<Moment>,
+    /// Whether a script that ran after the grant has returned. Only then a sign of life is enough for the hold.
+    is_confirmed: bool,
     /// The highest token that an answer told of. A grant that was told and has no higher one was lost before that answer was
     /// given, in which the same claim may be in line anew.
     last: u64,
@@ -30,21 +40,48 @@ pub struct Known {
     pub heard: Option<(Moment, u32)>,
 }
 
+/// Why a waiter should look at the queue before its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LookDue {
+    /// It need not.
+    #[default]
+    No,
+    /// A holder is absent: one of the client's waiters should look.
+    Absence,
+    /// The claim is held, and its notification has not been read.
+    Grant,
+}
+
 impl Known {
+    /// Takes note of the answer to a look, which keeps only a claim that is held for another lease.
+    pub fn looked(&mut self, answer: &Answer, asked: Moment, epoch: u32, near: u32, read: Moment) {
+        self.note(answer, near, read);
+        if answer.standing.token().is_some() {
+            self.renewed(asked, epoch);
+        }
+    }
+
     /// Takes note of an answer that was read at `read` to a question sent at `asked`, which named the connection of `epoch`,
     /// while the near link was in its epoch `near`.
     pub fn answered(&mut self, answer: &Answer, asked: Moment, epoch: u32, near: u32, read: Moment) {
+        self.note(answer, near, read);
+        if answer.standing != Standing::Gone {
+            self.renewed(asked, epoch);
+        }
+    }
+
+    fn note(&mut self, answer: &Answer, near: u32, read: Moment) {
         self.near = near;
         self.last = self.last.max(answer.last);
         // What was pushed may be read before the answer that was given before it.
         if !is_queued(answer.standing) || self.standing.is_none_or(|told| is_queued(told) || self.is_late(told)) {
             self.standing = Some(answer.standing);
+            self.is_confirmed = answer.standing.token().is_some();
         }
         self.is_next |= answer.is_next;
+        self.position = answer.position;
+        self.due = LookDue::No;
         self.soonest = answer.soonest.map(|soonest| read.after(soonest));
-        if answer.standing != Standing::Gone {
-            self.renewed(asked, epoch);
-        }
     }
 
     /// Takes note of what was told without being asked; `false` if that is nothing new.
@@ -56,6 +93,7 @@ impl Known {
                     return false;
                 }
                 self.standing = Some(told);
+                self.is_confirmed = false;
             }
             Told::Gone => self.standing = Some(Standing::Gone),
             Told::Next => {
@@ -64,6 +102,52 @@ impl Known {
             }
         }
         true
+    }
+
+    /// Takes note of a renewal that was sent at `asked` on the connection of `epoch`; `false` if the claim is gone.
+    pub fn renewal(&mut self, renewed: Renewed, asked: Moment, epoch: u32) -> bool {
+        match renewed {
+            Renewed::Gone => return false,
+            Renewed::Unusable => {}
+            Renewed::Held => {
+                self.renewed(asked, epoch);
+                if self.standing.is_some_and(is_queued) {
+                    self.due = LookDue::Grant;
+                } else {
+                    self.is_confirmed = true;
+                }
+            }
+            Renewed::Queued { position, absence } => {
+                // A hold that is in the queue again was lost in between.
+                if self.passed_on.is_some_and(|passed_on| asked >= passed_on) {
+                    return false;
+                }
+                self.renewed(asked, epoch);
+                self.position = position;
+                let is_due = match absence {
+                    AbsenceSeen::None => false,
+                    AbsenceSeen::New => true,
+                    // The client that has noted it takes over, unless it is absent too by now.
+                    AbsenceSeen::Noted => self.is_absence_noted,
+                };
+                self.is_absence_noted = absence == AbsenceSeen::Noted;
+                if is_due && self.due == LookDue::No {
+                    self.due = LookDue::Absence;
+                }
+            }
+        }
+        true
+    }
+
+    /// Notes that the caller was given the claim as held at `now`.
+    pub fn pass_on(&mut self, now: Moment) {
+        self.passed_on.get_or_insert(now);
+    }
+
+    /// Whether the caller holds the claim or is about to.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.passed_on.is_some() || self.standing.is_some_and(|standing| standing.token().is_some())
     }
 
     /// Takes note of a script that was answered.
@@ -91,7 +175,8 @@ impl Known {
     #[must_use]
     pub fn is_vouched_for(&self, epoch: u32, lease: Duration, grace: Duration, now: Moment) -> bool {
         let Some((asked, named)) = self.heard else { return false };
-        self.standing != Some(Standing::Gone)
+        self.is_confirmed
+            && self.standing != Some(Standing::Gone)
             && epoch == named
             && now.since(asked) + grace / 6 < (lease / 3).min(grace * 10)
     }

@@ -29,7 +29,8 @@ impl ServerClock {
         (Moment::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
-    fn set(&self, server_micros: u64, read: Moment) {
+    /// Takes note of what the server's clock said in a reply that was read at `read`.
+    pub(super) fn set(&self, server_micros: u64, read: Moment) {
         self.ahead.store(server_micros.wrapping_sub(read.as_nanos() / 1_000), Ordering::Relaxed);
     }
 }

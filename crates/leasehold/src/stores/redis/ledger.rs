@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::belief::{Known, is_queued};
-use super::record::{Answer, Told};
+use super::orphans::Orphan;
+use super::record::{self, Answer, Renewed, Told};
 use crate::claim::ById;
 use crate::clock::Moment;
 use crate::{Claim, ClaimId, Name};
@@ -31,6 +32,10 @@ pub(super) struct Page {
     name: Name,
     number: u64,
     known: Mutex<Known>,
+    /// Until when requests to enter that were not answered may be carried out.
+    late_until: Mutex<Option<Moment>>,
+    /// Until when the last renewal said that the claim is safe.
+    safe_until: Mutex<Moment>,
     pub(super) stirred: Notify,
 }
 
@@ -52,15 +57,17 @@ impl Ledger {
         self.books.lock().pages.get(&id).map(Arc::clone)
     }
 
-    pub(super) fn end(&self, id: ClaimId) {
+    /// Forgets a claim; the page it had.
+    pub(super) fn end(&self, id: ClaimId) -> Option<Arc<Page>> {
         let mut books = self.books.lock();
-        let Some(page) = books.pages.remove(&id) else { return };
+        let page = books.pages.remove(&id)?;
         if let Some(claims) = books.names.get_mut(&page.name) {
             claims.remove(&(page.number, id));
             if claims.is_empty() {
                 books.names.remove(&page.name);
             }
         }
+        Some(page)
     }
 
     /// Whether no other claim of this client waits for the same name ahead of this one.
@@ -71,12 +78,15 @@ impl Ledger {
         !ahead.any(|(_, id)| books.pages.get(id).is_some_and(|page| page.known().standing.is_none_or(is_queued)))
     }
 
-    /// Takes note of what was told to the inbox.
-    pub(super) fn told(&self, text: &str) {
-        let Some((id, told)) = Told::parse(text) else { return };
+    /// Takes note of what was told to the inbox. A grant to a claim that this client does not have makes an orphan: its
+    /// id never comes again.
+    pub(super) fn told(&self, text: &str) -> Option<Orphan> {
+        let (id, told, key) = Told::parse(text)?;
         if let Some(page) = self.page(id) {
             page.told(&told);
+            return None;
         }
+        matches!(told, Told::Held(_)).then(|| Orphan { key: key.to_owned(), id: record::id_text(id) })
     }
 }
 
@@ -87,7 +97,14 @@ impl Books {
         }
         self.begun += 1;
         let (name, number) = (claim.name.clone(), self.begun);
-        let page = Arc::new(Page { name, number, known: Mutex::default(), stirred: Notify::new() });
+        let page = Arc::new(Page {
+            name,
+            number,
+            known: Mutex::default(),
+            late_until: Mutex::default(),
+            safe_until: Mutex::new(Moment::from_nanos(0)),
+            stirred: Notify::new(),
+        });
         self.pages.insert(claim.id, Arc::clone(&page));
         page
     }
@@ -104,9 +121,47 @@ impl Page {
         self.known.lock().answered(answer, asked, epoch, near, Moment::now());
     }
 
-    /// Takes note of a renewal.
-    pub(super) fn renewed(&self, asked: Moment, epoch: u32) {
-        self.known.lock().renewed(asked, epoch);
+    /// Takes note of the answer to a look.
+    pub(super) fn looked(&self, answer: &Answer, asked: Moment, epoch: u32, near: u32) {
+        self.known.lock().looked(answer, asked, epoch, near, Moment::now());
+    }
+
+    /// Takes note of a renewal; `false` if the claim is gone.
+    pub(super) fn renewal(&self, renewed: Renewed, asked: Moment, epoch: u32) -> bool {
+        let (is_there, is_news) = {
+            let mut known = self.known.lock();
+            let before = (known.position, known.due);
+            let is_there = known.renewal(renewed, asked, epoch);
+            (is_there, before != (known.position, known.due))
+        };
+        if is_news {
+            self.stirred.notify_waiters();
+        }
+        is_there
+    }
+
+    /// Notes that the caller is given the claim as held.
+    pub(super) fn pass_on(&self) {
+        self.known.lock().pass_on(Moment::now());
+    }
+
+    /// Notes that a request to enter was not answered, and may be carried out until `until`.
+    pub(super) fn may_be_late(&self, until: Moment) {
+        let mut late_until = self.late_until.lock();
+        *late_until = Some(late_until.map_or(until, |known| known.max(until)));
+    }
+
+    pub(super) fn late_until(&self) -> Option<Moment> {
+        *self.late_until.lock()
+    }
+
+    pub(super) fn set_safe_until(&self, until: Moment) {
+        let mut safe_until = self.safe_until.lock();
+        *safe_until = safe_until.max(until);
+    }
+
+    pub(super) fn safe_until(&self) -> Moment {
+        *self.safe_until.lock()
     }
 
     pub(super) fn gone(&self) {

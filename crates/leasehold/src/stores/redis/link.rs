@@ -121,6 +121,19 @@ impl Link {
         }
     }
 
+    /// Resolves once there has been no session for `patience`, with the reason.
+    pub(super) async fn unreachable(&self, patience: Duration) -> Error {
+        loop {
+            let mut states = self.states.clone();
+            if states.wait_for(|state| matches!(state, State::Down(..))).await.is_err() {
+                return Error::unavailable("the store was closed");
+            }
+            if let Err(error) = self.session(patience).await {
+                return error;
+            }
+        }
+    }
+
     /// Waits for the first attempt to connect; its failure is the answer.
     pub(super) async fn first(&self) -> Result<()> {
         let mut states = self.states.clone();

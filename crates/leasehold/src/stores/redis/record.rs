@@ -19,8 +19,12 @@ const NOWHERE: &str = "----------";
 const ID_LEN: usize = 22;
 const NONCE_LEN: usize = 11;
 const GRACE_LEN: usize = 7;
+const POSITION_LEN: usize = 8;
+/// The version of the layout, and where it stands in a record. A client refuses a lock of another version.
+const VERSION: &str = " v1";
+const VERSION_AT: usize = 86;
 /// Where the terms of a record begin.
-const TERMS: usize = 87;
+const TERMS: usize = VERSION_AT + VERSION.len() + 1;
 /// How much longer than its lease a record lives, so that its token outlives it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -108,6 +112,7 @@ pub(super) fn record(claim: &Claim, id: &str, proposal: u64, bond: &Bond) -> Str
     bond.write(&mut text);
     let (share, note) = (claim.share, &claim.note);
     let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+    text.push_str(VERSION);
     let _ = write!(text, " {} {} {} {since} {}", share.weight(), share.capacity(), millis(claim.lease), note.pid);
     for word in [&note.host, &note.program, &note.label] {
         text.push(' ');
@@ -146,6 +151,8 @@ pub struct Answer {
     pub last: u64,
     /// First of those who wait.
     pub is_next: bool,
+    /// The position among those who wait, where 1 is the first; 0 if it does not wait.
+    pub position: u32,
     /// How soon somebody's lease ends, where it was looked at.
     pub soonest: Option<Duration>,
     /// Holders whose connection is gone, with the nonce that says since when.
@@ -178,11 +185,15 @@ impl Answer {
             _ => return None,
         };
         let more = text.get(17 + ID_LEN..)?;
-        let (last, more) = if state == b'H' { (number, more) } else { (more.get(..16)?.parse().ok()?, &more[16..]) };
+        let (last, position, more) = match state {
+            b'H' => (number, 0, more),
+            _ => (more.get(..16)?.parse().ok()?, more.get(16..24)?.parse().ok()?, &more[24..]),
+        };
         let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
         let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
         let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
-        Some(Self { standing, last, is_next: state == b'N', soonest, absences: absences.collect::<Option<_>>()? })
+        let absences = absences.collect::<Option<_>>()?;
+        Some(Self { standing, last, is_next: state == b'N', position, soonest, absences })
     }
 }
 
@@ -207,16 +218,72 @@ pub enum Told {
 }
 
 impl Told {
-    pub(super) fn parse(text: &str) -> Option<(ClaimId, Self)> {
-        let (told, id) = match text.as_bytes().first()? {
+    /// With the claim it concerns, and the key of a lock that was granted.
+    pub(super) fn parse(text: &str) -> Option<(ClaimId, Self, &str)> {
+        let (told, rest) = match text.as_bytes().first()? {
             b'H' => (Self::Held(Token::new(text.get(1..17)?.parse().ok()?)?), text.get(17..)?),
             b'N' => (Self::Next, text.get(1..)?),
             b'G' => (Self::Gone, text.get(1..)?),
             _ => return None,
         };
-        Some((id_from(id)?, told))
+        let (id, key) = rest.split_at_checked(ID_LEN)?;
+        Some((id_from(id)?, told, key))
     }
 }
+
+/// What renew.lua says of one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Renewed {
+    /// Held.
+    Held,
+    /// It waits, at this position.
+    Queued {
+        /// 1 is the first.
+        position: u32,
+        /// Whether a holder is absent.
+        absence: AbsenceSeen,
+    },
+    /// Not there any more.
+    Gone,
+    /// A key of its lock cannot be used.
+    Unusable,
+}
+
+/// What a renewal saw of a lock's holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AbsenceSeen {
+    /// All are there.
+    None,
+    /// One is absent or its lease is over, and no client has noted it.
+    New,
+    /// One is absent, and another client has noted it.
+    Noted,
+}
+
+/// Reads the reply of renew.lua for `count` claims, of which `first` is the first.
+pub(super) fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Vec<Renewed>> {
+    let (letters, positions) = text.strip_prefix(first)?.split_at_checked(count)?;
+    let mut positions = positions.as_bytes().chunks(POSITION_LEN);
+    let renewed = letters.bytes().map(|letter| {
+        let absence = match letter {
+            b'1' => return Some(Renewed::Held),
+            b'0' => return Some(Renewed::Gone),
+            b'!' => return Some(Renewed::Unusable),
+            b'Q' => AbsenceSeen::None,
+            b'A' => AbsenceSeen::New,
+            b'a' => AbsenceSeen::Noted,
+            _ => return None,
+        };
+        let position = std::str::from_utf8(positions.next()?).ok()?.parse().ok()?;
+        Some(Renewed::Queued { position, absence })
+    });
+    let renewed = renewed.collect::<Option<Vec<_>>>()?;
+    positions.next().is_none().then_some(renewed)
+}
+
+/// What helps where two versions of the layout meet.
+pub(super) const OTHER_VERSION: &str =
+    "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 /// A record as an entry of a line.
 pub(super) fn entry(record: &str, ahead: u32) -> Result<Entry> {
@@ -231,6 +298,10 @@ fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
         _ => return None,
     };
     let id = id_from(record.get(17..17 + ID_LEN)?)?;
+    if record.get(VERSION_AT..VERSION_AT + VERSION.len())? != VERSION {
+        let what = "the record of this lock has the layout of another version of leasehold";
+        return Some(Err(Error::unsupported(what).remedy(OTHER_VERSION)));
+    }
     let mut fields = record.get(TERMS..)?.split(' ');
     let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
@@ -301,7 +372,7 @@ mod tests {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
         let answer = |id| {
             format!(
-                "0000000000000003N{}00000000000000070000000250{}{}0005000",
+                "0000000000000003N{}0000000000000007000000020000000250{}{}0005000",
                 id_text(id),
                 "c".repeat(22),
                 "n".repeat(11)
@@ -310,7 +381,7 @@ mod tests {
         assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
         let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
         assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
-        assert_eq!(parsed.last, 7);
+        assert_eq!((parsed.last, parsed.position), (7, 2));
         assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);
         assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11), grace }]);
@@ -320,10 +391,36 @@ mod tests {
     fn whatever_is_told_is_understood_or_ignored() {
         let id = ClaimId::draw();
         let token = Token::new(5).expect("above zero");
-        assert_eq!(Told::parse(&format!("H0000000000000005{}", id_text(id))), Some((id, Told::Held(token))));
-        assert_eq!(Told::parse(&format!("G{}", id_text(id))), Some((id, Told::Gone)));
+        let granted = format!("H0000000000000005{}leasehold:{{a}}", id_text(id));
+        assert_eq!(Told::parse(&granted), Some((id, Told::Held(token), "leasehold:{a}")));
+        assert_eq!(Told::parse(&format!("G{}", id_text(id))), Some((id, Told::Gone, "")));
         for odd in ["", "H", "N", "Nü", "H000000000000000ü", "Xabc"] {
             assert_eq!(Told::parse(odd), None);
         }
+    }
+
+    #[test]
+    fn renewals_are_read_with_positions_of_waiters_only() {
+        let waits = |position, absence| Renewed::Queued { position, absence };
+        let expected = vec![
+            Renewed::Held,
+            waits(3, AbsenceSeen::New),
+            Renewed::Gone,
+            Renewed::Unusable,
+            waits(12, AbsenceSeen::Noted),
+            waits(1, AbsenceSeen::None),
+        ];
+        let positions = "000000030000001200000001";
+        assert_eq!(parse_renewals(&format!("id1A0!aQ{positions}"), "id", 6), Some(expected));
+        for wrong in ["id1A0!aQ", "ix1", "id1A0!aQ0000000300000012", "id1?0000000", "id1110000000100000002"] {
+            assert_eq!(parse_renewals(wrong, "id", 6), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn record_of_another_version_is_refused() {
+        let claim = claim("a", "");
+        let text = record(&claim, &id_text(claim.id), 7, &bond(None)).replacen(VERSION, " v2", 1);
+        assert!(entry(&text, 0).expect_err("of another version").is_unsupported());
     }
 }

@@ -1,12 +1,12 @@
 //! Renewals: a script now and then, and a sign of life in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::join;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::record;
+use super::record::{self, Renewed};
 use super::session::Session;
 use super::{Redis, answered, patience, script, text};
 use crate::clock::Moment;
@@ -14,25 +14,45 @@ use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
 const BATCH: usize = 100;
+/// How long a round waits whose claims could not all be renewed, so that the next does not follow at once.
+const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
 /// How many scripts are asked for at a time: each is to be answered soon, however many there are in all.
 const BATCHES: usize = 64;
 
 impl Redis {
-    /// Every third of a lease a script renews it. In between, a claim that is judged by its connection needs a sign of
-    /// life of that connection, one for all.
+    /// Every third of a lease a script renews it. In between, a hold that is judged by its connection needs a sign of life
+    /// of that connection, one for all. A claim that waits needs none: its connection is looked for when its turn comes.
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let question = Moment::now();
         let session = self.far.session(shortest(claims)).await?;
-        let (alive, due): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| self.is_alive(claim, &session, question));
-        let (gone, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
-        let gone = gone?;
+        // A claim of another client is not renewed: its grant would be pushed to this one.
+        let ours = claims.iter().filter(|claim| self.ledger.page(claim.id).is_some());
+        let (alive, due): (Vec<_>, Vec<_>) = ours.partition(|claim| self.is_alive(claim, &session, question));
+        let (renewed, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
+        let missed = renewed?;
         alive?;
-        // Everything was asked after `question`, so from there each is safe for what it is safe for.
-        let safe = |claim: &Claim| {
-            let left = self.ledger.page(claim.id)?.known().lease_left(claim.lease, question);
-            (!gone.contains(&claim.id)).then(|| left.min(self.safe_for(claim)))
-        };
-        Ok(claims.iter().map(safe).collect())
+        if !missed.unusable.is_empty() {
+            // They are asked for again soon, and ever sooner as their end comes near.
+            tokio::time::sleep(UNUSABLE_PAUSE).await;
+        }
+        Ok(claims.iter().map(|claim| self.safe_from(question, claim, &missed)).collect())
+    }
+
+    /// For how long from `question` a claim is safe. Everything was asked after that moment.
+    fn safe_from(&self, question: Moment, claim: &Claim, missed: &Missed) -> Option<Duration> {
+        if missed.gone.contains(&claim.id) {
+            return None;
+        }
+        let page = self.ledger.page(claim.id)?;
+        if missed.unusable.contains(&claim.id) {
+            return Some(page.safe_until().since(question));
+        }
+        let known = page.known();
+        // A claim that waits is kept for its lease, and counts on nothing else. The engine trusts a grant for less.
+        let most = if known.is_held() { self.safe_for(claim) } else { claim.lease };
+        let safe = known.lease_left(claim.lease, question).min(most);
+        page.set_safe_until(question.after(safe));
+        Some(safe)
     }
 
     /// Whether a sign of life on this session is enough for a claim.
@@ -57,8 +77,8 @@ impl Redis {
         claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
     }
 
-    /// The ones that are gone, of those that were due.
-    async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Vec<ClaimId>> {
+    /// The ones that were not renewed, of those that were due.
+    async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Missed> {
         // What a script is told of its claims, it is told once: most of a client's are alike.
         let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
         for claim in due {
@@ -66,12 +86,17 @@ impl Redis {
         }
         let batches = alike.values().flat_map(|claims| claims.chunks(BATCH));
         let batches: Vec<_> = batches.map(|batch| self.renew_batch(session, batch)).collect();
-        stream::iter(batches).buffer_unordered(BATCHES).try_concat().await
+        let add = |mut all: Missed, more: Missed| async move {
+            all.gone.extend(more.gone);
+            all.unusable.extend(more.unusable);
+            Ok(all)
+        };
+        stream::iter(batches).buffer_unordered(BATCHES).try_fold(Missed::default(), add).await
     }
 
     /// Renews claims with the same lease and the same grace.
-    async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Vec<ClaimId>> {
-        let Some(first) = claims.first() else { return Ok(Vec::new()) };
+    async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Missed> {
+        let Some(first) = claims.first() else { return Ok(Missed::default()) };
         let keys: Vec<String> = claims.iter().map(|claim| record::key_of(&claim.name)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let ids: String = claims.iter().map(|claim| record::id_text(claim.id)).collect();
@@ -81,22 +106,29 @@ impl Redis {
         let answer =
             answered(session, self.patience_with(claims), script::RENEW.run(session, &keys, &arguments)).await?;
         let answer = text(answer)?;
-        let Some(flags) = answer.strip_prefix(&record::id_text(first.id)).filter(|flags| flags.len() == claims.len())
-        else {
+        let Some(answers) = record::parse_renewals(&answer, &record::id_text(first.id), claims.len()) else {
             return Err(self.strange());
         };
-        let mut gone = Vec::new();
-        for (claim, flag) in claims.iter().zip(flags.bytes()) {
+        let mut missed = Missed::default();
+        for (claim, renewed) in claims.iter().zip(answers) {
             let Some(page) = self.ledger.page(claim.id) else { continue };
-            if flag == b'1' {
-                page.renewed(asked, bond.epoch);
-            } else {
+            if renewed == Renewed::Unusable {
+                missed.unusable.insert(claim.id);
+            } else if !page.renewal(renewed, asked, bond.epoch) {
                 page.gone();
-                gone.push(claim.id);
+                missed.gone.insert(claim.id);
             }
         }
-        Ok(gone)
+        Ok(missed)
     }
+}
+
+/// Claims that a renewal did not reach.
+#[derive(Default)]
+struct Missed {
+    gone: HashSet<ClaimId>,
+    /// A key of their locks is damaged, which says nothing about the others.
+    unusable: HashSet<ClaimId>,
 }
 
 fn shortest(claims: &[Claim]) -> Duration {

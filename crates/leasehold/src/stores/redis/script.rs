@@ -96,7 +96,7 @@ mod tests {
     fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
         let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
         let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_client()));
-        server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms])
+        server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms, "9999999999"])
     }
 
     /// Its connection may have just broken; it will be heard of again, or its absence found as that of any holder.

@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError};
 
+use super::record::OTHER_VERSION;
 use crate::Error;
 
 /// What stands in an answer, how it is to be taken, what it means, and what helps.
@@ -47,6 +48,19 @@ const ROWS: &[Row] = &[
         damaged,
         "the key of this lock was not written by leasehold",
         "find out who wrote it; delete it, or use another name",
+    ),
+    ("VERSION", unsupported, "the record of this lock has the layout of another version of leasehold", OTHER_VERSION),
+    (
+        "FUTURE",
+        damaged,
+        "the last token of this lock is more than ten years ahead of the server's clock",
+        "set the clock right, or delete the lock's key when no client uses it",
+    ),
+    (
+        "LATE",
+        unavailable,
+        "the request came to the server too late, or the server's clock has been set forward",
+        "try again",
     ),
     (
         "HINT",

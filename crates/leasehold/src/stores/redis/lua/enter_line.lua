@@ -1,10 +1,13 @@
 local id, how, hint = sub(claim, 18, 39), sub(ARGV[3], 1, 1), tonumber(sub(ARGV[3], 2, 17))
 local fresh, seen = sub(ARGV[3], 18, 28), sub(ARGV[3], 29)
-if hint > now + DAY * 1000 then
-    return redis.error_reply('HINT the token ' .. sub(ARGV[3], 2, 17) .. ' is more than a day ahead of this server')
-end
 local wrong = load(KEYS[1])
 if wrong then return redis.error_reply(wrong) end
+-- The server's own last token is no wild guess of a client, even if the server's clock was ahead when it gave it.
+if hint > math.max(line.last, now) + DAY * 1000 then
+    return redis.error_reply('HINT the token ' .. sub(ARGV[3], 2, 17) .. ' is more than a day ahead of this server')
+end
+local looks = how == 'L'
+local finds = looks or how == 'F'
 line.floor = math.max(line.floor, hint)
 asking = id
 
@@ -68,11 +71,11 @@ local function soonest()
     return format('%010d', math.max(0, math.ceil((at - now) / 1000)))
 end
 
-local function reply(number, standing)
+local function reply(number, standing, position)
     local answer = format('%016d', number) .. standing .. id
     if standing == 'H' then return answer end
-    answer = answer .. format('%016d', line.last)
-    if standing == 'Q' then return answer end
+    answer = answer .. format('%016d%08d', line.last, position or 0)
+    if standing == 'Q' and not looks then return answer end
     return answer .. soonest() .. table.concat(absences)
 end
 
@@ -90,7 +93,7 @@ local function keep(record)
     if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
     local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', TERMS)
     local terms = match(claim, '^ %d+ %d+ %d+', TERMS)
-    local kept = sub(record, 1, 39) .. NONE .. link .. terms .. ' ' .. since .. rest
+    local kept = sub(record, 1, 39) .. NONE .. link .. VERSION .. terms .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     if holds(kept) then
         drop(record)
@@ -105,12 +108,14 @@ local function standing()
     if not record then return reply(0, 'G') end
     if holds(record) then return reply(tonumber(sub(record, 1, 16)), 'H') end
     local rank = call('ZRANK', QUEUE, id)
-    return reply(line.holding + (line.sole and 1 or 0) + rank, rank == 0 and 'N' or 'Q')
+    -- Who waits behind waiters that are not there is next too.
+    local is_next = rank == 0 or line.told == id
+    return reply(line.holding + (line.sole and 1 or 0) + rank, is_next and 'N' or 'Q', rank + 1)
 end
 
 local weight, capacity = units(claim)
 if line.sole and claim_of(line.sole) ~= id then
-    if how ~= 'F' and capacity ~= line.capacity then return mismatch(line.sole) end
+    if not finds and capacity ~= line.capacity then return mismatch(line.sole) end
     if how ~= 'Q' and line.count == 0 then
         -- Nothing to put in line: it stays as it is, but for a note of absence.
         look_for_all()
@@ -124,14 +129,18 @@ if record and not holds(record) and deadline <= now then
     record = nil
 end
 if record then
-    local refused = keep(record)
+    local refused = (not looks or holds(record)) and keep(record)
     if not refused then
         -- Its own absence is not looked for: it has just been heard of.
-        if not holds(record) and call('ZRANK', QUEUE, id) == 0 then look_for_all() end
+        if not holds(record) and (looks or call('ZRANK', QUEUE, id) == 0) then look_for_all() end
         settle(true)
     end
-    save()
+    if line.dirty or not looks then save() end
     return refused or standing()
+end
+if looks then
+    if line.dirty then save() end
+    return standing()
 end
 local alone = not line.sole and line.count == 0
 if alone and weight == capacity and how ~= 'F' then
@@ -149,10 +158,13 @@ if how ~= 'Q' then
     look_for_all()
     settle(true)
 end
-if how == 'Q' or how == 'R' and line.waiting == 0 and line.taken + weight <= capacity then
+if how == 'Q' or how == 'R' and line.taken + weight <= capacity then
     wait('0000000000000000Q' .. sub(claim, 18), now + lease_of(claim))
     if line.waiting == 1 then look_for_all() end
     settle(false)
+    -- Others who are there wait ahead of it.
+    local waiter = how == 'R' and read(id)
+    if waiter and not holds(waiter) then drop(waiter) end
 end
 save()
 return standing()

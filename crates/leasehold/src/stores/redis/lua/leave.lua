@@ -24,9 +24,10 @@ if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV
     local now = time[1] * 1000000 + time[2]
     local weight, capacity, lease, rest
     if record and behind and tonumber(string.sub(record, 1, 16)) > now then
-        weight, capacity, lease, rest = string.match(record, '^ (%d+) (%d+) (%d+) %d+(.*)$', 103)
+        weight, capacity, lease, rest = string.match(record, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', 103)
     end
-    if weight and weight == capacity then
+    -- A token ten years ahead is damage, which line.lua refuses.
+    if weight and weight == capacity and string.sub(state, 1, 16) - now < 315576000000000 then
         local there = string.sub(record, 86, 95) == '----------'
         if not there then
             local told = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(record, 67, 77))
@@ -39,7 +40,7 @@ if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV
             local last = math.max(string.sub(state, 1, 16) + 1, now, string.sub(state, -51, -36) + 1)
             local number = string.format('%016d', last)
             local holder = string.sub(record, 34, 55) .. '-----------' .. string.sub(record, 67, 102)
-                .. string.format(' %s %s %s %d', weight, capacity, lease, now / 1000) .. rest
+                .. string.format(' v1 %s %s %s %d', weight, capacity, lease, now / 1000) .. rest
             if waiting[2] then
                 holder = 'W' .. holder .. string.format('\n%08d', math.max(1, string.sub(state, -71, -64) - 1))
                     .. string.sub(state, -63, -52) .. '0000000000000000' .. string.sub(state, -35, -23) .. waiting[2]
@@ -49,7 +50,7 @@ if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV
             redis.call('SET', key, number .. holder, 'PX', string.format('%d', lease + 86400000))
             -- Without the permission nobody is told, and everybody finds out by asking.
             local inbox = 'leasehold:inbox:'
-            redis.pcall('PUBLISH', inbox .. string.sub(record, 67, 77), 'H' .. number .. waiting[1])
+            redis.pcall('PUBLISH', inbox .. string.sub(record, 67, 77), 'H' .. number .. waiting[1] .. key)
             if waiting[2] then
                 redis.pcall('PUBLISH', inbox .. string.sub(behind, 67, 77), 'N' .. waiting[2])
             end

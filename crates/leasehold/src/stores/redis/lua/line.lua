@@ -3,11 +3,12 @@
 -- Keys, all with the hash tag of the lock:
 --   key           free:      token(16) '~' ...                       lives a day after its last lease
 --                 held whole: token(16) 'H' claim(22) nonce(11) client(11) epoch(8) server(10) grace(7)
---                            ' weight capacity lease since ...'
+--                            ' v1 weight capacity lease since ...'
 --                            held for as long as the key lives longer than a day
 --                 and others wait: the same with 'W', and at its end
 --                            '\n' waiting(8) place(12) floor(16) refreshed(13) told(22)
---                 shared:    token(16) 'L' ' taken capacity place refreshed told'
+--                 shared:    token(16) 'L' ' v1 taken capacity place refreshed told'
+--                 'v1' is the version of the layout. A free lock has none: any version can read its token.
 --   key:claims    hash: claim -> deadline(16), and the record as above with 'H' or 'Q', of all but a holder of the whole
 --   key:queue     sorted set of those who wait, by place
 --   key:holders   sorted set of those who share it, by deadline
@@ -17,8 +18,10 @@ local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
 -- Commands take words: a number would first be written out, with all that a fraction needs.
 local ONE_DAY, TWO_DAYS = '86400000', '172800000'
 local NONE, NOWHERE, NOBODY = '-----------', '----------', '----------------------'
--- Where the terms of a record begin, and how long its end is if others wait.
-local TERMS, END = 87, 72
+-- The layout's version and where it stands in a record, where the terms begin, and how long the end is if others wait.
+local VERSION, VERSION_AT, TERMS, END = ' v1', 87, 90, 72
+-- Ten years in microseconds. Above 2^53 doubles stop counting, so a token that far ahead is damage.
+local YEARS = 315576000000000
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
@@ -28,9 +31,10 @@ local function at(lock)
 end
 
 -- `sole` is the record of who holds the whole, until `sole_until`; `floor` a token that the next one must exceed.
+-- `dirty` says that the keys no longer say what `line` does.
 local line = {
     last = 0, floor = 0, taken = 0, capacity = 0, place = 0, refreshed = 0, told = NOBODY,
-    count = 0, waiting = 0, holding = 0,
+    count = 0, waiting = 0, holding = 0, dirty = false,
 }
 
 -- A record is what stands in `key` if the whole is held, and in key:claims after the deadline.
@@ -58,7 +62,9 @@ local asking
 local function tell(record, what)
     if claim_of(record) == asking then return end
     -- Without the permission nobody is told, and everybody finds out by asking.
-    redis.pcall('PUBLISH', 'leasehold:inbox:' .. client_of(record), what .. claim_of(record))
+    -- A grant names its lock, so that a client can release a claim that it no longer has.
+    local lock = sub(what, 1, 1) == 'H' and key or ''
+    redis.pcall('PUBLISH', 'leasehold:inbox:' .. client_of(record), what .. claim_of(record) .. lock)
 end
 
 local function connected(record)
@@ -108,7 +114,22 @@ local function load_sole(state, mode)
     if left > 0 then
         line.sole, line.sole_until, line.taken = record, now + left * 1000, line.capacity
     else
+        line.dirty = true
         tell(record, 'G')
+    end
+end
+
+-- Why a state cannot be used: not leasehold's, of another version, or damaged. Nothing if it can.
+local function refusal(state)
+    if state == '' then return end
+    local number, mode = match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)([~HWL])')
+    if not number then return 'FOREIGN the key ' .. key .. ' is not of leasehold' end
+    local version = mode ~= '~' and sub(state, mode == 'L' and 18 or VERSION_AT)
+    if version and sub(version, 1, 4) ~= VERSION .. ' ' then
+        return 'VERSION the key ' .. key .. ' has the layout ' .. (match(version, '^ (v%d+) ') or 'v0') .. ', not v1'
+    end
+    if tonumber(number) > now + YEARS then
+        return 'FUTURE the token ' .. number .. ' of ' .. key .. ' is more than ten years ahead of this server'
     end
 end
 
@@ -117,13 +138,12 @@ local function load(lock)
     at(lock)
     local state = call('GET', key) or ''
     line.count, line.waiting, line.holding = call('HLEN', CLAIMS), call('ZCARD', QUEUE), call('ZCARD', HOLDERS)
-    if state ~= '' and not match(state, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d[~HWL]') then
-        return 'FOREIGN the key ' .. key .. ' is not of leasehold'
-    end
+    local wrong = refusal(state)
+    if wrong then return wrong end
     line.last = tonumber(sub(state, 1, 16)) or 0
     local mode = sub(state, 17, 17)
     if mode == 'L' then
-        local taken, capacity, place, refreshed, told = match(state, '^ (%d+) (%d+) (%d+) (%d+) (%S*)', 18)
+        local taken, capacity, place, refreshed, told = match(state, '^ v1 (%d+) (%d+) (%d+) (%d+) (%S*)', 18)
         line.taken, line.capacity, line.place = tonumber(taken), tonumber(capacity), tonumber(place)
         line.refreshed, line.told = tonumber(refreshed), told
     end
@@ -131,7 +151,7 @@ local function load(lock)
     if line.count > 0 and not shared or line.count ~= line.waiting + line.holding then
         -- Somebody deleted one of the keys; the claims of what is left are gone.
         call('DEL', CLAIMS, QUEUE, HOLDERS)
-        line.count, line.waiting, line.holding = 0, 0, 0
+        line.count, line.waiting, line.holding, line.dirty = 0, 0, 0, true
     end
     if line.holding == 0 then line.taken = 0 end
     if mode == 'H' or mode == 'W' then load_sole(state, mode) end
@@ -146,13 +166,13 @@ end
 
 local function add(record, deadline)
     write(record, deadline)
-    line.count = line.count + 1
+    line.count, line.dirty = line.count + 1, true
     if line.count == 1 then refresh(CLAIMS) end
 end
 
 local function hold(record, deadline)
     local weight, capacity = units(record)
-    line.taken, line.capacity = line.taken + weight, capacity
+    line.taken, line.capacity, line.dirty = line.taken + weight, capacity, true
     if weight == capacity then
         line.sole, line.sole_until = record, deadline
         return
@@ -174,6 +194,7 @@ end
 
 local function drop(record)
     local claim = claim_of(record)
+    line.dirty = true
     if line.sole and claim_of(line.sole) == claim then
         line.sole, line.taken = nil, 0
         return
@@ -206,42 +227,55 @@ end
 -- The record of a waiter that holds from now on.
 local function granted(record)
     local terms, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', TERMS)
-    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. terms .. format(' %d', now / 1000) .. rest
+    return token() .. 'H' .. claim_of(record) .. NONE .. link_of(record) .. VERSION
+        .. terms .. format(' %d', now / 1000) .. rest
 end
 
-local function next_waiter()
-    if line.waiting == 0 then return end
-    return read(call('ZRANGE', QUEUE, '0', '0')[1])
+local function waiter_at(rank)
+    if rank >= line.waiting then return end
+    return read(call('ZRANGE', QUEUE, format('%d', rank), format('%d', rank))[1])
 end
 
--- Grants to everybody at the front who fits and is there, and tells who is next from now on. With `look_close` a next
--- one that is not there goes too, though it does not fit yet: others behind it may.
+-- Notes who is next from now on, and tells it if it does not know.
+local function note_next(record)
+    local claim = record and claim_of(record) or NOBODY
+    if line.told == claim then return end
+    line.told, line.dirty = claim, true
+    if record then tell(record, 'N') end
+end
+
+local function is_waiting(claim)
+    local record = claim ~= NOBODY and read(claim)
+    return record and not holds(record)
+end
+
+-- Grants to the waiters at the front who fit and are there, and tells who is next from now on. A waiter that is not
+-- there is passed over and keeps its position until its lease ends. With `look_close` the next one is looked for
+-- although it does not fit yet; without, who was told before remains the next.
 local function settle(look_close)
+    local rank, looked = 0, false
     while true do
-        local record, deadline = next_waiter()
-        if not record then
-            line.told = NOBODY
-            return
-        end
+        local record, deadline = waiter_at(rank)
+        if not record then return note_next() end
         local weight, capacity = units(record)
         local fits = line.taken + weight <= capacity
-        if not fits and not look_close then
-            if line.told ~= claim_of(record) then
-                line.told = claim_of(record)
-                tell(record, 'N')
-            end
-            return
+        if not fits and (looked or not look_close) then
+            if not looked and is_waiting(line.told) then return end
+            return note_next(record)
         end
-        if deadline <= now or claim_of(record) ~= asking and absent(record) then
+        if deadline <= now then
             drop(record)
             tell(record, 'G')
+        elseif claim_of(record) ~= asking and absent(record) then
+            rank = rank + 1
         elseif fits then
             drop(record)
             record = granted(record)
             hold(record, now + lease_of(record))
             tell(record, 'H' .. sub(record, 1, 16))
+            line.told = NOBODY
         else
-            look_close = false
+            looked = true
         end
     end
 end
@@ -269,6 +303,6 @@ local function save()
         call('SET', key, number .. '~', 'PX', ONE_DAY)
         return
     end
-    local state = format('%sL %d %d %d %d %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
+    local state = format('%sL v1 %d %d %d %d %s', number, line.taken, line.capacity, line.place, line.refreshed, line.told)
     call('SET', key, state, 'PX', TWO_DAYS)
 end

@@ -1,0 +1,76 @@
+//! Claims in the queue that no caller wants any more: what a late request of this client has put there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::link::State;
+use super::session::Session;
+use super::{answered, script};
+use crate::clock::Moment;
+use crate::{Error, Result, background};
+
+/// How often, and for how long each time, the client tries to release an orphan. Beyond that it ends with its lease.
+const TRIES: u32 = 5;
+const TRY_MAX: Duration = Duration::from_secs(5);
+
+/// Releases orphans on the background link.
+#[derive(Clone, Debug)]
+pub(super) struct Orphans {
+    states: watch::Receiver<State>,
+    client: Arc<str>,
+}
+
+/// A claim of this client whose id is in no use any more, nor will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Orphan {
+    pub(super) key: String,
+    pub(super) id: String,
+}
+
+impl Orphans {
+    pub(super) fn new(states: watch::Receiver<State>, client: Arc<str>) -> Self {
+        Self { states, client }
+    }
+
+    /// Takes the claim out of the queue at `due`, when no request can put it there any more.
+    pub(super) fn release(&self, orphan: Orphan, due: Moment) {
+        let orphans = self.clone();
+        background::handle().spawn(async move {
+            tokio::time::sleep(due.since(Moment::now())).await;
+            orphans.try_release(&orphan).await;
+        });
+    }
+
+    async fn try_release(mut self, orphan: &Orphan) {
+        for _ in 0..TRIES {
+            match timeout(TRY_MAX, self.leave(orphan)).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet"),
+                Err(_) => tracing::debug!(key = orphan.key, "no connection to release an orphaned claim yet"),
+            }
+            tokio::time::sleep(TRY_MAX / 10).await;
+        }
+        tracing::warn!(key = orphan.key, "gave up releasing an orphaned claim; it ends with its lease");
+    }
+
+    async fn leave(&mut self, orphan: &Orphan) -> Result<()> {
+        let session = self.session().await?;
+        let whose = format!("H{}", orphan.id);
+        let keys = [orphan.key.as_str()];
+        let arguments = [whose.as_str(), &*self.client];
+        let leaving = script::LEAVE.run(&session, &keys, &arguments);
+        answered(&session, TRY_MAX, leaving).await.map(drop)
+    }
+
+    async fn session(&mut self) -> Result<Arc<Session>> {
+        let is_up = |state: &State| matches!(state, State::Up(session, _) if !session.is_over());
+        let state = self.states.wait_for(is_up).await;
+        match state.as_deref() {
+            Ok(State::Up(session, _)) => Ok(Arc::clone(session)),
+            _ => Err(Error::unavailable("the store was closed")),
+        }
+    }
+}
