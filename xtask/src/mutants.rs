@@ -1,12 +1,13 @@
 //! Seeded bugs, and the tests that find them.
 //!
-//! Each `lab/mutants/NAME.patch` is a small bug. Its header names what it breaks and the command that
-//! must fail. A run applies the bugs one after the other to a copy of the working tree, so the tree
-//! itself stays as it is. Each command must pass without any bug first, because a test that always
-//! fails finds nothing.
+//! Each `lab/mutants/NAME.patch` is a small bug. Its header names the broken rule and the command
+//! that must fail. A run applies the bugs one after the other to a copy of the working tree, so the
+//! tree itself stays as it is. Each command must pass without any bug first, because a test that
+//! always fails finds nothing.
 //!
-//! With `--results FILE` a run continues where the last one stopped. An outcome is recorded with a
-//! digest of the patch and of the files that it changes, and it counts as long as both stay the same.
+//! With `--results FILE` a run continues at the point where the last one stopped. An outcome is
+//! recorded with a digest of the patch and of the files that it changes. It counts as long as both
+//! stay the same.
 
 mod check;
 mod patch;
@@ -34,7 +35,7 @@ const BATCH: usize = 10;
 
 /// Which mutants run.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct MutantsArgs {
     /// Run the mutants whose names begin so; all without it
     names: Vec<String>,
     /// Skip what this file records, and record each outcome in it
@@ -48,7 +49,7 @@ pub(crate) struct Options {
     compile_only: bool,
 }
 
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     let root = repository::root();
     let mutants = chosen(Mutant::all(&root)?, &options.names)?;
     let tree = Tree::copy(&root)?;

@@ -1,4 +1,4 @@
-//! What tests and benchmarks need on the machine besides Rust.
+//! The programs that tests and benchmarks need besides Rust.
 
 use std::fmt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The surface of the repository in figures: the language of its prose and the density of its code.
 //!
 //! Prose is every comment in .rs, .lua and .sql files and every .md file, except the changelog and
-//! translations. The patterns are approximate. What counts is the change of a figure over time.
+//! translations. The patterns are approximate, so compare a figure with its earlier value.
 
 use std::collections::BTreeMap;
 use std::fmt;

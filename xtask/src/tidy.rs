@@ -9,11 +9,11 @@
 //! | features | `cfg(feature)` outside the files that are named for it |
 //! | types | a type name that a crate defines twice |
 //! | documents | a path in a document that does not exist |
-//! | scripts | a Lua script whose header does not state keys, arguments and replies |
+//! | scripts | a Lua script whose header does not state keys, arguments, replies |
 //!
-//! `xtask/tidy.toml` names stores, layers and files. `xtask/allowed.toml` counts the violations that
-//! exist, by folder. A count may only shrink: more violations fail, and fewer fail until the number
-//! is lowered.
+//! `xtask/tidy.toml` names stores, layers and files. `xtask/allowed.toml` counts the violations
+//! that exist, by folder. A count may only shrink: more violations fail, and fewer fail until the
+//! number is lowered.
 
 mod allowances;
 mod documents;
@@ -36,7 +36,7 @@ use modules::Library;
 
 /// What `cargo xtask tidy` does.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct TidyArgs {
     /// Lower the numbers in xtask/allowed.toml to what there is
     #[arg(long, conflicts_with = "paths")]
     update: bool,
@@ -90,7 +90,7 @@ struct Features {
 }
 
 /// Runs the rules, lowers the allowances, or lists violations.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &TidyArgs) -> Result<()> {
     if options.update {
         return update();
     }
@@ -170,7 +170,7 @@ fn violations(root: &Path) -> Result<Vec<Violation>> {
     Ok(violations)
 }
 
-/// The texts that rules are about. Documents that quote history or that a translator writes are not.
+/// The files that have rules. The changelog quotes history, and translations have other words.
 fn read(root: &Path, paths: &[String]) -> Result<Vec<Source>> {
     let is_checked = |path: &&String| {
         let has_rules = ["rs", "lua", "sql", "md"].contains(&extension(path));

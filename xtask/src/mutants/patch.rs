@@ -184,7 +184,7 @@ mod tests {
             let function = format!("fn {test}(");
             ensure!(
                 sources.contains(&function),
-                "{}: there is no test {test}",
+                "{}: test {test} does not exist",
                 mutant.name
             );
         }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn one_violation_less_is_a_problem_that_asks_for_a_lower_number() {
+    fn one_violation_less_is_a_problem_that_demands_a_lower_number() {
         let allowed = allowances("[columns]\nlab = 2\n");
 
         let problems = allowed.compare(&violations(&["lab/a.rs"]));

@@ -275,7 +275,7 @@ fn paragraphs(lines: impl Iterator<Item = (usize, String)>) -> Vec<Passage> {
     passages
 }
 
-/// What begins a heading, an item of a list or a row of a table.
+/// The start of a heading, an item of a list or a row of a table.
 static STARTS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(#+ |[-*] |\d+\. |\|)").expect("the pattern is valid"));
 
@@ -305,7 +305,8 @@ mod tests {
 
     #[test]
     fn strings_of_rust_are_passages() {
-        let text = "fn a() {\n    b(\"one // \\n two\\\n three\", r#\"four \"five\"\"#, '\"', b\"six\");\n}\n";
+        let text = "fn a() {\n    b(\"one // \\n two\\\n three\", r#\"four \"five\"\"#);\n    \
+                    c('\"', b\"six\");\n}\n";
 
         assert_eq!(
             texts("a.rs", text),
