@@ -26,7 +26,7 @@ const EX_USAGE: u8 = 64;
 
 /// Checks, tests and measures this repository.
 #[derive(Parser)]
-#[command(name = "cargo xtask")]
+#[command(name = "xtask", bin_name = "cargo xtask")]
 struct Cli {
     #[command(subcommand)]
     task: Task,

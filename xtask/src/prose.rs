@@ -104,7 +104,7 @@ pub(crate) mod tests {
                     "{}: {text}",
                     pattern.name
                 );
-                assert_eq!(pattern.count_in_lines(&format!("\n{text}")), 1, "{text}");
+                assert!(pattern.count_in_lines(&format!("\n{text}")) > 0, "{text}");
             }
             for text in samples.1 {
                 assert!(

@@ -256,9 +256,4 @@ mod tests {
         assert!(!is_below("lab/src.rs", "lab/src"));
         assert!(!is_below("lab/srcs/a.rs", "lab/src"));
     }
-
-    #[test]
-    fn repository_is_tidy() -> Result<()> {
-        check()
-    }
 }
