@@ -54,6 +54,10 @@ impl Results {
             return Ok(Self::default());
         };
 
+        let folder = file.parent().unwrap_or(Path::new(""));
+        fs::create_dir_all(folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+
         let records = match fs::read(file) {
             Ok(text) => serde_json::from_slice(&text)
                 .with_context(|| format!("{} has no results", file.display()))?,
