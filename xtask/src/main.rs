@@ -1,53 +1,193 @@
-//! The chores of this repository: `cargo xtask test`, `cargo xtask lab`, `cargo xtask four-conditions`, `cargo xtask agreement`,
-//! `cargo xtask soak`, `cargo xtask bench`, `cargo xtask mutants`, `cargo xtask needs`.
+//! The tasks of this repository: `cargo xtask TASK`. `cargo xtask --help` lists them.
 
-mod chores;
-mod jars;
+mod baselines;
+mod fetch;
 mod lab;
 mod mutants;
-mod needs;
-mod peers;
+mod prerequisites;
+mod prose;
+mod repository;
 mod step;
-mod wheels;
+mod surface;
+mod tasks;
+mod tidy;
+mod usage;
 
-use std::env;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask CHORE
-  needs    fetches and installs what the others need; they do so by themselves
-  test     everything that must pass before a change goes in; what CI runs
-  soak     a million acquire/release cycles over eight processes, in peace, in release mode
-  lab      every store under every fault, for a few seconds each, or with --long for a minute each, with a page in docs/matrix.md;
-           --jobs N runs so many at a time, --list lists the cells, --store S --fault F --seed N --seconds T runs one, again exactly
-  four-conditions
-           locks as articles write them and ours, under the same faults; writes docs/four-conditions.md (about six minutes);
-           those named alone: the others' figures are the last that were measured
-  agreement RELEASE [KILLS [SEED]]
-           whether three ZooKeeper servers, Debian's (`installed`) or the `newest`, agree after their leader was killed that often
-  bench    the benchmarks, or those named, each beside its raw limit; figures go to target/bench
-  mutants  makes each bug of lab/mutants, or those whose names begin as said, in a copy of this tree, and shows which check finds it";
+use anyhow::{Error, Result};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use usage::UsageError;
+
+/// The exit code of a wrong command line, `EX_USAGE` of sysexits(3).
+const EX_USAGE: u8 = 64;
+
+/// Checks, tests and measures this repository.
+#[derive(Parser)]
+#[command(name = "xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Check format, lints, unit tests, the memory and file stores, doc tests and tidy rules,
+    /// without a server or a network
+    Check,
+    /// Install what is missing and run everything that a change must pass; what CI runs
+    Test,
+    /// Check the rules on language, layers and documents, or list what breaks them
+    Tidy(tidy::TidyArgs),
+    /// Print the figures on language and density of the repository
+    Surface,
+    /// Install what the tests need; they do so by themselves
+    #[command(alias = "needs")]
+    Install {
+        /// List what is missing and install nothing
+        #[arg(long)]
+        list: bool,
+    },
+    /// Run every store under every fault for a few seconds
+    Lab(lab::Cells),
+    /// Run baselines from articles and leasehold under the same faults
+    #[command(after_help = format!("Baselines: {}", baselines::names()))]
+    FourConditions {
+        /// Measure these only; the last figures are kept for the others
+        baselines: Vec<String>,
+    },
+    /// Measure whether three ZooKeeper servers agree after their leader was killed
+    Agreement {
+        release: Release,
+        /// The number of kills, 100 without it
+        kills: Option<u64>,
+        seed: Option<u64>,
+    },
+    /// Run a million cycles of acquire and release over eight processes
+    Soak,
+    /// Run the benchmarks; their figures go to target/bench
+    Bench {
+        /// Run these only
+        benchmarks: Vec<String>,
+    },
+    /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
+    Mutants(mutants::MutantsArgs),
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Release {
+    Installed,
+    Newest,
+}
 
 fn main() -> ExitCode {
-    let chore = env::args().nth(1).unwrap_or_default();
-    let done = match chore.as_str() {
-        "needs" => needs::meet().and_then(|()| peers::fetch_for_tests()),
-        "test" => chores::test(),
-        "soak" => chores::soak(),
-        "lab" => lab::run(&env::args().skip(2).collect::<Vec<_>>()),
-        "mutants" => mutants::run(&env::args().skip(2).collect::<Vec<_>>()),
-        "four-conditions" => chores::four_conditions(&env::args().skip(2).collect::<Vec<_>>()),
-        "agreement" => chores::agreement(&env::args().skip(2).collect::<Vec<_>>()),
-        "bench" => chores::bench(&env::args().skip(2).collect::<Vec<_>>()),
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(64);
-        }
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => run(&cli.task),
+        Err(error) => return usage(&error),
     };
-    match done {
+
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
+            exit_code_of(&error)
         }
+    }
+}
+
+fn run(task: &Task) -> Result<()> {
+    match task {
+        Task::Check => tasks::check(),
+        Task::Test => tasks::test(),
+        Task::Tidy(options) => tidy::run(options),
+        Task::Surface => surface::print(),
+        Task::Install { list: true } => prerequisites::list(),
+        Task::Install { list: false } => prerequisites::install_for_tests(),
+        Task::Lab(cells) => lab::run(cells),
+        Task::FourConditions { baselines } => tasks::four_conditions(baselines),
+        Task::Agreement {
+            release,
+            kills,
+            seed,
+        } => {
+            let numbers: Vec<u64> = kills.iter().chain(seed).copied().collect();
+            tasks::agreement(release.name(), &numbers)
+        }
+        Task::Soak => tasks::soak(),
+        Task::Bench { benchmarks } => tasks::bench(benchmarks),
+        Task::Mutants(options) => mutants::run(options),
+    }
+}
+
+impl Release {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Installed => "installed",
+            Self::Newest => "newest",
+        }
+    }
+}
+
+/// Prints help, or a wrong command line with the list of tasks.
+fn usage(error: &clap::Error) -> ExitCode {
+    // It fails only if standard error is closed, and then another message is lost too.
+    let _ = error.print();
+
+    match error.kind() {
+        ErrorKind::DisplayHelp => return ExitCode::SUCCESS,
+        ErrorKind::InvalidSubcommand => eprintln!("\n{}", task_list()),
+        _ => {}
+    }
+    ExitCode::from(EX_USAGE)
+}
+
+fn task_list() -> String {
+    let command = Cli::command();
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|task| format!("\n  {}", task.get_name()))
+        .collect();
+
+    format!("valid tasks are:{}", names.concat())
+}
+
+fn exit_code_of(error: &Error) -> ExitCode {
+    if error.is::<UsageError>() {
+        ExitCode::from(EX_USAGE)
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn unknown_task_is_an_error_and_the_list_is_complete() {
+        let parsed = Cli::try_parse_from(["xtask", "tset"]);
+        let error = parsed.err().expect("the task does not exist");
+        assert_eq!(error.kind(), ErrorKind::InvalidSubcommand);
+
+        for task in ["check", "test", "tidy", "four-conditions", "mutants"] {
+            assert!(
+                task_list().contains(&format!("\n  {task}")),
+                "{task} is not listed"
+            );
+        }
+    }
+
+    #[test]
+    fn former_name_of_install_is_accepted() {
+        let cli = Cli::try_parse_from(["xtask", "needs"]).expect("sources of the lab name it");
+
+        assert!(matches!(cli.task, Task::Install { list: false }));
     }
 }

@@ -1,105 +1,264 @@
-//! Bugs that somebody might make, and the checks that find them: `cargo xtask mutants [NAME…]`.
+//! Seeded bugs, and the tests that find them.
 //!
-//! Each `lab/mutants/NAME.patch` is a small bug, with the command that must notice it in its head. They are tried out in a copy
-//! of the working tree, one after the other, so that nobody's work is touched. First every check must pass without any bug: a
-//! check that always fails finds nothing.
+//! Each `lab/mutants/NAME.patch` is a small bug. Its header names the broken rule and the command
+//! that must fail. A run applies the bugs one after the other to a copy of the working tree, so the
+//! tree itself stays as it is. Each command must pass without any bug first, because a test that
+//! always fails finds nothing.
+//!
+//! With `--results FILE` a run continues at the point where the last one stopped. An outcome is
+//! recorded with a digest of the patch and of the files that it changes. It counts as long as both
+//! stay the same.
 
 mod check;
 mod patch;
+mod results;
 mod tree;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
 
+use crate::repository;
+use crate::usage::UsageError;
 use check::Verdict;
 use patch::Mutant;
+use results::{Outcome, Record, Results};
 use tree::Tree;
 
-/// Tries out all mutants, or those whose names begin so.
-pub(crate) fn run(names: &[String]) -> Result<()> {
-    let mutants = chosen(Mutant::all(&root())?, names)?;
-    let tree = Tree::copy(&root())?;
-    let checks: BTreeSet<&str> = mutants.iter().map(|mutant| &*mutant.check).collect();
-    for check in checks {
-        must_pass(&tree, check)?;
-    }
-    let mut rows = Vec::new();
-    for mutant in &mutants {
-        let row = try_out(&tree, mutant);
-        println!("{row}");
-        rows.push(row);
-    }
-    let survivors: Vec<&str> = rows.iter().filter(|row| row.killed_by.is_err()).map(|row| &*row.name).collect();
-    let table: String = [HEAD.to_owned()].into_iter().chain(rows.iter().map(|row| format!("{row}\n"))).collect();
-    let page = tree.notes().join("matrix.md");
-    fs::write(&page, table).with_context(|| format!("cannot write {}", page.display()))?;
-    println!("xtask: {} mutants, {} killed; the table is {}", rows.len(), rows.len() - survivors.len(), page.display());
-    ensure!(survivors.is_empty(), "not killed: {}", survivors.join(", "));
-    Ok(())
+/// Mutants whose commands run without a bug before the mutants themselves do. Each switch between
+/// the tree with and without a bug costs a build.
+const BATCH: usize = 10;
+
+/// Which mutants run.
+#[derive(Args)]
+pub(crate) struct MutantsArgs {
+    /// Run the mutants whose names begin so; all without it
+    names: Vec<String>,
+    /// Skip what this file records, and record each outcome in it
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+    /// Begin no mutant after this time
+    #[arg(long, value_name = "MINUTES")]
+    budget: Option<u64>,
+    /// Check that each patch applies and compiles, and run no test
+    #[arg(long, conflicts_with = "results")]
+    compile_only: bool,
 }
 
-const HEAD: &str = "| mutant | what it breaks | killed by | s |\n|---|---|---|---|\n";
+pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
+    let root = repository::root();
+    let mutants = chosen(Mutant::all(&root)?, &options.names)?;
+    let tree = Tree::copy(&root)?;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    if options.compile_only {
+        return compile(&tree, &mutants, options.budget);
+    }
+
+    let mut session = Session {
+        tree: &tree,
+        results: Results::load(options.results.as_deref())?,
+        unsound: Vec::new(),
+        sound: BTreeSet::new(),
+        deadline: deadline(options.budget),
+    };
+    session.run(&mutants)?;
+    session.conclude(&mutants)
+}
+
+/// One run over mutants that have no valid record.
+struct Session<'a> {
+    tree: &'a Tree,
+    results: Results,
+    /// Commands that pass without any bug.
+    sound: BTreeSet<String>,
+    /// Commands that fail without any bug.
+    unsound: Vec<String>,
+    deadline: Option<Instant>,
+}
+
+impl Session<'_> {
+    fn run(&mut self, mutants: &[Mutant]) -> Result<()> {
+        let pending = self.results.pending(mutants, &self.tree.path())?;
+        println!(
+            "xtask: {} of {} mutants are due",
+            pending.len(),
+            mutants.len()
+        );
+
+        for batch in pending.chunks(BATCH) {
+            for mutant in batch {
+                self.check_soundness(mutant)?;
+            }
+            for mutant in batch {
+                self.try_out(mutant)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_soundness(&mut self, mutant: &Mutant) -> Result<()> {
+        let check = &mutant.check;
+        if self.sound.contains(check) || self.unsound.contains(check) || self.is_over() {
+            return Ok(());
+        }
+
+        let start = Instant::now();
+        let problem = match check::run(self.tree, check, "sound")? {
+            Verdict::Passed(0) => "runs no test".to_owned(),
+            Verdict::Passed(count) => {
+                let seconds = start.elapsed().as_secs();
+                println!("xtask: {count} passed in {seconds} s: cargo {check}");
+                self.sound.insert(check.clone());
+                return Ok(());
+            }
+            Verdict::DoesNotCompile => "does not compile without any bug".to_owned(),
+            Verdict::Failed(tests) => format!("fails without any bug ({tests})"),
+        };
+        println!("xtask: this {problem}: cargo {check}");
+        self.unsound.push(check.clone());
+        Ok(())
+    }
+
+    fn try_out(&mut self, mutant: &Mutant) -> Result<()> {
+        if !self.sound.contains(&mutant.check) || self.is_over() {
+            return Ok(());
+        }
+
+        let start = Instant::now();
+        let digest = mutant.digest(&self.tree.path())?;
+        let outcome = outcome_of(self.tree, mutant)?;
+        let record = Record::new(digest, outcome, start.elapsed());
+
+        println!("{}", record.row(mutant));
+        self.results.add(&mutant.name, record)
+    }
+
+    fn is_over(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// Prints the summary and writes the table.
+    fn conclude(self, mutants: &[Mutant]) -> Result<()> {
+        let page = self.tree.logs().join("matrix.md");
+        fs::write(&page, self.results.table(mutants))
+            .with_context(|| format!("cannot write {}", page.display()))?;
+
+        let summary = self.results.summary(mutants, &self.tree.path())?;
+        println!("xtask: {summary}; the table is {}", page.display());
+
+        let problems = self.results.problems(mutants);
+        ensure!(problems.is_empty(), "not killed: {}", problems.join(", "));
+        ensure!(
+            self.unsound.is_empty(),
+            "fails without a bug: {}",
+            self.unsound.join("; ")
+        );
+        Ok(())
+    }
+}
+
+/// Applies the bug and runs its command.
+fn outcome_of(tree: &Tree, mutant: &Mutant) -> Result<Outcome> {
+    let applied = match tree.apply(mutant) {
+        Ok(applied) => applied,
+        Err(error) => {
+            return Ok(Outcome::DoesNotApply {
+                reason: format!("{error:#}"),
+            });
+        }
+    };
+    let verdict = check::run(tree, &mutant.check, &mutant.name);
+    applied.revert()?;
+
+    Ok(match verdict? {
+        Verdict::Failed(by) => Outcome::Killed { by },
+        Verdict::Passed(_) => Outcome::Survived,
+        Verdict::DoesNotCompile => Outcome::DoesNotCompile,
+    })
+}
+
+/// Checks that each patch applies and compiles.
+fn compile(tree: &Tree, mutants: &[Mutant], budget: Option<u64>) -> Result<()> {
+    let deadline = deadline(budget);
+    let mut problems = Vec::new();
+    let mut count = 0;
+
+    for mutant in mutants {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            break;
+        }
+        count += 1;
+
+        let problem = match tree.apply(mutant) {
+            Err(error) => Some(format!("{error:#}")),
+            Ok(applied) => {
+                let compiles = check::compile(tree, mutant);
+                applied.revert()?;
+                let log = tree.logs().join(format!("{}.log", mutant.name));
+                (!compiles?).then(|| format!("it does not compile, see {}", log.display()))
+            }
+        };
+        println!(
+            "{}: {}",
+            mutant.name,
+            problem.as_deref().unwrap_or("compiles")
+        );
+        problems.extend(problem.map(|_| mutant.name.as_str()));
+    }
+
+    println!(
+        "xtask: {count} of {} mutants tried, {} fail",
+        mutants.len(),
+        problems.len()
+    );
+    ensure!(
+        problems.is_empty(),
+        "these do not apply or compile: {}",
+        problems.join(", ")
+    );
+    Ok(())
 }
 
 fn chosen(all: Vec<Mutant>, names: &[String]) -> Result<Vec<Mutant>> {
     for name in names {
-        ensure!(all.iter().any(|mutant| mutant.name.starts_with(name)), "no mutant's name begins with {name}");
-    }
-    let is_meant = |mutant: &Mutant| names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name));
-    Ok(all.into_iter().filter(is_meant).collect())
-}
-
-fn must_pass(tree: &Tree, line: &str) -> Result<()> {
-    let begun = Instant::now();
-    match check::run(tree, line, "sound")? {
-        Verdict::Passed(0) => bail!("this runs no test: cargo {line}"),
-        Verdict::Passed(count) => {
-            println!("xtask: {count} passed in {} s: cargo {line}", begun.elapsed().as_secs());
-            Ok(())
+        if !all.iter().any(|mutant| mutant.name.starts_with(name)) {
+            let valid: Vec<&str> = all.iter().map(|mutant| mutant.name.as_str()).collect();
+            return Err(UsageError::unknown("mutant", name, &valid).into());
         }
-        Verdict::DoesNotCompile => bail!("this does not compile: cargo {line}"),
-        Verdict::Failed(tests) => bail!("this fails without any bug ({tests}): cargo {line}"),
     }
+
+    let is_chosen = |mutant: &Mutant| {
+        names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name))
+    };
+    Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-/// What became of a mutant.
-struct Row {
-    name: String,
-    breaks: String,
-    /// The tests that failed, or why none did.
-    killed_by: Result<String>,
-    took: Duration,
+fn deadline(minutes: Option<u64>) -> Option<Instant> {
+    minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes))
 }
 
-fn try_out(tree: &Tree, mutant: &Mutant) -> Row {
-    let begun = Instant::now();
-    let killed_by = killed_by(tree, mutant);
-    let (name, breaks) = (mutant.name.clone(), mutant.breaks.clone());
-    Row { name, breaks, killed_by, took: begun.elapsed() }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn killed_by(tree: &Tree, mutant: &Mutant) -> Result<String> {
-    let _applied = tree.apply(mutant)?;
-    match check::run(tree, &mutant.check, &mutant.name)? {
-        Verdict::Failed(tests) => Ok(tests),
-        Verdict::Passed(_) => bail!("it survives"),
-        Verdict::DoesNotCompile => bail!("it does not compile"),
-    }
-}
+    #[test]
+    fn prefix_chooses_its_mutants_and_unknown_one_is_rejected() {
+        let all = || vec![Mutant::sample("file_a"), Mutant::sample("redis_a")];
 
-impl std::fmt::Display for Row {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let killed_by = match &self.killed_by {
-            Ok(tests) => tests.clone(),
-            Err(why) => format!("**nothing: {why:#}**"),
-        };
-        write!(f, "| `{}` | {} | {killed_by} | {} |", self.name, self.breaks, self.took.as_secs())
+        assert_eq!(chosen(all(), &[]).expect("all are chosen").len(), 2);
+        assert_eq!(
+            chosen(all(), &["redis_".to_owned()]).expect("one is")[0].name,
+            "redis_a"
+        );
+        let error = chosen(all(), &["rdis".to_owned()]).expect_err("none begins so");
+        assert!(
+            error.to_string().ends_with("\n  file_a\n  redis_a"),
+            "{error}"
+        );
     }
 }

@@ -1,29 +1,40 @@
-//! One command of a chore.
+//! One command that a task runs.
 
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// A command with a name for people.
+use crate::repository;
+
+/// A command with a name. It runs in the folder of the workspace.
 pub(crate) struct Step {
     name: String,
     program: OsString,
     args: Vec<String>,
-    env: Vec<(&'static str, &'static str)>,
+    env: Vec<(String, String)>,
 }
 
 impl Step {
-    /// A cargo command; `line` is split at spaces.
-    pub(crate) fn cargo(name: &str, line: &str) -> Self {
-        Self { name: name.to_owned(), program: cargo(), args: Vec::new(), env: Vec::new() }.args(line)
+    /// A cargo command; `args` is split at spaces.
+    pub(crate) fn cargo(name: &str, args: &str) -> Self {
+        Self::new(name, cargo()).args(args.split_whitespace())
     }
 
-    pub(crate) fn args(mut self, line: &str) -> Self {
-        self.args.extend(line.split_whitespace().map(str::to_owned));
-        self
+    /// A command whose name is its program.
+    pub(crate) fn program(program: &str) -> Self {
+        Self::new(program, program.into())
+    }
+
+    fn new(name: &str, program: OsString) -> Self {
+        Self {
+            name: name.to_owned(),
+            program,
+            args: Vec::new(),
+            env: Vec::new(),
+        }
     }
 
     pub(crate) fn arg(mut self, arg: &str) -> Self {
@@ -31,66 +42,157 @@ impl Step {
         self
     }
 
-    pub(crate) fn env(mut self, name: &'static str, value: &'static str) -> Self {
-        self.env.push((name, value));
+    pub(crate) fn args<'a>(mut self, args: impl IntoIterator<Item = &'a str>) -> Self {
+        self.args.extend(args.into_iter().map(str::to_owned));
         self
     }
 
-    /// Runs it and says how long it took.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs the command and prints its name before and the time it took after.
     ///
     /// # Errors
-    /// With the command that repeats it.
-    pub(crate) fn run(self) -> Result<()> {
+    /// Names the step and the command that repeats it.
+    pub(crate) fn run(&self) -> Result<()> {
         println!("xtask: {} …", self.name);
-        let begun = Instant::now();
+        let start = Instant::now();
+
         self.run_quietly()?;
-        println!("xtask: {} passed in {} s", self.name, begun.elapsed().as_secs());
+
+        println!(
+            "xtask: {} passed in {} s",
+            self.name,
+            start.elapsed().as_secs()
+        );
         Ok(())
     }
 
-    /// Runs it, and says nothing of its own.
+    /// Runs the command and prints its command line before.
     ///
     /// # Errors
-    /// With the command that repeats it.
+    /// Names the step and the command that repeats it.
+    pub(crate) fn run_printed(&self) -> Result<()> {
+        println!("xtask: {}", self.command_line());
+
+        self.run_quietly()
+    }
+
+    /// Runs the command without output of its own.
+    ///
+    /// # Errors
+    /// Names the step and the command that repeats it.
     pub(crate) fn run_quietly(&self) -> Result<()> {
-        let mut command = with_all_signals(&self.program);
-        command.args(&self.args).envs(self.env.iter().copied()).stdin(Stdio::null());
-        let status = command.status().with_context(|| format!("cannot run {}", self.line()))?;
+        let status = self
+            .command()
+            .status()
+            .with_context(|| self.failure("did not start"))?;
+
         if !status.success() {
-            bail!("{} failed ({status}); to repeat it:\n  {}", self.name, self.line());
+            bail!(self.failure(&format!("failed ({status})")));
         }
         Ok(())
     }
 
-    /// As it would be typed.
-    fn line(&self) -> String {
-        let env = self.env.iter().map(|(name, value)| format!("{name}={} ", quoted(value)));
+    /// Runs the command and returns what it writes to standard output.
+    ///
+    /// # Errors
+    /// Names the step and the command that repeats it.
+    pub(crate) fn output(&self) -> Result<String> {
+        let output = self
+            .command()
+            .stderr(Stdio::inherit())
+            .output()
+            .with_context(|| self.failure("did not start"))?;
+
+        if !output.status.success() {
+            bail!(self.failure(&format!("failed ({})", output.status)));
+        }
+        String::from_utf8(output.stdout).with_context(|| self.failure("did not print UTF-8"))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = with_default_signals(&self.program);
+
+        command
+            .args(&self.args)
+            .envs(self.env.iter().cloned())
+            .current_dir(repository::root())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn failure(&self, outcome: &str) -> String {
+        format!(
+            "step `{}` {outcome}; to repeat it:\n  {}",
+            self.name,
+            self.command_line()
+        )
+    }
+
+    /// The command as a user types it in a shell.
+    fn command_line(&self) -> String {
+        let program = match self.program.to_string_lossy() {
+            path if self.program == cargo() && path.contains('/') => "cargo".to_owned(),
+            program => quoted(&program),
+        };
+        let env = self
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={} ", quoted(value)));
         let args = self.args.iter().map(|arg| format!(" {}", quoted(arg)));
-        env.chain(["cargo".to_owned()]).chain(args).collect()
+
+        env.chain([program]).chain(args).collect()
     }
 }
 
-/// What was started with signals ignored, as nohup(1) and shells in the background do, would pass that on to every
-/// process of every test, and a signal that a test sends would do nothing. GNU's env(1) takes it back.
-fn with_all_signals(program: &OsStr) -> Command {
+/// A command that receives all signals.
+///
+/// nohup(1) and background jobs of a shell ignore some signals. Every process of every test would
+/// inherit that, and a signal that a test sends would have no effect. env(1) of GNU resets it.
+fn with_default_signals(program: &OsString) -> Command {
     const RESET: &str = "--default-signal";
-    let mut asked = Command::new("env");
-    asked.args([RESET, "true"]).stderr(Stdio::null());
-    if !asked.status().is_ok_and(|status| status.success()) {
+
+    let is_supported = Command::new("env")
+        .args([RESET, "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_supported {
         return Command::new(program);
     }
+
     let mut command = Command::new("env");
     command.arg(RESET).arg(program);
     command
 }
 
-/// The cargo that runs this.
+/// Whether a program exists and exits with success for these arguments.
+pub(crate) fn succeeds(program: &str, args: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// The cargo that runs xtask.
 pub(crate) fn cargo() -> OsString {
     env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn quoted(text: &str) -> String {
-    if text.is_empty() || text.contains(' ') { format!("'{text}'") } else { text.to_owned() }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+%".contains(c);
+
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -98,8 +200,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_can_be_typed() {
-        let step = Step::cargo("docs", "doc --features").arg("").env("RUSTDOCFLAGS", "-D warnings");
-        assert_eq!(step.line(), "RUSTDOCFLAGS='-D warnings' cargo doc --features ''");
+    fn command_line_is_quoted_for_a_shell() {
+        let step = Step::cargo("docs", "doc --features")
+            .arg("")
+            .env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(
+            step.command_line(),
+            "RUSTDOCFLAGS='-D warnings' cargo doc --features ''"
+        );
+
+        let step = Step::program("echo").arg("it's $HOME");
+        assert_eq!(step.command_line(), r"echo 'it'\''s $HOME'");
+    }
+
+    #[test]
+    fn failure_names_the_step_and_the_command() {
+        let error = Step::program("false")
+            .arg("x")
+            .run_quietly()
+            .expect_err("false(1) fails");
+
+        assert_eq!(
+            error.to_string(),
+            "step `false` failed (exit status: 1); to repeat it:\n  false x"
+        );
+    }
+
+    #[test]
+    fn output_of_failed_step_is_an_error() -> Result<()> {
+        assert_eq!(Step::program("echo").arg("a").output()?, "a\n");
+        Step::program("false").output().expect_err("false(1) fails");
+        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A copy of the working tree, in which mutants are tried out.
+//! A copy of the working tree that mutants are applied to.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,39 +6,38 @@ use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 
 use super::patch::Mutant;
+use crate::repository;
 
-/// What tests find below `target`, where the chores have put it.
+/// Folders below `target` with what xtask fetches for tests.
 const FETCHED: [&str; 3] = ["jars", "peers", "wheels"];
 
-/// The copy, and where it is built. It stays, so that the next run builds little.
+/// The copy, its build and its logs. They stay, so that the next run builds little.
 pub(super) struct Tree {
     home: PathBuf,
 }
 
 impl Tree {
-    /// Copies what git knows of, as it is in the working tree; what is the same already is left alone, so that it is not built
-    /// anew.
+    /// Copies the files that git does not ignore. A file that has not changed keeps its time, so
+    /// that cargo does not build it again.
     pub(super) fn copy(root: &Path) -> Result<Self> {
         let root = root.canonicalize()?;
-        let tree = Self { home: root.join("target/mutants") };
-        let files = files(&root)?;
+        let tree = Self {
+            home: root.join("target/mutants"),
+        };
+
+        let files = repository::files(&root)?;
         for file in &files {
             copy(&root.join(file), &tree.path().join(file))?;
         }
         remove_others(&tree.path(), &tree.path(), &files.iter().collect())?;
-        let target = tree.path().join("target");
-        fs::create_dir_all(&target)?;
-        for name in FETCHED {
-            match symlink(root.join("target").join(name), target.join(name)) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
-                Ok(()) | Err(_) => {}
-            }
-        }
-        fs::create_dir_all(tree.notes())?;
+
+        tree.link_fetched(&root.join("target"))?;
+        fs::create_dir_all(tree.logs())?;
         Ok(tree)
     }
 
@@ -50,47 +49,76 @@ impl Tree {
         self.home.join("build")
     }
 
-    /// Where the table and the logs go.
-    pub(super) fn notes(&self) -> PathBuf {
+    /// The folder of the table and the logs.
+    pub(super) fn logs(&self) -> PathBuf {
         self.home.join("notes")
     }
 
-    /// Makes the bug; dropping the answer mends it.
+    /// Applies the patch. Dropping the result reverts it.
     pub(super) fn apply<'a>(&'a self, mutant: &'a Mutant) -> Result<Applied<'a>> {
         self.git_apply(mutant, &[])?;
-        Ok(Applied { tree: self, mutant })
+
+        Ok(Applied {
+            tree: self,
+            mutant,
+            is_reverted: false,
+        })
     }
 
-    fn git_apply(&self, mutant: &Mutant, more: &[&str]) -> Result<()> {
+    fn git_apply(&self, mutant: &Mutant, options: &[&str]) -> Result<()> {
         let mut command = Command::new("git");
-        // The copy lies within a repository, but is none: paths are those of the copy.
-        command.current_dir(self.path()).env("GIT_CEILING_DIRECTORIES", &self.home);
-        let told = command.arg("apply").args(more).arg(&mutant.path).output().context("cannot run git")?;
-        ensure!(told.status.success(), "it does not apply: {}", String::from_utf8_lossy(&told.stderr).trim());
+        // The copy lies within a repository. Paths of the patch are those of the copy.
+        command
+            .current_dir(self.path())
+            .env("GIT_CEILING_DIRECTORIES", &self.home);
+        command.arg("apply").args(options).arg(&mutant.path);
+
+        let output = command.output().context("cannot run git")?;
+        let reason = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success(),
+            "it does not apply: {}",
+            reason.trim()
+        );
+        Ok(())
+    }
+
+    fn link_fetched(&self, target: &Path) -> Result<()> {
+        let links = self.path().join("target");
+        fs::create_dir_all(&links)?;
+
+        for name in FETCHED {
+            match symlink(target.join(name), links.join(name)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
         Ok(())
     }
 }
 
-/// A bug that is there.
+/// A mutant in the tree.
 pub(super) struct Applied<'a> {
     tree: &'a Tree,
     mutant: &'a Mutant,
+    is_reverted: bool,
+}
+
+impl Applied<'_> {
+    pub(super) fn revert(mut self) -> Result<()> {
+        self.is_reverted = true;
+
+        self.tree.git_apply(self.mutant, &["--reverse"])
+    }
 }
 
 impl Drop for Applied<'_> {
     fn drop(&mut self) {
-        self.tree.git_apply(self.mutant, &["--reverse"]).expect("what was just applied can be taken back");
+        if !self.is_reverted {
+            // A panic or an error is under way. The next run copies the changed files again.
+            let _ = self.tree.git_apply(self.mutant, &["--reverse"]);
+        }
     }
-}
-
-/// All files of the working tree that are not ignored.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let told = Command::new("git").args(listing).current_dir(root).output().context("cannot run git")?;
-    ensure!(told.status.success(), "git cannot list the files: {}", String::from_utf8_lossy(&told.stderr));
-    let names = String::from_utf8(told.stdout).context("a file's name is no text")?;
-    let files = names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from);
-    Ok(files.filter(|file| root.join(file).is_file()).collect())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -98,20 +126,28 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     if fs::read(to).is_ok_and(|present| present == wanted) {
         return Ok(());
     }
-    fs::create_dir_all(to.parent().context("a file lies in a folder")?)?;
+
+    fs::create_dir_all(to.parent().context("a file has a folder")?)?;
     fs::copy(from, to).with_context(|| format!("cannot write {}", to.display()))?;
-    // Of now, so that it is built anew whatever was there before.
-    fs::File::options().write(true).open(to)?.set_modified(std::time::SystemTime::now())?;
+    // cargo builds it again, even if the file that was there is newer.
+    fs::File::options()
+        .write(true)
+        .open(to)?
+        .set_modified(SystemTime::now())?;
     Ok(())
 }
 
 fn remove_others(tree: &Path, folder: &Path, wanted: &HashSet<&PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        let name = path.strip_prefix(tree).expect("it lies in the tree").to_owned();
+        let name = path
+            .strip_prefix(tree)
+            .expect("it is in the tree")
+            .to_owned();
         if name == Path::new("target") {
             continue;
         }
+
         if path.is_dir() {
             remove_others(tree, &path, wanted)?;
         } else if !wanted.contains(&name) {
@@ -119,4 +155,45 @@ fn remove_others(tree: &Path, folder: &Path, wanted: &HashSet<&PathBuf>) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_is_written_only_if_it_differs() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let from = folder.path().join("from");
+        let to = folder.path().join("a/to");
+        let modified = || fs::metadata(folder.path().join("a/to"))?.modified();
+
+        fs::write(&from, "one")?;
+        copy(&from, &to)?;
+        let first = modified()?;
+        copy(&from, &to)?;
+        assert_eq!(modified()?, first);
+
+        fs::write(&from, "two")?;
+        copy(&from, &to)?;
+        assert_eq!(fs::read_to_string(&to)?, "two");
+        Ok(())
+    }
+
+    #[test]
+    fn files_that_are_not_wanted_are_removed_and_target_stays() -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let tree = folder.path();
+        fs::create_dir_all(tree.join("a"))?;
+        fs::create_dir_all(tree.join("target"))?;
+        for file in ["a/wanted", "a/other", "target/built"] {
+            fs::write(tree.join(file), "")?;
+        }
+
+        remove_others(tree, tree, &HashSet::from([&PathBuf::from("a/wanted")]))?;
+
+        assert!(tree.join("a/wanted").exists() && tree.join("target/built").exists());
+        assert!(!tree.join("a/other").exists());
+        Ok(())
+    }
 }

@@ -1,0 +1,252 @@
+//! The tasks that consist of a few commands.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::baselines;
+use crate::prerequisites;
+use crate::repository;
+use crate::step::{Step, succeeds};
+use crate::tidy;
+use crate::usage::check_names;
+
+/// Tests of the library that start a server. `check` leaves them to `test`.
+const SERVER_TESTS: [&str; 2] = ["stores::redis::ledger::", "stores::redis::script::"];
+/// A doc test that starts a server.
+const SERVER_DOC_TEST: &str = "fence/redis.rs";
+
+/// What a change must pass while it is being written. It needs no server and no network.
+pub(crate) fn check() -> Result<()> {
+    let start = Instant::now();
+
+    tidy::check()?;
+    for step in check_steps() {
+        step.run()?;
+    }
+
+    println!("xtask: check passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// What a change must pass before it is merged.
+pub(crate) fn test() -> Result<()> {
+    let start = Instant::now();
+
+    prerequisites::install_for_tests()?;
+    tidy::check()?;
+    for step in test_steps()? {
+        step.run()?;
+    }
+    check_licences()?;
+
+    println!("xtask: test passed in {} s", start.elapsed().as_secs());
+    Ok(())
+}
+
+/// The long soaks without faults, on files and on Redis. The test suite runs shorter ones.
+pub(crate) fn soak() -> Result<()> {
+    prerequisites::install_servers()?;
+
+    Step::cargo(
+        "a million cycles",
+        "test --release -p lab --test promises --",
+    )
+    .args(["--nocapture", "--test-threads=1", "soak_"])
+    .env("LAB_CYCLES", "1000000")
+    .run()
+}
+
+/// Runs all baselines, or the named ones, under all faults.
+pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
+    let kinds = baselines::kinds_of(names)?;
+    prerequisites::install_servers()?;
+
+    Step::cargo("the baselines", "build -p lab --bins").run()?;
+    Step::cargo(
+        "four conditions",
+        "run --quiet -p lab --bin four_conditions --",
+    )
+    .args(kinds)
+    .run()
+}
+
+/// Measures whether ZooKeeper servers agree after their leader was killed.
+pub(crate) fn agreement(release: &str, numbers: &[u64]) -> Result<()> {
+    prerequisites::install_servers()?;
+
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    Step::cargo("agreement", "run --quiet -p lab --bin agreement --")
+        .arg(release)
+        .args(numbers.iter().map(String::as_str))
+        .run_quietly()
+}
+
+/// Runs all benchmarks, or the named ones.
+pub(crate) fn bench(names: &[String]) -> Result<()> {
+    let benchmarks = benchmarks()?;
+    let valid: Vec<&str> = benchmarks.iter().map(String::as_str).collect();
+    check_names("benchmark", names, &valid)?;
+    prerequisites::install_for_benchmarks()?;
+
+    Step::cargo("the command", "build --release -p leasehold-cli").run()?;
+    let step = Step::cargo("benchmarks", "bench -p lab");
+    let step = match names {
+        [] => step.arg("--benches"),
+        names => names
+            .iter()
+            .fold(step, |step, name| step.args(["--bench", name])),
+    };
+    step.run()
+}
+
+fn check_steps() -> Vec<Step> {
+    let skips = SERVER_TESTS.iter().flat_map(|test| ["--skip", test]);
+    let library = "test --quiet -p leasehold --all-features";
+
+    vec![
+        format_step(),
+        lint_step(),
+        Step::cargo("unit tests", library)
+            .args(["--lib", "--"])
+            .args(skips),
+        Step::cargo("conformance of memory and file", library).args([
+            "--test",
+            "conformance",
+            "--",
+            "memory::",
+            "file::",
+        ]),
+        Step::cargo("doc tests", library).args(["--doc", "--", "--skip", SERVER_DOC_TEST]),
+        Step::cargo("tests of xtask", "test --quiet -p xtask"),
+    ]
+}
+
+fn test_steps() -> Result<Vec<Step>> {
+    let mut steps = vec![
+        format_step(),
+        lint_step(),
+        Step::cargo(
+            "tests and doc tests",
+            "test --workspace --all-features --no-fail-fast",
+        ),
+        Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
+            .env("RUSTDOCFLAGS", "-D warnings"),
+        feature_step("no features", ""),
+    ];
+
+    for feature in features_of("leasehold")? {
+        steps.push(feature_step(&format!("feature {feature} alone"), &feature));
+    }
+    Ok(steps)
+}
+
+fn format_step() -> Step {
+    Step::cargo("format", "fmt --all --check")
+}
+
+fn lint_step() -> Step {
+    Step::cargo(
+        "lints",
+        "clippy --quiet --workspace --all-targets --all-features",
+    )
+    .args(["--", "-D", "warnings"])
+}
+
+fn feature_step(name: &str, features: &str) -> Step {
+    Step::cargo(
+        name,
+        "clippy -p leasehold --all-targets --no-default-features --features",
+    )
+    .arg(features)
+    .args(["--", "-D", "warnings"])
+}
+
+/// The features of a package except `default`.
+fn features_of(package: &str) -> Result<Vec<String>> {
+    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
+    let metadata: Value = serde_json::from_str(&metadata).context("metadata is not JSON")?;
+
+    let packages = metadata["packages"]
+        .as_array()
+        .context("metadata lists no packages")?;
+    let found = packages.iter().find(|found| found["name"] == package);
+    let features = found
+        .and_then(|found| found["features"].as_object())
+        .with_context(|| format!("metadata does not list {package}"))?;
+
+    Ok(features
+        .keys()
+        .filter(|feature| *feature != "default")
+        .cloned()
+        .collect())
+}
+
+/// The benchmarks of the lab: `NAME.rs` or `NAME/main.rs`.
+fn benchmarks() -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+
+    for entry in fs::read_dir(repository::root().join("lab/benches"))? {
+        let path = entry?.path();
+        let is_file = path.extension().is_some_and(|extension| extension == "rs");
+        if is_file || path.join("main.rs").exists() {
+            let stem = path.file_stem().unwrap_or_default();
+            names.insert(stem.to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Runs cargo-deny where it is installed. It takes minutes to build, so xtask does not install it.
+fn check_licences() -> Result<()> {
+    if succeeds("cargo-deny", &["--version"]) {
+        return Step::cargo("licences, bans and sources", "deny --all-features check")
+            .args(["licenses", "bans", "sources"])
+            .run();
+    }
+
+    println!(
+        "xtask: licences, bans and sources NOT checked: install cargo-deny \
+         (cargo install cargo-deny)"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_benchmark_file_has_a_name() -> Result<()> {
+        let names = benchmarks()?;
+
+        assert!(
+            names.contains("uncontended") && names.contains("redis"),
+            "{names:?}"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn features_are_listed_without_default() -> Result<()> {
+        let features = features_of("leasehold")?;
+
+        assert!(features.contains(&"redis".to_owned()), "{features:?}");
+        assert!(!features.contains(&"default".to_owned()), "{features:?}");
+        Ok(())
+    }
+
+    #[test]
+    fn excluded_tests_exist() -> Result<()> {
+        for test in SERVER_TESTS {
+            let module = test.trim_end_matches("::").replace("::", "/");
+            let path = format!("crates/leasehold/src/{module}.rs");
+            let text = fs::read_to_string(repository::root().join(&path)).context(path)?;
+            assert!(text.contains("lab_servers"), "{test} needs no server");
+        }
+        Ok(())
+    }
+}
