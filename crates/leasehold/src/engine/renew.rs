@@ -255,14 +255,14 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 /// It then has 0.3 of it left to reconnect, and `leasehold run` still has time to stop its command.
 fn renew_interval(stay: &Stay, asked: Moment, until: Moment) -> Duration {
     let lease = stay.claim.lease;
-    let validity = until.since(asked);
-    let is_bounded_by_lease = validity >= trusted(lease);
+    let length = until.since(asked);
+    let is_bounded_by_lease = length >= trusted(lease);
 
     match stay.phase() {
-        Phase::Waiting => lease.min(validity) / 3,
+        Phase::Waiting => lease.min(length) / 3,
         Phase::Held if until == Moment::NEVER => lease / 3,
         Phase::Held if is_bounded_by_lease => lease / 10,
-        Phase::Held => (validity / 10).min(HEARTBEAT_MAX),
+        Phase::Held => (length / 10).min(HEARTBEAT_MAX),
     }
 }
 
