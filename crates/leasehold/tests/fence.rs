@@ -235,7 +235,7 @@ fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
     assert!(one.run(OLD_SEAL)[0].contains("violates check constraint"));
     assert_eq!(one.run(&format!("EXECUTE seal('a', 10, '{CLAIM}')")), ["10"]);
     assert_eq!(one.run(&format!("EXECUTE seal('a', 10, '{OTHER_CLAIM}')")), [""; 0]);
-    assert!(one.run(&format!("EXECUTE seal('a', 11, '')"))[0].contains("violates check constraint"));
+    assert!(one.run("EXECUTE seal('a', 11, '')")[0].contains("violates check constraint"));
     assert!(one.run("EXECUTE seal('a', 11, NULL)")[0].contains("violates check constraint"));
 }
 
