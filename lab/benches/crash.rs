@@ -3,59 +3,72 @@
 use anyhow::{Context, Result};
 use lab::raw::Raw;
 use lab::report::{Report, Samples};
-use lab::{Orders, Process, Site, What, Work};
+use lab::{EventKind, FolderTestbed, HoldWork, Process, WorkerConfig};
 
 const ROUNDS: usize = 50;
 const RAW: &str = env!("CARGO_BIN_EXE_raw");
 
 fn main() -> Result<()> {
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let mut samples: [Samples; 4] = Default::default();
     for _ in 0..ROUNDS {
-        samples[0].add(holder_killed(&site)?);
-        samples[1].add(next_killed(&site)?);
-        samples[2].add(both_killed(&site)?);
-        samples[3].add(flock_holder_killed(&site)?);
+        samples[0].add(holder_killed(&testbed)?);
+        samples[1].add(next_killed(&testbed)?);
+        samples[2].add(both_killed(&testbed)?);
+        samples[3].add(flock_holder_killed(&testbed)?);
     }
     let [holder, next, both, flock] = &samples;
     let limit = "blocking flock(2), holder killed";
     let mut report = Report::new("crash");
     report.add("holder killed, to the next holds", holder, limit, flock);
-    report.add("next in line killed and holder releases, to the one behind holds", next, limit, flock);
-    report.add("next in line and holder killed, to the one behind holds", both, limit, flock);
+    report.add(
+        "next in line killed and holder releases, to the one behind holds",
+        next,
+        limit,
+        flock,
+    );
+    report.add(
+        "next in line and holder killed, to the one behind holds",
+        both,
+        limit,
+        flock,
+    );
     report.finish()
 }
 
-fn holder_killed(site: &Site) -> Result<u64> {
-    let mut line = line_of(site, 1)?;
+fn holder_killed(testbed: &FolderTestbed) -> Result<u64> {
+    let mut line = lock_state_of(testbed, 1)?;
     let killed = line[0].kill_now()?;
     served_after(&mut line, killed)
 }
 
-fn next_killed(site: &Site) -> Result<u64> {
-    let mut line = line_of(site, 2)?;
+fn next_killed(testbed: &FolderTestbed) -> Result<u64> {
+    let mut line = lock_state_of(testbed, 2)?;
     line[1].kill_now()?;
-    line[0].tell()?;
-    let released = line[0].hear(|what| *what == What::Releasing)?.at;
+    line[0].send_signal()?;
+    let released = line[0].wait_for(|kind| *kind == EventKind::Releasing)?.at;
     served_after(&mut line, released)
 }
 
-fn both_killed(site: &Site) -> Result<u64> {
-    let mut line = line_of(site, 2)?;
+fn both_killed(testbed: &FolderTestbed) -> Result<u64> {
+    let mut line = lock_state_of(testbed, 2)?;
     line[1].kill_now()?;
     let killed = line[0].kill_now()?;
     served_after(&mut line, killed)
 }
 
 /// A holder and waiters behind it, seen in line.
-fn line_of(site: &Site, waiters: usize) -> Result<Vec<Process>> {
-    let orders = Orders { work: Work::Told, ..Orders::default() };
-    let mut holder = site.start(orders.clone())?;
-    holder.hear_granted()?;
+fn lock_state_of(testbed: &FolderTestbed, waiters: usize) -> Result<Vec<Process>> {
+    let config = WorkerConfig {
+        work: HoldWork::UntilSignal,
+        ..WorkerConfig::default()
+    };
+    let mut holder = testbed.start(config.clone())?;
+    holder.wait_for_grant()?;
     let mut line = vec![holder];
     for _ in 0..waiters {
-        let waiter = site.start(orders.clone())?;
-        site.see_waiting("a", waiter.hand())?;
+        let waiter = testbed.start(config.clone())?;
+        testbed.wait_until_waiting("a", waiter.first_thread())?;
         line.push(waiter);
     }
     Ok(line)
@@ -65,17 +78,17 @@ fn line_of(site: &Site, waiters: usize) -> Result<Vec<Process>> {
 fn served_after(line: &mut [Process], moment: u64) -> Result<u64> {
     let last = line.last_mut().context("a line has an end")?;
     // Its next-to-last ancestor may be granted for a moment before it dies; the last is what counts.
-    Ok(last.hear_granted()?.at - moment)
+    Ok(last.wait_for_grant()?.at - moment)
 }
 
-fn flock_holder_killed(site: &Site) -> Result<u64> {
-    let file = site.note();
+fn flock_holder_killed(testbed: &FolderTestbed) -> Result<u64> {
+    let file = testbed.scratch_file();
     let mut holder = Raw::start(RAW, "locker", &file)?;
-    holder.tell()?;
-    holder.hear()?;
+    holder.send_signal()?;
+    holder.read_line()?;
     let mut next = Raw::start(RAW, "locker", &file)?;
-    next.tell()?;
-    next.see_waiting()?;
+    next.send_signal()?;
+    next.wait_until_waiting()?;
     let killed = holder.kill()?;
-    Ok(next.hear()? - killed)
+    Ok(next.read_line()? - killed)
 }

@@ -6,28 +6,37 @@ use std::io::Write;
 use anyhow::Result;
 use lab::raw::Raw;
 use lab::report::{Report, Samples};
-use lab::{Api, Orders, Process, Site, Start, What, Work, now};
+use lab::{Api, EventKind, FolderTestbed, HoldWork, Process, Start, WorkerConfig, now};
 
 const ROUNDS: usize = 1_000;
 const RAW: &str = env!("CARGO_BIN_EXE_raw");
 
 fn main() -> Result<()> {
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
-    let (mut tasks, mut threads) = (ours(&site, "tasks", Api::Async)?, ours(&site, "threads", Api::Blocking)?);
-    let file = site.note();
-    let mut lockers = [Raw::start(RAW, "locker", &file)?, Raw::start(RAW, "locker", &file)?];
-    lockers[0].tell()?;
-    lockers[0].hear()?;
-    let watched = site.note();
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let (mut tasks, mut threads) = (
+        leasehold(&testbed, "tasks", Api::Async)?,
+        leasehold(&testbed, "threads", Api::Blocking)?,
+    );
+    let file = testbed.scratch_file();
+    let mut lockers = [
+        Raw::start(RAW, "locker", &file)?,
+        Raw::start(RAW, "locker", &file)?,
+    ];
+    lockers[0].send_signal()?;
+    lockers[0].read_line()?;
+    let watched = testbed.scratch_file();
     fs::write(&watched, "")?;
     let mut sleeper = Raw::start(RAW, "sleeper", &watched)?;
-    sleeper.hear()?;
+    sleeper.read_line()?;
     let mut samples: [Samples; 4] = Default::default();
     for _ in 0..ROUNDS {
-        samples[0].add(hand_over(&site, "tasks", &mut tasks)?);
-        samples[1].add(hand_over(&site, "threads", &mut threads)?);
+        samples[0].add(hand_over(&testbed, "tasks", &mut tasks)?);
+        samples[1].add(hand_over(&testbed, "threads", &mut threads)?);
         samples[2].add(flock_hand_over(&mut lockers)?);
-        samples[3].add(wake(&mut sleeper, &mut fs::File::options().append(true).open(&watched)?)?);
+        samples[3].add(wake(
+            &mut sleeper,
+            &mut fs::File::options().append(true).open(&watched)?,
+        )?);
     }
     let [tasks, threads, flock, inotify] = &samples;
     let mut report = Report::new("handover");
@@ -39,37 +48,48 @@ fn main() -> Result<()> {
 }
 
 /// Two takers, of which the first holds.
-fn ours(site: &Site, name: &str, api: Api) -> Result<[Process; 2]> {
-    let (start, work, names) = (Start::Told, Work::Told, vec![name.to_owned()]);
-    let orders = Orders { names, api, cycles: u64::MAX, start, work, ..Orders::default() };
-    let mut takers = [site.start(orders.clone())?, site.start(orders)?];
-    takers[0].tell()?;
-    takers[0].hear_granted()?;
-    Ok(takers)
+fn leasehold(testbed: &FolderTestbed, name: &str, api: Api) -> Result<[Process; 2]> {
+    let (start, work, names) = (
+        Start::OnSignal,
+        HoldWork::UntilSignal,
+        vec![name.to_owned()],
+    );
+    let config = WorkerConfig {
+        names,
+        api,
+        cycles: u64::MAX,
+        start,
+        work,
+        ..WorkerConfig::default()
+    };
+    let mut workers = [testbed.start(config.clone())?, testbed.start(config)?];
+    workers[0].send_signal()?;
+    workers[0].wait_for_grant()?;
+    Ok(workers)
 }
 
-fn hand_over(site: &Site, name: &str, takers: &mut [Process; 2]) -> Result<u64> {
-    takers.swap(0, 1);
-    let [next, holder] = takers;
-    next.tell()?;
-    site.see_waiting(name, next.hand())?;
-    holder.tell()?;
-    let begun = holder.hear(|what| *what == What::Releasing)?.at;
-    Ok(next.hear_granted()?.at - begun)
+fn hand_over(testbed: &FolderTestbed, name: &str, workers: &mut [Process; 2]) -> Result<u64> {
+    workers.swap(0, 1);
+    let [next, holder] = workers;
+    next.send_signal()?;
+    testbed.wait_until_waiting(name, next.first_thread())?;
+    holder.send_signal()?;
+    let begun = holder.wait_for(|kind| *kind == EventKind::Releasing)?.at;
+    Ok(next.wait_for_grant()?.at - begun)
 }
 
 fn flock_hand_over(lockers: &mut [Raw; 2]) -> Result<u64> {
     lockers.swap(0, 1);
     let [next, holder] = lockers;
-    next.tell()?;
-    next.see_waiting()?;
-    holder.tell()?;
-    let begun = holder.hear()?;
-    Ok(next.hear()? - begun)
+    next.send_signal()?;
+    next.wait_until_waiting()?;
+    holder.send_signal()?;
+    let begun = holder.read_line()?;
+    Ok(next.read_line()? - begun)
 }
 
 fn wake(sleeper: &mut Raw, file: &mut fs::File) -> Result<u64> {
     let begun = now();
     file.write_all(b"x")?;
-    Ok(sleeper.hear()? - begun)
+    Ok(sleeper.read_line()? - begun)
 }

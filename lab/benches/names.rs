@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lab::Site;
+use lab::FolderTestbed;
 use lab::raw::open;
 use lab::report::{Report, Samples};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -13,15 +13,15 @@ const TENTH: usize = NAMES / 10;
 
 fn main() -> Result<()> {
     raise_descriptors()?;
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
-    let folder = site.note();
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let folder = testbed.scratch_file();
     std::fs::create_dir(&folder)?;
     let (mut acquired, mut locked, mut released) = (Vec::new(), Vec::new(), Vec::new());
     let mut guards = Vec::new();
     for name in 0..NAMES {
-        let lock = site.locks().mutex(&name.to_string());
+        let lock = testbed.locks().mutex(&name.to_string());
         let begun = Instant::now();
-        guards.push(site.run(lock.acquire())?);
+        guards.push(testbed.run(lock.acquire())?);
         acquired.push(begun.elapsed());
         let begun = Instant::now();
         let file = open(&folder.join(name.to_string()))?;
@@ -30,16 +30,31 @@ fn main() -> Result<()> {
     }
     for guard in guards {
         let begun = Instant::now();
-        site.run(guard.release())?;
+        testbed.run(guard.release())?;
         released.push(begun.elapsed());
     }
     let mut report = Report::new("names");
     let limit = "create + flock";
-    report.add("acquire, first 1,000 names", &samples(&acquired[..TENTH]), limit, &samples(&locked[..TENTH]));
+    report.add(
+        "acquire, first 1,000 names",
+        &samples(&acquired[..TENTH]),
+        limit,
+        &samples(&locked[..TENTH]),
+    );
     let last = NAMES - TENTH..;
-    report.add("acquire, last 1,000 of 10,000", &samples(&acquired[last.clone()]), limit, &samples(&locked[last]));
+    report.add(
+        "acquire, last 1,000 of 10,000",
+        &samples(&acquired[last.clone()]),
+        limit,
+        &samples(&locked[last]),
+    );
     let first = samples(&released[..TENTH]);
-    report.add("release of 1,000, none held", &samples(&released[NAMES - TENTH..]), "while 10,000 are held", &first);
+    report.add(
+        "release of 1,000, none held",
+        &samples(&released[NAMES - TENTH..]),
+        "while 10,000 are held",
+        &first,
+    );
     report.finish()
 }
 

@@ -4,35 +4,38 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use lab::Site;
+use lab::FolderTestbed;
 use lab::report::{Report, Samples};
 
 const ROUNDS: usize = 300;
 
 fn main() -> Result<()> {
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
-    let file = site.note();
-    let (mut ours, mut flock, mut bare) = (Samples::default(), Samples::default(), Samples::default());
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let file = testbed.scratch_file();
+    let (mut samples, mut flock, mut bare) =
+        (Samples::default(), Samples::default(), Samples::default());
     for _ in 0..ROUNDS {
         let mut run = Command::new(leasehold());
-        run.args(["run", "--store", &site.url(), "x", "--", "true"]);
-        ours.time(|| pass(&mut run))?;
+        run.args(["run", "--store", &testbed.url(), "x", "--", "true"]);
+        samples.time(|| pass(&mut run))?;
         flock.time(|| pass(Command::new("flock").arg(&file).arg("true")))?;
         bare.time(|| pass(&mut Command::new("true")))?;
     }
     let mut report = Report::new("startup");
-    report.add("leasehold run x -- true", &ours, "flock f true", &flock);
-    report.add("leasehold run x -- true", &ours, "true", &bare);
+    report.add("leasehold run x -- true", &samples, "flock f true", &flock);
+    report.add("leasehold run x -- true", &samples, "true", &bare);
     report.finish()
 }
 
 /// The command of the same build; `cargo xtask bench` makes it first.
 fn leasehold() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_taker")).with_file_name("leasehold")
+    PathBuf::from(env!("CARGO_BIN_EXE_worker")).with_file_name("leasehold")
 }
 
 fn pass(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {command:?}; `cargo xtask bench` builds it"))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run {command:?}; `cargo xtask bench` builds it"))?;
     ensure!(status.success(), "{command:?} failed: {status}");
     Ok(())
 }

@@ -5,49 +5,71 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use lab::report::{Report, Samples};
-use lab::{Api, Orders, Site, Tells};
+use lab::{Api, FolderTestbed, Recording, WorkerConfig};
 
 const PROCESSES: usize = 8;
 const CYCLES: u64 = 5_000;
 const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let mut samples: [Samples; 6] = Default::default();
     for _ in 0..ROUNDS {
         for (number, names) in [1, PROCESSES].into_iter().enumerate() {
-            samples[number * 3].add(ours(&site, names, Api::Async)?);
-            samples[number * 3 + 1].add(ours(&site, names, Api::Blocking)?);
-            samples[number * 3 + 2].add(raw(&site, names)?);
+            samples[number * 3].add(leasehold(&testbed, names, Api::Async)?);
+            samples[number * 3 + 1].add(leasehold(&testbed, names, Api::Blocking)?);
+            samples[number * 3 + 2].add(raw(&testbed, names)?);
         }
     }
     let mut report = Report::new("throughput");
     let limit = "open + flock + close";
     for (samples, names) in samples.chunks(3).zip(["one name", "a name each"]) {
-        report.add(&format!("time per cycle, {names}, async"), &samples[0], limit, &samples[2]);
-        report.add(&format!("time per cycle, {names}, blocking"), &samples[1], limit, &samples[2]);
+        report.add(
+            &format!("time per cycle, {names}, async"),
+            &samples[0],
+            limit,
+            &samples[2],
+        );
+        report.add(
+            &format!("time per cycle, {names}, blocking"),
+            &samples[1],
+            limit,
+            &samples[2],
+        );
     }
     report.finish()
 }
 
 /// Wall time per cycle of all processes together, their start included.
-fn ours(site: &Site, names: usize, api: Api) -> Result<u64> {
+fn leasehold(testbed: &FolderTestbed, names: usize, api: Api) -> Result<u64> {
     let begun = Instant::now();
     let start = |number: usize| {
         let names = vec![(number % names).to_string()];
-        site.start_quiet(Orders { names, api, cycles: CYCLES, tells: Tells::Nothing, ..Orders::default() })
+        testbed.start_recording(WorkerConfig {
+            names,
+            api,
+            cycles: CYCLES,
+            recording: Recording::Nothing,
+            ..WorkerConfig::default()
+        })
     };
-    let takers = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
-    takers.into_iter().try_for_each(|taker| taker.finish().map(drop))?;
+    let workers = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
+    workers
+        .into_iter()
+        .try_for_each(|worker| worker.finish().map(drop))?;
     Ok(each(begun))
 }
 
-fn raw(site: &Site, names: usize) -> Result<u64> {
-    let files: Vec<_> = (0..names).map(|_| site.note()).collect();
+fn raw(testbed: &FolderTestbed, names: usize) -> Result<u64> {
+    let files: Vec<_> = (0..names).map(|_| testbed.scratch_file()).collect();
     let begun = Instant::now();
     let start = |number: usize| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_raw"));
-        command.arg("pairs").arg(&files[number % names]).arg(CYCLES.to_string()).spawn()
+        command
+            .arg("pairs")
+            .arg(&files[number % names])
+            .arg(CYCLES.to_string())
+            .spawn()
     };
     for mut child in (0..PROCESSES).map(start).collect::<Result<Vec<_>, _>>()? {
         ensure!(child.wait()?.success(), "a raw process failed");

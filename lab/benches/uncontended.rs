@@ -1,7 +1,7 @@
 //! Acquire and release when nobody else wants the lock.
 
 use anyhow::Result;
-use lab::Site;
+use lab::FolderTestbed;
 use lab::raw::{open, open_lock_close};
 use lab::report::{Report, Samples};
 use leasehold::{Lock, blocking};
@@ -10,27 +10,49 @@ const BATCHES: usize = 200;
 const PAIRS: usize = 250;
 
 fn main() -> Result<()> {
-    let site = Site::new(env!("CARGO_BIN_EXE_taker"))?;
-    let (note, kept) = (site.note(), open(&site.note())?);
-    let file = site.locks().mutex("a");
-    let memory = site.run(leasehold::open("memory:"))?.mutex("a");
-    let threads = blocking::open(&site.url())?.mutex("b");
+    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let (info, kept) = (testbed.scratch_file(), open(&testbed.scratch_file())?);
+    let file = testbed.locks().mutex("a");
+    let memory = testbed.run(leasehold::open("memory:"))?.mutex("a");
+    let threads = blocking::open(&testbed.url())?.mutex("b");
     let mut samples: [Samples; 5] = Default::default();
     // Interleaved, so that whatever else the machine does meets all alike.
     for _ in 0..BATCHES {
-        let [ours, by_threads, in_memory, opened, kept_open] = &mut samples;
-        pairs(opened, || Ok(open_lock_close(&note)?))?;
-        pairs(kept_open, || Ok(kept.lock().and_then(|()| kept.unlock())?))?;
-        site.run(async_pairs(ours, &file))?;
-        site.run(async_pairs(in_memory, &memory))?;
+        let [leasehold, by_threads, in_memory, opened, kept_open] = &mut samples;
+        pairs(opened, || Ok(open_lock_close(&info)?))?;
+        pairs(kept_open, || {
+            Ok(kept.lock().and_then(|()| kept.unlock())?)
+        })?;
+        testbed.run(async_pairs(leasehold, &file))?;
+        testbed.run(async_pairs(in_memory, &memory))?;
         pairs(by_threads, || Ok(threads.acquire()?.release()?))?;
     }
-    let [ours, by_threads, in_memory, opened, kept_open] = &samples;
+    let [leasehold, by_threads, in_memory, opened, kept_open] = &samples;
     let mut report = Report::new("uncontended");
-    report.add("file store, async", ours, "open + flock + close", opened);
-    report.add("file store, blocking", by_threads, "open + flock + close", opened);
-    report.add("file store, async", ours, "flock + unlock of an open file", kept_open);
-    report.add("memory store, async", in_memory, "flock + unlock of an open file", kept_open);
+    report.add(
+        "file store, async",
+        leasehold,
+        "open + flock + close",
+        opened,
+    );
+    report.add(
+        "file store, blocking",
+        by_threads,
+        "open + flock + close",
+        opened,
+    );
+    report.add(
+        "file store, async",
+        leasehold,
+        "flock + unlock of an open file",
+        kept_open,
+    );
+    report.add(
+        "memory store, async",
+        in_memory,
+        "flock + unlock of an open file",
+        kept_open,
+    );
     report.finish()
 }
 

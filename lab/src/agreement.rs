@@ -14,10 +14,12 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use crate::Random;
-use crate::ground::keep_folder;
+use crate::testbed::keep_folder;
 
-const LASTING: CreateOptions<'static> = CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
-const PASSING: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+const LASTING: CreateOptions<'static> =
+    CreateMode::PersistentSequential.with_acls(Acls::anyone_all());
+const PASSING: CreateOptions<'static> =
+    CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 /// Nodes that stay, and nodes of sessions.
 const FOLDERS: [&str; 2] = ["/lasting", "/passing"];
@@ -28,10 +30,10 @@ const MINE_MAX: usize = 8;
 /// Servers are started from nothing after so many kills.
 const KILLS_PER_LIFE: usize = 25;
 /// How long servers that know different nodes have time to agree.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Of what servers lack, so much is told.
-const TOLD_MAX: usize = 10;
+const REPORTED_MAX: usize = 10;
 
 /// What was seen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,20 +61,38 @@ struct Shared {
 ///
 /// # Errors
 /// If servers do not serve.
-pub fn agreement(release: ZooKeeperRelease, kills: usize, random: &mut Random, folder: &Path) -> Result<Agreement> {
+pub fn agreement(
+    release: ZooKeeperRelease,
+    kills: usize,
+    random: &mut Random,
+    folder: &Path,
+) -> Result<Agreement> {
     let mut seen = Agreement::default();
     while seen.kills < kills {
-        let life = life(release, KILLS_PER_LIFE.min(kills - seen.kills), random, folder)?;
+        let life = life(
+            release,
+            KILLS_PER_LIFE.min(kills - seen.kills),
+            random,
+            folder,
+        )?;
         seen.kills += life.kills;
         seen.writes += life.writes;
         seen.broken += life.broken;
-        println!("{} kills, {} writes, {} times servers disagreed or said so", seen.kills, seen.writes, seen.broken);
+        println!(
+            "{} kills, {} writes, {} times servers disagreed or said so",
+            seen.kills, seen.writes, seen.broken
+        );
     }
     Ok(seen)
 }
 
 /// Until they disagree, or enough leaders were killed.
-fn life(release: ZooKeeperRelease, kills: usize, random: &mut Random, folder: &Path) -> Result<Agreement> {
+fn life(
+    release: ZooKeeperRelease,
+    kills: usize,
+    random: &mut Random,
+    folder: &Path,
+) -> Result<Agreement> {
     let mut ensemble = Ensemble::of(&ZooKeeper::setup().tick(500).release(release));
     let cluster = ensemble.url().trim_start_matches("zookeeper://").to_owned();
     let runtime = Runtime::new()?;
@@ -97,13 +117,17 @@ fn life(release: ZooKeeperRelease, kills: usize, random: &mut Random, folder: &P
         let _leader = ensemble.leader();
         if let Some(how) = runtime.block_on(disagreement(&ensemble, &shared))? {
             life.broken = 1;
-            println!("after {} kills, and {PATIENCE:?}:\n{how}", life.kills);
-            (0..ensemble.count()).try_for_each(|one| keep_folder(ensemble.server(one).folder(), folder))?;
+            println!("after {} kills, and {TIMEOUT:?}:\n{how}", life.kills);
+            (0..ensemble.count())
+                .try_for_each(|one| keep_folder(ensemble.server(one).folder(), folder))?;
         }
     }
     shared.end.store(true, SeqCst);
     runtime.shutdown_timeout(Duration::from_secs(1));
-    Ok(Agreement { writes: shared.writes.load(SeqCst), ..life })
+    Ok(Agreement {
+        writes: shared.writes.load(SeqCst),
+        ..life
+    })
 }
 
 async fn make_folders(cluster: &str) -> Result<()> {
@@ -117,9 +141,15 @@ async fn make_folders(cluster: &str) -> Result<()> {
 async fn connect(cluster: &str) -> Result<Client> {
     let begun = Instant::now();
     loop {
-        match Client::connector().with_session_timeout(Duration::from_secs(4)).connect(cluster).await {
+        match Client::connector()
+            .with_session_timeout(Duration::from_secs(4))
+            .connect(cluster)
+            .await
+        {
             Ok(client) => return Ok(client),
-            Err(error) if begun.elapsed() > Duration::from_secs(30) => return Err(error).context("no session"),
+            Err(error) if begun.elapsed() > Duration::from_secs(30) => {
+                return Err(error).context("no session");
+            }
             Err(_) => sleep(Duration::from_millis(20)).await,
         }
     }
@@ -128,7 +158,9 @@ async fn connect(cluster: &str) -> Result<Client> {
 /// One session after another, each until it has ended.
 async fn write(number: usize, cluster: String, shared: Arc<Shared>) {
     while !shared.end.load(SeqCst) {
-        let Ok(client) = connect(&cluster).await else { continue };
+        let Ok(client) = connect(&cluster).await else {
+            continue;
+        };
         let mut mine = Vec::new();
         while !shared.end.load(SeqCst) {
             if shared.pause.load(SeqCst) {
@@ -146,12 +178,21 @@ async fn write(number: usize, cluster: String, shared: Arc<Shared>) {
     }
 }
 
-async fn write_once(client: &Client, number: usize, mine: &mut Vec<String>, shared: &Shared) -> Result<(), Error> {
+async fn write_once(
+    client: &Client,
+    number: usize,
+    mine: &mut Vec<String>,
+    shared: &Shared,
+) -> Result<(), Error> {
     let [lasting, passing] = FOLDERS.map(|folder| format!("{folder}/{number}-"));
     let acknowledged = || shared.writes.fetch_add(1, SeqCst);
     let (_, sequence) = client.create(&lasting, b"", &LASTING).await?;
     acknowledged();
-    shared.acknowledged.lock().expect("nobody panics with it").insert(format!("{lasting}{sequence}"));
+    shared
+        .acknowledged
+        .lock()
+        .expect("nobody panics with it")
+        .insert(format!("{lasting}{sequence}"));
     let (_, sequence) = client.create(&passing, b"", &PASSING).await?;
     acknowledged();
     mine.push(format!("{passing}{sequence}"));
@@ -167,19 +208,22 @@ async fn disagreement(ensemble: &Ensemble, shared: &Shared) -> Result<Option<Str
     shared.pause.store(true, SeqCst);
     let begun = Instant::now();
     while shared.busy.load(SeqCst) > 0 {
-        ensure!(begun.elapsed() < Duration::from_secs(60), "questions without an answer");
+        ensure!(
+            begun.elapsed() < Duration::from_secs(60),
+            "questions without an answer"
+        );
         sleep(Duration::from_millis(5)).await;
     }
     let begun = Instant::now();
     // Nodes of sessions go at any time, so what servers differ in must be the same each time.
-    let mut lacking = lacking(ensemble).await?;
-    while !lacking.is_empty() && begun.elapsed() < PATIENCE {
+    let mut missing = lacking(ensemble).await?;
+    while !missing.is_empty() && begun.elapsed() < TIMEOUT {
         sleep(Duration::from_millis(300)).await;
         let again = self::lacking(ensemble).await?;
-        lacking.retain(|one| again.contains(one));
+        missing.retain(|one| again.contains(one));
     }
     shared.pause.store(false, SeqCst);
-    Ok(told(ensemble, shared, &lacking))
+    Ok(was_printed(ensemble, shared, &missing))
 }
 
 /// Nodes that a server lacks and another has, with the number of the server.
@@ -190,22 +234,36 @@ async fn lacking(ensemble: &Ensemble) -> Result<BTreeSet<(usize, String)>> {
     }
     let any: BTreeSet<&String> = all.iter().flatten().collect();
     let of_one = |(number, one): (usize, &BTreeSet<String>)| {
-        any.iter().filter(|name| !one.contains(**name)).map(|name| (number, (*name).clone())).collect::<Vec<_>>()
+        any.iter()
+            .filter(|name| !one.contains(**name))
+            .map(|name| (number, (*name).clone()))
+            .collect::<Vec<_>>()
     };
     Ok(all.iter().enumerate().flat_map(of_one).collect())
 }
 
 /// What servers do not agree on, and what they have logged of it themselves.
-fn told(ensemble: &Ensemble, shared: &Shared, lacking: &BTreeSet<(usize, String)>) -> Option<String> {
+fn was_printed(
+    ensemble: &Ensemble,
+    shared: &Shared,
+    missing: &BTreeSet<(usize, String)>,
+) -> Option<String> {
     let acknowledged = shared.acknowledged.lock().expect("nobody panics with it");
-    let lacks = lacking.iter().take(TOLD_MAX).map(|(number, name)| {
-        let known = if acknowledged.contains(name) { ", which was acknowledged" } else { "" };
+    let lacks = missing.iter().take(REPORTED_MAX).map(|(number, name)| {
+        let known = if acknowledged.contains(name) {
+            ", which was acknowledged"
+        } else {
+            ""
+        };
         format!("server {number} lacks {name}{known}")
     });
     let doubts = (0..ensemble.count()).flat_map(|number| {
         let server = ensemble.server(number);
         let role = server.mode().unwrap_or_default();
-        server.doubts().into_iter().map(move |line| format!("server {number}, {role}, says: {line}"))
+        server
+            .election_log()
+            .into_iter()
+            .map(move |line| format!("server {number}, {role}, says: {line}"))
     });
     let lines: Vec<String> = lacks.chain(doubts).collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
@@ -218,9 +276,17 @@ async fn nodes(address: &str) -> Result<BTreeSet<String>> {
         client.sync("/").await?;
         let mut seen = BTreeSet::new();
         for folder in FOLDERS {
-            seen.extend(client.list_children(folder).await?.into_iter().map(|name| format!("{folder}/{name}")));
+            seen.extend(
+                client
+                    .list_children(folder)
+                    .await?
+                    .into_iter()
+                    .map(|name| format!("{folder}/{name}")),
+            );
         }
         Ok::<_, Error>(seen)
     };
-    Ok(timeout(Duration::from_secs(20), look).await.context("no answer")??)
+    Ok(timeout(Duration::from_secs(20), look)
+        .await
+        .context("no answer")??)
 }

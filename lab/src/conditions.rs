@@ -1,22 +1,22 @@
 //! The four conditions of a lock, measured: exclusion, no deadlock, only the owner unlocks, fault tolerance.
 //!
-//! Each [specimen](crate::specimens) goes through the same [cases]: real processes that are killed and stopped, real servers that
+//! Each [specimen](crate::baselines) goes through the same [cases]: real processes that are killed and stopped, real servers that
 //! are killed and emptied, and resources that are read and written under the lock.
 
 pub mod cases;
-mod ground;
 mod page;
 mod picture;
+mod testbed;
 mod verdict;
 
 use serde::{Deserialize, Serialize};
 
-use crate::specimens::Kind;
+use crate::baselines::Contender;
 
 pub use cases::{Crash, Crowd, Down, Failover, Owner, Pause};
-pub use ground::Ground;
 pub use page::page;
 pub use picture::picture;
+pub use testbed::BaselineTestbed;
 
 /// How long locks are kept without hearing of their holder, where nothing else is said.
 pub const LEASE_MILLIS: u64 = 2_000;
@@ -34,7 +34,7 @@ pub const CROWD: u32 = 100;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Which.
-    pub kind: Kind,
+    pub contender: Contender,
     /// A holder was killed.
     pub holder_killed: Crash,
     /// One was killed between two requests of its acquisition.

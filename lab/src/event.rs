@@ -8,8 +8,8 @@ use anyhow::{Context, Error, Result, bail};
 /// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
 ///
 /// ```text
-/// TIME HAND NAME asked | granted TOKEN WEIGHT CAPACITY | trusted UNTIL | gave-up | refused | ran-out | gone
-///              | nested TOKEN COUNT | unnested COUNT | releasing | released | unsure | seen | killed
+/// TIME THREAD NAME requested | granted TOKEN WEIGHT CAPACITY | valid-until UNTIL | timed-out | refused | expired | revoked
+///              | nested TOKEN COUNT | unnested COUNT | releasing | released | release-unknown | observed | killed
 ///              | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,18 +19,18 @@ pub struct Event {
     /// is when the hold was last known to be good.
     pub at: u64,
     /// Which thread or task of which process, numbered through a whole test.
-    pub hand: u32,
+    pub thread: u32,
     /// Which lock: its index among the names of the orders.
     pub name: u16,
     /// What happened.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// What can happen to a hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// It is about to acquire.
-    Asked,
+    Requested,
     /// It has been granted.
     Granted {
         /// The number of the grant.
@@ -41,7 +41,7 @@ pub enum What {
         capacity: u32,
     },
     /// Until then its guard says that it holds, if nothing more is heard.
-    Trusted {
+    ValidUntil {
         /// Nanoseconds of the same clock.
         until: u64,
     },
@@ -58,30 +58,30 @@ pub enum What {
         count: u32,
     },
     /// It waited no longer.
-    GaveUp,
+    TimedOut,
     /// The store could not be reached, or refused.
     Refused,
     /// Its time is over by its own clock.
-    RanOut,
+    Expired,
     /// It heard that the store no longer has it.
-    Gone,
+    Revoked,
     /// It is about to release.
     Releasing,
     /// It has released.
     Released,
     /// It has released, and does not know whether the store had it until then.
-    Unsure,
+    ReleaseUnknown,
     /// Somebody else saw it waiting in line.
-    Seen,
+    ObservedWaiting,
     /// Its process is about to be killed.
     Killed,
     /// What its process uses.
-    Uses(Uses),
+    ResourceUsage(ResourceUsage),
 }
 
 /// What a process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uses {
+pub struct ResourceUsage {
     /// Open descriptors.
     pub descriptors: usize,
     /// Threads.
@@ -94,23 +94,32 @@ pub struct Uses {
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} ", self.at, self.hand, self.name)?;
-        match self.what {
-            What::Asked => f.write_str("asked"),
-            What::Granted { token, weight, capacity } => write!(f, "granted {token} {weight} {capacity}"),
-            What::Trusted { until } => write!(f, "trusted {until}"),
-            What::Nested { token, count } => write!(f, "nested {token} {count}"),
-            What::Unnested { count } => write!(f, "unnested {count}"),
-            What::GaveUp => f.write_str("gave-up"),
-            What::Refused => f.write_str("refused"),
-            What::RanOut => f.write_str("ran-out"),
-            What::Gone => f.write_str("gone"),
-            What::Releasing => f.write_str("releasing"),
-            What::Released => f.write_str("released"),
-            What::Unsure => f.write_str("unsure"),
-            What::Seen => f.write_str("seen"),
-            What::Killed => f.write_str("killed"),
-            What::Uses(Uses { descriptors, threads, tasks, memory }) => {
+        write!(f, "{} {} {} ", self.at, self.thread, self.name)?;
+        match self.kind {
+            EventKind::Requested => f.write_str("requested"),
+            EventKind::Granted {
+                token,
+                weight,
+                capacity,
+            } => write!(f, "granted {token} {weight} {capacity}"),
+            EventKind::ValidUntil { until } => write!(f, "valid-until {until}"),
+            EventKind::Nested { token, count } => write!(f, "nested {token} {count}"),
+            EventKind::Unnested { count } => write!(f, "unnested {count}"),
+            EventKind::TimedOut => f.write_str("timed-out"),
+            EventKind::Refused => f.write_str("refused"),
+            EventKind::Expired => f.write_str("expired"),
+            EventKind::Revoked => f.write_str("revoked"),
+            EventKind::Releasing => f.write_str("releasing"),
+            EventKind::Released => f.write_str("released"),
+            EventKind::ReleaseUnknown => f.write_str("release-unknown"),
+            EventKind::ObservedWaiting => f.write_str("observed"),
+            EventKind::Killed => f.write_str("killed"),
+            EventKind::ResourceUsage(ResourceUsage {
+                descriptors,
+                threads,
+                tasks,
+                memory,
+            }) => {
                 write!(f, "uses {descriptors} {threads} {tasks} {memory}")
             }
         }
@@ -128,23 +137,34 @@ impl FromStr for Event {
 fn parse(line: &str) -> Result<Event> {
     let mut words = line.split(' ');
     let mut word = || words.next().context("it is too short");
-    let (at, hand, name) = (word()?.parse()?, word()?.parse()?, word()?.parse()?);
-    let what = match word()? {
-        "asked" => What::Asked,
-        "granted" => What::Granted { token: word()?.parse()?, weight: word()?.parse()?, capacity: word()?.parse()? },
-        "trusted" => What::Trusted { until: word()?.parse()? },
-        "nested" => What::Nested { token: word()?.parse()?, count: word()?.parse()? },
-        "unnested" => What::Unnested { count: word()?.parse()? },
-        "gave-up" => What::GaveUp,
-        "refused" => What::Refused,
-        "ran-out" => What::RanOut,
-        "gone" => What::Gone,
-        "releasing" => What::Releasing,
-        "released" => What::Released,
-        "unsure" => What::Unsure,
-        "seen" => What::Seen,
-        "killed" => What::Killed,
-        "uses" => What::Uses(Uses {
+    let (at, thread, name) = (word()?.parse()?, word()?.parse()?, word()?.parse()?);
+    let kind = match word()? {
+        "requested" => EventKind::Requested,
+        "granted" => EventKind::Granted {
+            token: word()?.parse()?,
+            weight: word()?.parse()?,
+            capacity: word()?.parse()?,
+        },
+        "valid-until" => EventKind::ValidUntil {
+            until: word()?.parse()?,
+        },
+        "nested" => EventKind::Nested {
+            token: word()?.parse()?,
+            count: word()?.parse()?,
+        },
+        "unnested" => EventKind::Unnested {
+            count: word()?.parse()?,
+        },
+        "timed-out" => EventKind::TimedOut,
+        "refused" => EventKind::Refused,
+        "expired" => EventKind::Expired,
+        "revoked" => EventKind::Revoked,
+        "releasing" => EventKind::Releasing,
+        "released" => EventKind::Released,
+        "release-unknown" => EventKind::ReleaseUnknown,
+        "observed" => EventKind::ObservedWaiting,
+        "killed" => EventKind::Killed,
+        "uses" => EventKind::ResourceUsage(ResourceUsage {
             descriptors: word()?.parse()?,
             threads: word()?.parse()?,
             tasks: word()?.parse()?,
@@ -152,7 +172,12 @@ fn parse(line: &str) -> Result<Event> {
         }),
         other => bail!("nothing is called {other:?}"),
     };
-    Ok(Event { at, hand, name, what })
+    Ok(Event {
+        at,
+        thread,
+        name,
+        kind,
+    })
 }
 
 #[cfg(test)]
@@ -160,21 +185,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_event_comes_back() {
-        let granted = What::Granted { token: 7, weight: 1, capacity: 4 };
-        let ends =
-            [What::GaveUp, What::Refused, What::RanOut, What::Gone, What::Releasing, What::Released, What::Unsure];
-        let uses = What::Uses(Uses { descriptors: 9, threads: 4, tasks: 2, memory: 8_000 });
-        let others = [What::Asked, granted, What::Trusted { until: 30 }, What::Seen, uses];
-        let nested = [What::Nested { token: 7, count: 2 }, What::Unnested { count: 1 }];
-        for what in others.into_iter().chain(nested).chain(ends) {
-            let event = Event { at: 12, hand: 3, name: 1, what };
+    fn every_event_round_trips() {
+        let granted = EventKind::Granted {
+            token: 7,
+            weight: 1,
+            capacity: 4,
+        };
+        let ends = [
+            EventKind::TimedOut,
+            EventKind::Refused,
+            EventKind::Expired,
+            EventKind::Revoked,
+            EventKind::Releasing,
+            EventKind::Released,
+            EventKind::ReleaseUnknown,
+        ];
+        let uses = EventKind::ResourceUsage(ResourceUsage {
+            descriptors: 9,
+            threads: 4,
+            tasks: 2,
+            memory: 8_000,
+        });
+        let others = [
+            EventKind::Requested,
+            granted,
+            EventKind::ValidUntil { until: 30 },
+            EventKind::ObservedWaiting,
+            uses,
+        ];
+        let nested = [
+            EventKind::Nested { token: 7, count: 2 },
+            EventKind::Unnested { count: 1 },
+        ];
+        for kind in others.into_iter().chain(nested).chain(ends) {
+            let event = Event {
+                at: 12,
+                thread: 3,
+                name: 1,
+                kind,
+            };
             assert_eq!(event.to_string().parse::<Event>().unwrap(), event);
         }
     }
 
     #[test]
-    fn a_torn_line_is_no_event() {
+    fn torn_line_is_not_an_event() {
         assert!("12 3 0 granted 7".parse::<Event>().is_err());
         assert!("12 3 0 gran".parse::<Event>().is_err());
     }

@@ -6,15 +6,15 @@ mod clients;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clocks;
 mod files;
-mod kept;
 mod list;
 mod names;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
+mod network;
+mod persistence;
 mod processes;
+#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
+mod redis_state;
 mod servers;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
-mod state;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
-mod wires;
 mod zookeeper;
 
 use std::fmt;
@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::ground::Store;
-use crate::storm::{Storm, Struck};
+use crate::fault_run::{Effect, FaultRun};
+use crate::testbed::Backend;
 use crate::{Random, now};
 
 pub use list::FAULTS;
@@ -34,32 +34,32 @@ pub struct Fault {
     /// As it is called in commands and tables.
     pub name: &'static str,
     /// What happens.
-    pub does: &'static str,
+    pub description: &'static str,
     /// What shows that it had an effect.
-    pub seen: &'static str,
+    pub evidence: &'static str,
     /// What a store must be given for it.
-    pub needs: Needs,
+    pub requires: Requirement,
     /// How often it must have an effect in a run, however short.
-    pub least: usize,
+    pub min_effects: usize,
     /// The stores it exists for, what each promises, and within how many seconds each name is granted again.
-    pub cells: &'static [(Store, Expect, u64)],
+    pub cells: &'static [(Backend, Guarantee, u64)],
     /// Does it once, and ends it; `None` if it had no effect.
-    pub strike: fn(&mut Storm, &mut Random) -> Result<Option<Struck>>,
+    pub inject: fn(&mut FaultRun, &mut Random) -> Result<Option<Effect>>,
 }
 
 /// What a store must be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Needs {
+pub enum Requirement {
     /// Nothing out of the ordinary.
-    Nothing,
+    None,
     /// To keep its data.
-    Data,
+    PersistentData,
     /// Clocks of their own for servers.
-    OwnClock,
+    ServerClock,
     /// Wall clocks of their own for takers.
-    TakersClocks,
+    WorkerClocks,
     /// A user of its own for takers.
-    OwnUser,
+    DedicatedUser,
     /// A disk that is soon full.
     SmallDisk,
     /// To keep its data, and to read it slowly.
@@ -70,70 +70,88 @@ pub enum Needs {
 
 /// What a store promises under a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum Guarantee {
     /// No two hold at once by the common clock, and tokens rise.
     Exclusion,
     /// Tokens are unique and rise. Two may hold at once, and whoever holds wrongly hears of it in time.
-    Tokens,
+    TokensOnly,
     /// As exclusion, and who asks while it lasts is refused.
-    Refusal,
+    Refuses,
 }
 
-impl Expect {
+impl Guarantee {
     /// Its letter in tables.
     #[must_use]
     pub fn letter(self) -> char {
         match self {
-            Self::Exclusion => 'C',
-            Self::Tokens => 'T',
-            Self::Refusal => 'R',
+            Self::Exclusion => 'E',
+            Self::TokensOnly => 'T',
+            Self::Refuses => 'R',
         }
     }
 }
 
-impl fmt::Display for Expect {
+impl fmt::Display for Guarantee {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.letter())
     }
 }
 
 /// Faults that need nothing and must be borne, three of them with nothing between.
-fn mixed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let here = storm.ground.store;
-    let borne = |fault: &&Fault| {
-        let is_borne = fault.cells.iter().any(|(own, expect, _)| *own == here && *expect == Expect::Exclusion);
-        is_borne && fault.needs == Needs::Nothing && fault.name != "mixed"
+fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let here = run.testbed.backend;
+    let tolerated = |fault: &&Fault| {
+        let is_tolerated = fault
+            .cells
+            .iter()
+            .any(|(own, guarantee, _)| *own == here && *guarantee == Guarantee::Exclusion);
+        is_tolerated && fault.requires == Requirement::None && fault.name != "mixed"
     };
-    let borne: Vec<&Fault> = FAULTS.iter().filter(borne).collect();
+    let tolerated: Vec<&Fault> = FAULTS.iter().filter(tolerated).collect();
     let since = now();
-    let mut seen = Vec::new();
+    let mut evidence = Vec::new();
     for _ in 0..3 {
-        let fault = borne[usize::try_from(random.below(borne.len() as u64))?];
-        let struck = (fault.strike)(storm, &mut Random::seeded(random.below(u64::MAX)))?;
-        seen.extend(struck.map(|struck| format!("{}: {}", fault.name, struck.seen)));
+        let fault = tolerated[usize::try_from(random.below(tolerated.len() as u64))?];
+        let effect = (fault.inject)(run, &mut Random::seeded(random.below(u64::MAX)))?;
+        evidence.extend(effect.map(|effect| format!("{}: {}", fault.name, effect.evidence)));
     }
-    Ok((!seen.is_empty()).then(|| lasted(since, seen.join("; "))))
+    Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
 }
 
 /// A fault that was over as soon as it was done.
-fn at_once(seen: impl Into<String>) -> Struck {
+fn instant(evidence: impl Into<String>) -> Effect {
     let now = now();
-    Struck { since: now, until: now, over: now, seen: seen.into() }
+    Effect {
+        since: now,
+        until: now,
+        recovered: now,
+        evidence: evidence.into(),
+    }
 }
 
 /// Until now.
-fn lasted(since: u64, seen: impl Into<String>) -> Struck {
+fn ended_now(since: u64, evidence: impl Into<String>) -> Effect {
     let until = now();
-    Struck { since, until, over: until, seen: seen.into() }
+    Effect {
+        since,
+        until,
+        recovered: until,
+        evidence: evidence.into(),
+    }
 }
 
 /// A fault of one moment.
-fn at(at: u64, seen: impl Into<String>) -> Struck {
-    Struck { since: at, until: at, over: at, seen: seen.into() }
+fn at_moment(at: u64, evidence: impl Into<String>) -> Effect {
+    Effect {
+        since: at,
+        until: at,
+        recovered: at,
+        evidence: evidence.into(),
+    }
 }
 
 /// A fault lasts as long.
-fn last(time: Duration) {
+fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 

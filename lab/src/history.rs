@@ -5,19 +5,19 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 
-use crate::{Event, What};
+use crate::{Event, EventKind};
 
 /// One claim that was granted, from beginning to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
     /// Who.
-    pub hand: u32,
+    pub thread: u32,
     /// Which lock.
     pub name: u16,
     /// From when on it asked.
-    pub asked: u64,
+    pub requested: u64,
     /// When another saw it waiting in line, if one did.
-    pub seen: Option<u64>,
+    pub observed: Option<u64>,
     /// From when on it knew that it held.
     pub granted: u64,
     /// Until when it held at least: it began to release then, was about to be killed, or could not trust it any more;
@@ -41,9 +41,22 @@ impl Hold {
 
 impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { hand, name, asked, granted, until, token, weight, capacity, .. } = self;
-        write!(f, "hand {hand} of lock {name}: token {token}, {weight} of {capacity}, ")?;
-        write!(f, "asked {asked}, held {granted} to {until}")
+        let Self {
+            thread,
+            name,
+            requested,
+            granted,
+            until,
+            token,
+            weight,
+            capacity,
+            ..
+        } = self;
+        write!(
+            f,
+            "hand {thread} of lock {name}: token {token}, {weight} of {capacity}, "
+        )?;
+        write!(f, "asked {requested}, held {granted} to {until}")
     }
 }
 
@@ -51,9 +64,9 @@ impl fmt::Display for Hold {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Idle,
-    Asking {
-        asked: u64,
-        seen: Option<u64>,
+    Requesting {
+        requested: u64,
+        observed: Option<u64>,
     },
     Holding(Hold),
     /// Lost, or being released.
@@ -70,7 +83,7 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
     let mut stages: HashMap<u32, Stage> = HashMap::new();
     let mut holds = Vec::new();
     for event in in_time(events) {
-        let stage = stages.entry(event.hand).or_insert(Stage::Idle);
+        let stage = stages.entry(event.thread).or_insert(Stage::Idle);
         if let Stage::Holding(hold) = *stage {
             holds.extend(ended(hold, &event));
         }
@@ -86,12 +99,12 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
 
 /// The hold with its end, if that is what the event tells.
 fn ended(hold: Hold, event: &Event) -> Option<Hold> {
-    let until = match event.what {
+    let until = match event.kind {
         // Nobody was there any more to ask its guard.
-        What::Killed => event.at.min(hold.until),
+        EventKind::Killed => event.at.min(hold.until),
         // Until then it was good at least, whether or not anybody asked it.
-        What::RanOut if hold.until < u64::MAX => event.at.max(hold.until),
-        What::Releasing | What::Gone | What::RanOut => event.at,
+        EventKind::Expired if hold.until < u64::MAX => event.at.max(hold.until),
+        EventKind::Releasing | EventKind::Revoked | EventKind::Expired => event.at,
         _ => return None,
     };
     Some(Hold { until, ..hold })
@@ -105,23 +118,69 @@ pub(crate) fn in_time(events: &[Event]) -> Vec<Event> {
 }
 
 fn next(stage: Stage, event: &Event) -> Result<Stage> {
-    let &Event { at, hand, name, what } = event;
-    Ok(match (stage, what) {
-        (Stage::Idle, What::Asked) => Stage::Asking { asked: at, seen: None },
-        (Stage::Asking { asked, seen: None }, What::Seen) => Stage::Asking { asked, seen: Some(at) },
-        (Stage::Asking { asked, seen }, What::Granted { token, weight, capacity }) => {
-            Stage::Holding(Hold { hand, name, asked, seen, granted: at, until: u64::MAX, token, weight, capacity })
-        }
+    let &Event {
+        at,
+        thread,
+        name,
+        kind,
+    } = event;
+    Ok(match (stage, kind) {
+        (Stage::Idle, EventKind::Requested) => Stage::Requesting {
+            requested: at,
+            observed: None,
+        },
+        (
+            Stage::Requesting {
+                requested,
+                observed: None,
+            },
+            EventKind::ObservedWaiting,
+        ) => Stage::Requesting {
+            requested,
+            observed: Some(at),
+        },
+        (
+            Stage::Requesting {
+                requested,
+                observed,
+            },
+            EventKind::Granted {
+                token,
+                weight,
+                capacity,
+            },
+        ) => Stage::Holding(Hold {
+            thread,
+            name,
+            requested,
+            observed,
+            granted: at,
+            until: u64::MAX,
+            token,
+            weight,
+            capacity,
+        }),
         // Later ones tell of renewals.
-        (Stage::Holding(hold), What::Trusted { until }) => Stage::Holding(Hold { until, ..hold }),
-        (Stage::Holding(hold), What::Releasing | What::RanOut | What::Gone) if hold.name == name => Stage::Ending,
-        (Stage::Asking { .. }, What::GaveUp | What::Refused) | (Stage::Ending, What::Released | What::Unsure) => {
-            Stage::Idle
+        (Stage::Holding(hold), EventKind::ValidUntil { until }) => {
+            Stage::Holding(Hold { until, ..hold })
         }
+        (Stage::Holding(hold), EventKind::Releasing | EventKind::Expired | EventKind::Revoked)
+            if hold.name == name =>
+        {
+            Stage::Ending
+        }
+        (Stage::Requesting { .. }, EventKind::TimedOut | EventKind::Refused)
+        | (Stage::Ending, EventKind::Released | EventKind::ReleaseUnknown) => Stage::Idle,
         // What it was doing when it was killed could still be told afterwards.
-        (_, What::Killed) | (Stage::Dead, _) => Stage::Dead,
+        (_, EventKind::Killed) | (Stage::Dead, _) => Stage::Dead,
         // By the time it was seen waiting it may have been granted. Nesting has a checker of its own.
-        (stage, What::Uses(_) | What::Seen | What::Nested { .. } | What::Unnested { .. }) => stage,
+        (
+            stage,
+            EventKind::ResourceUsage(_)
+            | EventKind::ObservedWaiting
+            | EventKind::Nested { .. }
+            | EventKind::Unnested { .. },
+        ) => stage,
         (stage, _) => bail!("no event {event} after {stage:?}"),
     })
 }
@@ -135,34 +194,72 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_a_hold() {
-        let told = ["1 7 0 asked", "2 7 0 seen", "3 7 0 granted 5 1 1", "8 7 0 releasing", "9 7 0 released"];
-        let hold =
-            Hold { hand: 7, name: 0, asked: 1, seen: Some(2), granted: 3, until: 8, token: 5, weight: 1, capacity: 1 };
+    fn cycle_becomes_a_hold() {
+        let told = [
+            "1 7 0 requested",
+            "2 7 0 observed",
+            "3 7 0 granted 5 1 1",
+            "8 7 0 releasing",
+            "9 7 0 released",
+        ];
+        let hold = Hold {
+            thread: 7,
+            name: 0,
+            requested: 1,
+            observed: Some(2),
+            granted: 3,
+            until: 8,
+            token: 5,
+            weight: 1,
+            capacity: 1,
+        };
         assert_eq!(holds(&events(&told)).unwrap(), [hold]);
-        assert_eq!(holds(&events(&told[..3])).unwrap(), [Hold { until: u64::MAX, ..hold }]);
+        assert_eq!(
+            holds(&events(&told[..3])).unwrap(),
+            [Hold {
+                until: u64::MAX,
+                ..hold
+            }]
+        );
     }
 
     #[test]
-    fn death_ends_a_hold() {
-        let told = events(&["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 killed", "5 7 0 releasing"]);
+    fn killed_event_ends_a_hold() {
+        let told = events(&[
+            "1 7 0 requested",
+            "3 7 0 granted 5 1 1",
+            "4 7 0 killed",
+            "5 7 0 releasing",
+        ]);
         assert_eq!(holds(&told).unwrap()[0].until, 4);
     }
 
     #[test]
-    fn what_can_be_trusted_bounds_a_hold_that_nobody_ended() {
+    fn validity_bounds_an_unreleased_hold() {
         let until = |more: &str| {
-            let told = ["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 trusted 20", more];
+            let told = [
+                "1 7 0 requested",
+                "3 7 0 granted 5 1 1",
+                "4 7 0 valid-until 20",
+                more,
+            ];
             holds(&events(&told)).unwrap()[0].until
         };
-        assert_eq!(until("5 7 0 trusted 30"), 30);
+        assert_eq!(until("5 7 0 valid-until 30"), 30);
         assert_eq!((until("15 7 0 killed"), until("40 7 0 killed")), (15, 20));
-        assert_eq!((until("6 7 0 ran-out"), until("6 7 0 gone"), until("6 7 0 releasing")), (20, 6, 6));
+        assert_eq!(
+            (
+                until("6 7 0 expired"),
+                until("6 7 0 revoked"),
+                until("6 7 0 releasing")
+            ),
+            (20, 6, 6)
+        );
     }
 
     #[test]
-    fn a_contradiction_is_refused() {
+    fn contradictory_history_is_refused() {
         assert!(holds(&events(&["1 7 0 granted 5 1 1"])).is_err());
-        assert!(holds(&events(&["1 7 0 asked", "2 7 0 releasing"])).is_err());
+        assert!(holds(&events(&["1 7 0 requested", "2 7 0 releasing"])).is_err());
     }
 }

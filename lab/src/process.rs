@@ -11,25 +11,25 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{DEADLINE, Event, Orders, What, now, until, until_within};
+use crate::{DEADLINE, Event, EventKind, WorkerConfig, now, until, until_within};
 
-/// A running `taker`. Dropping it kills it.
+/// A running `worker`. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    orders: Orders,
+    config: WorkerConfig,
     stdin: Option<ChildStdin>,
-    told: Told,
+    source: EventSource,
     events: Vec<Event>,
 }
 
 /// Where its events go.
 #[derive(Debug)]
-enum Told {
+enum EventSource {
     /// Heard as they happen.
-    Live(Receiver<Event>),
+    Pipe(Receiver<Event>),
     /// Read from a file, this far by now.
-    Later(PathBuf, u64),
+    File(PathBuf, u64),
 }
 
 impl Process {
@@ -37,38 +37,53 @@ impl Process {
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start(taker: &Path, orders: Orders) -> Result<Self> {
-        let mut child = command(taker, &orders)?.stdout(Stdio::piped()).spawn().context("cannot start the taker")?;
+    pub fn start(worker: &Path, config: WorkerConfig) -> Result<Self> {
+        let mut child = command(worker, &config)?
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start the taker")?;
         let stdout = child.stdout.take().context("its stdout is a pipe")?;
-        Ok(Self::new(child, orders, Told::Live(listen(stdout))))
+        Ok(Self::new(child, config, EventSource::Pipe(listen(stdout))))
     }
 
     /// Starts a taker whose events go to a file: many cost less so.
     ///
     /// # Errors
     /// If it cannot be started.
-    pub fn start_quiet(taker: &Path, orders: Orders, file: PathBuf) -> Result<Self> {
-        let child = command(taker, &orders)?.stdout(File::create(&file)?).spawn().context("cannot start the taker")?;
-        Ok(Self::new(child, orders, Told::Later(file, 0)))
+    pub fn start_recording(worker: &Path, config: WorkerConfig, file: PathBuf) -> Result<Self> {
+        let child = command(worker, &config)?
+            .stdout(File::create(&file)?)
+            .spawn()
+            .context("cannot start the taker")?;
+        Ok(Self::new(child, config, EventSource::File(file, 0)))
     }
 
-    fn new(mut child: Child, orders: Orders, told: Told) -> Self {
+    fn new(mut child: Child, config: WorkerConfig, source: EventSource) -> Self {
         let stdin = child.stdin.take();
-        Self { child, orders, stdin, told, events: Vec::new() }
+        Self {
+            child,
+            config,
+            stdin,
+            source,
+            events: Vec::new(),
+        }
     }
 
     /// The number of its first hand.
     #[must_use]
-    pub fn hand(&self) -> u32 {
-        self.orders.first_hand
+    pub fn first_thread(&self) -> u32 {
+        self.config.first_thread
     }
 
     /// Gives the word that a hand waits for: to begin, or to release.
     ///
     /// # Errors
     /// If it is dead.
-    pub fn tell(&mut self) -> Result<()> {
-        let stdin = self.stdin.as_mut().context("it was told that no word will come")?;
+    pub fn send_signal(&mut self) -> Result<()> {
+        let stdin = self
+            .stdin
+            .as_mut()
+            .context("it was told that no word will come")?;
         Ok(stdin.write_all(b"\n")?)
     }
 
@@ -76,8 +91,10 @@ impl Process {
     ///
     /// # Errors
     /// If it is not quiet.
-    pub fn has_told(&self) -> Result<bool> {
-        let Told::Later(file, _) = &self.told else { bail!("it is heard as it tells") };
+    pub fn has_recorded(&self) -> Result<bool> {
+        let EventSource::File(file, _) = &self.source else {
+            bail!("it is heard as it tells")
+        };
         Ok(fs::metadata(file)?.len() > 0)
     }
 
@@ -85,43 +102,54 @@ impl Process {
     ///
     /// # Errors
     /// If it is not quiet, or what it told makes no sense.
-    pub fn news(&mut self) -> Result<&[Event]> {
-        let Told::Later(file, read) = &mut self.told else { bail!("it is heard as it tells") };
-        let (news, end) = read_events(file, *read)?;
+    pub fn new_events(&mut self) -> Result<&[Event]> {
+        let EventSource::File(file, read) = &mut self.source else {
+            bail!("it is heard as it tells")
+        };
+        let (new_events, end) = read_events(file, *read)?;
         *read = end;
         let known = self.events.len();
-        self.events.extend(news);
+        self.events.extend(new_events);
         Ok(&self.events[known..])
     }
 
     /// All that a quiet one has told.
     ///
     /// # Errors
-    /// As [`news`](Self::news).
-    pub fn all(&mut self) -> Result<&[Event]> {
-        self.news()?;
+    /// As [`new_events`](Self::new_events).
+    pub fn all_events(&mut self) -> Result<&[Event]> {
+        self.new_events()?;
         Ok(&self.events)
     }
 
     /// The last that a quiet one has told of its hands.
     ///
     /// # Errors
-    /// As [`news`](Self::news).
-    pub fn last(&mut self) -> Result<Option<Event>> {
-        self.news()?;
-        Ok(self.events.iter().rev().find(|event| !matches!(event.what, What::Uses(_) | What::Killed)).copied())
+    /// As [`new_events`](Self::new_events).
+    pub fn last_event(&mut self) -> Result<Option<Event>> {
+        self.new_events()?;
+        Ok(self
+            .events
+            .iter()
+            .rev()
+            .find(|event| !matches!(event.kind, EventKind::ResourceUsage(_) | EventKind::Killed))
+            .copied())
     }
 
     /// Waits for its next event of a kind.
     ///
     /// # Errors
     /// If it ends before, or takes longer than [`DEADLINE`].
-    pub fn hear(&mut self, wanted: impl Fn(&What) -> bool) -> Result<Event> {
-        let Told::Live(heard) = &self.told else { bail!("a quiet taker is not heard") };
+    pub fn wait_for(&mut self, wanted: impl Fn(&EventKind) -> bool) -> Result<Event> {
+        let EventSource::Pipe(receiver) = &self.source else {
+            bail!("a quiet taker is not heard")
+        };
         loop {
-            let event = heard.recv_timeout(DEADLINE).with_context(|| format!("hand {}", self.orders.first_hand))?;
+            let event = receiver
+                .recv_timeout(DEADLINE)
+                .with_context(|| format!("hand {}", self.config.first_thread))?;
             self.events.push(event);
-            if wanted(&event.what) {
+            if wanted(&event.kind) {
                 return Ok(event);
             }
         }
@@ -130,9 +158,9 @@ impl Process {
     /// Waits until it holds; its token.
     ///
     /// # Errors
-    /// As [`hear`](Self::hear).
-    pub fn hear_granted(&mut self) -> Result<Event> {
-        self.hear(|what| matches!(what, What::Granted { .. }))
+    /// As [`wait_for`](Self::wait_for).
+    pub fn wait_for_grant(&mut self) -> Result<Event> {
+        self.wait_for(|what| matches!(what, EventKind::Granted { .. }))
     }
 
     /// Whether it has ended, in whichever way.
@@ -157,11 +185,20 @@ impl Process {
     /// # Errors
     /// If it was dead already.
     pub fn kill_now(&mut self) -> Result<u64> {
-        ensure!(self.child.try_wait()?.is_none(), "hand {} ended before it was killed", self.hand());
+        ensure!(
+            self.child.try_wait()?.is_none(),
+            "hand {} ended before it was killed",
+            self.first_thread()
+        );
         let at = now();
         self.child.kill()?;
-        let hands = self.orders.first_hand..self.orders.first_hand + self.orders.hands;
-        self.events.extend(hands.map(|hand| Event { at, hand, name: 0, what: What::Killed }));
+        let threads = self.config.first_thread..self.config.first_thread + self.config.threads;
+        self.events.extend(threads.map(|thread| Event {
+            at,
+            thread,
+            name: 0,
+            kind: EventKind::Killed,
+        }));
         Ok(at)
     }
 
@@ -169,9 +206,11 @@ impl Process {
     ///
     /// # Errors
     /// If it is dead.
-    pub fn stop(&self) -> Result<()> {
+    pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
-        until("a process to be stopped", || Ok(self.is_stopped()?.then_some(())))
+        until("a process to be stopped", || {
+            Ok(self.is_stopped()?.then_some(()))
+        })
     }
 
     /// Lets it go on.
@@ -193,10 +232,14 @@ impl Process {
     /// As [`finish`](Self::finish), for one that has more to do.
     ///
     /// # Errors
-    /// If it fails, or takes longer than `patience`.
-    pub fn finish_within(mut self, patience: Duration) -> Result<Vec<Event>> {
-        let status = until_within(patience, "a taker to end", || Ok(self.child.try_wait()?))?;
-        ensure!(status.success(), "hand {} failed: {status}", self.hand());
+    /// If it fails, or takes longer than `timeout`.
+    pub fn finish_within(mut self, timeout: Duration) -> Result<Vec<Event>> {
+        let status = until_within(timeout, "a taker to end", || Ok(self.child.try_wait()?))?;
+        ensure!(
+            status.success(),
+            "hand {} failed: {status}",
+            self.first_thread()
+        );
         self.end()
     }
 
@@ -207,15 +250,15 @@ impl Process {
     pub fn end(mut self) -> Result<Vec<Event>> {
         self.child.wait()?;
         let mut events = std::mem::take(&mut self.events);
-        match &self.told {
-            Told::Live(heard) => loop {
-                match heard.recv_timeout(DEADLINE) {
+        match &self.source {
+            EventSource::Pipe(receiver) => loop {
+                match receiver.recv_timeout(DEADLINE) {
                     Ok(event) => events.push(event),
                     Err(RecvTimeoutError::Disconnected) => break,
                     Err(RecvTimeoutError::Timeout) => bail!("its stdout stays open after its end"),
                 }
             },
-            Told::Later(file, read) => events.extend(read_events(file, *read)?.0),
+            EventSource::File(file, read) => events.extend(read_events(file, *read)?.0),
         }
         Ok(events)
     }
@@ -229,14 +272,17 @@ impl Process {
     ///
     /// # Errors
     /// If the system does not say.
-    pub fn stands_still(&self) -> Result<bool> {
+    pub fn is_paused(&self) -> Result<bool> {
         self.is_stopped()
     }
 
     /// Or has ended, which is as still. The state is the word after the program's name in parentheses.
     fn is_stopped(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        Ok(stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['T', 'Z'])))
+        Ok(stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with(['T', 'Z'])))
     }
 }
 
@@ -248,26 +294,30 @@ impl Drop for Process {
     }
 }
 
-fn command(taker: &Path, orders: &Orders) -> Result<Command> {
-    let mut command = Command::new(taker);
-    command.arg(serde_json::to_string(orders)?).stdin(Stdio::piped());
-    command.envs(orders.environment.iter().cloned());
+fn command(worker: &Path, config: &WorkerConfig) -> Result<Command> {
+    let mut command = Command::new(worker);
+    command
+        .arg(serde_json::to_string(config)?)
+        .stdin(Stdio::piped());
+    command.envs(config.environment.iter().cloned());
     Ok(command)
 }
 
 fn listen(stdout: ChildStdout) -> Receiver<Event> {
-    let (told, heard) = channel();
+    let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines() {
-            let event = line.map_err(anyhow::Error::from).and_then(|line| line.parse());
+            let event = line
+                .map_err(anyhow::Error::from)
+                .and_then(|line| line.parse());
             // Nobody listens any more when the process is dropped, and a torn line is the last of one that was killed.
             let Ok(event) = event else { return };
-            if told.send(event).is_err() {
+            if sender.send(event).is_err() {
                 return;
             }
         }
     });
-    heard
+    receiver
 }
 
 /// Whole lines only: the last of a taker that was killed may be torn. Also where the next would begin.
@@ -277,6 +327,9 @@ fn read_events(file: &Path, from: u64) -> Result<(Vec<Event>, u64)> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     let whole = text.rfind('\n').map_or(0, |end| end + 1);
-    let events = text[..whole].lines().map(str::parse).collect::<Result<_>>()?;
+    let events = text[..whole]
+        .lines()
+        .map(str::parse)
+        .collect::<Result<_>>()?;
     Ok((events, from + whole as u64))
 }

@@ -11,8 +11,10 @@ impl Random {
     /// If `LAB_SEED` is not a number.
     #[must_use]
     pub fn announced(test: &str) -> Self {
-        let seed =
-            std::env::var("LAB_SEED").map_or_else(|_| crate::now(), |seed| seed.parse().expect("a whole number"));
+        let seed = std::env::var("LAB_SEED").map_or_else(
+            |_| crate::now(),
+            |seed| seed.parse().expect("a whole number"),
+        );
         println!("seed {seed}; again: LAB_SEED={seed} cargo test -p lab {test} -- --nocapture");
         Self(seed)
     }

@@ -23,7 +23,11 @@ pub fn open_lock_close(path: &Path) -> io::Result<()> {
 /// # Errors
 /// As the system says.
 pub fn open(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(false).write(true).open(path)
+    File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
 }
 
 /// What the `raw` program does: `locker FILE`, `sleeper FILE` or `pairs FILE COUNT`.
@@ -42,13 +46,13 @@ pub fn run(args: &[String]) -> Result<()> {
 /// At each line locks with flock(2), and at the next unlocks; tells when it has locked, and when it begins to unlock.
 fn locker(path: &Path) -> Result<()> {
     let file = open(path)?;
-    while be_told()? {
+    while wait_for_signal()? {
         file.lock()?;
-        say(now())?;
-        be_told()?;
+        print(now())?;
+        wait_for_signal()?;
         let begun = now();
         file.unlock()?;
-        say(begun)?;
+        print(begun)?;
     }
     Ok(())
 }
@@ -57,9 +61,9 @@ fn locker(path: &Path) -> Result<()> {
 fn sleeper(path: &Path) -> Result<()> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
-    say(0)?;
+    print(0)?;
     while rustix::io::read(&watch, &mut [0; 4096])? > 0 {
-        say(now())?;
+        print(now())?;
     }
     Ok(())
 }
@@ -68,11 +72,11 @@ fn pairs(path: &Path, count: u64) -> Result<()> {
     Ok((0..count).try_for_each(|_| open_lock_close(path))?)
 }
 
-fn be_told() -> Result<bool> {
+fn wait_for_signal() -> Result<bool> {
     Ok(stdin().read_line(&mut String::new())? > 0)
 }
 
-fn say(at: u64) -> Result<()> {
+fn print(at: u64) -> Result<()> {
     Ok(stdout().write_all(format!("{at}\n").as_bytes())?)
 }
 
@@ -90,25 +94,37 @@ impl Raw {
     /// If it cannot be started.
     pub fn start(program: &str, what: &str, file: &Path) -> Result<Self> {
         let mut command = Command::new(program);
-        command.arg(what).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(what)
+            .arg(file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start the raw program")?;
-        let says = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Self { child, says })
+        let output = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
+        Ok(Self {
+            child,
+            says: output,
+        })
     }
 
     /// Gives it the word to go on.
     ///
     /// # Errors
     /// If it is dead.
-    pub fn tell(&mut self) -> Result<()> {
-        Ok(self.child.stdin.as_mut().context("its stdin is a pipe")?.write_all(b"\n")?)
+    pub fn send_signal(&mut self) -> Result<()> {
+        Ok(self
+            .child
+            .stdin
+            .as_mut()
+            .context("its stdin is a pipe")?
+            .write_all(b"\n")?)
     }
 
     /// The next time it tells of.
     ///
     /// # Errors
     /// If it is dead.
-    pub fn hear(&mut self) -> Result<u64> {
+    pub fn read_line(&mut self) -> Result<u64> {
         let mut line = String::new();
         ensure!(self.says.read_line(&mut line)? > 0, "it ended");
         Ok(line.trim_end().parse()?)
@@ -118,11 +134,12 @@ impl Raw {
     ///
     /// # Errors
     /// If it does not.
-    pub fn see_waiting(&self) -> Result<()> {
+    pub fn wait_until_waiting(&self) -> Result<()> {
         let pid = self.child.id().to_string();
         crate::until("a process to wait for flock(2)", || {
             let locks = std::fs::read_to_string("/proc/locks")?;
-            let waits = |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
+            let waits =
+                |line: &str| line.contains("->") && line.split_whitespace().any(|word| word == pid);
             Ok(locks.lines().any(waits).then_some(()))
         })
     }

@@ -34,7 +34,11 @@ impl Samples {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         let at = |hundredths: usize| sorted[(sorted.len() * hundredths).div_ceil(100) - 1];
-        Spread { count: sorted.len(), p50_ns: at(50), p99_ns: at(99) }
+        Spread {
+            count: sorted.len(),
+            p50_ns: at(50),
+            p99_ns: at(99),
+        }
     }
 }
 
@@ -63,7 +67,7 @@ pub struct Spread {
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     what: String,
-    ours: Spread,
+    leasehold: Spread,
     limit: Spread,
     limit_what: String,
 }
@@ -79,16 +83,35 @@ impl Report {
     /// An empty one; `bench` is its name and that of its file.
     #[must_use]
     pub fn new(bench: &'static str) -> Self {
-        println!("| {bench} | p50 | p99 | beside | p50 | p99 | ratio of p50 |\n|---|---|---|---|---|---|---|");
-        Self { bench, rows: Vec::new() }
+        println!(
+            "| {bench} | p50 | p99 | beside | p50 | p99 | ratio of p50 |\n|---|---|---|---|---|---|---|"
+        );
+        Self {
+            bench,
+            rows: Vec::new(),
+        }
     }
 
     /// Adds and prints a figure beside its limit.
-    pub fn add(&mut self, what: &str, ours: &Samples, limit_what: &str, limit: &Samples) {
-        let (ours, limit) = (ours.spread(), limit.spread());
-        let [a, b, c, d] = [ours.p50_ns, ours.p99_ns, limit.p50_ns, limit.p99_ns].map(shown);
-        println!("| {what} | {a} | {b} | {limit_what} | {c} | {d} | {} |", ratio(ours.p50_ns, limit.p50_ns));
-        self.rows.push(Row { what: what.to_owned(), ours, limit, limit_what: limit_what.to_owned() });
+    pub fn add(&mut self, what: &str, leasehold: &Samples, limit_what: &str, limit: &Samples) {
+        let (leasehold, limit) = (leasehold.spread(), limit.spread());
+        let [a, b, c, d] = [
+            leasehold.p50_ns,
+            leasehold.p99_ns,
+            limit.p50_ns,
+            limit.p99_ns,
+        ]
+        .map(shown);
+        println!(
+            "| {what} | {a} | {b} | {limit_what} | {c} | {d} | {} |",
+            ratio(leasehold.p50_ns, limit.p50_ns)
+        );
+        self.rows.push(Row {
+            what: what.to_owned(),
+            leasehold,
+            limit,
+            limit_what: limit_what.to_owned(),
+        });
     }
 
     /// Writes `target/bench/NAME.json`.
@@ -98,7 +121,10 @@ impl Report {
     pub fn finish(self) -> Result<()> {
         let folder = folder()?;
         println!();
-        Ok(fs::write(folder.join(format!("{}.json", self.bench)), serde_json::to_string_pretty(&self)?)?)
+        Ok(fs::write(
+            folder.join(format!("{}.json", self.bench)),
+            serde_json::to_string_pretty(&self)?,
+        )?)
     }
 }
 
@@ -108,7 +134,8 @@ impl Report {
 /// If it cannot be made.
 pub fn folder() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    let target = target.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")));
+    let target =
+        target.unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target")));
     let folder = target.join("bench");
     fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -137,15 +164,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spread_is_that_of_the_sorted_times() {
+    fn percentiles_come_from_sorted_times() {
         let samples = Samples((1..=200).rev().collect());
-        assert_eq!(samples.spread(), Spread { count: 200, p50_ns: 100, p99_ns: 198 });
-        assert_eq!(Samples(vec![7]).spread(), Spread { count: 1, p50_ns: 7, p99_ns: 7 });
+        assert_eq!(
+            samples.spread(),
+            Spread {
+                count: 200,
+                p50_ns: 100,
+                p99_ns: 198
+            }
+        );
+        assert_eq!(
+            Samples(vec![7]).spread(),
+            Spread {
+                count: 1,
+                p50_ns: 7,
+                p99_ns: 7
+            }
+        );
     }
 
     #[test]
-    fn times_have_one_decimal() {
-        assert_eq!((shown(999), shown(2_960), shown(1_234_567)), ("999 ns".into(), "3.0 µs".into(), "1.2 ms".into()));
+    fn times_are_shown_with_one_decimal() {
+        assert_eq!(
+            (shown(999), shown(2_960), shown(1_234_567)),
+            ("999 ns".into(), "3.0 µs".into(), "1.2 ms".into())
+        );
         assert_eq!(ratio(29, 10), "2.9");
     }
 }

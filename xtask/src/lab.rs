@@ -115,7 +115,11 @@ fn arguments(cells: &Cells) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const CELLS: [(&str, &str); 3] = [("file", "killed"), ("redis", "killed"), ("redis", "cut")];
+    const CELLS: [(&str, &str); 3] = [
+        ("file", "killed"),
+        ("redis", "killed"),
+        ("redis", "partition"),
+    ];
 
     #[test]
     fn unknown_store_and_fault_are_rejected_with_valid_names() {
@@ -123,10 +127,10 @@ mod tests {
             check_in_list(&CELLS, Some(&store.to_owned()), Some(&fault.to_owned()))
         };
 
-        check("redis", "cut").expect("the cell exists");
-        let error = check("reddis", "cut").expect_err("the store does not exist");
+        check("redis", "partition").expect("the cell exists");
+        let error = check("reddis", "partition").expect_err("the store does not exist");
         assert!(error.to_string().ends_with("\n  file\n  redis"), "{error}");
-        let error = check("file", "cut").expect_err("the file store has no such fault");
+        let error = check("file", "partition").expect_err("the file store has no such fault");
         assert!(
             error.to_string().ends_with("valid are:\n  killed"),
             "{error}"

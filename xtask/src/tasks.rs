@@ -53,7 +53,7 @@ pub(crate) fn soak() -> Result<()> {
 
     Step::cargo(
         "a million cycles",
-        "test --release -p lab --test promises --",
+        "test --release -p lab --test guarantees --",
     )
     .args(["--nocapture", "--test-threads=1", "soak_"])
     .env("LAB_CYCLES", "1000000")

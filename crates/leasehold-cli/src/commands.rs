@@ -182,7 +182,7 @@ pub(crate) struct Run {
 
     /// Do not renew: the lock is over when its lease is
     #[arg(long)]
-    pub(crate) fixed: bool,
+    pub(crate) no_renewal: bool,
 
     /// Hold no longer than this; COMMAND is stopped in time
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -205,7 +205,7 @@ pub(crate) struct Run {
 
     /// Take K of the slots instead of one
     #[arg(long, value_name = "K", requires = "slots")]
-    pub(crate) take: Option<u32>,
+    pub(crate) permits: Option<u32>,
 
     /// What to do with COMMAND when the lock is lost
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Term)]
@@ -247,15 +247,21 @@ pub(crate) enum OnLost {
 
 /// What was typed, or how to end when that is said already: help, version, wrong usage.
 pub(crate) fn parse() -> Result<Command, Exit> {
-    Command::try_parse().map(apart).map_err(|error| {
-        // If it cannot be printed, the exit code still says it.
-        let _ = error.print();
-        if error.use_stderr() { Exit::USAGE } else { Exit::DONE }
-    })
+    Command::try_parse()
+        .map(split_environment)
+        .map_err(|error| {
+            // If it cannot be printed, the exit code still says it.
+            let _ = error.print();
+            if error.use_stderr() {
+                Exit::USAGE
+            } else {
+                Exit::DONE
+            }
+        })
 }
 
 /// `run -- -name -- command`: the second pair of hyphens only sets the command apart.
-fn apart(mut command: Command) -> Command {
+fn split_environment(mut command: Command) -> Command {
     if let Action::Run(run) = &mut command.action
         && run.command.len() > 1
         && run.command[0] == "--"
@@ -281,13 +287,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn argument_definitions_are_valid() {
         Command::command().debug_assert();
     }
 
     #[test]
-    fn durations() {
-        let ok = |text: &str, millis: u64| assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+    fn durations_are_parsed_or_refused() {
+        let ok = |text: &str, millis: u64| {
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}")
+        };
         ok("0", 0);
         ok("0s", 0);
         ok("500ms", 500);
@@ -296,7 +304,16 @@ mod tests {
         ok("1h 30m", 5_400_000);
         ok("1h30m", 5_400_000);
         ok("2 hours", 7_200_000);
-        for text in ["", "30", "1d", "-1s", "soon", "1x", "1s ago", "99999999999999999999h"] {
+        for text in [
+            "",
+            "30",
+            "1d",
+            "-1s",
+            "soon",
+            "1x",
+            "1s ago",
+            "99999999999999999999h",
+        ] {
             assert!(duration(text).is_err(), "{text}");
         }
     }

@@ -25,34 +25,70 @@ impl Exit {
 const TABLE: &[(&str, &str)] = &[
     ("0", "done; run: COMMAND ended with 0"),
     ("1", "break: nobody holds NAME with this token"),
-    ("64", "wrong usage, name or terms; NAME is in use as another kind of lock; the store"),
-    ("", "cannot give what was asked; a run inside a run of the same NAME"),
-    ("69", "the store cannot be reached, does not answer or has no room: try later"),
-    ("70", "the store holds something damaged or foreign, or leasehold itself failed"),
+    (
+        "64",
+        "wrong usage, name or terms; NAME is in use as another kind of lock; the store",
+    ),
+    (
+        "",
+        "cannot give what was asked; a run inside a run of the same NAME",
+    ),
+    (
+        "69",
+        "the store cannot be reached, does not answer or has no room: try later",
+    ),
+    (
+        "70",
+        "the store holds something damaged or foreign, or leasehold itself failed",
+    ),
     ("75", "run: the lock was not granted within --wait"),
-    ("76", "run: the lock was lost; COMMAND was dealt with as --on-lost says"),
-    ("77", "the store refused: missing permission or wrong credentials"),
+    (
+        "76",
+        "run: the lock was lost; COMMAND was dealt with as --on-lost says",
+    ),
+    (
+        "77",
+        "the store refused: missing permission or wrong credentials",
+    ),
     ("126", "run: COMMAND was found but cannot be executed"),
     ("127", "run: COMMAND was not found"),
-    ("128+n", "COMMAND was ended by signal n, or leasehold was while it waited or watched"),
+    (
+        "128+n",
+        "COMMAND was ended by signal n, or leasehold was while it waited or watched",
+    ),
     ("other", "run: what COMMAND ended with"),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("LEASEHOLD_STORE", "the store, unless --store names it"),
-    ("LEASEHOLD_LOG", "what to log on standard error, such as debug or leasehold=trace"),
-    ("LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_CLAIM, LEASEHOLD_STORE", ""),
+    (
+        "LEASEHOLD_LOG",
+        "what to log on standard error, such as debug or leasehold=trace",
+    ),
+    (
+        "LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_CLAIM, LEASEHOLD_STORE",
+        "",
+    ),
     ("", "set by run for COMMAND"),
-    ("LEASEHOLD_HELD", "set by run too: by it a run inside a run is recognised"),
+    (
+        "LEASEHOLD_HELD",
+        "set by run too: by it a run inside a run is recognised",
+    ),
 ];
 
 /// Both tables as `--help` and the man pages show them.
 pub(crate) fn tables() -> String {
-    format!("Exit codes:\n{}\nEnvironment:\n{}", rows(TABLE, 6), rows(ENVIRONMENT, 16))
+    format!(
+        "Exit codes:\n{}\nEnvironment:\n{}",
+        rows(TABLE, 6),
+        rows(ENVIRONMENT, 16)
+    )
 }
 
 fn rows(table: &[(&str, &str)], width: usize) -> String {
-    let row = |(what, meaning): &(&str, &str)| format!("  {what:<width$} {meaning}").trim_end().to_owned() + "\n";
+    let row = |(what, meaning): &(&str, &str)| {
+        format!("  {what:<width$} {meaning}").trim_end().to_owned() + "\n"
+    };
     table.iter().map(row).collect()
 }
 
@@ -69,7 +105,9 @@ impl Exit {
 
     fn by_error(error: &anyhow::Error) -> Self {
         match error.downcast_ref::<leasehold::Error>() {
-            Some(error) if error.is_invalid() || error.is_mismatch() || error.is_unsupported() => Self::USAGE,
+            Some(error) if error.is_invalid() || error.is_mismatch() || error.is_unsupported() => {
+                Self::USAGE
+            }
             Some(error) if error.is_unavailable() => Self::UNAVAILABLE,
             Some(error) if error.is_lost() => Self::LOST,
             Some(error) if error.is_denied() => Self::DENIED,
@@ -85,28 +123,30 @@ impl From<Exit> for ExitCode {
 }
 
 /// Says what went wrong on one line, and ends accordingly.
-pub(crate) fn tell(error: &anyhow::Error) -> Exit {
+pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if is_closed_pipe(error) {
         // As `head` expects of everybody who writes to it.
         return Exit::by_signal(Signal::SIGPIPE);
     }
     match error.downcast_ref::<leasehold::Error>() {
         // It has its causes in its own words.
-        Some(error) => say(error),
-        None => say(format_args!("{error:#}")),
+        Some(error) => print_error(error),
+        None => print_error(format_args!("{error:#}")),
     }
     Exit::by_error(error)
 }
 
 /// One line on standard error.
-pub(crate) fn say(line: impl std::fmt::Display) {
+pub(crate) fn print_error(line: impl std::fmt::Display) {
     use std::io::Write as _;
     // Nobody is left to tell when standard error is closed, and a lock is not lost over it.
     let _ = writeln!(io::stderr(), "leasehold: {line}");
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<io::Error>()
+        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
@@ -115,7 +155,7 @@ mod tests {
     use leasehold::Error;
 
     #[test]
-    fn every_kind_of_error_has_its_code() {
+    fn every_error_kind_has_an_exit_code() {
         let cases = [
             (Error::invalid(""), Exit::USAGE),
             (Error::mismatch(""), Exit::USAGE),
@@ -128,7 +168,10 @@ mod tests {
         for (error, exit) in cases {
             assert_eq!(Exit::by_error(&error.clone().into()), exit, "{error:?}");
         }
-        assert_eq!(Exit::by_error(&anyhow::anyhow!("anything else")), Exit::INTERNAL);
+        assert_eq!(
+            Exit::by_error(&anyhow::anyhow!("anything else")),
+            Exit::INTERNAL
+        );
         assert_eq!(Exit::by_signal(Signal::SIGTERM), Exit(143));
     }
 }

@@ -3,70 +3,79 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use leasehold::{Line, Locks};
+use leasehold::{LockState, Locks};
 
 use crate::commands::Store;
-use crate::exit::{Exit, say};
-use crate::show::Shown;
-use crate::words::{time, who};
+use crate::exit::{Exit, print_error};
+use crate::format::{claimant, time};
+use crate::show::LockJson;
 
 /// More than anybody reads, and few enough to fetch in seconds.
 const NAMES_MAX: usize = 10_000;
 
 pub(crate) async fn list(store: &Store, prefix: &str, json: bool) -> Result<Exit> {
-    let (lines, exit) = look_at_all(&store.open().await?, prefix).await?;
+    let (lock_states, exit) = inspect_all(&store.open().await?, prefix).await?;
     let mut out = io::stdout().lock();
     if json {
-        let shown: Vec<Shown<'_>> = lines.iter().map(Shown::from).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
+        let lines: Vec<LockJson<'_>> = lock_states.iter().map(LockJson::from).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&lines)?)?;
     } else {
-        write!(out, "{}", table(&lines))?;
+        write!(out, "{}", table(&lock_states))?;
     }
     Ok(exit)
 }
 
 /// What can be looked at; what is damaged is said, and shows in the exit code.
-async fn look_at_all(locks: &Locks, prefix: &str) -> Result<(Vec<Line>, Exit)> {
-    let mut names = locks.names(prefix, NAMES_MAX + 1).await?;
+async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exit)> {
+    let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
     if names.len() > NAMES_MAX {
         names.truncate(NAMES_MAX);
-        say(format_args!("there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"));
+        print_error(format_args!(
+            "there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"
+        ));
     }
-    let (mut lines, mut exit) = (Vec::new(), Exit::DONE);
+    let (mut lock_states, mut exit) = (Vec::new(), Exit::DONE);
     for name in &names {
-        match locks.look(name.as_str()).await {
+        match locks.inspect(name.as_str()).await {
             // It may have become free since it was listed.
-            Ok(line) if line.entries.is_empty() => {}
-            Ok(line) => lines.push(line),
+            Ok(lock_state) if lock_state.entries.is_empty() => {}
+            Ok(lock_state) => lock_states.push(lock_state),
             Err(error) if error.is_damaged() => {
-                say(&error);
+                print_error(&error);
                 exit = Exit::INTERNAL;
             }
             Err(error) => return Err(error.into()),
         }
     }
-    Ok((lines, exit))
+    Ok((lock_states, exit))
 }
 
-fn table(lines: &[Line]) -> String {
+fn table(lock_states: &[LockState]) -> String {
     let head = ["NAME", "HOLDERS", "WAITERS", "SINCE", "HOLDER"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head).chain(lines.iter().map(row)).collect();
-    let widths: Vec<_> = (0..5).map(|column| rows.iter().map(|row| row[column].chars().count()).max()).collect();
+    let rows: Vec<_> = std::iter::once(head)
+        .chain(lock_states.iter().map(row))
+        .collect();
+    let widths: Vec<_> = (0..5)
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
+        .collect();
     let padded = |row: &[String; 5]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<0$}", width.unwrap_or(0)));
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell:<0$}", width.unwrap_or(0)));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(padded).collect()
 }
 
-fn row(line: &Line) -> [String; 5] {
-    let first = line.holders().next();
+fn row(lock_state: &LockState) -> [String; 5] {
+    let first = lock_state.holders().next();
     [
-        line.name.to_string(),
-        line.holders().count().to_string(),
-        line.waiters().count().to_string(),
-        first.map_or_else(String::new, |entry| time(entry.note.since).to_string()),
-        first.map_or_else(String::new, |entry| who(&entry.note)),
+        lock_state.name.to_string(),
+        lock_state.holders().count().to_string(),
+        lock_state.waiters().count().to_string(),
+        first.map_or_else(String::new, |entry| time(entry.info.since).to_string()),
+        first.map_or_else(String::new, |entry| claimant(&entry.info)),
     ]
 }
 
@@ -75,14 +84,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lists_no_more_than_anybody_reads() {
+    async fn ls_lists_at_most_names_max_locks() {
         let locks = leasehold::open("memory:").await.unwrap();
         let mut guards = Vec::new();
         for number in 0..=NAMES_MAX {
-            guards.push(locks.mutex(&format!("{number:05}")).acquire().await.unwrap());
+            guards.push(
+                locks
+                    .mutex(&format!("{number:05}"))
+                    .acquire()
+                    .await
+                    .unwrap(),
+            );
         }
-        let (lines, _) = look_at_all(&locks, "").await.unwrap();
-        assert_eq!(lines.len(), NAMES_MAX);
-        assert_eq!(lines[NAMES_MAX - 1].name.as_str(), "09999", "the first in order, and none beyond");
+        let (lock_states, _) = inspect_all(&locks, "").await.unwrap();
+        assert_eq!(lock_states.len(), NAMES_MAX);
+        assert_eq!(
+            lock_states[NAMES_MAX - 1].name.as_str(),
+            "09999",
+            "the first in order, and none beyond"
+        );
     }
 }

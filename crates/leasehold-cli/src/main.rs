@@ -4,12 +4,12 @@
 mod break_;
 mod commands;
 mod exit;
+mod format;
 mod list;
-mod papers;
+mod man;
 mod run;
 mod show;
 mod watch;
-mod words;
 
 use std::process::ExitCode;
 
@@ -19,29 +19,36 @@ use exit::Exit;
 
 fn main() -> ExitCode {
     // First, and by hand: it stands between every command and its start.
-    if let Some(exit) = run::trampoline::jump() {
+    if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
     start_log();
     let exit = match commands::parse() {
-        Ok(command) => perform(command).unwrap_or_else(|error| exit::tell(&error)),
+        Ok(command) => execute(command).unwrap_or_else(|error| exit::report(&error)),
         Err(exit) => exit,
     };
     exit.into()
 }
 
 /// On this thread alone: a command dies with the thread that started it.
-fn perform(command: Command) -> anyhow::Result<Exit> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+fn execute(command: Command) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
     runtime.block_on(async {
         match command.action {
-            Action::Run(terms) => run::run(*terms).await,
-            Action::Ls { prefix, store, json } => list::list(&store, &prefix, json).await,
+            Action::Run(args) => run::run(*args).await,
+            Action::Ls {
+                prefix,
+                store,
+                json,
+            } => list::list(&store, &prefix, json).await,
             Action::Show { name, store, json } => show::show(&store, &name, json).await,
             Action::Watch { name, store, json } => watch::watch(&store, &name, json).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
-            Action::Man { of } => papers::man(of.as_deref()),
-            Action::Completions { shell } => papers::completions(shell),
+            Action::Man { of } => man::man(of.as_deref()),
+            Action::Completions { shell } => man::completions_exist_for_every_shell(shell),
         }
     })
 }
@@ -50,6 +57,9 @@ fn perform(command: Command) -> anyhow::Result<Exit> {
 fn start_log() {
     if std::env::var_os("LEASEHOLD_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_env("LEASEHOLD_LOG");
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
     }
 }

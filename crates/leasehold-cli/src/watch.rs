@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Line, Locks};
+use leasehold::{LockState, Locks};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -13,11 +13,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::commands::Store;
 use crate::exit::Exit;
-use crate::show::{Shown, block};
-use crate::words::time;
+use crate::format::time;
+use crate::show::{LockJson, block};
 
 /// Often enough for people, and no burden for any store.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn watch(store: &Store, name: &str, json: bool) -> Result<Exit> {
     let locks = store.open().await?;
@@ -30,28 +30,35 @@ pub(crate) async fn watch(store: &Store, name: &str, json: bool) -> Result<Exit>
 
 /// Ends only by an error.
 async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
-    let mut next = interval(LOOK_EVERY);
+    let mut next = interval(POLL_INTERVAL);
     next.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = None;
     loop {
         next.tick().await;
-        let mut line = locks.look(name).await?;
+        let mut lock_state = locks.inspect(name).await?;
         // What is left of a lease is always another.
-        line.views.clear();
-        if seen.as_ref() != Some(&line) {
-            print(&line, json)?;
-            seen = Some(line);
+        lock_state.servers.clear();
+        if seen.as_ref() != Some(&lock_state) {
+            print(&lock_state, json)?;
+            seen = Some(lock_state);
         }
     }
 }
 
-fn print(line: &Line, json: bool) -> Result<()> {
+fn print(lock_state: &LockState, json: bool) -> Result<()> {
     let at = time(SystemTime::now());
     let mut out = io::stdout().lock();
     if json {
-        writeln!(out, "{}", serde_json::to_string(&Change { at, shown: line.into() })?)?;
+        writeln!(
+            out,
+            "{}",
+            serde_json::to_string(&Change {
+                at,
+                lock: lock_state.into()
+            })?
+        )?;
     } else {
-        writeln!(out, "{at}\n{}", block(line))?;
+        writeln!(out, "{at}\n{}", block(lock_state))?;
     }
     Ok(out.flush()?)
 }
@@ -60,5 +67,5 @@ fn print(line: &Line, json: bool) -> Result<()> {
 struct Change<'a> {
     at: Timestamp,
     #[serde(flatten)]
-    shown: Shown<'a>,
+    lock: LockJson<'a>,
 }

@@ -12,7 +12,10 @@ struct Account {
 impl Account {
     /// The first operation under a new token, a read included, shuts out all earlier ones.
     fn seal(&mut self, token: FencingToken) -> Result<&mut i64, String> {
-        if self.sealed.is_some_and(|last| !token.is_accepted_after(last)) {
+        if self
+            .sealed
+            .is_some_and(|last| !token.is_accepted_after(last))
+        {
             return Err(format!("token {} is too old", token.token()));
         }
         self.sealed = Some(token);

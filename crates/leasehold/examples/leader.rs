@@ -6,7 +6,11 @@ use std::time::Duration;
 #[tokio::main]
 pub async fn main() -> leasehold::Result<()> {
     let locks = leasehold::open("file:").await?;
-    let guard = locks.mutex("leader").label("http://10.0.0.7:8080").acquire().await?;
+    let guard = locks
+        .mutex("leader")
+        .label("http://10.0.0.7:8080")
+        .acquire()
+        .await?;
     guard.while_held(lead()).await?;
     guard.release().await
 }

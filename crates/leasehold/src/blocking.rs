@@ -34,9 +34,12 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::background::{block_on, within};
+use crate::background::{block_on, on_background};
 use crate::drain::drain_blocking;
-use crate::{Entry, FencingToken, Line, Loss, Name, Owner, Promises, Renewal, Result, Token, Vote};
+use crate::{
+    Entry, FencingToken, Guarantees, LockState, LossReason, Name, Owner, RenewalStatus, Result,
+    ServerVote, Token,
+};
 
 /// As [`leasehold::open`](crate::open).
 ///
@@ -48,7 +51,10 @@ pub fn open(url: &str) -> Result<Locks> {
 }
 
 /// As [`leasehold::drain`](crate::drain()), for at most `timeout`; returns whether nothing is under way any more.
-#[expect(clippy::must_use_candidate, reason = "a program that exits has no use for the answer")]
+#[expect(
+    clippy::must_use_candidate,
+    reason = "a program that exits has no use for the answer"
+)]
 pub fn drain(timeout: Duration) -> bool {
     drain_blocking(timeout)
 }
@@ -91,14 +97,14 @@ impl Locks {
         Reentrant(self.0.reentrant(name), Handle::new())
     }
 
-    /// As [`leasehold::Locks::look`](crate::Locks::look).
-    pub fn look(&self, name: &str) -> Result<Line> {
-        block_on(self.0.look(name))
+    /// As [`leasehold::Locks::inspect`](crate::Locks::inspect).
+    pub fn inspect(&self, name: &str) -> Result<LockState> {
+        block_on(self.0.inspect(name))
     }
 
-    /// As [`leasehold::Locks::names`](crate::Locks::names).
-    pub fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        block_on(self.0.names(prefix, count_max))
+    /// As [`leasehold::Locks::list`](crate::Locks::list).
+    pub fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        block_on(self.0.list(prefix, count_max))
     }
 
     /// As [`leasehold::Locks::break_hold`](crate::Locks::break_hold).
@@ -106,16 +112,16 @@ impl Locks {
         block_on(self.0.break_hold(name, token))
     }
 
-    /// As [`leasehold::Locks::promises`](crate::Locks::promises).
+    /// As [`leasehold::Locks::guarantees`](crate::Locks::guarantees).
     #[must_use]
-    pub fn promises(&self) -> Promises {
-        self.0.promises()
+    pub fn guarantees(&self) -> Guarantees {
+        self.0.guarantees()
     }
 
-    /// As [`leasehold::Locks::place`](crate::Locks::place).
+    /// As [`leasehold::Locks::url`](crate::Locks::url).
     #[must_use]
-    pub fn place(&self) -> &str {
-        self.0.place()
+    pub fn url(&self) -> &str {
+        self.0.url()
     }
 }
 
@@ -130,10 +136,10 @@ impl Lock {
         Self(self.0.lease(lease), self.1)
     }
 
-    /// As [`leasehold::Lock::fixed`](crate::Lock::fixed).
+    /// As [`leasehold::Lock::no_renewal`](crate::Lock::no_renewal).
     #[must_use]
-    pub fn fixed(self) -> Self {
-        Self(self.0.fixed(), self.1)
+    pub fn no_renewal(self) -> Self {
+        Self(self.0.no_renewal(), self.1)
     }
 
     /// As [`leasehold::Lock::max_hold`](crate::Lock::max_hold).
@@ -148,10 +154,10 @@ impl Lock {
         Self(self.0.label(label), self.1)
     }
 
-    /// As [`leasehold::Lock::take`](crate::Lock::take).
+    /// As [`leasehold::Lock::permits`](crate::Lock::permits).
     #[must_use]
-    pub fn take(self, slots: u32) -> Self {
-        Self(self.0.take(slots), self.1)
+    pub fn permits(self, slots: u32) -> Self {
+        Self(self.0.permits(slots), self.1)
     }
 
     /// As [`leasehold::Lock::acquire`](crate::Lock::acquire).
@@ -226,7 +232,7 @@ impl Guard {
 
     /// As [`leasehold::Guard::loss`](crate::Guard::loss).
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
+    pub fn loss(&self) -> Option<LossReason> {
         self.0.loss()
     }
 
@@ -238,25 +244,25 @@ impl Guard {
 
     /// As [`leasehold::Guard::votes`](crate::Guard::votes).
     #[must_use]
-    pub fn votes(&self) -> Vec<Vote> {
+    pub fn votes(&self) -> Vec<ServerVote> {
         self.0.votes()
     }
 
     /// As [`leasehold::Guard::renewal`](crate::Guard::renewal).
     #[must_use]
-    pub fn renewal(&self) -> Renewal {
+    pub fn renewal(&self) -> RenewalStatus {
         self.0.renewal()
     }
 
     /// Sleeps until the lock is lost, but for no longer than `wait`; why it was lost, or `None` if it was not.
     #[must_use]
-    pub fn lost_within(&self, wait: Duration) -> Option<Loss> {
-        within_time(wait, self.0.lost())
+    pub fn lost_timeout(&self, wait: Duration) -> Option<LossReason> {
+        block_on_timeout(wait, self.0.lost())
     }
 
-    /// As [`leasehold::Guard::anchors`](crate::Guard::anchors).
-    pub fn anchors(&self) -> Result<Vec<OwnedFd>> {
-        self.0.anchors()
+    /// As [`leasehold::Guard::inheritable_fds`](crate::Guard::inheritable_fds).
+    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        self.0.inheritable_fds()
     }
 
     /// As [`leasehold::Guard::downgrade`](crate::Guard::downgrade).
@@ -288,10 +294,10 @@ impl From<Guard> for crate::Guard {
 pub struct Reentrant(crate::Reentrant, Handle);
 
 impl Reentrant {
-    /// As [`leasehold::Reentrant::terms`](crate::Reentrant::terms).
+    /// As [`leasehold::Reentrant::configure`](crate::Reentrant::configure).
     #[must_use]
-    pub fn terms(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self(self.0.terms(|lock| change(Lock::from(lock)).0), self.1)
+    pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        Self(self.0.configure(|lock| change(Lock::from(lock)).0), self.1)
     }
 
     /// As [`leasehold::Reentrant::acquire`](crate::Reentrant::acquire).
@@ -351,8 +357,10 @@ impl ReentrantGuard {
     }
 }
 
-fn within_time<T>(wait: Duration, future: impl Future<Output = T>) -> Option<T> {
-    block_on(within(async { tokio::time::timeout(wait, future).await.ok() }))
+fn block_on_timeout<T>(wait: Duration, future: impl Future<Output = T>) -> Option<T> {
+    block_on(on_background(async {
+        tokio::time::timeout(wait, future).await.ok()
+    }))
 }
 
 /// In every value of this module. The last one that a process drops drains.

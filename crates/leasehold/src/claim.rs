@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Error, Name, Note, Result};
+use crate::{ClaimantInfo, Error, Name, Result};
 
 /// A wish to hold a lock, with everything a store must know of it.
 ///
@@ -23,9 +23,9 @@ pub struct Claim {
     /// How long the store shall keep the claim without hearing of it.
     pub lease: Duration,
     /// Whether its holder keeps renewing it. If not, it lasts for its lease whatever becomes of the holder's connection.
-    pub renewed: bool,
+    pub auto_renew: bool,
     /// Who claims, for people.
-    pub note: Arc<Note>,
+    pub info: Arc<ClaimantInfo>,
 }
 
 /// The identity of one claim: 128 random bits, drawn before the first request and never used twice.
@@ -57,7 +57,8 @@ impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let invalid = || Error::invalid(format!("{text:?} is not a claim id: 32 hexadecimal digits"));
+        let invalid =
+            || Error::invalid(format!("{text:?} is not a claim id: 32 hexadecimal digits"));
         if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(invalid());
         }
@@ -67,12 +68,12 @@ impl FromStr for ClaimId {
 }
 
 /// What is kept by claim. Ids are random already, so half of one is its hash.
-pub(crate) type ById<T> = HashMap<ClaimId, T, BuildHasherDefault<HalfOfId>>;
+pub(crate) type ById<T> = HashMap<ClaimId, T, BuildHasherDefault<IdHasher>>;
 
 #[derive(Default)]
-pub(crate) struct HalfOfId(u64);
+pub(crate) struct IdHasher(u64);
 
-impl Hasher for HalfOfId {
+impl Hasher for IdHasher {
     fn write(&mut self, bytes: &[u8]) {
         if let Some(half) = bytes.first_chunk() {
             self.0 = u64::from_ne_bytes(*half);
@@ -106,7 +107,7 @@ impl fmt::Debug for ClaimId {
 /// How much of a lock a claim takes: `weight` of `capacity`.
 ///
 /// Every primitive is a share: a mutex takes 1 of 1, a semaphore slot 1 (or k) of n, a reader 1 of
-/// [`Share::WHOLE`], a writer all of it. One rule grants them all; see [`admitted`](crate::admitted).
+/// [`Share::RW_CAPACITY`], a writer all of it. One rule grants them all; see [`admitted`](crate::admitted).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {
     weight: u32,
@@ -115,29 +116,41 @@ pub struct Share {
 
 impl Share {
     /// The capacity of a reader-writer lock.
-    pub const WHOLE: u32 = 1 << 30;
+    pub const RW_CAPACITY: u32 = 1 << 30;
     /// The largest semaphore.
     pub const SLOTS_MAX: u32 = 1 << 20;
 
     /// The whole of a mutex.
-    pub const MUTEX: Self = Self { weight: 1, capacity: 1 };
+    pub const MUTEX: Self = Self {
+        weight: 1,
+        capacity: 1,
+    };
     /// A reader's share of a reader-writer lock.
-    pub const READER: Self = Self { weight: 1, capacity: Self::WHOLE };
+    pub const READER: Self = Self {
+        weight: 1,
+        capacity: Self::RW_CAPACITY,
+    };
     /// A writer's share of a reader-writer lock.
-    pub const WRITER: Self = Self { weight: Self::WHOLE, capacity: Self::WHOLE };
+    pub const WRITER: Self = Self {
+        weight: Self::RW_CAPACITY,
+        capacity: Self::RW_CAPACITY,
+    };
 
-    /// `take` slots of a semaphore that has `slots`.
+    /// `permits` slots of a semaphore that has `slots`.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `take` ≤ `slots` ≤ [`SLOTS_MAX`](Self::SLOTS_MAX).
-    pub fn slots(take: u32, slots: u32) -> Result<Self> {
-        if take == 0 || take > slots || slots > Self::SLOTS_MAX {
+    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `permits` ≤ `slots` ≤ [`SLOTS_MAX`](Self::SLOTS_MAX).
+    pub fn slots(permits: u32, slots: u32) -> Result<Self> {
+        if permits == 0 || permits > slots || slots > Self::SLOTS_MAX {
             let max = Self::SLOTS_MAX;
             return Err(Error::invalid(format!(
-                "cannot take {take} of {slots} slots: a semaphore has 1 to {max} slots, and a claim takes at least one and at most all"
+                "cannot take {permits} of {slots} slots: a semaphore has 1 to {max} slots, and a claim takes at least one and at most all"
             )));
         }
-        Ok(Self { weight: take, capacity: slots })
+        Ok(Self {
+            weight: permits,
+            capacity: slots,
+        })
     }
 
     /// A share as a store kept it.
@@ -145,8 +158,10 @@ impl Share {
     /// # Errors
     /// [`is_damaged`](Error::is_damaged) if no primitive has such a share.
     pub fn from_parts(weight: u32, capacity: u32) -> Result<Self> {
-        if weight == 0 || weight > capacity || capacity > Self::WHOLE {
-            return Err(Error::damaged(format!("a share of {weight} of {capacity} cannot be")));
+        if weight == 0 || weight > capacity || capacity > Self::RW_CAPACITY {
+            return Err(Error::damaged(format!(
+                "a share of {weight} of {capacity} cannot be"
+            )));
         }
         Ok(Self { weight, capacity })
     }
@@ -167,20 +182,26 @@ impl Share {
     /// they exclude each other on one name.
     #[must_use]
     pub fn units(self) -> (u32, u32) {
-        if self.capacity == 1 { (Self::WHOLE, Self::WHOLE) } else { (self.weight, self.capacity) }
+        if self.capacity == 1 {
+            (Self::RW_CAPACITY, Self::RW_CAPACITY)
+        } else {
+            (self.weight, self.capacity)
+        }
     }
 
     /// Refuses to take more than `present`, a share the claim has already; it may keep less.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) as [`fits_kind`](Self::fits_kind), [`is_invalid`](Error::is_invalid) if it is
+    /// [`is_mismatch`](Error::is_mismatch) as [`check_same_kind`](Self::check_same_kind), [`is_invalid`](Error::is_invalid) if it is
     /// more.
-    pub fn is_part_of(self, present: Self) -> Result<()> {
-        self.fits_kind(present)?;
+    pub fn check_shrinks_from(self, present: Self) -> Result<()> {
+        self.check_same_kind(present)?;
         if self.units().0 <= present.units().0 {
             return Ok(());
         }
-        Err(Error::invalid("a claim can give back a part of its share, not take more"))
+        Err(Error::invalid(
+            "a claim can give back a part of its share, not take more",
+        ))
     }
 
     /// Whether nobody else can hold beside it.
@@ -194,7 +215,7 @@ impl Share {
     pub fn kind(self) -> String {
         match self.capacity {
             1 => "a mutex".to_owned(),
-            Self::WHOLE => "a reader-writer lock".to_owned(),
+            Self::RW_CAPACITY => "a reader-writer lock".to_owned(),
             slots => format!("a semaphore of {slots} slots"),
         }
     }
@@ -203,13 +224,15 @@ impl Share {
     ///
     /// # Errors
     /// [`is_mismatch`](Error::is_mismatch) if `present`, a share of somebody already in the line, is of another capacity.
-    pub fn fits_kind(self, present: Self) -> Result<()> {
+    pub fn check_same_kind(self, present: Self) -> Result<()> {
         if self.units().1 == present.units().1 {
             return Ok(());
         }
         let (asked, used) = (self.kind(), present.kind());
-        Err(Error::mismatch(format!("asked for {asked}, but the name is in use as {used}"))
-            .remedy("use one kind and size for a name, or another name"))
+        Err(Error::mismatch(format!(
+            "asked for {asked}, but the name is in use as {used}"
+        ))
+        .help("use one kind and size for a name, or another name"))
     }
 }
 

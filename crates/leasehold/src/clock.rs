@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
-    timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
 use tokio::net::unix::pipe;
 
@@ -14,11 +14,11 @@ use tokio::net::unix::pipe;
 ///
 /// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(u64);
+pub struct BootInstant(u64);
 
-impl Moment {
+impl BootInstant {
     /// Beyond all others.
-    pub const NEVER: Self = Self(u64::MAX);
+    pub const FAR_FUTURE: Self = Self(u64::MAX);
 
     /// By this machine's clock.
     #[must_use]
@@ -26,25 +26,37 @@ impl Moment {
         Self::from_timespec(clock_gettime(ClockId::Boottime))
     }
 
-    /// `NEVER` if that is beyond the clock's range.
+    /// `FAR_FUTURE` if that is beyond the clock's range.
     #[must_use]
-    pub fn after(self, wait: Duration) -> Self {
-        Self(u64::try_from(wait.as_nanos()).ok().and_then(|nanos| self.0.checked_add(nanos)).unwrap_or(u64::MAX))
+    pub fn saturating_add(self, wait: Duration) -> Self {
+        Self(
+            u64::try_from(wait.as_nanos())
+                .ok()
+                .and_then(|nanos| self.0.checked_add(nanos))
+                .unwrap_or(u64::MAX),
+        )
     }
 
-    /// So much earlier, but not before the machine was started; `NEVER` stays.
+    /// So much earlier, but not before the machine was started; `FAR_FUTURE` stays.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
-        if self == Self::NEVER {
+        if self == Self::FAR_FUTURE {
             return self;
         }
-        Self(self.0.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// How far ahead this is of `earlier`; zero if it is not, `Duration::MAX` if never.
     #[must_use]
-    pub fn since(self, earlier: Self) -> Duration {
-        if self == Self::NEVER { Duration::MAX } else { Duration::from_nanos(self.0.saturating_sub(earlier.0)) }
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        if self == Self::FAR_FUTURE {
+            Duration::MAX
+        } else {
+            Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        }
     }
 
     /// Since the machine was started.
@@ -62,7 +74,10 @@ impl Moment {
     fn to_timespec(self) -> Timespec {
         // Zero would disarm the timer.
         let nanos = self.0.max(1);
-        Timespec { tv_sec: (nanos / 1_000_000_000).cast_signed(), tv_nsec: (nanos % 1_000_000_000).cast_signed() }
+        Timespec {
+            tv_sec: (nanos / 1_000_000_000).cast_signed(),
+            tv_nsec: (nanos % 1_000_000_000).cast_signed(),
+        }
     }
 
     fn from_timespec(time: Timespec) -> Self {
@@ -75,30 +90,39 @@ impl Moment {
 ///
 /// A timer descriptor reads like a pipe, and a pipe is the safe way to have the runtime wait for one.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct BootTimer {
     timer: OwnedFd,
-    rings: pipe::Receiver,
+    readiness: pipe::Receiver,
 }
 
-impl Alarm {
+impl BootTimer {
     /// Must be called, and waited on, inside the background runtime.
     pub(crate) fn new() -> io::Result<Self> {
-        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let timer = timerfd_create(
+            TimerfdClockId::Boottime,
+            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+        )?;
         let rings = pipe::Receiver::from_owned_fd_unchecked(timer.try_clone()?)?;
-        Ok(Self { timer, rings })
+        Ok(Self {
+            timer,
+            readiness: rings,
+        })
     }
 
-    /// Waits until `moment`; at once if it has passed.
-    pub(crate) async fn rings_at(&self, moment: Moment) -> io::Result<()> {
-        if moment == Moment::NEVER {
+    /// Waits until `deadline`; at once if it has passed.
+    pub(crate) async fn fires_at(&self, deadline: BootInstant) -> io::Result<()> {
+        if deadline == BootInstant::FAR_FUTURE {
             return std::future::pending().await;
         }
-        let at = Itimerspec { it_interval: Timespec::default(), it_value: moment.to_timespec() };
+        let at = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: deadline.to_timespec(),
+        };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &at)?;
-        while Moment::now() < moment {
-            self.rings.readable().await?;
+        while BootInstant::now() < deadline {
+            self.readiness.readable().await?;
             // How often it rang does not matter, and a ring that is not there yet is waited for again.
-            match self.rings.try_read(&mut [0; 8]) {
+            match self.readiness.try_read(&mut [0; 8]) {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ => {}
             }

@@ -4,7 +4,7 @@
 //! exclusion run four times: on a mutex, a semaphore of one slot, a writer, and through the blocking faces.
 //!
 //! ```
-//! use leasehold::conformance::{excludes, Face, Service};
+//! use leasehold::conformance::{holders_exclude_each_other, LockKind, Service};
 //! use leasehold::{stores::Memory, Result, Store};
 //! use std::sync::Arc;
 //!
@@ -18,20 +18,23 @@
 //! }
 //!
 //! # #[tokio::main] async fn main() {
-//! excludes(&MyService(Memory::new()), Face::Mutex).await;
+//! holders_exclude_each_other(&MyService(Memory::new()), LockKind::Mutex).await;
 //! # }
 //! ```
 //!
 //! A suite panics where a promise is broken. Suites ask for nothing a store does not promise.
-#![allow(clippy::missing_panics_doc, reason = "panicking is how a suite reports")]
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "panicking is how a suite reports"
+)]
 
 mod exclusion;
-mod faults;
+mod intercepts;
+mod leases;
+mod protocol;
 mod reentry;
 mod sharing;
-mod steps;
-mod subject;
-mod terms;
+mod support;
 mod waiting;
 
 use std::sync::Arc;
@@ -40,25 +43,33 @@ use async_trait::async_trait;
 
 use crate::{Result, Store};
 
-pub use exclusion::{excludes, released_is_invalid, tokens_rise};
-pub use faults::{
-    a_broken_writer_stays_out, cancelled_downgrades_leave_nothing, cancelled_leaves_nothing, cut_off_is_lost_in_time,
-    leaving_outlasts_the_lease, lost_answers_leave_nothing,
+pub use exclusion::{holders_exclude_each_other, released_guard_is_invalid, tokens_increase};
+pub use intercepts::{
+    broken_writer_does_not_hold_again, cancelled_acquire_leaves_no_entry,
+    cancelled_downgrade_leaves_no_entry, disconnected_hold_is_lost_in_time,
+    leave_is_retried_beyond_the_lease, lost_reply_leaves_no_entry,
 };
-pub use reentry::{nested_acquires_cost_nothing, nested_acquires_never_wait, owners_exclude_each_other};
+pub use leases::{
+    broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
+    hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold, unrenewed_claim_expires,
+};
+pub use protocol::{
+    names_are_listed, refused_claim_leaves_no_entry, repeated_enter_is_idempotent,
+    repeated_leave_is_idempotent, share_can_only_shrink,
+};
+pub use reentry::{
+    nested_acquire_never_waits, nested_acquire_sends_no_request, owners_exclude_each_other,
+};
 pub use sharing::{
-    a_mutex_is_a_writer, big_claims_are_not_overtaken, downgrade_is_not_reported_as_loss, downgrade_lets_readers_in,
-    kinds_do_not_mix, readers_share, slots_are_counted, writers_are_not_starved,
+    downgrade_is_not_reported_as_loss, downgrade_lets_readers_in, large_claims_are_not_overtaken,
+    mixed_kinds_are_refused, mutex_excludes_readers_and_writers, readers_share,
+    semaphore_slots_are_counted, writers_are_not_starved,
 };
-pub use steps::{
-    entering_twice_is_once, leaving_twice_is_once, names_are_listed, refused_leaves_nothing, shares_only_shrink,
+pub use support::LockKind;
+pub use waiting::{
+    dropped_guard_is_released, grants_are_fifo, hostile_names_are_distinct,
+    queue_is_shown_in_order, wait_deadline_is_kept,
 };
-pub use subject::Face;
-pub use terms::{
-    broken_by_its_own_client, broken_is_heard, fixed_leases_end, held_beyond_the_lease, long_holds_end,
-    silent_claims_end,
-};
-pub use waiting::{deadlines_are_kept, dropped_is_released, hostile_names_are_apart, served_in_order, shown_in_line};
 
 /// A running service, to be connected to as often as a suite needs clients.
 #[async_trait]
@@ -67,7 +78,7 @@ pub trait Service: Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Store>>;
 }
 
-/// Calls `$each!` with every suite: first those that run for each [`Face`], then those that run once.
+/// Calls `$each!` with every suite: first those that run for each [`LockKind`], then those that run once.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_suites {
@@ -75,20 +86,20 @@ macro_rules! conformance_suites {
         $crate::$each! {
             [$($argument)?]
             [
-                excludes released_is_invalid tokens_rise
-                deadlines_are_kept dropped_is_released hostile_names_are_apart served_in_order shown_in_line
-                broken_by_its_own_client broken_is_heard fixed_leases_end held_beyond_the_lease long_holds_end silent_claims_end
+                holders_exclude_each_other released_guard_is_invalid tokens_increase
+                wait_deadline_is_kept dropped_guard_is_released hostile_names_are_distinct grants_are_fifo queue_is_shown_in_order
+                hold_broken_by_own_client_is_lost broken_hold_is_reported_lost fixed_lease_expires hold_is_renewed_beyond_the_lease max_hold_ends_the_hold unrenewed_claim_expires
             ]
             [
-                a_broken_writer_stays_out cancelled_downgrades_leave_nothing
-                cancelled_leaves_nothing cut_off_is_lost_in_time leaving_outlasts_the_lease
-                lost_answers_leave_nothing
-                nested_acquires_cost_nothing nested_acquires_never_wait owners_exclude_each_other
-                a_mutex_is_a_writer big_claims_are_not_overtaken
+                broken_writer_does_not_hold_again cancelled_downgrade_leaves_no_entry
+                cancelled_acquire_leaves_no_entry disconnected_hold_is_lost_in_time leave_is_retried_beyond_the_lease
+                lost_reply_leaves_no_entry
+                nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
+                mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in
-                kinds_do_not_mix readers_share slots_are_counted writers_are_not_starved
-                entering_twice_is_once leaving_twice_is_once names_are_listed refused_leaves_nothing
-                shares_only_shrink
+                mixed_kinds_are_refused readers_share semaphore_slots_are_counted writers_are_not_starved
+                repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed refused_claim_leaves_no_entry
+                share_can_only_shrink
             ]
         }
     };
@@ -98,7 +109,7 @@ macro_rules! conformance_suites {
 #[macro_export]
 macro_rules! name_suites {
     ([] [$($faced:ident)*] [$($plain:ident)*]) => {
-        /// The names of all suites that run for each [`Face`].
+        /// The names of all suites that run for each [`LockKind`].
         pub const FACED: &[&str] = &[$(stringify!($faced)),*];
         /// The names of all suites that run once.
         pub const PLAIN: &[&str] = &[$(stringify!($plain)),*];
@@ -114,15 +125,15 @@ macro_rules! test_suites {
         $(mod $faced {
             #[allow(unused_imports)]
             use super::*;
-            use $crate::conformance::{Face, $faced as suite};
+            use $crate::conformance::{LockKind, $faced as suite};
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mutex() { suite(&$service, Face::Mutex).await }
+            async fn mutex() { suite(&$service, LockKind::Mutex).await }
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn slot() { suite(&$service, Face::Slot).await }
+            async fn slot() { suite(&$service, LockKind::Slot).await }
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn writer() { suite(&$service, Face::Writer).await }
+            async fn writer() { suite(&$service, LockKind::Writer).await }
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn blocking() { suite(&$service, Face::Blocking).await }
+            async fn blocking() { suite(&$service, LockKind::Blocking).await }
         })*
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $plain() { $crate::conformance::$plain(&$service).await })*

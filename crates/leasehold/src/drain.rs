@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::background::within;
+use crate::background::on_background;
 
 /// How many departures the background carries on.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);
@@ -45,7 +45,7 @@ impl Drop for Departure {
 /// let locks = leasehold::open("memory:").await?;
 /// drop(locks.mutex("nightly").acquire().await?);
 /// leasehold::drain().await;
-/// assert!(locks.look("nightly").await?.entries.is_empty());
+/// assert!(locks.inspect("nightly").await?.entries.is_empty());
 /// # Ok(()) }
 /// ```
 ///
@@ -54,7 +54,7 @@ impl Drop for Departure {
 ///
 /// *Cancel safety*: waits only.
 pub async fn drain() {
-    within(drained()).await;
+    on_background(drained()).await;
 }
 
 async fn drained() {

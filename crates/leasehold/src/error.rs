@@ -27,14 +27,14 @@ pub struct Error(Arc<Inner>);
 struct Inner {
     kind: Kind,
     what: String,
-    remedy: Option<String>,
-    place: Option<Place>,
+    help: Option<String>,
+    operation: Option<Operation>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 #[derive(Clone)]
-struct Place {
-    operation: &'static str,
+struct Operation {
+    action: &'static str,
     store: String,
     name: Option<String>,
 }
@@ -139,8 +139,8 @@ impl Error {
 
     /// Adds what the reader can do about it.
     #[must_use]
-    pub fn remedy(self, remedy: impl Into<String>) -> Self {
-        self.with(|inner| inner.remedy = Some(remedy.into()))
+    pub fn help(self, help: impl Into<String>) -> Self {
+        self.with(|inner| inner.help = Some(help.into()))
     }
 
     /// Adds the error this one came from.
@@ -150,16 +150,26 @@ impl Error {
     }
 
     /// Adds the operation, store and lock, unless an inner layer knew them better.
-    pub(crate) fn at(self, operation: &'static str, store: &str, name: Option<&str>) -> Self {
-        if self.0.place.is_some() {
+    pub(crate) fn during(self, operation: &'static str, store: &str, name: Option<&str>) -> Self {
+        if self.0.operation.is_some() {
             return self;
         }
-        let place = Place { operation, store: store.to_owned(), name: name.map(str::to_owned) };
-        self.with(|inner| inner.place = Some(place))
+        let context = Operation {
+            action: operation,
+            store: store.to_owned(),
+            name: name.map(str::to_owned),
+        };
+        self.with(|inner| inner.operation = Some(context))
     }
 
     fn new(kind: Kind, what: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, what: what.into(), remedy: None, place: None, source: None }))
+        Self(Arc::new(Inner {
+            kind,
+            what: what.into(),
+            help: None,
+            operation: None,
+            source: None,
+        }))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Inner)) -> Self {
@@ -170,17 +180,17 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.0.place {
-            write!(f, "cannot {}", place.operation)?;
-            if let Some(name) = &place.name {
+        if let Some(context) = &self.0.operation {
+            write!(f, "cannot {}", context.action)?;
+            if let Some(name) = &context.name {
                 write!(f, " {name:?}")?;
             }
             // A URL may end with a colon of its own.
-            write!(f, " on {}: ", place.store.trim_end_matches(':'))?;
+            write!(f, " on {}: ", context.store.trim_end_matches(':'))?;
         }
         f.write_str(&self.0.what)?;
-        match &self.0.remedy {
-            Some(remedy) => write!(f, "; {remedy}"),
+        match &self.0.help {
+            Some(help) => write!(f, "; {help}"),
             None => Ok(()),
         }
     }
@@ -198,7 +208,10 @@ impl fmt::Debug for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
     }
 }
 
@@ -207,17 +220,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_failed_where_and_what_to_try() {
-        let error = Error::denied("the folder is read-only").remedy("choose another with --store").at(
-            "acquire",
-            "file:/locks",
-            Some("a\nb"),
-        );
+    fn error_text_has_operation_store_and_help() {
+        let error = Error::denied("the folder is read-only")
+            .help("choose another with --store")
+            .during("acquire", "file:/locks", Some("a\nb"));
         assert_eq!(
             error.to_string(),
             "cannot acquire \"a\\nb\" on file:/locks: the folder is read-only; choose another with --store"
         );
-        let outer = error.at("release", "elsewhere", None);
-        assert!(outer.to_string().starts_with("cannot acquire"), "the innermost place is kept");
+        let outer = error.during("release", "elsewhere", None);
+        assert!(
+            outer.to_string().starts_with("cannot acquire"),
+            "the innermost place is kept"
+        );
     }
 }

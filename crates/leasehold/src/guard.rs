@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::background::within;
+use crate::background::on_background;
 use crate::engine::Hold;
-use crate::{FencingToken, Loss, Renewal, Result, Share, Token, Vote};
+use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -68,7 +68,7 @@ impl Guard {
 
     /// Why the lock was lost, or `None` while it is held.
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
+    pub fn loss(&self) -> Option<LossReason> {
         self.hold.loss()
     }
 
@@ -82,41 +82,41 @@ impl Guard {
     /// Where several servers keep the lock together, what each has granted, and for how long; empty where one store decides.
     ///
     /// It is what this process has heard last, at the grant or a renewal, and asks nobody;
-    /// [`look`](crate::Locks::look) asks. A hold is trusted for as long as a majority is, which is [`remaining`](Self::remaining).
+    /// [`look`](crate::Locks::inspect) asks. A hold is trusted for as long as a majority is, which is [`remaining`](Self::remaining).
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
     /// let locks = leasehold::open("redlock://a,b,c,d,e").await?;
     /// let guard = locks.mutex("orders/42").acquire().await?;
-    /// for vote in guard.votes().iter().filter(|vote| vote.left.is_zero()) {
-    ///     eprintln!("{} has not voted", vote.place);
+    /// for vote in guard.votes().iter().filter(|vote| vote.remaining.is_zero()) {
+    ///     eprintln!("{} has not voted", vote.server);
     /// }
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn votes(&self) -> Vec<Vote> {
+    pub fn votes(&self) -> Vec<ServerVote> {
         self.hold.votes()
     }
 
     /// How the renewal of the lease goes.
     #[must_use]
-    pub fn renewal(&self) -> Renewal {
+    pub fn renewal(&self) -> RenewalStatus {
         self.hold.renewal()
     }
 
     /// Resolves when the lock is lost, at the latest when the lease could have ended; pends while it is held.
     ///
     /// *Cancel safety*: reads only.
-    pub async fn lost(&self) -> Loss {
-        within(self.hold.lost()).await
+    pub async fn lost(&self) -> LossReason {
+        on_background(self.hold.lost()).await
     }
 
     /// Resolves when no more than `margin` remains, or the lock is lost: the moment to begin stopping work that takes
     /// `margin` to stop.
     ///
     /// *Cancel safety*: reads only.
-    pub async fn ending_within(&self, margin: Duration) {
-        within(self.hold.ending_within(margin)).await;
+    pub async fn until_remaining(&self, margin: Duration) {
+        on_background(self.hold.until_remaining(margin)).await;
     }
 
     /// Runs `work` while the lock is held, and drops it the moment the lock is lost.
@@ -136,7 +136,7 @@ impl Guard {
         });
         match done.await {
             Some(done) => self.check().map(|()| done),
-            None => Err(self.hold.over()),
+            None => Err(self.hold.error()),
         }
     }
 
@@ -152,8 +152,8 @@ impl Guard {
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if there is no descriptor
     /// left.
-    pub fn anchors(&self) -> Result<Vec<OwnedFd>> {
-        self.hold.anchors()
+    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        self.hold.inheritable_fds()
     }
 
     /// Gives back a writer's exclusiveness and goes on as a reader, without a gap in which another writer could come;
@@ -166,11 +166,14 @@ impl Guard {
     ///
     /// *Cancel safety*: dropped, it may have happened; repeating it does no harm.
     pub async fn downgrade(&self) -> Result<()> {
-        if self.hold.claim().share.capacity() != Share::WHOLE {
-            let what = format!("{} has no readers to downgrade to", self.hold.claim().share.kind());
+        if self.hold.claim().share.capacity() != Share::RW_CAPACITY {
+            let what = format!(
+                "{} has no readers to downgrade to",
+                self.hold.claim().share.kind()
+            );
             return Err(crate::Error::unsupported(what));
         }
-        within(self.hold.reshare(Share::READER)).await
+        on_background(self.hold.change_share(Share::READER)).await
     }
 
     /// Releases and waits for the store's word. From the first poll on the guard is invalid, whatever the answer.
@@ -182,6 +185,6 @@ impl Guard {
     ///
     /// *Cancel safety*: dropped, the release goes on in the background.
     pub async fn release(self) -> Result<()> {
-        within(self.hold.release()).await
+        on_background(self.hold.release()).await
     }
 }

@@ -13,17 +13,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What each store promises is stated in [`Promises`] and, with the tests that show it, in GUARANTEES.md.
+//! What each store promises is stated in [`Guarantees`] and, with the tests that show it, in GUARANTEES.md.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("leasehold runs on Linux: it needs CLOCK_BOOTTIME, and its file store flock, FIFOs and epoll");
+compile_error!(
+    "leasehold runs on Linux: it needs CLOCK_BOOTTIME, and its file store flock, FIFOs and epoll"
+);
 
 mod admission;
 mod background;
 pub mod blocking;
 mod claim;
+mod claimant_info;
 mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -31,15 +34,14 @@ mod drain;
 mod engine;
 mod error;
 pub mod fence;
+mod guarantees;
 mod guard;
-mod line;
 mod lock;
+mod lock_state;
 mod locks;
-mod loss;
+mod loss_reason;
 mod name;
-mod note;
 mod open;
-mod promises;
 mod reentrant;
 mod rwlock;
 mod store;
@@ -49,28 +51,30 @@ mod token;
 /// What models outside of this package try out. No part of the interface.
 #[doc(hidden)]
 pub mod modelled {
-    pub use crate::clock::Moment;
-    pub use crate::engine::{hold_from, trusted};
+    pub use crate::clock::BootInstant;
+    pub use crate::engine::{hold_from, safe_duration};
     #[cfg(feature = "redis")]
-    pub use crate::stores::belief::{Absence, AbsenceSeen, Answer, Known, LookDue, Renewed, Sighting, Told};
+    pub use crate::stores::claim_state::{
+        Absence, AbsenceSeen, ClaimState, EnterReply, LookDue, Observed, Push, Renewed,
+    };
 }
 
 pub use admission::admitted;
 pub use claim::{Claim, ClaimId, Share};
+pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use error::{Error, Result};
+pub use guarantees::{CrashDetection, Guarantees};
 pub use guard::Guard;
-pub use line::{Entry, Line, Stranger, View, Vote};
 pub use lock::Lock;
+pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
 pub use locks::Locks;
-pub use loss::{Loss, Renewal};
+pub use loss_reason::{LossReason, RenewalStatus};
 pub use name::Name;
-pub use note::Note;
-pub use open::{open, over};
-pub use promises::{Crash, Promises};
+pub use open::{from_store, open};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
-pub use store::{Entered, Patience, Standing, Store};
+pub use store::{Entered, OnContention, Standing, Store};
 pub use token::{FencingToken, Token};
 
 #[cfg(all(doctest, feature = "file"))]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::background::within;
+use crate::background::on_background;
 use crate::engine::acquire::check_lease;
-use crate::engine::{Ask, Wait, acquire};
+use crate::engine::{AcquireOptions, WaitLimit, acquire};
 use crate::{Error, Guard, Locks, Name, Result, Share};
 
 /// A lock to acquire: which, how much of it, and on what terms.
@@ -29,7 +29,7 @@ pub struct Lock {
     share: Result<Share>,
     lease: Duration,
     label: String,
-    fixed: bool,
+    no_renewal: bool,
     hold_max: Option<Duration>,
 }
 
@@ -39,7 +39,15 @@ impl Lock {
 
     pub(crate) fn new(locks: Locks, name: &str, share: Result<Share>) -> Self {
         let (name, label) = (name.to_owned(), String::new());
-        Self { locks, name, share, lease: Self::LEASE, label, fixed: false, hold_max: None }
+        Self {
+            locks,
+            name,
+            share,
+            lease: Self::LEASE,
+            label,
+            no_renewal: false,
+            hold_max: None,
+        }
     }
 
     /// How long the store keeps the lock without hearing of its holder: 100 ms to 24 hours, 30 s by default.
@@ -58,28 +66,40 @@ impl Lock {
 
     /// Does not renew the lease: the lock is over when the lease is, whether or not the work is done.
     #[must_use]
-    pub fn fixed(self) -> Self {
-        Self { fixed: true, ..self }
+    pub fn no_renewal(self) -> Self {
+        Self {
+            no_renewal: true,
+            ..self
+        }
     }
 
     /// Holds no longer than this, however often the lease is renewed; then the guard is lost.
     #[must_use]
     pub fn max_hold(self, longest: Duration) -> Self {
-        Self { hold_max: Some(longest), ..self }
+        Self {
+            hold_max: Some(longest),
+            ..self
+        }
     }
 
     /// What others read of this claim in `show` and `ls`: at most 64 bytes.
     #[must_use]
     pub fn label(self, label: &str) -> Self {
-        Self { label: label.to_owned(), ..self }
+        Self {
+            label: label.to_owned(),
+            ..self
+        }
     }
 
     /// Takes `slots` slots of a semaphore at once instead of one.
     ///
     /// A claim for many slots is not overtaken by later claims for few.
     #[must_use]
-    pub fn take(self, slots: u32) -> Self {
-        let share = self.share.clone().and_then(|share| Share::slots(slots, share.capacity()));
+    pub fn permits(self, slots: u32) -> Self {
+        let share = self
+            .share
+            .clone()
+            .and_then(|share| Share::slots(slots, share.capacity()));
         Self { share, ..self }
     }
 
@@ -93,7 +113,7 @@ impl Lock {
     /// # Cancel safety
     /// Dropping the future leaves the line; a grant that was under way is given back in the background.
     pub async fn acquire(&self) -> Result<Guard> {
-        let granted = self.wait(Wait::Forever).await?;
+        let granted = self.wait_limit(WaitLimit::Forever).await?;
         Ok(granted.expect("only a deadline or a refusal to wait ends without a grant"))
     }
 
@@ -105,7 +125,7 @@ impl Lock {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.wait(Wait::Never).await
+        self.wait_limit(WaitLimit::Never).await
     }
 
     /// Waits in line for at most `wait`; `None` if it was not granted by then, and nothing is left in line.
@@ -118,8 +138,8 @@ impl Lock {
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
-    pub async fn try_acquire_for(&self, wait: Duration) -> Result<Option<Guard>> {
-        self.wait(Wait::AtMost(wait)).await
+    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Guard>> {
+        self.wait_limit(WaitLimit::AtMost(timeout)).await
     }
 
     /// The name as it was given.
@@ -132,26 +152,31 @@ impl Lock {
         &self.locks
     }
 
-    async fn wait(&self, wait: Wait) -> Result<Option<Guard>> {
-        let ask = self.ask().map_err(|error| error.at("acquire", self.locks.place(), Some(&self.name)))?;
-        let granted = within(acquire::acquire(self.locks.engine(), &ask, wait)).await;
-        let granted = granted.map_err(|error| error.at("acquire", self.locks.place(), Some(&self.name)))?;
+    async fn wait_limit(&self, timeout: WaitLimit) -> Result<Option<Guard>> {
+        let options = self
+            .acquire_options()
+            .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)))?;
+        let granted = on_background(acquire::acquire(self.locks.engine(), &options, timeout)).await;
+        let granted =
+            granted.map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)))?;
         Ok(granted.map(Guard::new))
     }
 
     /// Everything that can be wrong with the terms is found here.
-    fn ask(&self) -> Result<Ask> {
+    fn acquire_options(&self) -> Result<AcquireOptions> {
         check_lease(self.lease)?;
         if self.hold_max.is_some_and(|longest| longest.is_zero()) {
-            return Err(Error::invalid("max_hold of zero would lose the lock as it is granted"));
+            return Err(Error::invalid(
+                "max_hold of zero would lose the lock as it is granted",
+            ));
         }
-        Ok(Ask {
+        Ok(AcquireOptions {
             name: Name::parse(&self.name)?,
             share: self.share.clone()?,
             lease: self.lease,
             label: self.label.clone(),
-            fixed: self.fixed,
-            hold_max: self.hold_max,
+            no_renewal: self.no_renewal,
+            max_hold: self.hold_max,
         })
     }
 }

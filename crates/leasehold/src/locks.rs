@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::background::within;
+use crate::background::on_background;
 use crate::engine::Engine;
-use crate::{Claim, Entry, Line, Lock, Name, Promises, Reentrant, Result, RwLock, Share, Store, Token};
+use crate::{
+    Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
+};
 
 /// A store, opened: where locks come from.
 ///
@@ -24,8 +26,10 @@ pub struct Locks {
 }
 
 impl Locks {
-    pub(crate) fn over(store: Arc<dyn Store>, place: &str) -> Result<Self> {
-        Ok(Self { engine: Engine::new(store, place)? })
+    pub(crate) fn from_arc(store: Arc<dyn Store>, place: &str) -> Result<Self> {
+        Ok(Self {
+            engine: Engine::new(store, place)?,
+        })
     }
 
     /// A lock that one claim holds at a time; on one name, the same as the writer of [`rwlock`](Self::rwlock).
@@ -42,7 +46,7 @@ impl Locks {
         RwLock::new(self.clone(), name)
     }
 
-    /// One slot of a semaphore with `slots` slots; [`Lock::take`] takes more.
+    /// One slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
     ///
     /// Everybody must give the same number of slots for a name; a claim with another number is refused as a
     /// [mismatch](crate::Error::is_mismatch) while the name is in use.
@@ -60,47 +64,52 @@ impl Locks {
     /// Who holds a name and who waits for it.
     ///
     /// *Cancel safety*: reads only.
-    pub async fn look(&self, name: &str) -> Result<Line> {
-        let name = Name::parse(name).map_err(|error| error.at("look at", self.place(), Some(name)))?;
-        within(self.engine.door().look(&name)).await
+    pub async fn inspect(&self, name: &str) -> Result<LockState> {
+        let name =
+            Name::parse(name).map_err(|error| error.during("look at", self.url(), Some(name)))?;
+        on_background(self.engine.calls().inspect(&name)).await
     }
 
     /// The names that begin with `prefix` and have somebody in line, sorted; at most `count_max` of them.
     ///
     /// *Cancel safety*: reads only.
-    pub async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        within(self.engine.door().names(prefix, count_max)).await
+    pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        on_background(self.engine.calls().list(prefix, count_max)).await
     }
 
     /// Ends the hold that has this token, whoever has it; says who it was, or `None` if nobody holds it any more.
     ///
-    /// The holder hears [`Loss::Gone`](crate::Loss::Gone). Work that is under way is not stopped by this: only a
+    /// The holder hears [`LossReason::Revoked`](crate::LossReason::Revoked). Work that is under way is not stopped by this: only a
     /// resource that checks tokens is safe from it. On the file store the next holder follows as soon as the broken
     /// one's process lets go of the file, which it does when its guard is dropped or the process ends.
     ///
     /// *Cancel safety*: dropped, it may have happened; repeating it does no harm.
     pub async fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
-        let line = self.look(name).await?;
-        let Some(entry) = line.holders().find(|entry| entry.token() == Some(token)).cloned() else {
+        let lock_state = self.inspect(name).await?;
+        let Some(entry) = lock_state
+            .holders()
+            .find(|entry| entry.token() == Some(token))
+            .cloned()
+        else {
             return Ok(None);
         };
-        let claim = claim_of(line.name, &entry);
+        let claim = claim_for_entry(lock_state.name, &entry);
         // A guard of our own is invalid before the request leaves: the store takes ours for a release.
-        self.engine.gone(claim.id);
-        let was_there = within(self.engine.door().leave(&claim)).await?;
+        self.engine.revoke(claim.id);
+        let was_there = on_background(self.engine.calls().leave(&claim)).await?;
         Ok(was_there.then_some(entry))
     }
 
     /// What the store guarantees.
     #[must_use]
-    pub fn promises(&self) -> Promises {
-        self.engine.door().promises()
+    pub fn guarantees(&self) -> Guarantees {
+        self.engine.calls().guarantees()
     }
 
     /// The store's URL, without its password.
     #[must_use]
-    pub fn place(&self) -> &str {
-        self.engine.door().place()
+    pub fn url(&self) -> &str {
+        self.engine.calls().url()
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -113,8 +122,15 @@ impl Locks {
 }
 
 /// Enough of a claim to take it out of a line.
-fn claim_of(name: Name, entry: &Entry) -> Claim {
-    Claim { name, id: entry.id, share: entry.share, lease: Lock::LEASE, renewed: true, note: entry.note.clone().into() }
+fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
+    Claim {
+        name,
+        id: entry.id,
+        share: entry.share,
+        lease: Lock::LEASE,
+        auto_renew: true,
+        info: entry.info.clone().into(),
+    }
 }
 
 /// Two handles are the same if they share renewals and connections.

@@ -30,7 +30,10 @@ impl Name {
         match text.len() {
             0 => Err(Error::invalid("a lock needs a name, and this one is empty")),
             1..=Self::LEN_MAX => Ok(Self(text.into())),
-            long => Err(Error::invalid(format!("a lock's name has at most {} bytes, this one {long}", Self::LEN_MAX))),
+            long => Err(Error::invalid(format!(
+                "a lock's name has at most {} bytes, this one {long}",
+                Self::LEN_MAX
+            ))),
         }
     }
 
@@ -53,7 +56,11 @@ impl FromStr for Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?
+            } else {
+                write!(f, "{c}")?
+            }
         }
         Ok(())
     }

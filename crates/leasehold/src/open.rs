@@ -22,7 +22,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let locks = leasehold::open("memory:").await?;
-/// # assert_eq!(locks.place(), "memory:");
+/// # assert_eq!(locks.url(), "memory:");
 /// # Ok(()) }
 /// ```
 ///
@@ -35,71 +35,79 @@ pub async fn open(url: &str) -> Result<Locks> {
     open_on(url, Handle::try_current().ok()).await
 }
 
-/// As [`open`]; `home` is the runtime that drives connections beside the background, if there is one to do so.
-pub(crate) async fn open_on(url: &str, home: Option<Handle>) -> Result<Locks> {
+/// As [`open`]; `runtime` is the runtime that drives connections beside the background, if there is one to do so.
+pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
-        "memory" if rest.is_empty() => over(stores::Memory::new(), "memory:"),
-        "memory" => Err(Error::invalid(format!("{url:?} has more than memory:, which takes no path"))),
+        "memory" if rest.is_empty() => from_store(stores::Memory::new(), "memory:"),
+        "memory" => Err(Error::invalid(format!(
+            "{url:?} has more than memory:, which takes no path"
+        ))),
         "file" => open_file(rest),
-        "redlock" | "redlocks" => open_redlock(url, home).await,
-        "redis" | "rediss" | "redis+unix" if has_dialect(url) => open_redlock(url, home).await,
-        "redis" | "rediss" | "redis+unix" => open_redis(url, home).await,
+        "redlock" | "redlocks" => open_redlock(url, runtime).await,
+        "redis" | "rediss" | "redis+unix" if has_dialect(url) => open_redlock(url, runtime).await,
+        "redis" | "rediss" | "redis+unix" => open_redis(url, runtime).await,
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
-        _ => Err(unknown(scheme)),
+        _ => Err(unknown_scheme(scheme)),
     }
-    .map_err(|error| error.at("open the store", &shown(url), None))
+    .map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
-/// Uses a store that was made some other way; `place` is its URL without its password, for errors and logs.
+/// Uses a store that was made some other way; `shown_url` is its URL without its password, for errors and logs.
 ///
 /// ```
-/// let locks = leasehold::over(leasehold::stores::Memory::new(), "memory:")?;
-/// # assert!(locks.promises().tokens);
+/// let locks = leasehold::from_store(leasehold::stores::Memory::new(), "memory:")?;
+/// # assert!(locks.guarantees().tokens);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) if the machine has no thread left for the background.
-pub fn over(store: impl Store, place: &str) -> Result<Locks> {
-    Locks::over(Arc::new(store), place)
+pub fn from_store(store: impl Store, shown_url: &str) -> Result<Locks> {
+    Locks::from_arc(Arc::new(store), shown_url)
 }
 
 #[cfg(feature = "file")]
 fn open_file(path: &str) -> Result<Locks> {
     let store = stores::File::at_url_path(path)?;
-    let place = store.place();
-    over(store, &place)
+    let shown_url = store.url();
+    from_store(store, &shown_url)
 }
 
 #[cfg(not(feature = "file"))]
 fn open_file(_path: &str) -> Result<Locks> {
-    Err(Error::unsupported("this build has no file store").remedy("build leasehold with its feature `file`"))
+    Err(Error::unsupported("this build has no file store")
+        .help("build leasehold with its feature `file`"))
 }
 
 #[cfg(feature = "redis")]
-async fn open_redis(url: &str, home: Option<Handle>) -> Result<Locks> {
-    let at = stores::Redis::at(url)?;
-    let place = at.place();
-    over(at.connect_on(home).await?, &place)
+async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+    let at = stores::Redis::builder(url)?;
+    let shown_url = at.url();
+    from_store(at.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
 #[allow(clippy::unused_async, reason = "as the one that connects")]
 async fn open_redis(_url: &str, _home: Option<Handle>) -> Result<Locks> {
-    Err(Error::unsupported("this build has no Redis store").remedy("build leasehold with its feature `redis`"))
+    Err(Error::unsupported("this build has no Redis store")
+        .help("build leasehold with its feature `redis`"))
 }
 
 /// Whether the URL asks for the format of another library.
 fn has_dialect(url: &str) -> bool {
-    url.split_once('?').is_some_and(|(_, settings)| settings.split('&').any(|setting| setting.starts_with("dialect=")))
+    url.split_once('?').is_some_and(|(_, settings)| {
+        settings
+            .split('&')
+            .any(|setting| setting.starts_with("dialect="))
+    })
 }
 
 #[cfg(feature = "redis")]
-async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
-    let at = stores::Redlock::at(url)?;
-    let place = at.place();
-    over(at.connect_on(home).await?, &place)
+async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+    let at = stores::Redlock::builder(url)?;
+    let shown_url = at.url();
+    from_store(at.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
@@ -110,19 +118,20 @@ async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
 
 #[cfg(feature = "zookeeper")]
 async fn open_zookeeper(url: &str) -> Result<Locks> {
-    let at = stores::ZooKeeper::at(url)?;
-    let place = at.place();
-    over(at.connect().await?, &place)
+    let at = stores::ZooKeeper::builder(url)?;
+    let shown_url = at.url();
+    from_store(at.connect().await?, &shown_url)
 }
 
 #[cfg(not(feature = "zookeeper"))]
 #[allow(clippy::unused_async, reason = "as the one that connects")]
 async fn open_zookeeper(_url: &str) -> Result<Locks> {
-    Err(Error::unsupported("this build has no ZooKeeper store").remedy("build leasehold with its feature `zookeeper`"))
+    Err(Error::unsupported("this build has no ZooKeeper store")
+        .help("build leasehold with its feature `zookeeper`"))
 }
 
-fn unknown(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}")).remedy(
+fn unknown_scheme(scheme: &str) -> Error {
+    Error::invalid(format!("no store is called {scheme:?}")).help(
         "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// (also with ?dialect=plain), redlock:// or \
          redlocks:// (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:",
     )
@@ -130,20 +139,32 @@ fn unknown(scheme: &str) -> Error {
 
 /// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as
 /// `/`, `?` and `#` in a password end it too early unless they are encoded.
-fn shown(url: &str) -> String {
+fn redacted(url: &str) -> String {
     let settings = url.find(['?', '#']).unwrap_or(url.len());
-    let (place, settings) = url.split_at(settings);
-    let Some((scheme, rest)) = place.split_once("://") else { return place.to_owned() };
+    let (shown_url, settings) = url.split_at(settings);
+    let Some((scheme, rest)) = shown_url.split_once("://") else {
+        return shown_url.to_owned();
+    };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rfind('@').map_or(authority, |at| &authority[at + 1..]);
+    let host = authority
+        .rfind('@')
+        .map_or(authority, |at| &authority[at + 1..]);
     let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
-    let is_one = |host: &str| host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
+    let is_one = |host: &str| {
+        host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port))
+    };
     let is_plain = host.split(',').all(is_one);
-    let is_broken = host.len() == authority.len() && !host.is_empty() && (path.contains('@') || settings.contains('@'));
+    let is_broken = host.len() == authority.len()
+        && !host.is_empty()
+        && (path.contains('@') || settings.contains('@'));
     if is_broken || !is_plain {
         return format!("{scheme}://…");
     }
-    let user = if host.len() < authority.len() { "…@" } else { "" };
+    let user = if host.len() < authority.len() {
+        "…@"
+    } else {
+        ""
+    };
     format!("{scheme}://{user}{host}{path}")
 }
 
@@ -159,30 +180,46 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        assert_eq!(shown("redis://me:secret@host/1"), "redis://…@host/1");
-        assert_eq!(shown("file:/a@b"), "file:/a@b");
-        assert_eq!(shown("redis://[::1]:1/2?db=x"), "redis://[::1]:1/2");
-        assert_eq!(shown("redis+unix:///a@b"), "redis+unix:///a@b");
+        assert_eq!(redacted("redis://me:secret@host/1"), "redis://…@host/1");
+        assert_eq!(redacted("file:/a@b"), "file:/a@b");
+        assert_eq!(redacted("redis://[::1]:1/2?db=x"), "redis://[::1]:1/2");
+        assert_eq!(redacted("redis+unix:///a@b"), "redis+unix:///a@b");
     }
 
     #[cfg(feature = "redis")]
     #[tokio::test]
-    async fn passwords_that_are_not_encoded_are_not_shown_either() {
-        for secret in ["12/secret", "12?secret", "12#secret", "secret/12", "12?db=secret", "1?secret=1", "secret"] {
-            for url in
-                [format!("redis://me:{secret}@host"), format!("redis://:{secret}@host"), "redis://:secret".into()]
-            {
-                let told = match timeout(Duration::from_secs(5), open(&url)).await.expect("at once") {
-                    Ok(locks) => locks.place().to_owned(),
+    async fn unencoded_passwords_are_not_shown() {
+        for secret in [
+            "12/secret",
+            "12?secret",
+            "12#secret",
+            "secret/12",
+            "12?db=secret",
+            "1?secret=1",
+            "secret",
+        ] {
+            for url in [
+                format!("redis://me:{secret}@host"),
+                format!("redis://:{secret}@host"),
+                "redis://:secret".into(),
+            ] {
+                let told = match timeout(Duration::from_secs(5), open(&url))
+                    .await
+                    .expect("at once")
+                {
+                    Ok(locks) => locks.url().to_owned(),
                     Err(error) => format!("{error:?}"),
                 };
-                assert!(!told.contains("secret") && !told.contains(":12"), "{url}: {told}");
+                assert!(
+                    !told.contains("secret") && !told.contains(":12"),
+                    "{url}: {told}"
+                );
             }
         }
     }
 
     #[tokio::test]
-    async fn wrong_urls_are_refused_with_a_remedy() {
+    async fn wrong_urls_are_refused_with_help() {
         for url in ["", "nonsense", "ftp://x:secret@y", "memory:x"] {
             let error = open(url).await.unwrap_err();
             assert!(error.is_invalid(), "{url}: {error}");
@@ -193,10 +230,24 @@ mod tests {
     #[tokio::test]
     async fn hint_for_unknown_scheme_names_all_schemes_and_dialects() {
         let said = open("etcd://host").await.unwrap_err().to_string();
-        for scheme in ["memory:", "file:", "redis://", "rediss://", "redis+unix://", "redlock://", "redlocks://"] {
+        for scheme in [
+            "memory:",
+            "file:",
+            "redis://",
+            "rediss://",
+            "redis+unix://",
+            "redlock://",
+            "redlocks://",
+        ] {
             assert!(said.contains(scheme), "{scheme}: {said}");
         }
-        for rest in ["zookeeper://", "zookeeper+tls://", "dialect=plain", "dialect=classic", "dialect=kazoo"] {
+        for rest in [
+            "zookeeper://",
+            "zookeeper+tls://",
+            "dialect=plain",
+            "dialect=classic",
+            "dialect=kazoo",
+        ] {
             assert!(said.contains(rest), "{rest}: {said}");
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::background::within;
+use crate::background::on_background;
 use crate::engine::Engine;
 use crate::{Guard, Lock, Locks, Result, Token};
 
@@ -22,19 +22,19 @@ use crate::{Guard, Lock, Locks, Result, Token};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Owner {
-    holds: Arc<parking_lot::Mutex<HashMap<String, Vec<Place>>>>,
+    holds: Arc<parking_lot::Mutex<HashMap<String, Vec<OwnerEntry>>>>,
 }
 
 /// What an owner has under one name of one store.
 #[derive(Clone, Debug)]
-struct Place {
+struct OwnerEntry {
     /// Which store; a guard keeps it open, an owner does not.
     engine: Weak<Engine>,
-    seat: Arc<Seat>,
+    owned_hold: Arc<OwnedHold>,
 }
 
 #[derive(Debug, Default)]
-struct Seat {
+struct OwnedHold {
     hold: parking_lot::Mutex<Weak<Guard>>,
     /// Taken for a first acquire, so that two of one owner's tasks cannot queue up behind each other. Nested ones do not
     /// take it, and so are in nobody's way.
@@ -48,36 +48,46 @@ impl Owner {
         Self::default()
     }
 
-    fn seat(&self, locks: &Locks, name: &str) -> Arc<Seat> {
+    fn owned_hold(&self, locks: &Locks, name: &str) -> Arc<OwnedHold> {
         let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
         // What is neither held nor being acquired need not be remembered.
-        holds.retain(|_, places| {
-            places.retain(|place| Arc::strong_count(&place.seat) > 1 || place.seat.is_held());
-            !places.is_empty()
+        holds.retain(|_, entries| {
+            entries.retain(|entry| {
+                Arc::strong_count(&entry.owned_hold) > 1 || entry.owned_hold.is_held()
+            });
+            !entries.is_empty()
         });
-        let places = holds.entry(name.to_owned()).or_default();
-        if let Some(place) = places.iter().find(|place| Weak::ptr_eq(&place.engine, &engine)) {
-            return Arc::clone(&place.seat);
+        let entries = holds.entry(name.to_owned()).or_default();
+        if let Some(entry) = entries
+            .iter()
+            .find(|entry| Weak::ptr_eq(&entry.engine, &engine))
+        {
+            return Arc::clone(&entry.owned_hold);
         }
-        let place = Place { engine, seat: Arc::default() };
-        places.push(place.clone());
-        place.seat
+        let entry = OwnerEntry {
+            engine,
+            owned_hold: Arc::default(),
+        };
+        entries.push(entry.clone());
+        entry.owned_hold
     }
 }
 
-impl Seat {
+impl OwnedHold {
     fn is_held(&self) -> bool {
         self.hold.lock().strong_count() > 0
     }
 
-    fn again(&self) -> Result<Option<ReentrantGuard>> {
-        let Some(guard) = self.hold.lock().upgrade() else { return Ok(None) };
+    fn reenter(&self) -> Result<Option<ReentrantGuard>> {
+        let Some(guard) = self.hold.lock().upgrade() else {
+            return Ok(None);
+        };
         guard.check()?;
         Ok(Some(ReentrantGuard { guard }))
     }
 
-    fn begin(&self, guard: Guard) -> ReentrantGuard {
+    fn enter_first(&self, guard: Guard) -> ReentrantGuard {
         let guard = Arc::new(guard);
         *self.hold.lock() = Arc::downgrade(&guard);
         ReentrantGuard { guard }
@@ -120,8 +130,10 @@ impl Reentrant {
 
     /// Changes the terms of the first acquire, as on any [`Lock`]; nested ones share the first one's.
     #[must_use]
-    pub fn terms(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self { lock: change(self.lock) }
+    pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        Self {
+            lock: change(self.lock),
+        }
     }
 
     /// Waits in line for as long as it takes, or counts one more if `owner` holds it already.
@@ -132,45 +144,62 @@ impl Reentrant {
     ///
     /// *Cancel safety*: as [`Lock::acquire`].
     pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
-        let seat = owner.seat(self.lock.locks(), self.lock.name());
-        if let Some(again) = seat.again()? {
+        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
+        if let Some(again) = owned_hold.reenter()? {
             return Ok(again);
         }
-        let _first = seat.first.lock().await;
-        match seat.again()? {
+        let _first = owned_hold.first.lock().await;
+        match owned_hold.reenter()? {
             Some(again) => Ok(again),
-            None => Ok(seat.begin(self.lock.acquire().await?)),
+            None => Ok(owned_hold.enter_first(self.lock.acquire().await?)),
         }
     }
 
     /// As [`acquire`](Self::acquire), but `None` if it would have to wait.
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
-        let seat = owner.seat(self.lock.locks(), self.lock.name());
-        if let Some(again) = seat.again()? {
+        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
+        if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
         // Another of this owner's tasks is waiting in line, or has just been granted.
-        let Ok(_first) = seat.first.try_lock() else { return seat.again() };
-        match seat.again()? {
+        let Ok(_first) = owned_hold.first.try_lock() else {
+            return owned_hold.reenter();
+        };
+        match owned_hold.reenter()? {
             Some(again) => Ok(Some(again)),
-            None => Ok(self.lock.try_acquire().await?.map(|guard| seat.begin(guard))),
+            None => Ok(self
+                .lock
+                .try_acquire()
+                .await?
+                .map(|guard| owned_hold.enter_first(guard))),
         }
     }
 
     /// As [`acquire`](Self::acquire), but `None` if it was not granted within `wait`.
-    pub async fn try_acquire_for(&self, owner: &Owner, wait: Duration) -> Result<Option<ReentrantGuard>> {
-        let seat = owner.seat(self.lock.locks(), self.lock.name());
-        if let Some(again) = seat.again()? {
+    pub async fn try_acquire_for(
+        &self,
+        owner: &Owner,
+        wait: Duration,
+    ) -> Result<Option<ReentrantGuard>> {
+        let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
+        if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
         let started = std::time::Instant::now();
-        let Ok(_first) = within(async { tokio::time::timeout(wait, seat.first.lock()).await }).await else {
-            return seat.again();
+        let Ok(_first) =
+            on_background(async { tokio::time::timeout(wait, owned_hold.first.lock()).await })
+                .await
+        else {
+            return owned_hold.reenter();
         };
         let left = wait.saturating_sub(started.elapsed());
-        match seat.again()? {
+        match owned_hold.reenter()? {
             Some(again) => Ok(Some(again)),
-            None => Ok(self.lock.try_acquire_for(left).await?.map(|guard| seat.begin(guard))),
+            None => Ok(self
+                .lock
+                .try_acquire_for(left)
+                .await?
+                .map(|guard| owned_hold.enter_first(guard))),
         }
     }
 }

@@ -23,7 +23,10 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(locks: Locks, name: &str) -> Self {
-        Self { locks, name: name.to_owned() }
+        Self {
+            locks,
+            name: name.to_owned(),
+        }
     }
 
     /// A reader's lock.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Claim, Line, Name, Promises, Result, Token, Vote};
+use crate::{Claim, Guarantees, LockState, Name, Result, ServerVote, Token};
 
 /// A service that keeps lines of claims.
 ///
@@ -20,17 +20,17 @@ use crate::{Claim, Line, Name, Promises, Result, Token, Vote};
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
     /// What this store guarantees.
-    fn promises(&self) -> Promises;
+    fn guarantees(&self) -> Guarantees;
 
     /// Puts a claim at the end of the line, or finds it there, and says where it stands.
     ///
     /// *Asked twice*: the claim is found by its id, keeps its place and has its lease counted anew. With a smaller
     /// share than it holds it gives back the difference; a larger one is refused as invalid.
     ///
-    /// With [`Patience::Refuse`] a claim that cannot be granted at once leaves no entry, and is answered `Gone`.
+    /// With [`OnContention::Fail`] a claim that cannot be granted at once leaves no entry, and is answered `GoneTimes`.
     ///
     /// *Cancel safety*: the engine never drops this future; it runs to its end.
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered>;
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered>;
 
     /// Waits until a claim stands otherwise than `seen`, and says how.
     ///
@@ -48,19 +48,19 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Descriptors that keep a held claim alive for as long as any process has them open, also after the end of this
     /// one; none if the store knows nothing of the kind. Leaving ends the claim all the same.
-    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
 
     /// Where several servers keep the lock together, what each has granted to a held claim, as this client has heard it;
     /// empty where one store decides.
-    fn votes(&self, _claim: &Claim) -> Vec<Vote> {
+    fn votes(&self, _claim: &Claim) -> Vec<ServerVote> {
         Vec::new()
     }
 
     /// The line of a name, for people.
-    async fn look(&self, name: &Name) -> Result<Line>;
+    async fn inspect(&self, name: &Name) -> Result<LockState>;
 
     /// The names that begin with `prefix` and have somebody in line, sorted; at most `count_max` of them.
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
 }
 
 /// Where a claim stands.
@@ -109,9 +109,9 @@ pub struct Entered {
 
 /// Whether a claim waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum OnContention {
     /// Wait in line.
     Queue,
     /// Be granted now, or leave no entry behind.
-    Refuse,
+    Fail,
 }

@@ -5,10 +5,10 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "redis", feature = "zookeeper"))]
+mod settings;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod words;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -18,10 +18,10 @@ pub use file::{File, FileBuilder};
 pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-pub(crate) use redis::belief;
+pub(crate) use redis::claim_state;
 #[cfg(feature = "redis")]
-pub use redis::redlock::{Redlock, RedlockAt, rule as redlock};
+pub use redis::redlock::{Redlock, RedlockBuilder, voting as redlock};
 #[cfg(feature = "redis")]
-pub use redis::{Redis, RedisAt};
+pub use redis::{Redis, RedisBuilder};
 #[cfg(feature = "zookeeper")]
-pub use zookeeper::{ZooKeeper, ZooKeeperAt};
+pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

@@ -39,7 +39,9 @@ impl std::str::FromStr for Token {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        text.parse().map(Self).map_err(|_| Error::invalid(format!("{text:?} is not a token: a whole number above 0")))
+        text.parse()
+            .map(Self)
+            .map_err(|_| Error::invalid(format!("{text:?} is not a token: a whole number above 0")))
     }
 }
 

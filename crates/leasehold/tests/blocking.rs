@@ -17,7 +17,10 @@ fn use_locks(locks: &blocking::Locks, name: &str) {
     let started = Instant::now();
 
     let guard = locks.mutex(name).acquire().expect("it is granted");
-    let second = locks.mutex(name).try_acquire_for(Duration::from_millis(50)).expect("the server replies");
+    let second = locks
+        .mutex(name)
+        .try_acquire_for(Duration::from_millis(50))
+        .expect("the server replies");
     assert!(second.is_none(), "two hold {name}");
     guard.release().expect("it is released");
 
@@ -28,7 +31,10 @@ fn use_locks(locks: &blocking::Locks, name: &str) {
 #[test]
 fn blocking_acquire_on_current_thread_runtime_is_granted() {
     let server = Redis::start();
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
 
     runtime.block_on(async {
         let locks = leasehold::open(&server.url()).await.expect("it opens");
@@ -40,8 +46,14 @@ fn blocking_acquire_on_current_thread_runtime_is_granted() {
 fn blocking_acquire_with_all_workers_blocked_is_granted() {
     const WORKERS: usize = 2;
     let server = Redis::start();
-    let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build().expect("a runtime");
-    let locks = runtime.block_on(leasehold::open(&server.url())).expect("it opens");
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let locks = runtime
+        .block_on(leasehold::open(&server.url()))
+        .expect("it opens");
     let barrier = Arc::new(Barrier::new(WORKERS));
 
     let tasks: Vec<_> = (0..WORKERS)
@@ -55,7 +67,9 @@ fn blocking_acquire_with_all_workers_blocked_is_granted() {
         .collect();
 
     for task in tasks {
-        runtime.block_on(task).expect("every step was answered in time");
+        runtime
+            .block_on(task)
+            .expect("every step was answered in time");
     }
 }
 
@@ -67,10 +81,20 @@ fn drain_with_silent_server_returns_at_its_timeout() {
     server.pause();
 
     drop(guard);
-    assert!(!blocking::drain(Duration::from_millis(50)), "nothing was under way");
+    assert!(
+        !blocking::drain(Duration::from_millis(50)),
+        "nothing was under way"
+    );
     server.resume();
 
-    assert!(blocking::drain(Duration::from_secs(30)), "the release is still under way");
-    let guard = locks.mutex("a").try_acquire().expect("the server replies").expect("it is free");
+    assert!(
+        blocking::drain(Duration::from_secs(30)),
+        "the release is still under way"
+    );
+    let guard = locks
+        .mutex("a")
+        .try_acquire()
+        .expect("the server replies")
+        .expect("it is free");
     guard.release().expect("it is released");
 }

@@ -1,5 +1,10 @@
 //! Every store of this crate × every suite.
-#![cfg(all(feature = "conformance", feature = "file", feature = "redis", feature = "zookeeper"))]
+#![cfg(all(
+    feature = "conformance",
+    feature = "file",
+    feature = "redis",
+    feature = "zookeeper"
+))]
 #![allow(missing_docs, clippy::wildcard_imports)]
 
 use std::collections::BTreeSet;
@@ -8,7 +13,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Redis, Release, ZooKeeper};
-use leasehold::conformance::{FACED, Face, PLAIN, Service};
+use leasehold::conformance::{FACED, LockKind, PLAIN, Service};
 use leasehold::{Result, Store, stores};
 
 struct Memory(stores::Memory);
@@ -52,26 +57,37 @@ struct Server {
 impl Server {
     fn of(release: Release) -> Self {
         let redis = Redis::setup().release(release).start();
-        Self { url: redis.url(), redis }
+        Self {
+            url: redis.url(),
+            redis,
+        }
     }
 
     /// By its socket, and with nothing that RESP2 does not have.
-    fn old_fashioned() -> Self {
+    fn resp2() -> Self {
         let redis = Redis::start();
-        Self { url: format!("redis+unix://{}?protocol=2", redis.socket_path().display()), redis }
+        Self {
+            url: format!("redis+unix://{}?protocol=2", redis.socket_path().display()),
+            redis,
+        }
     }
 
     /// A crash frees a lock when its lease ends.
-    fn unjudged() -> Self {
+    fn without_crash_detection() -> Self {
         let redis = Redis::start();
-        Self { url: format!("{}?crash-grace=off", redis.url()), redis }
+        Self {
+            url: format!("{}?crash-grace=off", redis.url()),
+            redis,
+        }
     }
 }
 
 #[async_trait]
 impl Service for Server {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(stores::Redis::at(&self.url)?.connect().await?))
+        Ok(Arc::new(
+            stores::Redis::builder(&self.url)?.connect().await?,
+        ))
     }
 }
 
@@ -105,14 +121,14 @@ mod valkey {
     leasehold::conformance_tests!(Server::of(Release::Valkey9));
 }
 
-mod redis_old_fashioned {
+mod redis_resp2 {
     use super::*;
-    leasehold::conformance_tests!(Server::old_fashioned());
+    leasehold::conformance_tests!(Server::resp2());
 }
 
-mod redis_unjudged {
+mod redis_without_crash_detection {
     use super::*;
-    leasehold::conformance_tests!(Server::unjudged());
+    leasehold::conformance_tests!(Server::without_crash_detection());
 }
 
 /// Five servers for all tests: each is fresh by its name.
@@ -121,9 +137,11 @@ struct Masters {
 }
 
 impl Masters {
-    fn here(settings: &str) -> Self {
+    fn start(settings: &str) -> Self {
         let hosts: Vec<String> = five().iter().map(Redis::address).collect();
-        Self { url: format!("redlock://{}?{settings}", hosts.join(",")) }
+        Self {
+            url: format!("redlock://{}?{settings}", hosts.join(",")),
+        }
     }
 }
 
@@ -135,7 +153,9 @@ fn five() -> &'static [Redis; 5] {
 #[async_trait]
 impl Service for Masters {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(stores::Redlock::at(&self.url)?.connect().await?))
+        Ok(Arc::new(
+            stores::Redlock::builder(&self.url)?.connect().await?,
+        ))
     }
 }
 
@@ -157,14 +177,19 @@ impl Plain {
     /// On a server that tells of these events.
     fn with(settings: &str, events: &str) -> Self {
         let redis = Redis::configured(&[("notify-keyspace-events", events)]);
-        Self { url: format!("{}?dialect=plain{settings}", redis.url()), redis }
+        Self {
+            url: format!("{}?dialect=plain{settings}", redis.url()),
+            redis,
+        }
     }
 }
 
 #[async_trait]
 impl Service for Plain {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(stores::Redlock::at(&self.url)?.connect().await?))
+        Ok(Arc::new(
+            stores::Redlock::builder(&self.url)?.connect().await?,
+        ))
     }
 }
 
@@ -189,12 +214,12 @@ mod plain_counted {
 // What becomes of masters that forget is shown in the lab.
 mod redlock {
     use super::*;
-    leasehold::conformance_tests!(Masters::here("quarantine=off"));
+    leasehold::conformance_tests!(Masters::start("quarantine=off"));
 }
 
 mod redlock_classic {
     use super::*;
-    leasehold::conformance_tests!(Masters::here("dialect=classic"));
+    leasehold::conformance_tests!(Masters::start("dialect=classic"));
 }
 
 /// One server for all, as it takes a while to start, and every client a session of its own.
@@ -206,7 +231,7 @@ static TREE: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::setup().tick(1_00
 impl Service for Tree {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
         let url = format!("{}{}", TREE.url(), self.0);
-        Ok(Arc::new(stores::ZooKeeper::at(&url)?.connect().await?))
+        Ok(Arc::new(stores::ZooKeeper::builder(&url)?.connect().await?))
     }
 }
 
@@ -232,17 +257,35 @@ mod file {
 
 /// Fails when a store × suite pair has no test.
 #[test]
-fn no_pair_is_missing() {
+fn every_store_runs_every_suite() {
     let this_program = std::env::current_exe().expect("a running program has a file");
-    let listed =
-        std::process::Command::new(this_program).args(["--list", "--format", "terse"]).output().expect("it runs");
+    let listed = std::process::Command::new(this_program)
+        .args(["--list", "--format", "terse"])
+        .output()
+        .expect("it runs");
     let listed = String::from_utf8(listed.stdout).expect("test names are text");
-    let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.strip_suffix(": test")).collect();
-    let redis = ["redis", "redis_6_2", "valkey", "redis_old_fashioned", "redis_unjudged"];
+    let listed: BTreeSet<&str> = listed
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .collect();
+    let redis = [
+        "redis",
+        "redis_6_2",
+        "valkey",
+        "redis_old_fashioned",
+        "redis_unjudged",
+    ];
     let redlock = ["plain", "plain_counted", "redlock", "redlock_classic"];
     let zookeeper = ["zookeeper", "zookeeper_kazoo"];
-    for store in ["memory", "file"].into_iter().chain(redis).chain(redlock).chain(zookeeper) {
-        let faced = FACED.iter().flat_map(|suite| Face::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
+    for store in ["memory", "file"]
+        .into_iter()
+        .chain(redis)
+        .chain(redlock)
+        .chain(zookeeper)
+    {
+        let faced = FACED
+            .iter()
+            .flat_map(|suite| LockKind::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
         let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
         for pair in faced.chain(plain) {
             assert!(listed.contains(&*pair), "{pair} is not tested");

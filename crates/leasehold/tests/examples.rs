@@ -15,7 +15,7 @@ macro_rules! examples {
         )*
 
         #[test]
-        fn none_is_missing() {
+        fn every_example_is_run() {
             let known = [$(concat!(stringify!($name), ".rs")),*];
             for example in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("listed") {
                 let file = example.expect("listed").file_name();

@@ -49,12 +49,18 @@ mod redis {
 
         for round in 0..ROUNDS {
             let own = std::env::current_exe().expect("it has a path");
-            let status = Command::new(own).env(URL, server.url()).status().expect("it starts");
+            let status = Command::new(own)
+                .env(URL, server.url())
+                .status()
+                .expect("it starts");
             assert!(status.success(), "round {round}: {status}");
 
             let guard = lock.try_acquire().expect("the server replies");
             let guard = guard.unwrap_or_else(|| panic!("round {round}: the lock is still held"));
-            assert!(last.is_none_or(|last| guard.token() > last), "the child had no grant of its own");
+            assert!(
+                last.is_none_or(|last| guard.token() > last),
+                "the child had no grant of its own"
+            );
             last = Some(guard.token());
             guard.release().expect("it is released");
         }

@@ -12,7 +12,7 @@ fn send<T: Send>(value: T) -> T {
 fn shared<T: Send + Sync + 'static>() {}
 
 #[test]
-fn faces_and_guards_may_go_anywhere() {
+fn locks_and_guards_are_send_and_sync() {
     shared::<Locks>();
     shared::<Lock>();
     shared::<RwLock>();
@@ -35,11 +35,11 @@ async fn every_future_is_send() {
     drop(send(lock.try_acquire()));
     drop(send(lock.try_acquire_for(Duration::ZERO)));
     drop(send(guard.lost()));
-    drop(send(guard.ending_within(Duration::ZERO)));
+    drop(send(guard.until_remaining(Duration::ZERO)));
     drop(send(guard.while_held(async {})));
     drop(send(guard.downgrade()));
-    drop(send(locks.look("a")));
-    drop(send(locks.names("", 1)));
+    drop(send(locks.inspect("a")));
+    drop(send(locks.list("", 1)));
     drop(send(locks.break_hold("a", guard.token())));
     drop(send(guard.release()));
     let (lock, owner) = (locks.reentrant("b"), Owner::new());
@@ -51,21 +51,30 @@ async fn every_future_is_send() {
 
 /// No runtime of the caller's is needed: any executor will do, and it may be gone when the guard is dropped.
 #[test]
-fn any_executor_will_do() {
+fn futures_run_on_any_executor() {
     let locks = pollster::block_on(leasehold::open("memory:")).expect("opened");
     let guard = pollster::block_on(locks.mutex("a").acquire()).expect("granted");
-    let refused = pollster::block_on(locks.mutex("a").try_acquire_for(Duration::from_millis(20))).expect("asked");
+    let refused = pollster::block_on(locks.mutex("a").try_acquire_for(Duration::from_millis(20)))
+        .expect("asked");
     assert!(refused.is_none());
     drop(guard);
-    pollster::block_on(locks.mutex("a").acquire()).expect("granted again").check().expect("held");
+    pollster::block_on(locks.mutex("a").acquire())
+        .expect("granted again")
+        .check()
+        .expect("held");
 }
 
 /// A runtime of the caller's that does nothing for longer than the lease does not cost the lock.
 #[tokio::test(flavor = "current_thread")]
-async fn a_busy_runtime_keeps_its_lock() {
+async fn busy_runtime_keeps_its_lock() {
     let locks = leasehold::open("memory:").await.expect("opened");
     let lease = Duration::from_secs(1);
-    let guard = locks.mutex("a").lease(lease).acquire().await.expect("granted");
+    let guard = locks
+        .mutex("a")
+        .lease(lease)
+        .acquire()
+        .await
+        .expect("granted");
     let busy = std::time::Instant::now();
     while busy.elapsed() < lease * 5 / 2 {
         std::hint::spin_loop();
@@ -75,7 +84,7 @@ async fn a_busy_runtime_keeps_its_lock() {
 }
 
 #[tokio::test]
-async fn wrong_terms_are_refused_by_name() {
+async fn invalid_options_are_refused_by_name() {
     let locks = leasehold::open("memory:").await.expect("opened");
     let second = Duration::from_secs(1);
     for (lock, word) in [
@@ -83,12 +92,20 @@ async fn wrong_terms_are_refused_by_name() {
         (locks.mutex("a").lease(Duration::from_secs(86_401)), "lease"),
         (locks.mutex("a").max_hold(Duration::ZERO), "max_hold"),
         (locks.mutex("a").label(&"x".repeat(65)), "label"),
-        (locks.mutex("a").take(2), "slots"),
+        (locks.mutex("a").permits(2), "slots"),
         (locks.semaphore("a", 0), "slots"),
         (locks.semaphore("a", u32::MAX), "slots"),
     ] {
         let error = lock.try_acquire_for(second).await.expect_err("refused");
-        assert!(error.is_invalid() && error.to_string().contains(word), "{error}");
-        assert!(error.to_string().starts_with("cannot acquire \"a\" on memory"), "{error}");
+        assert!(
+            error.is_invalid() && error.to_string().contains(word),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot acquire \"a\" on memory"),
+            "{error}"
+        );
     }
 }

@@ -11,39 +11,52 @@ use tokio::time::sleep;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 /// As redis-py and others release.
-const RELEASE: &str =
-    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// A server on which somebody else has the lock, and a claim of ours that waits for it.
-struct Scene {
+struct Fixture {
     redis: Redis,
     waiting: JoinHandle<Result<Guard>>,
 }
 
-impl Scene {
+impl Fixture {
     async fn begin(redis: Redis, user: &str, settings: &str) -> Self {
-        assert_eq!(redis.command(&["SET", "a", "theirs", "NX", "PX", "60000"]).text(), "OK");
+        assert_eq!(
+            redis
+                .command(&["SET", "a", "theirs", "NX", "PX", "60000"])
+                .text(),
+            "OK"
+        );
         let url = format!("redis://{user}{}?dialect=plain{settings}", redis.address());
         let locks: Locks = leasehold::open(&url).await.expect("it opens");
         let waiting = tokio::spawn(async move { locks.mutex("a").acquire().await });
         Self { redis, waiting }
     }
 
-    fn asked(&self) -> u64 {
+    fn requests(&self) -> u64 {
         let about = self.redis.info("commandstats");
-        let calls =
-            about.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")?.split(',').next()?.parse().ok());
+        let calls = about.lines().find_map(|line| {
+            line.strip_prefix("cmdstat_evalsha:calls=")?
+                .split(',')
+                .next()?
+                .parse()
+                .ok()
+        });
         calls.unwrap_or(0)
     }
 
     fn listens(&self) -> bool {
-        self.redis.command(&["PUBSUB", "NUMSUB", "__keyspace@0__:a"]).list()[1].int() > 0
+        self.redis
+            .command(&["PUBSUB", "NUMSUB", "__keyspace@0__:a"])
+            .list()[1]
+            .int()
+            > 0
     }
 
     /// Waits until it has asked so often, each time after a longer pause.
-    async fn has_asked(&self, times: u64) {
+    async fn has_requested(&self, times: u64) {
         let begun = Instant::now();
-        while self.asked() < times {
+        while self.requests() < times {
             assert!(begun.elapsed() < DEADLINE, "it does not ask");
             sleep(Duration::from_millis(1)).await;
         }
@@ -61,7 +74,10 @@ impl Scene {
 }
 
 fn release(redis: &Redis) {
-    assert_eq!(redis.command(&["EVAL", RELEASE, "1", "a", "theirs"]).int(), 1);
+    assert_eq!(
+        redis.command(&["EVAL", RELEASE, "1", "a", "theirs"]).int(),
+        1
+    );
 }
 
 /// Asked seven times, it pauses for 160 ms at least; and most of the time nothing on this machine takes a tenth of a second.
@@ -70,64 +86,84 @@ async fn is_woken(settings: &str, free: fn(&Redis)) {
     let mut soon = 0;
     for _ in 0..ROUNDS {
         let redis = Redis::configured(&[("notify-keyspace-events", "Kgx"), ("hz", "500")]);
-        let scene = Scene::begin(redis, "", settings).await;
-        scene.has_asked(7).await;
-        assert!(scene.listens());
-        free(&scene.redis);
-        soon += usize::from(scene.granted().await < Duration::from_millis(100));
+        let fixture = Fixture::begin(redis, "", settings).await;
+        fixture.has_requested(7).await;
+        assert!(fixture.listens());
+        free(&fixture.redis);
+        soon += usize::from(fixture.granted().await < Duration::from_millis(100));
     }
     assert!(soon >= ROUNDS / 2, "only {soon} of {ROUNDS} times");
 }
 
 #[tokio::test]
-async fn who_waits_hears_that_another_library_has_released() {
+async fn waiter_is_notified_of_release_by_another_library() {
     is_woken("", release).await;
 }
 
 #[tokio::test]
-async fn who_waits_hears_of_it_on_a_connection_beside() {
+async fn waiter_is_notified_on_a_separate_resp2_connection() {
     is_woken("&protocol=2", release).await;
 }
 
 /// Of a lease that ends sooner than it was known to.
 #[tokio::test]
-async fn who_waits_hears_that_a_lease_has_ended() {
+async fn waiter_is_notified_of_an_expired_lease() {
     is_woken("", |redis| drop(redis.command(&["PEXPIRE", "a", "1"]))).await;
 }
 
 /// Nobody listens in vain, and asking again and again is as ever.
 #[tokio::test]
-async fn without_events_it_asks() {
+async fn waiter_polls_without_keyspace_events() {
     for events in ["\"\"", "Ex", "Kl"] {
-        let scene = Scene::begin(Redis::configured(&[("notify-keyspace-events", events)]), "", "").await;
-        scene.has_asked(12).await;
-        assert!(!scene.listens(), "{events}");
-        release(&scene.redis);
-        scene.granted().await;
+        let fixture = Fixture::begin(
+            Redis::configured(&[("notify-keyspace-events", events)]),
+            "",
+            "",
+        )
+        .await;
+        fixture.has_requested(12).await;
+        assert!(!fixture.listens(), "{events}");
+        release(&fixture.redis);
+        fixture.granted().await;
     }
 }
 
 /// A user who may not listen is no worse off.
 #[tokio::test]
-async fn whoever_may_not_listen_asks() {
+async fn waiter_polls_without_subscribe_permission() {
     let redis = Redis::setup().config("notify-keyspace-events", "KEA");
-    let redis = redis.acl("app on >secret resetchannels &leasehold:* ~* -@admin +@all").start();
-    let scene = Scene::begin(redis, "app:secret@", "").await;
-    scene.has_asked(12).await;
-    assert!(!scene.listens());
-    release(&scene.redis);
-    scene.granted().await;
+    let redis = redis
+        .acl("app on >secret resetchannels &leasehold:* ~* -@admin +@all")
+        .start();
+    let fixture = Fixture::begin(redis, "app:secret@", "").await;
+    fixture.has_requested(12).await;
+    assert!(!fixture.listens());
+    release(&fixture.redis);
+    fixture.granted().await;
 }
 
 /// Who waits no more listens no more, however he came to stop waiting.
 #[tokio::test]
-async fn nobody_listens_for_ever() {
+async fn subscription_ends_with_the_wait() {
     let redis = Redis::configured(&[("notify-keyspace-events", "KA")]);
     redis.command(&["SET", "a", "theirs"]);
-    let locks = leasehold::open(&format!("{}?dialect=plain", redis.url())).await.expect("it opens");
-    assert!(locks.mutex("a").try_acquire_for(Duration::from_millis(200)).await.expect("asked").is_none());
+    let locks = leasehold::open(&format!("{}?dialect=plain", redis.url()))
+        .await
+        .expect("it opens");
+    assert!(
+        locks
+            .mutex("a")
+            .try_acquire_for(Duration::from_millis(200))
+            .await
+            .expect("asked")
+            .is_none()
+    );
     let begun = Instant::now();
-    while !redis.command(&["PUBSUB", "CHANNELS", "__keyspace*"]).list().is_empty() {
+    while !redis
+        .command(&["PUBSUB", "CHANNELS", "__keyspace*"])
+        .list()
+        .is_empty()
+    {
         assert!(begun.elapsed() < DEADLINE, "it still listens");
         sleep(Duration::from_millis(1)).await;
     }

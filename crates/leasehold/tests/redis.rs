@@ -6,13 +6,15 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 use lab_servers::{Redis, Wire};
-use leasehold::{Guard, Locks, Loss};
+use leasehold::{Guard, Locks, LossReason};
 
 /// The longest that a test waits for what must come: less than a third of the usual lease.
-const PATIENCE: Duration = Duration::from_secs(9);
+const TIMEOUT: Duration = Duration::from_secs(9);
 
 async fn open(url: &str, settings: &str) -> Locks {
-    leasehold::open(&format!("{url}?{settings}")).await.expect("it opens")
+    leasehold::open(&format!("{url}?{settings}"))
+        .await
+        .expect("it opens")
 }
 
 /// A client whose machine can be cut off.
@@ -24,24 +26,27 @@ async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
 
 fn cut_off(wire: &Wire) {
     wire.refuse(true);
-    wire.cut();
+    wire.partition();
 }
 
-async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
-    let answer = tokio::time::timeout(PATIENCE, answer).await;
-    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) -> T {
+    let reply = tokio::time::timeout(TIMEOUT, reply).await;
+    reply.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
 }
 
 async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
     let started = Instant::now();
     while !look() {
-        assert!(started.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(
+            started.elapsed() < TIMEOUT,
+            "not within {TIMEOUT:?}: {what}"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.look(name).await.expect("looked").waiters().count() != count {
+    while locks.inspect(name).await.expect("looked").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -53,34 +58,48 @@ async fn held_for(guard: &Guard, time: Duration) {
 
 /// A holder judged by its connection must be heard of within the grace, which is shorter than its lease.
 #[tokio::test]
-async fn held_beyond_the_grace() {
+async fn hold_survives_beyond_the_grace() {
     let server = Redis::start();
     let locks = open(&server.url(), "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     let waiting = locks.mutex("a");
-    assert!(waiting.try_acquire_for(Duration::from_secs(2)).await.expect("asked").is_none());
+    assert!(
+        waiting
+            .try_acquire_for(Duration::from_secs(2))
+            .await
+            .expect("asked")
+            .is_none()
+    );
     held.check().expect("still held");
 }
 
 /// After an answer that did not come, too, the next question comes within the grace, however long the lease.
 #[tokio::test]
-async fn a_short_break_costs_no_lock() {
+async fn lock_survives_disconnect_shorter_than_grace() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=4s").await;
-    let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
+    let held = locks
+        .mutex("a")
+        .lease(Duration::from_secs(3600))
+        .acquire()
+        .await
+        .expect("granted");
     cut_off(&wire);
-    eventually("a renewal without an answer", || held.renewal() == leasehold::Renewal::Late).await;
+    eventually("a renewal without an answer", || {
+        held.renewal() == leasehold::RenewalStatus::Late
+    })
+    .await;
     wire.refuse(false);
     held_for(&held, Duration::from_secs(8)).await;
 }
 
 /// A connection that has gone deaf is replaced before the hold it vouches for is lost.
 #[tokio::test]
-async fn a_deaf_connection_costs_no_lock() {
+async fn lock_survives_a_deaf_connection() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=2s").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
-    wire.deafen();
+    wire.drop_replies_silently();
     held_for(&held, Duration::from_secs(5)).await;
 }
 
@@ -103,14 +122,20 @@ async fn server_that_hangs_up_after_handshake_gets_no_reconnect_storm() {
 
 /// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
 #[tokio::test]
-async fn tokens_rise_in_any_locale() {
+async fn tokens_increase_in_any_locale() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
     let ahead = async |micros: u64| {
         let guard = locks.mutex("a").acquire().await.expect("granted");
         let token = guard.token().get() + micros;
         guard.release().await.expect("released");
-        server.command(&["SET", "leasehold:{a}", &format!("{token:016}~"), "PX", "86400000"]);
+        server.command(&[
+            "SET",
+            "leasehold:{a}",
+            &format!("{token:016}~"),
+            "PX",
+            "86400000",
+        ]);
         token
     };
     // Ahead of the clock, so that what is proposed next is one above the last that was seen.
@@ -125,53 +150,74 @@ async fn tokens_rise_in_any_locale() {
 
 /// Who waits for less time than a holder counts on would take its lock while it is held.
 #[tokio::test]
-async fn each_holder_has_its_own_grace() {
+async fn grace_of_the_holder_is_respected() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=4s").await;
-    let hasty = open(&server.url(), "crash-grace=500ms").await;
+    let impatient = open(&server.url(), "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     cut_off(&wire);
-    let _next = soon("the next holds", hasty.mutex("a").acquire()).await.expect("granted");
+    let _next = within_timeout("the next holds", impatient.mutex("a").acquire())
+        .await
+        .expect("granted");
     assert!(held.check().is_err(), "two hold it");
 }
 
 /// A crash is noticed whatever the terms of the claim that waits.
 #[tokio::test]
-async fn whoever_waits_notices_a_crash() {
+async fn every_waiter_detects_a_crash() {
     let server = Redis::start();
     let locks = open(&server.url(), "crash-grace=2s").await;
     let second = Duration::from_secs(1);
-    for lock in [locks.mutex("a").fixed(), locks.mutex("a").lease(second)] {
+    for lock in [
+        locks.mutex("a").no_renewal(),
+        locks.mutex("a").lease(second),
+    ] {
         let (wire, crashing) = remote(&server, "crash-grace=2s").await;
         let _held = crashing.mutex("a").acquire().await.expect("granted");
         cut_off(&wire);
-        soon("the next holds", lock.acquire()).await.expect("granted").release().await.expect("released");
+        within_timeout("the next holds", lock.acquire())
+            .await
+            .expect("granted")
+            .release()
+            .await
+            .expect("released");
     }
 }
 
 /// One that crashed is found among many holders.
 #[tokio::test]
-async fn one_crash_among_many_holders_is_noticed() {
+async fn crash_among_many_holders_is_detected() {
     let server = Redis::start();
     let locks = open(&server.url(), "crash-grace=1s").await;
     let (wire, crashing) = remote(&server, "crash-grace=1s").await;
     let slot = |locks: &Locks| locks.semaphore("a", 60);
     let mut held = Vec::new();
-    for turn in 0..60 {
-        let locks = if turn == 30 { &crashing } else { &locks };
+    for round in 0..60 {
+        let locks = if round == 30 { &crashing } else { &locks };
         held.push(slot(locks).acquire().await.expect("granted"));
     }
     cut_off(&wire);
-    let _last = soon("its slot is free", slot(&locks).acquire()).await.expect("granted");
+    let _last = within_timeout("its slot is free", slot(&locks).acquire())
+        .await
+        .expect("granted");
 }
 
 /// What only renewals touch lives as long as they come.
 #[tokio::test]
-async fn renewing_keeps_all_keys_of_a_line() {
+async fn renewal_keeps_all_keys_of_a_queue() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
-    let _held = locks.semaphore("a", 2).lease(Duration::from_secs(1)).acquire().await.expect("granted");
-    for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:holders"] {
+    let _held = locks
+        .semaphore("a", 2)
+        .lease(Duration::from_secs(1))
+        .acquire()
+        .await
+        .expect("granted");
+    for key in [
+        "leasehold:{a}",
+        "leasehold:{a}:claims",
+        "leasehold:{a}:holders",
+    ] {
         server.command(&["PEXPIRE", key, "60000"]);
         eventually(key, || server.command(&["PTTL", key]).int() > 100_000_000).await;
     }
@@ -179,18 +225,23 @@ async fn renewing_keeps_all_keys_of_a_line() {
 
 /// Keys that somebody deleted by hand take their claims with them, and nothing of what those had taken stays taken.
 #[tokio::test]
-async fn deleted_claims_take_nothing() {
+async fn deleted_claims_free_their_share() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
     let slot = locks.semaphore("a", 2);
-    let _held = (slot.acquire().await.expect("granted"), slot.acquire().await.expect("granted"));
+    let _held = (
+        slot.acquire().await.expect("granted"),
+        slot.acquire().await.expect("granted"),
+    );
     server.command(&["DEL", "leasehold:{a}:claims", "leasehold:{a}:holders"]);
-    let _next = soon("both slots are free", slot.acquire()).await.expect("granted");
+    let _next = within_timeout("both slots are free", slot.acquire())
+        .await
+        .expect("granted");
 }
 
 /// Waiting for a replica that does not answer is in nobody else's way.
 #[tokio::test]
-async fn waiting_for_replicas_costs_no_lock() {
+async fn waiting_for_replicas_does_not_cost_other_locks() {
     let server = Redis::start();
     let replica = Redis::setup().replica_of(&server).start();
     replica.in_step_with(&server);
@@ -214,36 +265,60 @@ async fn waiting_for_replicas_costs_no_lock() {
 
 /// A grant whose answer took longer than it may be trusted is asked for again before it is passed on.
 #[tokio::test]
-async fn no_guard_is_over_when_it_comes() {
+async fn late_grant_is_confirmed_before_it_is_returned() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=500ms").await;
     // So that the server knows the script.
-    locks.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    locks
+        .mutex("b")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     wire.hold_replies(true);
     let lock = locks.mutex("a");
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    eventually("it is granted", || server.command(&["EXISTS", "leasehold:{a}"]).int() == 1).await;
+    eventually("it is granted", || {
+        server.command(&["EXISTS", "leasehold:{a}"]).int() == 1
+    })
+    .await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     wire.hold_replies(false);
-    let guard = soon("granted", acquiring).await.expect("it runs").expect("granted");
+    let guard = within_timeout("granted", acquiring)
+        .await
+        .expect("it runs")
+        .expect("granted");
     guard.check().expect("held");
 }
 
 /// Somebody who only looks at the clock, and waits for nothing, hears too that his hold was broken.
 #[tokio::test]
-async fn a_broken_hold_is_over_soon() {
+async fn broken_hold_is_reported_lost_soon() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "crash-grace=1s").await, open(&server.url(), "").await);
+    let (ours, theirs) = (
+        open(&server.url(), "crash-grace=1s").await,
+        open(&server.url(), "").await,
+    );
     let held = ours.mutex("a").acquire().await.expect("granted");
-    theirs.break_hold("a", held.token()).await.expect("asked").expect("it was held");
+    theirs
+        .break_hold("a", held.token())
+        .await
+        .expect("asked")
+        .expect("it was held");
     let started = Instant::now();
     eventually("it is over", || held.check().is_err()).await;
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
 }
 
 /// A name is no error message.
 #[tokio::test]
-async fn names_are_no_error_codes() {
+async fn lock_names_are_not_parsed_as_error_codes() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
     for name in ["MISMATCH/1/3", "HINT", "MISMATCH", "WRONGPASS", "LARGER"] {
@@ -255,25 +330,31 @@ async fn names_are_no_error_codes() {
 
 /// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
 #[tokio::test]
-async fn nobody_relies_on_being_told() {
-    let mute = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
-    let server = Redis::setup().acl(mute).start();
+async fn waiter_is_granted_without_notifications() {
+    let silent = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
+    let server = Redis::setup().acl(silent).start();
     let url = server.url().replace("redis://", "redis://app:x@");
-    let (ours, theirs) = (open(&url, "crash-grace=off").await, open(&url, "crash-grace=off").await);
+    let (ours, theirs) = (
+        open(&url, "crash-grace=off").await,
+        open(&url, "crash-grace=off").await,
+    );
     let held = ours.mutex("a").acquire().await.expect("granted");
     let lock = theirs.mutex("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     waiters(&ours, "a", 1).await;
     held.release().await.expect("released");
-    let _next = soon("the next holds", waiting).await.expect("it runs").expect("granted");
+    let _next = within_timeout("the next holds", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted");
 }
 
 /// A connection that has gone deaf is found out, whoever gives up asking meanwhile.
 #[tokio::test]
-async fn giving_up_is_no_answer() {
+async fn cancelled_request_does_not_mask_dead_connection() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "").await;
-    wire.deafen();
+    wire.drop_replies_silently();
     let lock = locks.mutex("a");
     let acquiring = async {
         let granted = lock.acquire().await;
@@ -281,65 +362,101 @@ async fn giving_up_is_no_answer() {
     };
     let giving_up = async {
         loop {
-            let _ = tokio::time::timeout(Duration::from_millis(50), locks.look("b")).await;
+            let _ = tokio::time::timeout(Duration::from_millis(50), locks.inspect("b")).await;
         }
     };
     tokio::select! {
-        _guard = soon("it is granted", acquiring) => {}
+        _guard = within_timeout("it is granted", acquiring) => {}
         () = giving_up => {}
     }
 }
 
 /// Waiting for replicas is not taken for a connection that has gone deaf.
 #[tokio::test]
-async fn missing_replicas_are_counted() {
+async fn missing_replicas_refuse_the_grant() {
     let server = Redis::start();
     let locks = open(&server.url(), "replicas=1").await;
-    let error = locks.mutex("a").acquire().await.expect_err("there is no replica");
-    assert!(error.to_string().contains("only 0 of 1 replicas"), "{error}");
+    let error = locks
+        .mutex("a")
+        .acquire()
+        .await
+        .expect_err("there is no replica");
+    assert!(
+        error.to_string().contains("only 0 of 1 replicas"),
+        "{error}"
+    );
 }
 
 /// A hold of which the server knows nothing any more is over long before a third of a long lease.
 #[tokio::test]
-async fn a_forgotten_hold_is_over_soon() {
+async fn forgotten_hold_is_reported_lost_soon() {
     let server = Redis::start();
     let locks = open(&server.url(), "crash-grace=500ms").await;
-    let held = locks.mutex("a").lease(Duration::from_secs(3600)).acquire().await.expect("granted");
+    let held = locks
+        .mutex("a")
+        .lease(Duration::from_secs(3600))
+        .acquire()
+        .await
+        .expect("granted");
     server.command(&["FLUSHALL"]);
     eventually("it is over", || held.check().is_err()).await;
 }
 
 /// Somebody ran PERSIST on a held lock: it stays held, and its end comes back.
 #[tokio::test]
-async fn a_lock_without_an_end_is_held() {
+async fn persisted_key_stays_held_and_expires_again() {
     let server = Redis::start();
     let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
     let held = ours.mutex("a").acquire().await.expect("granted");
     server.command(&["PERSIST", "leasehold:{a}"]);
-    assert_eq!(theirs.look("a").await.expect("looked").holders().count(), 1);
-    assert_eq!(theirs.names("", 9).await.expect("listed").len(), 1);
-    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none(), "two hold");
+    assert_eq!(
+        theirs.inspect("a").await.expect("looked").holders().count(),
+        1
+    );
+    assert_eq!(theirs.list("", 9).await.expect("listed").len(), 1);
+    assert!(
+        theirs
+            .mutex("a")
+            .try_acquire()
+            .await
+            .expect("asked")
+            .is_none(),
+        "two hold"
+    );
     assert!(server.command(&["PTTL", "leasehold:{a}"]).int() > 0);
     held.release().await.expect("released");
 }
 
 /// A server that refuses to write refuses to renew, though it answers: the hold is over before its lease is.
 #[tokio::test]
-async fn a_server_that_refuses_to_write_costs_the_lock_in_time() {
+async fn write_refusal_ends_the_hold_before_its_lease() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "crash-grace=500ms").await, open(&server.url(), "").await);
-    let held = ours.mutex("a").lease(Duration::from_secs(3)).acquire().await.expect("granted");
+    let (ours, theirs) = (
+        open(&server.url(), "crash-grace=500ms").await,
+        open(&server.url(), "").await,
+    );
+    let held = ours
+        .mutex("a")
+        .lease(Duration::from_secs(3))
+        .acquire()
+        .await
+        .expect("granted");
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    assert_eq!(soon("it is lost", held.lost()).await, Loss::Unrenewed);
+    assert_eq!(
+        within_timeout("it is lost", held.lost()).await,
+        LossReason::RenewalTimedOut
+    );
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
-    let next = soon("the lease ends", theirs.mutex("a").acquire()).await.expect("granted");
+    let next = within_timeout("the lease ends", theirs.mutex("a").acquire())
+        .await
+        .expect("granted");
     assert!(held.check().expect_err("two hold").is_lost());
     next.release().await.expect("released");
 }
 
 /// The first in line, whose connections break again and again, and break when its turn comes, is granted and hears of nothing.
 #[tokio::test]
-async fn who_waits_hears_of_no_broken_connection() {
+async fn waiter_survives_reconnect_without_error() {
     let server = Redis::start();
     let theirs = open(&server.url(), "").await;
     let (wire, ours) = remote(&server, "crash-grace=500ms").await;
@@ -349,45 +466,69 @@ async fn who_waits_hears_of_no_broken_connection() {
         let waiting = tokio::spawn(async move { lock.acquire().await });
         waiters(&theirs, "a", 1).await;
         for _ in 0..10 {
-            wire.cut();
+            wire.partition();
             // The pace of the faults.
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
-        wire.cut();
+        wire.partition();
         held.release().await.expect("released");
-        let next = soon("the waiter holds", waiting).await.expect("it runs").expect("no error");
+        let next = within_timeout("the waiter holds", waiting)
+            .await
+            .expect("it runs")
+            .expect("no error");
         next.release().await.expect("released");
     }
 }
 
 /// What is lost is given back to a silent server for no longer than a second, and to one that denies it not at all.
 #[tokio::test]
-async fn releasing_in_vain_is_short() {
+async fn release_of_a_lost_lock_gives_up_soon() {
     const MUCH_LESS_THAN_TEN: Duration = Duration::from_secs(7);
-    let server = Redis::setup().acl("app on nopass ~leasehold:* &leasehold:* +@all").start();
-    let locks = open(&server.url().replace("redis://", "redis://app:x@"), "crash-grace=500ms").await;
-    let (silent, denied) = (locks.mutex("a").acquire().await, locks.mutex("b").fixed().acquire().await);
+    let server = Redis::setup()
+        .acl("app on nopass ~leasehold:* &leasehold:* +@all")
+        .start();
+    let locks = open(
+        &server.url().replace("redis://", "redis://app:x@"),
+        "crash-grace=500ms",
+    )
+    .await;
+    let (silent, denied) = (
+        locks.mutex("a").acquire().await,
+        locks.mutex("b").no_renewal().acquire().await,
+    );
     let (silent, denied) = (silent.expect("granted"), denied.expect("granted"));
     server.pause();
-    soon("it is lost", silent.lost()).await;
+    within_timeout("it is lost", silent.lost()).await;
     let begun = Instant::now();
     assert!(silent.release().await.expect_err("lost").is_lost());
     server.resume();
     server.command(&["ACL", "SETUSER", "app", "-setrange"]);
-    let answer = denied.release().await.expect_err("denied");
-    assert!(answer.is_denied() && begun.elapsed() < MUCH_LESS_THAN_TEN, "{answer} after {:?}", begun.elapsed());
+    let reply = denied.release().await.expect_err("denied");
+    assert!(
+        reply.is_denied() && begun.elapsed() < MUCH_LESS_THAN_TEN,
+        "{reply} after {:?}",
+        begun.elapsed()
+    );
 }
 
 /// A waiter whose future nobody polls is alive: it keeps its place, is granted in its turn, and looks after nobody before it.
 #[tokio::test]
-async fn who_is_not_polled_keeps_his_place() {
+async fn unpolled_waiter_keeps_queue_position() {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=500ms").await;
-    let (idle, theirs) = (open(&server.url(), "").await, open(&server.url(), "crash-grace=500ms").await);
-    let _held = gone.mutex("a").lease(Duration::from_secs(4)).acquire().await.expect("granted");
+    let (idle, theirs) = (
+        open(&server.url(), "").await,
+        open(&server.url(), "crash-grace=500ms").await,
+    );
+    let _held = gone
+        .mutex("a")
+        .lease(Duration::from_secs(4))
+        .acquire()
+        .await
+        .expect("granted");
     let lock = idle.mutex("a").label("idle");
     let mut acquiring = Box::pin(lock.acquire());
-    while theirs.look("a").await.expect("looked").waiters().count() == 0 {
+    while theirs.inspect("a").await.expect("looked").waiters().count() == 0 {
         let polled = tokio::time::timeout(Duration::from_millis(5), &mut acquiring).await;
         assert!(polled.is_err(), "two hold");
     }
@@ -396,46 +537,77 @@ async fn who_is_not_polled_keeps_his_place() {
     waiters(&theirs, "a", 2).await;
     cut_off(&wire);
     let started = Instant::now();
-    while theirs.look("a").await.expect("looked").holders().all(|holder| holder.note.label != "idle") {
-        assert!(started.elapsed() < PATIENCE, "it is not granted when the lease is over");
+    while theirs
+        .inspect("a")
+        .await
+        .expect("looked")
+        .holders()
+        .all(|holder| holder.info.label != "idle")
+    {
+        assert!(
+            started.elapsed() < TIMEOUT,
+            "it is not granted when the lease is over"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(!next.is_finished(), "two hold");
     drop(acquiring);
-    let next = soon("the next holds", next).await.expect("it runs").expect("granted");
+    let next = within_timeout("the next holds", next)
+        .await
+        .expect("it runs")
+        .expect("granted");
     next.release().await.expect("released");
 }
 
 /// The answer to its first question is lost; it is granted, loses that without hearing of it, and gets in line again with
 /// the same claim. What it was told of the first grant says nothing of the second.
 #[tokio::test]
-async fn a_grant_that_was_lost_before_it_was_answered_is_no_grant() {
+async fn pushed_grant_of_an_earlier_entry_is_ignored() {
     let server = Redis::start();
-    server.command(&["ACL", "SETUSER", "mute", "on", ">x", "~*", "&*", "+@all", "-publish"]);
+    server.command(&[
+        "ACL", "SETUSER", "mute", "on", ">x", "~*", "&*", "+@all", "-publish",
+    ]);
     let wire = Wire::to(server.address());
     let loud = open(&server.url(), "crash-grace=off").await;
-    let mute = open(&server.url().replace("redis://", "redis://mute:x@"), "crash-grace=off").await;
+    let silent = open(
+        &server.url().replace("redis://", "redis://mute:x@"),
+        "crash-grace=off",
+    )
+    .await;
     let url = format!("{}?crash-grace=off", wire.url_of("redis"));
     // It asks by another connection than the one on which it hears of grants.
-    let ours = tokio::task::spawn_blocking(move || leasehold::blocking::open(&url)).await.expect("it runs");
-    let lock = ours.expect("it opens").mutex("a").lease(Duration::from_secs(1));
+    let ours = tokio::task::spawn_blocking(move || leasehold::blocking::open(&url))
+        .await
+        .expect("it runs");
+    let lock = ours
+        .expect("it opens")
+        .mutex("a")
+        .lease(Duration::from_secs(1));
     let first = loud.mutex("a").acquire().await.expect("granted");
     wire.drop_replies(1);
     let acquiring = tokio::task::spawn_blocking(move || lock.acquire());
     waiters(&loud, "a", 1).await;
     first.release().await.expect("released");
-    let second = soon("the lease is over", mute.mutex("a").acquire()).await.expect("granted");
-    soon("it is in line again", waiters(&loud, "a", 1)).await;
+    let second = within_timeout("the lease is over", silent.mutex("a").acquire())
+        .await
+        .expect("granted");
+    within_timeout("it is in line again", waiters(&loud, "a", 1)).await;
     let token = second.token();
     second.release().await.expect("released");
-    let third = soon("it is granted again", acquiring).await.expect("it runs").expect("granted");
+    let third = within_timeout("it is granted again", acquiring)
+        .await
+        .expect("it runs")
+        .expect("granted");
     assert!(third.token() > token, "it held together with the second");
-    tokio::task::spawn_blocking(move || third.release()).await.expect("it runs").expect("released");
+    tokio::task::spawn_blocking(move || third.release())
+        .await
+        .expect("it runs")
+        .expect("released");
 }
 
 /// Each answer comes after the lease it tells of: what is granted then is over by the time it is heard of.
 #[tokio::test]
-async fn a_lease_that_no_answer_outruns_is_refused() {
+async fn lease_shorter_than_every_reply_is_refused() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=off").await;
     let lock = locks.mutex("a").lease(Duration::from_millis(100));
@@ -444,9 +616,16 @@ async fn a_lease_that_no_answer_outruns_is_refused() {
     let _ = tokio::time::timeout(Duration::from_millis(300), held.lost()).await;
     let _ = held.release().await;
     wire.delay(Duration::from_millis(60));
-    let error = soon("it is refused", lock.acquire()).await.expect_err("no answer comes in time");
+    let error = within_timeout("it is refused", lock.acquire())
+        .await
+        .expect_err("no answer comes in time");
     assert!(error.is_unavailable(), "{error}");
     wire.delay(Duration::ZERO);
-    soon("nothing is left", waiters(&locks, "a", 0)).await;
-    soon("it is granted", lock.acquire()).await.expect("granted").release().await.expect("released");
+    within_timeout("nothing is left", waiters(&locks, "a", 0)).await;
+    within_timeout("it is granted", lock.acquire())
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
 }

@@ -22,99 +22,177 @@ async fn hold(locks: &Locks, name: &str) -> Guard {
 }
 
 #[track_caller]
-fn check(error: &Error, is: fn(&Error) -> bool, says: &str) {
-    assert!(is(error) && error.to_string().contains(says), "{error:?}");
-    assert!(!format!("{error:?} {error}").contains("hunter2"), "{error:?}");
+fn check(error: &Error, is: fn(&Error) -> bool, output: &str) {
+    assert!(is(error) && error.to_string().contains(output), "{error:?}");
+    assert!(
+        !format!("{error:?} {error}").contains("hunter2"),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
-async fn servers_that_evict_keys() {
+async fn eviction_policy_is_rejected() {
     for policy in ["allkeys-lru", "volatile-lru", "volatile-ttl"] {
         let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", policy)]);
-        check(&refused(&server.url()).await, Error::is_unsupported, "set its maxmemory-policy to noeviction");
+        check(
+            &refused(&server.url()).await,
+            Error::is_unsupported,
+            "set its maxmemory-policy to noeviction",
+        );
     }
     let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", "noeviction")]);
     drop(hold(&open(&server.url()).await, "a").await);
 }
 
 #[tokio::test]
-async fn keys_of_another_type() {
-    for key in ["leasehold:{a}", "leasehold:{a}:claims", "leasehold:{a}:queue", "leasehold:{a}:holders"] {
+async fn keys_of_another_type_are_refused() {
+    for key in [
+        "leasehold:{a}",
+        "leasehold:{a}:claims",
+        "leasehold:{a}:queue",
+        "leasehold:{a}:holders",
+    ] {
         let server = Redis::start();
         let locks = open(&server.url()).await;
         server.command(&["LPUSH", key, "mine"]);
         // A reader needs all four keys.
         let error = locks.rwlock("a").shared().acquire().await.expect_err(key);
         check(&error, Error::is_damaged, "not of leasehold's type");
-        assert_eq!(server.command(&["LRANGE", key, "0", "-1"]).texts(), ["mine"]);
-        assert_eq!(server.command(&["DBSIZE"]).int(), 1, "something was written before the refusal");
+        assert_eq!(
+            server.command(&["LRANGE", key, "0", "-1"]).texts(),
+            ["mine"]
+        );
+        assert_eq!(
+            server.command(&["DBSIZE"]).int(),
+            1,
+            "something was written before the refusal"
+        );
     }
 }
 
 #[tokio::test]
-async fn text_of_somebody_else() {
+async fn foreign_text_is_refused() {
     let server = Redis::start();
     let locks = open(&server.url()).await;
-    for text in ["", "mine", "0000000000000000X", "00000000000000000000000000000000"] {
+    for text in [
+        "",
+        "mine",
+        "0000000000000000X",
+        "00000000000000000000000000000000",
+    ] {
         server.command(&["SET", "leasehold:{a}", text]);
         if text.is_empty() {
             continue;
         }
-        check(&locks.mutex("a").acquire().await.expect_err(text), Error::is_damaged, "was not written by leasehold");
+        check(
+            &locks.mutex("a").acquire().await.expect_err(text),
+            Error::is_damaged,
+            "was not written by leasehold",
+        );
         assert_eq!(server.command(&["GET", "leasehold:{a}"]).text(), text);
     }
 }
 
 #[tokio::test]
-async fn replicas() {
+async fn replicas_are_refused() {
     let master = Redis::start();
     let replica = Redis::setup().replica_of(&master).start();
-    check(&refused(&replica.url()).await, Error::is_unavailable, "connect to its master");
+    check(
+        &refused(&replica.url()).await,
+        Error::is_unavailable,
+        "connect to its master",
+    );
     let locks = open(&master.url()).await;
     // Turned into one while we are connected.
     master.command(&["REPLICAOF", "127.0.0.1", "1"]);
-    check(&locks.mutex("a").acquire().await.expect_err("read-only"), Error::is_unavailable, "connect to its master");
+    check(
+        &locks.mutex("a").acquire().await.expect_err("read-only"),
+        Error::is_unavailable,
+        "connect to its master",
+    );
 }
 
 #[tokio::test]
-async fn wrong_passwords() {
+async fn wrong_passwords_are_refused() {
     let server = Redis::setup().password("hunter2").start();
     let at = server.address();
-    check(&refused(&format!("redis://{at}")).await, Error::is_denied, "the server asks for a password");
-    for wrong in ["redis://:hunter22@", "redis://nobody:hunter2@", "redis://default:hunter2x@"] {
-        check(&refused(&format!("{wrong}{at}")).await, Error::is_denied, "does not accept user and password");
+    check(
+        &refused(&format!("redis://{at}")).await,
+        Error::is_denied,
+        "the server asks for a password",
+    );
+    for wrong in [
+        "redis://:hunter22@",
+        "redis://nobody:hunter2@",
+        "redis://default:hunter2x@",
+    ] {
+        check(
+            &refused(&format!("{wrong}{at}")).await,
+            Error::is_denied,
+            "does not accept user and password",
+        );
     }
     drop(hold(&open(&format!("redis://:hunter2@{at}")).await, "a").await);
 }
 
 #[tokio::test]
-async fn no_room() {
+async fn server_without_memory_is_reported() {
     let server = Redis::start();
     let locks = open(&server.url()).await;
     let (alone, first) = (hold(&locks, "alone").await, hold(&locks, "line").await);
     let second = locks.mutex("line");
     let waiting = tokio::spawn(async move { second.acquire().await });
-    while locks.look("line").await.expect("looked").waiters().count() == 0 {
+    while locks
+        .inspect("line")
+        .await
+        .expect("looked")
+        .waiters()
+        .count()
+        == 0
+    {
         tokio::task::yield_now().await;
     }
-    let short = locks.mutex("short").lease(Duration::from_millis(1500)).acquire().await.expect("granted");
+    let short = locks
+        .mutex("short")
+        .lease(Duration::from_millis(1500))
+        .acquire()
+        .await
+        .expect("granted");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    check(&locks.mutex("new").acquire().await.expect_err("no room"), Error::is_unavailable, "raise its maxmemory");
+    check(
+        &locks.mutex("new").acquire().await.expect_err("no room"),
+        Error::is_unavailable,
+        "raise its maxmemory",
+    );
     // What is held can still be renewed, released, and handed over.
     let kept = tokio::time::timeout(Duration::from_secs(4), short.lost()).await;
     assert!(kept.is_err(), "{kept:?}");
     short.release().await.expect("released");
     alone.release().await.expect("released");
     first.release().await.expect("released");
-    waiting.await.expect("it runs").expect("granted").release().await.expect("released");
+    waiting
+        .await
+        .expect("it runs")
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     for name in ["alone", "line", "short"] {
-        assert!(locks.look(name).await.expect("looked").entries.is_empty(), "{name}");
+        assert!(
+            locks
+                .inspect(name)
+                .await
+                .expect("looked")
+                .entries
+                .is_empty(),
+            "{name}"
+        );
     }
 }
 
 #[tokio::test]
-async fn too_few_replicas_to_write() {
+async fn too_few_replicas_to_write_are_reported() {
     let server = Redis::start();
     let locks = open(&server.url()).await;
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -125,48 +203,76 @@ async fn too_few_replicas_to_write() {
 }
 
 #[tokio::test]
-async fn a_grant_without_its_replicas() {
+async fn grant_without_its_replicas_is_given_back() {
     let master = Redis::start();
     let locks = open(&format!("{}?replicas=1", master.url())).await;
     let lock = locks.mutex("a").lease(Duration::from_secs(12));
-    check(&lock.acquire().await.expect_err("short of one"), Error::is_unavailable, "only 0 of 1 replicas");
-    assert!(locks.look("a").await.expect("looked").entries.is_empty(), "it was kept");
+    check(
+        &lock.acquire().await.expect_err("short of one"),
+        Error::is_unavailable,
+        "only 0 of 1 replicas",
+    );
+    assert!(
+        locks.inspect("a").await.expect("looked").entries.is_empty(),
+        "it was kept"
+    );
     let replica = Redis::setup().replica_of(&master).start();
     replica.in_step_with(&master);
     let held = lock.acquire().await.expect("granted");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while locks.look("a").await.expect("looked").waiters().count() == 0 {
+    while locks.inspect("a").await.expect("looked").waiters().count() == 0 {
         tokio::task::yield_now().await;
     }
     held.release().await.expect("released");
-    waiting.await.expect("it runs").expect("handed over").release().await.expect("released");
+    waiting
+        .await
+        .expect("it runs")
+        .expect("handed over")
+        .release()
+        .await
+        .expect("released");
 }
 
 #[tokio::test]
-async fn a_server_busy_with_a_script() {
+async fn busy_script_is_reported() {
     let server = Redis::configured(&[("busy-reply-threshold", "50")]);
     let locks = open(&server.url()).await;
     let mut other = server.connection();
-    other.send(&lab_servers::request(&["EVAL", "while true do end", "0"])).expect("sent");
-    while !matches!(server.ask(&["PING"]), Reply::Error(busy) if busy.starts_with("BUSY")) {}
-    check(&locks.mutex("a").acquire().await.expect_err("busy"), Error::is_unavailable, "SCRIPT KILL");
+    other
+        .send(&lab_servers::request(&["EVAL", "while true do end", "0"]))
+        .expect("sent");
+    while !matches!(server.request(&["PING"]), Reply::Error(busy) if busy.starts_with("BUSY")) {}
+    check(
+        &locks.mutex("a").acquire().await.expect_err("busy"),
+        Error::is_unavailable,
+        "SCRIPT KILL",
+    );
     server.command(&["SCRIPT", "KILL"]);
     drop(hold(&locks, "a").await);
 }
 
-/// Answers every request with what `answer` says of its first word.
-fn pretend(answer: fn(&str) -> String) -> String {
+/// Answers every request with what `reply` says of its first word.
+fn fake_server(reply: fn(&str) -> String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has one");
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {
-                let mut lines = BufReader::new(stream.try_clone().expect("twice")).lines().map_while(Result::ok);
+                let mut lock_states = BufReader::new(stream.try_clone().expect("twice"))
+                    .lines()
+                    .map_while(Result::ok);
                 let mut stream = stream;
-                while let Some(count) = lines.next().and_then(|line| line.strip_prefix('*')?.parse::<usize>().ok()) {
-                    let words: Vec<String> = (0..count).filter_map(|_| lines.nth(1)).collect();
+                while let Some(count) = lock_states
+                    .next()
+                    .and_then(|line| line.strip_prefix('*')?.parse::<usize>().ok())
+                {
+                    let words: Vec<String> =
+                        (0..count).filter_map(|_| lock_states.nth(1)).collect();
                     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-                    if stream.write_all(answer(&words.join(" ")).as_bytes()).is_err() {
+                    if stream
+                        .write_all(reply(&words.join(" ")).as_bytes())
+                        .is_err()
+                    {
                         return;
                     }
                 }
@@ -190,14 +296,20 @@ fn old(request: &str) -> String {
 }
 
 #[tokio::test]
-async fn servers_that_are_too_old() {
-    check(&refused(&pretend(old)).await, Error::is_unsupported, "6.2 or newer");
+async fn old_servers_are_refused() {
+    check(
+        &refused(&fake_server(old)).await,
+        Error::is_unsupported,
+        "6.2 or newer",
+    );
 }
 
 /// A server that passes the handshake as far as its scripts; `role` and `eval` are its replies to INFO and EVAL.
 fn other_server(request: &str, role: &str, eval: &str) -> String {
     match request.split(' ').next().unwrap_or_default() {
-        "INFO" => bulk(&format!("redis_version:7.4.0\r\nmaxmemory:0\r\nrole:{role}\r\n")),
+        "INFO" => bulk(&format!(
+            "redis_version:7.4.0\r\nmaxmemory:0\r\nrole:{role}\r\n"
+        )),
         "TIME" => format!("*2\r\n{}{}", bulk("1700000000"), bulk("0")),
         "EVALSHA" => "-NOSCRIPT No matching script.\r\n".to_owned(),
         "EVAL" => eval.to_owned(),
@@ -208,34 +320,58 @@ fn other_server(request: &str, role: &str, eval: &str) -> String {
 /// Dragonfly refuses undeclared keys.
 #[tokio::test]
 async fn server_that_refuses_undeclared_keys_is_unsupported() {
-    let dragonfly = |request: &str| other_server(request, "master", "-ERR script tried accessing undeclared key\r\n");
-    check(&refused(&pretend(dragonfly)).await, Error::is_unsupported, "does not run scripts as Redis does");
+    let dragonfly = |request: &str| {
+        other_server(
+            request,
+            "master",
+            "-ERR script tried accessing undeclared key\r\n",
+        )
+    };
+    check(
+        &refused(&fake_server(dragonfly)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
 }
 
 #[tokio::test]
 async fn server_with_another_lua_is_unsupported() {
     let raises = |request: &str| {
-        let error =
-            "-ERR bad argument #2 to 'format' (number has no integer representation) script: on @user_script:11.\r\n";
+        let error = "-ERR bad argument #2 to 'format' (number has no integer representation) script: on @user_script:11.\r\n";
         other_server(request, "master", error)
     };
-    check(&refused(&pretend(raises)).await, Error::is_unsupported, "does not run scripts as Redis does");
+    check(
+        &refused(&fake_server(raises)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
 
-    let counts_otherwise = |request: &str| other_server(request, "master", &bulk("false string 3 5.0 42.0 ab"));
-    check(&refused(&pretend(counts_otherwise)).await, Error::is_unsupported, "does not run scripts as Redis does");
+    let counts_otherwise =
+        |request: &str| other_server(request, "master", &bulk("false string 3 5.0 42.0 ab"));
+    check(
+        &refused(&fake_server(counts_otherwise)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
 }
 
 /// `KeyDB` calls a server so if clients of other servers write the same data.
 #[tokio::test]
 async fn active_replica_is_unsupported() {
     let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");
-    check(&refused(&pretend(keydb)).await, Error::is_unsupported, "the server's role is active-replica");
+    check(
+        &refused(&fake_server(keydb)).await,
+        Error::is_unsupported,
+        "the server's role is active-replica",
+    );
 }
 
 /// Ends every connection of other clients than the one that asks.
 fn kill_clients(admin: &mut lab_servers::Raw) {
     for kind in ["normal", "pubsub"] {
-        let reply = admin.ask(&["CLIENT", "KILL", "TYPE", kind]).expect("the server replies");
+        let reply = admin
+            .request(&["CLIENT", "KILL", "TYPE", kind])
+            .expect("the server replies");
         assert!(!reply.is_error(), "{reply:?}");
     }
 }
@@ -248,7 +384,11 @@ async fn reconnected(locks: &Locks, server: &Redis) {
         }
     };
     let done = tokio::time::timeout(Duration::from_secs(10), reconnects).await;
-    assert!(done.is_ok(), "no connection within ten seconds: {}", server.log());
+    assert!(
+        done.is_ok(),
+        "no connection within ten seconds: {}",
+        server.log()
+    );
 }
 
 #[tokio::test]
@@ -258,18 +398,28 @@ async fn hold_survives_a_rotated_password_in_its_file() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("password");
     std::fs::write(&file, "hunter2\n").expect("written");
-    let locks = open(&format!("redis://{}?crash-grace=3s&password-file={}", server.address(), file.display())).await;
+    let locks = open(&format!(
+        "redis://{}?crash-grace=3s&password-file={}",
+        server.address(),
+        file.display()
+    ))
+    .await;
     let held = hold(&locks, "a").await;
 
     for password in ["hunter2-second", "hunter2-third"] {
-        let reply = admin.ask(&["CONFIG", "SET", "requirepass", password]).expect("the server replies");
+        let reply = admin
+            .request(&["CONFIG", "SET", "requirepass", password])
+            .expect("the server replies");
         assert!(!reply.is_error(), "{reply:?}");
         std::fs::write(&file, format!("{password}\n")).expect("written");
         kill_clients(&mut admin);
         reconnected(&locks, &server).await;
 
         let lost = tokio::time::timeout(Duration::from_secs(4), held.lost()).await;
-        assert!(lost.is_err(), "lost after the rotation to {password}: {lost:?}");
+        assert!(
+            lost.is_err(),
+            "lost after the rotation to {password}: {lost:?}"
+        );
     }
     held.release().await.expect("released");
 }
@@ -284,7 +434,11 @@ async fn authorities_are_read_again_only_after_a_rejection() {
     let url = format!("{}?ca={}", server.tls_url(), ca.display());
 
     std::fs::copy(server.other_ca_file(), &ca).expect("copied");
-    check(&refused(&url).await, Error::is_denied, "certificate is not accepted");
+    check(
+        &refused(&url).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
     std::fs::copy(server.ca_file(), &ca).expect("copied");
     let locks = open(&url).await;
     let held = hold(&locks, "a").await;
@@ -296,35 +450,82 @@ async fn authorities_are_read_again_only_after_a_rejection() {
 }
 
 #[tokio::test]
-async fn loading_servers() {
+async fn loading_servers_are_reported() {
     let loading = |_: &str| "-LOADING Redis is loading the dataset in memory\r\n".to_owned();
-    check(&refused(&pretend(loading)).await, Error::is_unavailable, "still loading");
+    check(
+        &refused(&fake_server(loading)).await,
+        Error::is_unavailable,
+        "still loading",
+    );
 }
 
 #[tokio::test]
-async fn what_is_no_redis() {
+async fn other_services_are_refused() {
     let other = |_: &str| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned();
-    check(&refused(&pretend(other)).await, Error::is_unavailable, "");
-    check(&refused("redis://:hunter2@127.0.0.1:1").await, Error::is_unavailable, "check host and port");
-    check(&refused("redis+unix:///nowhere/redis.sock").await, Error::is_unavailable, "check the path");
-    check(&refused("redis://:hunter2@no.such.host.invalid").await, Error::is_unavailable, "check host and port");
+    check(
+        &refused(&fake_server(other)).await,
+        Error::is_unavailable,
+        "",
+    );
+    check(
+        &refused("redis://:hunter2@127.0.0.1:1").await,
+        Error::is_unavailable,
+        "check host and port",
+    );
+    check(
+        &refused("redis+unix:///nowhere/redis.sock").await,
+        Error::is_unavailable,
+        "check the path",
+    );
+    check(
+        &refused("redis://:hunter2@no.such.host.invalid").await,
+        Error::is_unavailable,
+        "check host and port",
+    );
 }
 
 #[tokio::test]
-async fn certificates_that_do_not_hold() {
+async fn untrusted_certificates_are_refused() {
     let server = Redis::setup().tls().start();
     let (ca, other) = (server.ca_file(), server.other_ca_file());
     let with = |url: String, ca: &std::path::Path| format!("{url}?ca={}", ca.display());
     let locks = open(&with(server.tls_url(), &ca)).await;
     let held = hold(&locks, "a").await;
-    assert!(locks.mutex("a").try_acquire().await.expect("asked").is_none());
+    assert!(
+        locks
+            .mutex("a")
+            .try_acquire()
+            .await
+            .expect("asked")
+            .is_none()
+    );
     held.release().await.expect("released");
-    check(&refused(&with(server.tls_url(), &other)).await, Error::is_denied, "certificate is not accepted");
-    check(&refused(&server.tls_url()).await, Error::is_denied, "certificate is not accepted");
+    check(
+        &refused(&with(server.tls_url(), &other)).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
+    check(
+        &refused(&server.tls_url()).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
     let elsewhere = format!("rediss://[::ffff:127.0.0.1]:{}", server.tls_port());
-    check(&refused(&with(elsewhere, &ca)).await, Error::is_denied, "certificate is not accepted");
+    check(
+        &refused(&with(elsewhere, &ca)).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
     let plain = format!("rediss://localhost:{}", server.port());
-    check(&refused(&with(plain, &ca)).await, |error| error.is_unavailable() || error.is_denied(), "");
+    check(
+        &refused(&with(plain, &ca)).await,
+        |error| error.is_unavailable() || error.is_denied(),
+        "",
+    );
     let nothing = server.folder().join("redis.conf");
-    check(&refused(&with(server.tls_url(), &nothing)).await, Error::is_invalid, "authority");
+    check(
+        &refused(&with(server.tls_url(), &nothing)).await,
+        Error::is_invalid,
+        "authority",
+    );
 }

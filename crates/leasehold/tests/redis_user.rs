@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::conformance::Service;
-use leasehold::{Crash, Guard, Locks, Result, Store, stores};
+use leasehold::{CrashDetection, Guard, Locks, Result, Store, stores};
 use tokio::task::JoinHandle;
 
 /// The line of README.md, as it stands there.
 fn line() -> &'static str {
     let readme = include_str!("../../../README.md");
-    readme.lines().find(|line| line.starts_with("user locks on ")).expect("README.md has the ACL line")
+    readme
+        .lines()
+        .find(|line| line.starts_with("user locks on "))
+        .expect("README.md has the ACL line")
 }
 
 struct Server {
@@ -25,18 +28,27 @@ struct Server {
 impl Server {
     fn with(line: &str, settings: &'static str) -> Self {
         // What has been switched on for a user is not for anybody else.
-        Self { redis: Redis::setup().acl(line).password("of another").start(), settings }
+        Self {
+            redis: Redis::setup().acl(line).password("of another").start(),
+            settings,
+        }
     }
 
     fn url(&self) -> String {
-        format!("redis://locks:secret@{}{}", self.redis.address(), self.settings)
+        format!(
+            "redis://locks:secret@{}{}",
+            self.redis.address(),
+            self.settings
+        )
     }
 }
 
 #[async_trait]
 impl Service for Server {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        Ok(Arc::new(stores::Redis::at(&self.url())?.connect().await?))
+        Ok(Arc::new(
+            stores::Redis::builder(&self.url())?.connect().await?,
+        ))
     }
 }
 
@@ -46,7 +58,7 @@ mod with_all_of_them {
 }
 
 /// Everything that needs a right of its own.
-async fn workout(server: &Server) -> Result<Locks> {
+async fn exercise(server: &Server) -> Result<Locks> {
     let locks = leasehold::open(&server.url()).await?;
     // Alone.
     locks.mutex("a").acquire().await?.release().await?;
@@ -58,10 +70,19 @@ async fn workout(server: &Server) -> Result<Locks> {
         next.await.expect("it runs")?.release().await?;
     }
     let (slots, begun) = (locks.semaphore("s", 2), Instant::now());
-    let (one, two) = (slots.clone().lease(Duration::from_millis(500)).acquire().await?, slots.acquire().await?);
-    assert_eq!(locks.names("", 10).await?.len(), 1);
+    let (one, two) = (
+        slots
+            .clone()
+            .lease(Duration::from_millis(500))
+            .acquire()
+            .await?,
+        slots.acquire().await?,
+    );
+    assert_eq!(locks.list("", 10).await?.len(), 1);
     // Both outlast what they would have without being renewed.
-    while one.remaining() + two.remaining() > Duration::ZERO && begun.elapsed() < Duration::from_millis(1200) {
+    while one.remaining() + two.remaining() > Duration::ZERO
+        && begun.elapsed() < Duration::from_millis(1200)
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     one.release().await?;
@@ -77,9 +98,12 @@ async fn workout(server: &Server) -> Result<Locks> {
 async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Guard>>> {
     let lock = locks.mutex("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while locks.look("a").await?.waiters().count() < count {
+    while locks.inspect("a").await?.waiters().count() < count {
         if waiting.is_finished() {
-            return Err(waiting.await.expect("it runs").expect_err("it is held by another"));
+            return Err(waiting
+                .await
+                .expect("it runs")
+                .expect_err("it is held by another"));
         }
         tokio::task::yield_now().await;
     }
@@ -90,38 +114,64 @@ async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Gu
 const OPTIONAL: [&str; 3] = ["+info", "+pubsub|numsub", "+publish"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_right_is_needed() {
-    let rights: Vec<&str> = line().split(' ').filter(|word| word.starts_with('+')).collect();
+async fn every_documented_right_is_needed() {
+    let rights: Vec<&str> = line()
+        .split(' ')
+        .filter(|word| word.starts_with('+'))
+        .collect();
     assert!(rights.len() > 20, "{rights:?}");
     for right in rights {
         let less: Vec<&str> = line().split(' ').filter(|word| *word != right).collect();
-        let settings = if right == "+wait" { "?replicas=1" } else { "?crash-grace=500ms" };
+        let settings = if right == "+wait" {
+            "?replicas=1"
+        } else {
+            "?crash-grace=500ms"
+        };
         let server = Server::with(&less.join(" "), settings);
-        let done = tokio::time::timeout(Duration::from_secs(30), workout(&server)).await.expect(right);
+        let done = tokio::time::timeout(Duration::from_secs(30), exercise(&server))
+            .await
+            .expect(right);
         match done {
             Ok(_) => assert!(OPTIONAL.contains(&right), "{right} is not needed"),
-            Err(error) => assert!(error.is_denied() || error.is_lost(), "without {right}: {error}"),
+            Err(error) => assert!(
+                error.is_denied() || error.is_lost(),
+                "without {right}: {error}"
+            ),
         }
     }
 }
 
 /// Where scripts may not ask who is there, a crash is noticed when the lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_the_right_to_see_who_is_there_the_lease_decides() {
+async fn crash_detection_falls_back_to_the_lease_without_rights() {
     for right in ["+info", "+pubsub|numsub"] {
         let less = line().replace(&format!(" {right}"), "");
-        let locks = workout(&Server::with(&less, "")).await.expect("it does with less");
-        assert_eq!(locks.promises().crash, Crash::AtLeaseEnd, "without {right}");
+        let locks = exercise(&Server::with(&less, ""))
+            .await
+            .expect("it does with less");
+        assert_eq!(
+            locks.guarantees().crash,
+            CrashDetection::LeaseExpiry,
+            "without {right}"
+        );
     }
-    let locks = workout(&Server::with(line(), "")).await.expect("it has all");
-    assert_eq!(locks.promises().crash, Crash::Within(Duration::from_secs(5)));
+    let locks = exercise(&Server::with(line(), ""))
+        .await
+        .expect("it has all");
+    assert_eq!(
+        locks.guarantees().crash,
+        CrashDetection::Within(Duration::from_secs(5))
+    );
 }
 
 #[tokio::test]
-async fn a_user_without_the_keys_is_told_what_it_lacks() {
+async fn user_without_key_rights_gets_help() {
     let server = Server::with(&line().replace("~leasehold:*", "~other:*"), "");
     let locks = leasehold::open(&server.url()).await.expect("it opens");
     let error = locks.mutex("a").acquire().await.expect_err("refused");
-    assert!(error.is_denied() && error.to_string().contains("README.md has the ACL line"), "{error}");
+    assert!(
+        error.is_denied() && error.to_string().contains("README.md has the ACL line"),
+        "{error}"
+    );
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");
 }

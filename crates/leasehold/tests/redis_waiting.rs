@@ -10,11 +10,13 @@ use lab_servers::{Raw, Redis, Wire};
 use leasehold::{Guard, Locks};
 
 /// The longest that a test waits for what must come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const DAY: i64 = 24 * 60 * 60;
 
 async fn open(url: &str, settings: &str) -> Locks {
-    leasehold::open(&format!("{url}?{settings}")).await.expect("it opens")
+    leasehold::open(&format!("{url}?{settings}"))
+        .await
+        .expect("it opens")
 }
 
 /// A client whose machine can be cut off.
@@ -26,16 +28,16 @@ async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
 
 fn cut_off(wire: &Wire) {
     wire.refuse(true);
-    wire.cut();
+    wire.partition();
 }
 
-async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
-    let answer = tokio::time::timeout(PATIENCE, answer).await;
-    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) -> T {
+    let reply = tokio::time::timeout(TIMEOUT, reply).await;
+    reply.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.look(name).await.expect("looked").waiters().count() != count {
+    while locks.inspect(name).await.expect("looked").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -55,7 +57,10 @@ async fn wait_with_lease(locks: &Locks, ahead: usize, lease: Duration) -> Waitin
 }
 
 async fn granted(waiting: Waiting) -> Guard {
-    soon("it is granted", waiting).await.expect("it runs").expect("granted")
+    within_timeout("it is granted", waiting)
+        .await
+        .expect("it runs")
+        .expect("granted")
 }
 
 /// Hears every command that the server runs.
@@ -64,7 +69,7 @@ struct Monitor;
 impl Monitor {
     fn of(server: &Redis) -> Raw {
         let mut raw = server.connection();
-        raw.ask(&["MONITOR"]).expect("it listens");
+        raw.request(&["MONITOR"]).expect("it listens");
         raw
     }
 }
@@ -72,11 +77,14 @@ impl Monitor {
 /// The commands that the server ran until now, as MONITOR shows them.
 fn commands(server: &Redis, monitor: &mut Raw) -> Vec<String> {
     static END: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    let end = format!("end-{}", END.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let end = format!(
+        "end-{}",
+        END.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    );
     server.command(&["ECHO", &end]);
     let mut commands = Vec::new();
     loop {
-        let command = monitor.hear().expect("heard").text().to_owned();
+        let command = monitor.receive_reply().expect("heard").text().to_owned();
         if command.contains(&end) {
             return commands;
         }
@@ -86,12 +94,20 @@ fn commands(server: &Redis, monitor: &mut Raw) -> Vec<String> {
 
 /// Those that clients sent: what scripts run is tagged.
 fn requests(commands: &[String]) -> usize {
-    commands.iter().filter(|command| !command.contains(" lua] ")).count()
+    commands
+        .iter()
+        .filter(|command| !command.contains(" lua] "))
+        .count()
 }
 
 /// The words of a command, as MONITOR shows them; none of ours has a quote in it.
 fn words(command: &str) -> Vec<String> {
-    command.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    command
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The request that entered `name` first.
@@ -103,13 +119,16 @@ fn entering(commands: &[String], name: &str) -> Vec<String> {
             && words.get(4).is_some_and(|word| word.len() > 80)
     });
     let mut found = found.expect("it was sent");
-    assert!(found[0].eq_ignore_ascii_case("evalsha"), "the server did not know the script");
+    assert!(
+        found[0].eq_ignore_ascii_case("evalsha"),
+        "the server did not know the script"
+    );
     "EVALSHA".clone_into(&mut found[0]);
     found
 }
 
 fn again(server: &Redis, request: &[String]) -> lab_servers::Reply {
-    server.ask(&request.iter().map(String::as_str).collect::<Vec<_>>())
+    server.request(&request.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// 60 clients wait for one lock: each renews its claim every third of its lease, and all together look a few times a
@@ -120,7 +139,12 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     const WINDOW: Duration = Duration::from_secs(12);
     let server = Redis::start();
     let holder = open(&server.url(), "").await;
-    let held = holder.mutex("a").lease(Duration::from_secs(600)).acquire().await.expect("granted");
+    let held = holder
+        .mutex("a")
+        .lease(Duration::from_secs(600))
+        .acquire()
+        .await
+        .expect("granted");
     let (mut clients, mut waiting) = (Vec::new(), Vec::new());
     for ahead in 0..WAITERS {
         let client = open(&server.url(), "").await;
@@ -132,14 +156,24 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     let commands = commands(&server, &mut monitor);
 
     let sent = requests(&commands);
-    let most = usize::try_from(WAITERS * u32::try_from(WINDOW.as_secs()).expect("few") / 5).expect("few");
+    let most =
+        usize::try_from(WAITERS * u32::try_from(WINDOW.as_secs()).expect("few") / 5).expect("few");
     // The holder sends a few of its own.
     assert!(sent < most + 30, "{sent} requests in {WINDOW:?}");
-    let renewed = commands.iter().filter(|command| command.contains(" lua] ") && command.contains("\"HSET\"")).count();
+    let renewed = commands
+        .iter()
+        .filter(|command| command.contains(" lua] ") && command.contains("\"HSET\""))
+        .count();
     let looked = sent.saturating_sub(renewed);
-    assert!(renewed <= 2 * WAITERS as usize, "{renewed} writes of claims, {looked} other requests");
-    let is_write =
-        |command: &&String| ["SET", "SETRANGE"].iter().any(|word| command.contains(&format!(" lua] \"{word}\"")));
+    assert!(
+        renewed <= 2 * WAITERS as usize,
+        "{renewed} writes of claims, {looked} other requests"
+    );
+    let is_write = |command: &&String| {
+        ["SET", "SETRANGE"]
+            .iter()
+            .any(|word| command.contains(&format!(" lua] \"{word}\"")))
+    };
     let written: Vec<_> = commands.iter().filter(is_write).collect();
     assert!(written.len() <= 1, "a look writes: {written:?}");
 
@@ -154,16 +188,30 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
 async fn repeated_look_at_an_absent_holder_writes_once() {
     let server = Redis::start();
     let (wire, holder) = remote(&server, "crash-grace=60s").await;
-    let _held = holder.mutex("a").lease(Duration::from_secs(300)).acquire().await.expect("granted");
+    let _held = holder
+        .mutex("a")
+        .lease(Duration::from_secs(300))
+        .acquire()
+        .await
+        .expect("granted");
     let next = open(&server.url(), "").await;
     let _waiting = wait_with_lease(&next, 0, Duration::from_secs(300)).await;
     let mut monitor = Monitor::of(&server);
     cut_off(&wire);
     tokio::time::sleep(Duration::from_secs(4)).await;
     let commands = commands(&server, &mut monitor);
-    let wrote = |word: &str| commands.iter().filter(|command| command.contains(&format!(" lua] \"{word}\""))).count();
+    let wrote = |word: &str| {
+        commands
+            .iter()
+            .filter(|command| command.contains(&format!(" lua] \"{word}\"")))
+            .count()
+    };
     assert!(requests(&commands) >= 5, "it looks");
-    assert_eq!((wrote("SETRANGE"), wrote("SET"), wrote("HSET")), (1, 0, 0), "{commands:#?}");
+    assert_eq!(
+        (wrote("SETRANGE"), wrote("SET"), wrote("HSET")),
+        (1, 0, 0),
+        "{commands:#?}"
+    );
 }
 
 /// The first `dead` of the waiters die together with the holder: the next takes over within the grace and 2 s for each
@@ -203,7 +251,11 @@ async fn waiter_takes_over_when_the_first_die_with_the_holder() {
     const BUSY: Duration = Duration::from_secs(2);
     for dead in [0usize, 1, 2] {
         let (took, sent) = takeover_behind(dead).await;
-        let looks = if dead == 0 { 0 } else { 2 * (u64::try_from(dead).expect("few") + 1) };
+        let looks = if dead == 0 {
+            0
+        } else {
+            2 * (u64::try_from(dead).expect("few") + 1)
+        };
         let most = Duration::from_millis(1_600) + Duration::from_secs(looks) + BUSY;
         assert!(took <= most, "{took:?} with {dead} dead");
         assert!(sent <= 40, "{sent} requests in {took:?} with {dead} dead");
@@ -215,7 +267,12 @@ async fn waiter_takes_over_when_the_first_die_with_the_holder() {
 async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=1s").await;
-    let _held = gone.mutex("a").lease(Duration::from_secs(300)).acquire().await.expect("granted");
+    let _held = gone
+        .mutex("a")
+        .lease(Duration::from_secs(300))
+        .acquire()
+        .await
+        .expect("granted");
     let mut dying = Vec::new();
     for ahead in 0..5 {
         dying.push(wait_with_lease(&gone, ahead, Duration::from_secs(300)).await);
@@ -226,7 +283,11 @@ async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     cut_off(&wire);
     let guard = granted(waiting).await;
     // The grace, a third of the lease, and what a busy machine adds.
-    assert!(died.elapsed() < Duration::from_millis(1_600 + 4_000 + 2_000), "{:?}", died.elapsed());
+    assert!(
+        died.elapsed() < Duration::from_millis(1_600 + 4_000 + 2_000),
+        "{:?}",
+        died.elapsed()
+    );
     guard.release().await.expect("released");
     dying.iter().for_each(Waiting::abort);
 }
@@ -244,15 +305,29 @@ async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     let second = wait_behind(&second, 1).await;
     let third = wait_behind(&third, 2).await;
     cut_off(&wire);
-    while server.command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"]).list().len() > 3 {
+    while server
+        .command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"])
+        .list()
+        .len()
+        > 3
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let released = Instant::now();
     held.release().await.expect("released");
     let second = granted(second).await;
-    assert!(released.elapsed() < Duration::from_secs(3), "it waited for a grace: {:?}", released.elapsed());
+    assert!(
+        released.elapsed() < Duration::from_secs(3),
+        "it waited for a grace: {:?}",
+        released.elapsed()
+    );
     wire.refuse(false);
-    while server.command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"]).list().len() < 4 {
+    while server
+        .command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"])
+        .list()
+        .len()
+        < 4
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     second.release().await.expect("released");
@@ -267,7 +342,10 @@ async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_of_a_waiter_counts_for_the_grace_not_for_its_lease() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "crash-grace=1s").await, open(&server.url(), "crash-grace=1s").await);
+    let (ours, theirs) = (
+        open(&server.url(), "crash-grace=1s").await,
+        open(&server.url(), "crash-grace=1s").await,
+    );
     let held = ours.mutex("a").acquire().await.expect("granted");
     let waiting = wait_with_lease(&theirs, 0, Duration::from_secs(3600)).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -285,12 +363,26 @@ async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
     let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
     server.set_clock(2 * DAY);
     for locks in [&ours, &theirs] {
-        locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+        locks
+            .mutex("a")
+            .acquire()
+            .await
+            .expect("granted")
+            .release()
+            .await
+            .expect("released");
     }
     server.set_clock(0);
     let held = ours.mutex("a").acquire().await.expect("granted");
     let waiting = wait_behind(&theirs, 0).await;
-    assert!(theirs.mutex("a").try_acquire().await.expect("asked").is_none());
+    assert!(
+        theirs
+            .mutex("a")
+            .try_acquire()
+            .await
+            .expect("asked")
+            .is_none()
+    );
     let token = held.token();
     held.release().await.expect("released");
     let next = granted(waiting).await;
@@ -303,7 +395,10 @@ async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
 async fn token_ten_years_ahead_is_damage() {
     let server = Redis::start();
     let locks = open(&server.url(), "").await;
-    for state in ["9007199254740992~".to_owned(), "9007199254740990~".to_owned()] {
+    for state in [
+        "9007199254740992~".to_owned(),
+        "9007199254740990~".to_owned(),
+    ] {
         server.command(&["SET", "leasehold:{a}", &state, "PX", "60000"]);
         let error = locks.mutex("a").acquire().await.expect_err("damaged");
         assert!(error.is_damaged(), "{error}");
@@ -316,19 +411,47 @@ async fn token_ten_years_ahead_is_damage() {
 async fn record_of_another_version_is_refused() {
     let server = Redis::start();
     let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
-    let _held = ours.mutex("a").lease(Duration::from_secs(300)).acquire().await.expect("granted");
+    let _held = ours
+        .mutex("a")
+        .lease(Duration::from_secs(300))
+        .acquire()
+        .await
+        .expect("granted");
     let state = server.command(&["GET", "leasehold:{a}"]).text().to_owned();
     assert_eq!(&state[86..90], " v1 ", "{state}");
     let shared = format!("{}L v2 1 2 1 0 {}", &state[..16], "-".repeat(22));
-    for other in [state.replacen(" v1 ", " v2 ", 1), state.replacen(" v1 ", " ", 1), shared] {
+    for other in [
+        state.replacen(" v1 ", " v2 ", 1),
+        state.replacen(" v1 ", " ", 1),
+        shared,
+    ] {
         server.command(&["SET", "leasehold:{a}", &other, "KEEPTTL"]);
         let error = theirs.mutex("a").try_acquire().await.expect_err("refused");
-        assert!(error.is_unsupported() && error.to_string().contains("version of leasehold"), "{error}");
-        assert_eq!(server.command(&["GET", "leasehold:{a}"]).text(), other, "it was written");
+        assert!(
+            error.is_unsupported() && error.to_string().contains("version of leasehold"),
+            "{error}"
+        );
+        assert_eq!(
+            server.command(&["GET", "leasehold:{a}"]).text(),
+            other,
+            "it was written"
+        );
     }
     // Only a token is left of a free lock, which every version can read.
-    server.command(&["SET", "leasehold:{a}", &format!("{}~", &state[..16]), "KEEPTTL"]);
-    theirs.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    server.command(&[
+        "SET",
+        "leasehold:{a}",
+        &format!("{}~", &state[..16]),
+        "KEEPTTL",
+    ]);
+    theirs
+        .mutex("a")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
 }
 
 /// Somebody deleted the keys of a queue: those that a new waiter makes have an end.
@@ -353,7 +476,9 @@ async fn damaged_key_leaves_the_renewal_of_others_one_request() {
     let locks = open(&server.url(), "crash-grace=off").await;
     let mut held = Vec::new();
     for number in 0..50 {
-        let lock = locks.mutex(&format!("lock-{number}")).lease(Duration::from_secs(6));
+        let lock = locks
+            .mutex(&format!("lock-{number}"))
+            .lease(Duration::from_secs(6));
         held.push(lock.acquire().await.expect("granted"));
     }
     server.command(&["DEL", "leasehold:{lock-7}"]);
@@ -376,15 +501,30 @@ async fn grant_to_a_claim_that_has_left_is_released() {
     let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
     let hour = Duration::from_secs(3600);
     // The server learns the script.
-    ours.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    ours.mutex("b")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let mut monitor = Monitor::of(&server);
-    ours.mutex("a").lease(hour).acquire().await.expect("granted").release().await.expect("released");
+    ours.mutex("a")
+        .lease(hour)
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let request = entering(&commands(&server, &mut monitor), "a");
     let held = theirs.mutex("a").acquire().await.expect("granted");
     let late = again(&server, &request);
     assert_eq!(&late.text()[16..17], "N", "{late:?}");
     held.release().await.expect("released");
-    let next = soon("the late claim is released", theirs.mutex("a").acquire()).await.expect("granted");
+    let next = within_timeout("the late claim is released", theirs.mutex("a").acquire())
+        .await
+        .expect("granted");
     next.release().await.expect("released");
 }
 
@@ -394,16 +534,35 @@ async fn grant_to_a_claim_that_has_left_is_released() {
 async fn request_later_than_its_client_waits_is_refused() {
     let server = Redis::setup().own_clock().start();
     let locks = open(&server.url(), "").await;
-    locks.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    locks
+        .mutex("b")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let mut monitor = Monitor::of(&server);
-    locks.mutex("a").acquire().await.expect("granted").release().await.expect("released");
+    locks
+        .mutex("a")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let request = entering(&commands(&server, &mut monitor), "a");
     server.set_clock(20);
     let late = again(&server, &request);
-    assert!(late.is_error() && late.error().is_some_and(|error| error.starts_with("LATE")), "{late:?}");
+    assert!(
+        late.is_error() && late.error().is_some_and(|error| error.starts_with("LATE")),
+        "{late:?}"
+    );
     for ahead in [20, 2 * DAY, 0, 30] {
         server.set_clock(ahead);
-        let guard = soon("it is granted", locks.mutex("c").acquire()).await.expect("granted");
+        let guard = within_timeout("it is granted", locks.mutex("c").acquire())
+            .await
+            .expect("granted");
         guard.release().await.expect("released");
     }
 }
@@ -414,16 +573,26 @@ async fn request_carried_out_after_leaving_ends_within_seconds() {
     let server = Redis::start();
     let theirs = open(&server.url(), "").await;
     let (wire, ours) = remote(&server, "").await;
-    ours.mutex("b").acquire().await.expect("granted").release().await.expect("released");
+    ours.mutex("b")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let mut monitor = Monitor::of(&server);
     wire.drop_replies(1);
     let lock = ours.mutex("a").lease(Duration::from_secs(3600));
-    let guard = soon("it is granted", lock.acquire()).await.expect("granted");
+    let guard = within_timeout("it is granted", lock.acquire())
+        .await
+        .expect("granted");
     guard.release().await.expect("released");
     let request = entering(&commands(&server, &mut monitor), "a");
     let late = again(&server, &request);
     assert_eq!(&late.text()[16..17], "H", "{late:?}");
-    let next = soon("the late claim is released", theirs.mutex("a").acquire()).await.expect("granted");
+    let next = within_timeout("the late claim is released", theirs.mutex("a").acquire())
+        .await
+        .expect("granted");
     next.release().await.expect("released");
 }
 

@@ -92,22 +92,32 @@ impl Servers for OneZooKeeper {
 }
 
 /// A lock that one client holds, and another client that wants it.
-struct Scene<S> {
+struct Fixture<S> {
     servers: S,
     held: Guard,
     locks: Locks,
 }
 
-impl<S: Servers> Scene<S> {
+impl<S: Servers> Fixture<S> {
     async fn begin(servers: S) -> Self {
         let (theirs, locks) = (open(&servers).await, open(&servers).await);
         let held = theirs.mutex("a").acquire().await.expect("granted");
-        Self { servers, held, locks }
+        Self {
+            servers,
+            held,
+            locks,
+        }
     }
 
     /// Starts to wait, and returns when it is known to do so.
     async fn waiter(&self, wait: Option<Duration>) -> JoinHandle<Result<Option<Guard>>> {
-        let waiting = self.locks.look("a").await.expect("looked").waiters().count();
+        let waiting = self
+            .locks
+            .inspect("a")
+            .await
+            .expect("looked")
+            .waiters()
+            .count();
         let lock = self.locks.mutex("a");
         let waiter = tokio::spawn(async move {
             match wait {
@@ -116,7 +126,15 @@ impl<S: Servers> Scene<S> {
             }
         });
         let begun = Instant::now();
-        while self.locks.look("a").await.expect("looked").waiters().count() == waiting {
+        while self
+            .locks
+            .inspect("a")
+            .await
+            .expect("looked")
+            .waiters()
+            .count()
+            == waiting
+        {
             assert!(begun.elapsed() < DEADLINE, "it does not wait");
             sleep(Duration::from_millis(1)).await;
         }
@@ -129,26 +147,34 @@ async fn open(servers: &impl Servers) -> Locks {
 }
 
 async fn refused(waiter: JoinHandle<Result<Option<Guard>>>) -> Error {
-    let ended = timeout(DEADLINE, waiter).await.expect("it ends").expect("it runs");
-    let error = ended.map(|guard| guard.map(|guard| guard.token())).expect_err("nobody grants it");
+    let ended = timeout(DEADLINE, waiter)
+        .await
+        .expect("it ends")
+        .expect("it runs");
+    let error = ended
+        .map(|guard| guard.map(|guard| guard.token()))
+        .expect_err("nobody grants it");
     assert!(error.is_unavailable(), "{error}");
     error
 }
 
 /// Also those who wait behind others of their own client.
 async fn waiters_are_refused_after_ten_seconds(servers: impl Servers) {
-    let mut scene = Scene::begin(servers).await;
+    let mut fixture = Fixture::begin(servers).await;
     let mut waiters = Vec::new();
     for _ in 0..4 {
-        waiters.push(scene.waiter(None).await);
+        waiters.push(fixture.waiter(None).await);
     }
     let begun = Instant::now();
-    scene.servers.kill();
+    fixture.servers.kill();
     for waiter in waiters {
         let error = refused(waiter).await;
         let took = begun.elapsed();
         assert!(took >= OUTAGE_MAX, "after {took:?}: {error}");
-        assert!(took < OUTAGE_MAX + NOTICED_WITHIN, "after {took:?}: {error}");
+        assert!(
+            took < OUTAGE_MAX + NOTICED_WITHIN,
+            "after {took:?}: {error}"
+        );
     }
 }
 
@@ -170,13 +196,18 @@ async fn zookeeper_waiters_are_refused_after_ten_seconds_without_reply() {
 /// The same wait finds a reachable store contended, and one that is away unavailable.
 async fn deadline_without_store_is_unavailable(servers: impl Servers) {
     const WAIT: Duration = Duration::from_secs(4);
-    let mut scene = Scene::begin(servers).await;
-    let contended = scene.waiter(Some(WAIT)).await.await.expect("it runs").expect("the store is there");
+    let mut fixture = Fixture::begin(servers).await;
+    let contended = fixture
+        .waiter(Some(WAIT))
+        .await
+        .await
+        .expect("it runs")
+        .expect("the store is there");
     assert!(contended.is_none());
 
     let begun = Instant::now();
-    let waiter = scene.waiter(Some(WAIT)).await;
-    scene.servers.kill();
+    let waiter = fixture.waiter(Some(WAIT)).await;
+    fixture.servers.kill();
     let error = refused(waiter).await;
     let took = begun.elapsed();
     assert!(took >= WAIT && took < WAIT * 2, "after {took:?}: {error}");
@@ -199,16 +230,19 @@ async fn zookeeper_deadline_without_server_is_unavailable() {
 
 /// Servers that stand still for less than ten seconds cost no waiter an error.
 async fn waiter_survives_short_outage(servers: impl Servers) {
-    let scene = Scene::begin(servers).await;
-    let waiters = [scene.waiter(None).await, scene.waiter(None).await];
-    scene.servers.pause();
+    let fixture = Fixture::begin(servers).await;
+    let waiters = [fixture.waiter(None).await, fixture.waiter(None).await];
+    fixture.servers.pause();
     sleep(OUTAGE_MAX / 2).await;
-    scene.servers.resume();
+    fixture.servers.resume();
     // By then the hold may have been lost.
-    let _ = scene.held.release().await;
+    let _ = fixture.held.release().await;
     // The outage may have cost them their places, so that either may be first.
     let releases = waiters.map(|waiter| async {
-        let waited = timeout(DEADLINE, waiter).await.expect("it ends").expect("it runs");
+        let waited = timeout(DEADLINE, waiter)
+            .await
+            .expect("it ends")
+            .expect("it runs");
         drop(waited.expect("no error").expect("without a deadline"));
     });
     join_all(releases).await;

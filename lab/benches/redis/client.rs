@@ -7,44 +7,61 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use crate::peers;
-use crate::task::Task;
+use crate::workload::Workload;
 
 /// A running peer, on one CPU. Dropping it kills it, and so does the kernel when this process ends.
 #[derive(Debug)]
 pub(crate) struct Client {
     peer: String,
     child: Child,
-    says: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Client {
     /// Starts a peer that talks to the server at `url`.
     pub(crate) fn start(peer: &str, cpu: usize, url: &str) -> Result<Self> {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()]).args(peers::command(peer)?).arg(url);
+        command
+            .args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()])
+            .args(peers::command(peer)?)
+            .arg(url);
         peers::environment(&mut command);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("cannot start a peer")?;
-        let says = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Self { peer: peer.to_owned(), child, says })
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a peer")?;
+        let output = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
+        Ok(Self {
+            peer: peer.to_owned(),
+            child,
+            output,
+        })
     }
 
     /// Has it do a task; `None` if it knows no such task.
-    pub(crate) fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+    pub(crate) fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         self.begin(task)?;
         self.end()
     }
 
     /// Has it begin a task.
-    pub(crate) fn begin(&mut self, task: &Task) -> Result<()> {
+    pub(crate) fn begin(&mut self, task: &Workload) -> Result<()> {
         let line = serde_json::to_string(task)? + "\n";
         let stdin = self.child.stdin.as_mut().context("its stdin is a pipe")?;
-        stdin.write_all(line.as_bytes()).with_context(|| format!("{} has ended", self.peer))
+        stdin
+            .write_all(line.as_bytes())
+            .with_context(|| format!("{} has ended", self.peer))
     }
 
     /// Waits for the answer to the task that was begun.
     pub(crate) fn end(&mut self) -> Result<Option<Vec<u64>>> {
         let mut line = String::new();
-        ensure!(self.says.read_line(&mut line)? > 0, "{} has ended instead of answering", self.peer);
+        ensure!(
+            self.output.read_line(&mut line)? > 0,
+            "{} has ended instead of answering",
+            self.peer
+        );
         serde_json::from_str(&line).with_context(|| format!("{} answers {line:?}", self.peer))
     }
 
@@ -52,8 +69,12 @@ impl Client {
     pub(crate) fn cpu_used(&self) -> Result<u64> {
         let mut used = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let told = fs::read_to_string(thread?.path().join("schedstat"))?;
-            used += told.split(' ').next().context("it is empty")?.parse::<u64>()?;
+            let events = fs::read_to_string(thread?.path().join("schedstat"))?;
+            used += events
+                .split(' ')
+                .next()
+                .context("it is empty")?
+                .parse::<u64>()?;
         }
         Ok(used)
     }

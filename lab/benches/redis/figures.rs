@@ -24,8 +24,18 @@ macro_rules! figures {
 }
 
 /// All figures, in the order in which they are shown.
-const FIGURES: &[(&str, Show)] =
-    figures!(uncontended, names, handover, commands, waits, waiting, utilisation, renewal, crash, redlock);
+const FIGURES: &[(&str, Show)] = figures!(
+    uncontended,
+    names,
+    handover,
+    commands,
+    waits,
+    waiting,
+    utilisation,
+    renewal,
+    crash,
+    redlock
+);
 
 /// Each figure is the median of so many rounds.
 const ROUNDS: usize = 5;
@@ -35,12 +45,21 @@ pub(crate) fn show(names: &[String]) -> Result<()> {
     for name in names {
         if !FIGURES.iter().any(|(figure, _)| figure == name) {
             let known: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
-            bail!("no figure is called {name:?}; there are {}", known.join(", "));
+            bail!(
+                "no figure is called {name:?}; there are {}",
+                known.join(", ")
+            );
         }
     }
     let wanted = |figure: &str| names.is_empty() || names.iter().any(|name| name == figure);
-    FIGURES.iter().filter(|(figure, _)| wanted(figure)).try_for_each(|(_, show)| show())?;
-    let tables = FIGURES.iter().map(|(figure, _)| Table::written(figure)).collect::<Result<Vec<_>>>()?;
+    FIGURES
+        .iter()
+        .filter(|(figure, _)| wanted(figure))
+        .try_for_each(|(_, show)| show())?;
+    let tables = FIGURES
+        .iter()
+        .map(|(figure, _)| Table::written(figure))
+        .collect::<Result<Vec<_>>>()?;
     picture::draw(&tables.into_iter().flatten().collect::<Vec<_>>())
 }
 
@@ -55,7 +74,10 @@ fn permille(sorted: &[u64], part: usize) -> u64 {
     sorted[(sorted.len() * part).div_ceil(1000) - 1]
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure has three digits that count")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a figure has three digits that count"
+)]
 fn float(number: u64) -> f64 {
     number as f64
 }

@@ -5,20 +5,23 @@
 //! median of the rounds, and a ratio that of the rounds' ratios.
 
 mod client;
+mod cpus;
 mod figures;
+mod holds;
 mod peers;
 mod picture;
-mod place;
 mod table;
-mod task;
-mod turns;
+mod workload;
 
 use std::env;
 
 use anyhow::Result;
 
 fn main() -> Result<()> {
-    let args: Vec<String> = env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let args: Vec<String> = env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
     match args.split_first() {
         Some((role, [peer, url])) if role == "peer" => peers::serve(peer, url),
         _ => figures::show(&args),

@@ -1,5 +1,5 @@
 //! Who is measured. A peer in Rust is a file here that implements [`Peer`], or a [`Library`] for the common tasks, and is
-//! named once below. A peer in another language is one file beside them that does the tasks of `task.rs`, with what it
+//! named once below. A peer in another language is one file beside them that does the tasks of `workload.rs`, with what it
 //! needs in its first line, which `cargo xtask bench` installs.
 
 mod bare;
@@ -13,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::task::Task;
+use crate::workload::Workload;
 pub(crate) use library::{Library, Tasks, nanos};
 
 type Connect = fn(&str) -> Result<Box<dyn Peer>>;
@@ -26,22 +26,25 @@ macro_rules! peers {
     };
 }
 
-peers!(raw, scripts, quorum, ours, rslock);
+peers!(raw, scripts, quorum, leasehold, rslock);
 
 /// One client of a server.
 pub(crate) trait Peer {
     /// Does a task; `None` if it knows no such task.
-    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>>;
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>>;
 }
 
 /// Does what stdin tells, as one peer.
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
-    let (_, connect) = IN_RUST.iter().find(|(name, _)| *name == peer).with_context(|| format!("no peer is {peer}"))?;
+    let (_, connect) = IN_RUST
+        .iter()
+        .find(|(name, _)| *name == peer)
+        .with_context(|| format!("no peer is {peer}"))?;
     let mut peer = connect(url)?;
     for line in stdin().lock().lines() {
-        let answer = peer.run(&serde_json::from_str(&line?)?)?;
+        let reply = peer.run(&serde_json::from_str(&line?)?)?;
         let mut stdout = stdout().lock();
-        writeln!(stdout, "{}", serde_json::to_string(&answer)?)?;
+        writeln!(stdout, "{}", serde_json::to_string(&reply)?)?;
         stdout.flush()?;
     }
     Ok(())
@@ -50,7 +53,10 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 /// All libraries to compare with, by name.
 pub(crate) fn others() -> Result<Vec<String>> {
     let own = ["raw", "scripts", "quorum", "ours"];
-    let in_rust = IN_RUST.iter().map(|(name, _)| (*name).to_owned()).filter(|name| !own.contains(&name.as_str()));
+    let in_rust = IN_RUST
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .filter(|name| !own.contains(&name.as_str()));
     let mut others: Vec<String> = in_rust.collect();
     let mut foreign: Vec<String> = foreign_files()?.iter().map(|path| stem(path)).collect();
     foreign.sort();
@@ -73,8 +79,13 @@ pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
 
 /// Lets peers in other languages find what they share.
 pub(crate) fn environment(command: &mut Command) {
-    command
-        .env("PYTHONPATH", format!("{0}/benches/redis/python:{0}/../target/peers/python", env!("CARGO_MANIFEST_DIR")));
+    command.env(
+        "PYTHONPATH",
+        format!(
+            "{0}/benches/redis/python:{0}/../target/peers/python",
+            env!("CARGO_MANIFEST_DIR")
+        ),
+    );
 }
 
 fn foreign_files() -> Result<Vec<PathBuf>> {
@@ -93,5 +104,8 @@ fn folder() -> PathBuf {
 }
 
 fn stem(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }

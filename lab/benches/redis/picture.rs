@@ -36,8 +36,10 @@ pub(crate) fn draw(tables: &[Table]) -> Result<()> {
 fn bars(table: &Table) -> Vec<Bar> {
     let mut bars = Vec::new();
     for row in table.rows() {
-        let Some(goal) = table.goal_of(row) else { continue };
-        let value = row.judged();
+        let Some(goal) = table.goal_of(row) else {
+            continue;
+        };
+        let value = row.verdict();
         let colour = match row.met {
             Some(true) => MET,
             Some(false) => MISSED,
@@ -45,7 +47,12 @@ fn bars(table: &Table) -> Vec<Bar> {
         };
         let unit = if row.ratio.is_some() { "×" } else { &row.unit };
         let label = format!("{} · {}", row.what, row.who);
-        bars.push(Bar { label, value: format!("{value:.2} {unit}"), part: goal.part(value), colour });
+        bars.push(Bar {
+            label,
+            value: format!("{value:.2} {unit}"),
+            part: goal.part(value),
+            colour,
+        });
     }
     bars
 }
@@ -70,7 +77,12 @@ fn svg(bars: &[Bar]) -> String {
 }
 
 fn draw_bar(svg: &mut String, bar: &Bar, y: f64) {
-    let Bar { label, value, part, colour } = bar;
+    let Bar {
+        label,
+        value,
+        part,
+        colour,
+    } = bar;
     let width = (part * GOAL).min(LONGEST);
     let (middle, right) = (y + 11.0, LEFT + width + 6.0);
     let _ = writeln!(

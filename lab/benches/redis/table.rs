@@ -35,7 +35,13 @@ impl Rounds {
 
     /// Each round's own ratio.
     fn over(&self, limit: &Self) -> Self {
-        Self(self.0.iter().zip(&limit.0).map(|(value, limit)| value / limit).collect())
+        Self(
+            self.0
+                .iter()
+                .zip(&limit.0)
+                .map(|(value, limit)| value / limit)
+                .collect(),
+        )
     }
 }
 
@@ -88,7 +94,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// What a goal is of.
-    pub(crate) fn judged(&self) -> f64 {
+    pub(crate) fn verdict(&self) -> f64 {
         self.ratio.unwrap_or(self.median)
     }
 }
@@ -102,8 +108,13 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(figure: &'static str) -> Self {
-        println!("| {figure} | who | median | least … most | ratio | goal | |\n|---|---|---|---|---|---|---|");
-        Self { figure: figure.to_owned(), rows: Vec::new() }
+        println!(
+            "| {figure} | who | median | least … most | ratio | goal | |\n|---|---|---|---|---|---|---|"
+        );
+        Self {
+            figure: figure.to_owned(),
+            rows: Vec::new(),
+        }
     }
 
     /// The one that was written last, if any was.
@@ -121,12 +132,21 @@ impl Table {
 
     /// The goal that ours has for the same figure.
     pub(crate) fn goal_of(&self, row: &Row) -> Option<Goal> {
-        let same = |other: &&Row| other.what == row.what && other.beside == row.beside && other.goal.is_some();
+        let same = |other: &&Row| {
+            other.what == row.what && other.beside == row.beside && other.goal.is_some()
+        };
         self.rows.iter().find(same).and_then(|other| other.goal)
     }
 
     /// A figure that stands for itself; the goal, if any, is of its median.
-    pub(crate) fn add(&mut self, what: &str, who: &str, unit: &str, rounds: &Rounds, goal: Option<Goal>) {
+    pub(crate) fn add(
+        &mut self,
+        what: &str,
+        who: &str,
+        unit: &str,
+        rounds: &Rounds,
+        goal: Option<Goal>,
+    ) {
         self.put(what, who, unit, rounds, None, goal);
     }
 
@@ -138,7 +158,14 @@ impl Table {
         (beside, limit): (&str, &Rounds),
         goal: Option<Goal>,
     ) {
-        self.put(what, who, unit, rounds, Some((beside, rounds.over(limit).median())), goal);
+        self.put(
+            what,
+            who,
+            unit,
+            rounds,
+            Some((beside, rounds.over(limit).median())),
+            goal,
+        );
     }
 
     fn put(
@@ -152,14 +179,32 @@ impl Table {
     ) {
         let (median, min, max) = (rounds.median(), rounds.min(), rounds.max());
         let met = goal.map(|goal| goal.is_met(ratio.map_or(median, |(_, ratio)| ratio)));
-        let shown_ratio = ratio.map_or(String::new(), |(beside, ratio)| format!("{ratio:.2} × {beside}"));
+        let shown_ratio = ratio.map_or(String::new(), |(beside, ratio)| {
+            format!("{ratio:.2} × {beside}")
+        });
         let [a, b, c] = [median, min, max].map(shown);
         let shown_goal = goal.map(Goal::shown).unwrap_or_default();
         let verdict = met.map_or("", |met| if met { "met" } else { "MISSED" });
-        println!("| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |");
-        let (beside, ratio) = (ratio.map(|(beside, _)| beside.to_owned()), ratio.map(|(_, ratio)| ratio));
+        println!(
+            "| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |"
+        );
+        let (beside, ratio) = (
+            ratio.map(|(beside, _)| beside.to_owned()),
+            ratio.map(|(_, ratio)| ratio),
+        );
         let (what, who, unit) = (what.to_owned(), who.to_owned(), unit.to_owned());
-        self.rows.push(Row { what, who, unit, median, min, max, beside, ratio, goal, met });
+        self.rows.push(Row {
+            what,
+            who,
+            unit,
+            median,
+            min,
+            max,
+            beside,
+            ratio,
+            goal,
+            met,
+        });
     }
 
     /// Writes `target/bench/redis-FIGURE.json`.

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::Result;
 use lab::report::{Report, Samples};
-use lab::{Orders, Process, Work, until};
+use lab::{HoldWork, Process, WorkerConfig, until};
 use lab_servers::ZooKeeper;
 use tokio::runtime::Builder;
 
-use peers::{Bare, Foreign, Ours, Peer, Task};
+use peers::{Bare, Foreign, Leasehold, Peer, Workload};
 
 /// What is shown is the median of so many.
 const ROUNDS: usize = 5;
@@ -29,29 +29,51 @@ fn main() -> Result<()> {
 
 fn beside_peers(report: &mut Report) -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let mut peers: [(&str, Box<dyn Peer + '_>); 4] = [
         ("", Box::new(Bare::connect(&runtime, &server)?)),
-        ("leasehold", Box::new(Ours::connect(&runtime, &server)?)),
+        (
+            "leasehold",
+            Box::new(Leasehold::connect(&runtime, &server)?),
+        ),
         ("Curator", Box::new(Foreign::curator(&server)?)),
         ("kazoo", Box::new(Foreign::kazoo(&server)?)),
     ];
     for (task, count, what, limit) in [
-        (Task::Pairs, PAIRS, "acquire and release", "create + delete"),
-        (Task::HandOvers, HAND_OVERS, "hand-over", "delete to a watch's notice"),
+        (
+            Workload::Pairs,
+            PAIRS,
+            "acquire and release",
+            "create + delete",
+        ),
+        (
+            Workload::HandOvers,
+            HAND_OVERS,
+            "hand-over",
+            "delete to a watch's notice",
+        ),
     ] {
         // In the first, which is not counted, Java's compiler is at work.
-        let rounds = (0..=ROUNDS).map(|_| round(&mut peers, task, count)).collect::<Result<Vec<_>>>()?;
+        let rounds = (0..=ROUNDS)
+            .map(|_| round(&mut peers, task, count))
+            .collect::<Result<Vec<_>>>()?;
         for (number, (name, _)) in peers.iter().enumerate().skip(1) {
-            let (ours, bare) = median(&rounds[1..], number);
-            report.add(&format!("{name}: {what}"), ours, limit, bare);
+            let (leasehold, bare) = median(&rounds[1..], number);
+            report.add(&format!("{name}: {what}"), leasehold, limit, bare);
         }
     }
     Ok(())
 }
 
 /// What each takes, in turns.
-fn round(peers: &mut [(&str, Box<dyn Peer + '_>)], task: Task, count: usize) -> Result<Vec<Samples>> {
+fn round(
+    peers: &mut [(&str, Box<dyn Peer + '_>)],
+    task: Workload,
+    count: usize,
+) -> Result<Vec<Samples>> {
     let mut times = vec![Vec::new(); peers.len()];
     for _ in 0..count / TURN {
         for ((_, peer), times) in peers.iter_mut().zip(&mut times) {
@@ -64,7 +86,10 @@ fn round(peers: &mut [(&str, Box<dyn Peer + '_>)], task: Task, count: usize) -> 
 /// Of one peer, in the round of the middle ratio to the bare requests, and those.
 fn median(rounds: &[Vec<Samples>], number: usize) -> (&Samples, &Samples) {
     let p50 = |samples: &Samples| u128::from(samples.spread().p50_ns);
-    let mut rounds: Vec<_> = rounds.iter().map(|round| (&round[number], &round[0])).collect();
+    let mut rounds: Vec<_> = rounds
+        .iter()
+        .map(|round| (&round[number], &round[0]))
+        .collect();
     rounds.sort_by_key(|(peer, bare)| p50(peer) * 1_000 / p50(bare));
     rounds[rounds.len() / 2]
 }
@@ -74,27 +99,37 @@ fn crashes(report: &mut Report) -> Result<()> {
     let server = ZooKeeper::setup().tick(500).start();
     let url = format!("{}?session=2s", server.url());
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let onlooker = runtime.block_on(leasehold::open(&url))?;
-    let (mut ours, mut limit) = (Samples::default(), Samples::default());
+    let observer = runtime.block_on(leasehold::open(&url))?;
+    let (mut leasehold, mut limit) = (Samples::default(), Samples::default());
     for _ in 0..CRASHES {
         let mut holder = start(&url, 0)?;
-        holder.hear_granted()?;
+        holder.wait_for_grant()?;
         let mut next = start(&url, 1)?;
         until("somebody to wait", || {
-            let line = runtime.block_on(onlooker.look("a"))?;
-            Ok((line.waiters().count() > 0).then_some(()))
+            let lock_state = runtime.block_on(observer.inspect("a"))?;
+            Ok((lock_state.waiters().count() > 0).then_some(()))
         })?;
         let killed = holder.kill_now()?;
-        ours.add(next.hear_granted()?.at - killed);
+        leasehold.add(next.wait_for_grant()?.at - killed);
         limit.add(2_500_000_000);
-        next.tell()?;
+        next.send_signal()?;
         next.finish()?;
     }
-    report.add("kill -9 to the next holds", &ours, "session of 2 s and a tick", &limit);
+    report.add(
+        "kill -9 to the next holds",
+        &leasehold,
+        "session of 2 s and a tick",
+        &limit,
+    );
     Ok(())
 }
 
-fn start(url: &str, first_hand: u32) -> Result<Process> {
-    let orders = Orders { store: url.to_owned(), work: Work::Told, first_hand, ..Orders::default() };
-    Process::start(Path::new(env!("CARGO_BIN_EXE_taker")), orders)
+fn start(url: &str, first_thread: u32) -> Result<Process> {
+    let config = WorkerConfig {
+        store: url.to_owned(),
+        work: HoldWork::UntilSignal,
+        first_thread,
+        ..WorkerConfig::default()
+    };
+    Process::start(Path::new(env!("CARGO_BIN_EXE_worker")), config)
 }

@@ -16,7 +16,7 @@ const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(A
 
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Task {
+pub(crate) enum Workload {
     /// Acquire and release when nobody else wants the lock.
     Pairs,
     /// From the moment one client begins to release until the other, in line, knows that it holds.
@@ -25,20 +25,24 @@ pub(crate) enum Task {
 
 /// One that is measured.
 pub(crate) trait Peer {
-    fn run(&mut self, task: Task, count: usize) -> Result<Vec<Duration>>;
+    fn run(&mut self, task: Workload, count: usize) -> Result<Vec<Duration>>;
 }
 
 /// leasehold.
-pub(crate) struct Ours<'a> {
+pub(crate) struct Leasehold<'a> {
     runtime: &'a Runtime,
     near: Locks,
     far: Locks,
 }
 
-impl<'a> Ours<'a> {
+impl<'a> Leasehold<'a> {
     pub(crate) fn connect(runtime: &'a Runtime, server: &ZooKeeper) -> Result<Self> {
         let open = || runtime.block_on(leasehold::open(&server.url()));
-        Ok(Self { runtime, near: open()?, far: open()? })
+        Ok(Self {
+            runtime,
+            near: open()?,
+            far: open()?,
+        })
     }
 
     async fn pair(&self) -> Result<Duration> {
@@ -51,8 +55,9 @@ impl<'a> Ours<'a> {
     async fn hand_over(&self) -> Result<Duration> {
         let held = self.near.mutex("h").acquire().await?;
         let lock = self.far.mutex("h");
-        let waiting = tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Instant::now())) });
-        while self.near.look("h").await?.waiters().count() == 0 {}
+        let waiting =
+            tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Instant::now())) });
+        while self.near.inspect("h").await?.waiters().count() == 0 {}
         // The watch is set a moment after the node is there.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let released = Instant::now();
@@ -63,11 +68,11 @@ impl<'a> Ours<'a> {
     }
 }
 
-impl Peer for Ours<'_> {
-    fn run(&mut self, task: Task, count: usize) -> Result<Vec<Duration>> {
+impl Peer for Leasehold<'_> {
+    fn run(&mut self, task: Workload, count: usize) -> Result<Vec<Duration>> {
         let times = (0..count).map(|_| match task {
-            Task::Pairs => self.runtime.block_on(self.pair()),
-            Task::HandOvers => self.runtime.block_on(self.hand_over()),
+            Workload::Pairs => self.runtime.block_on(self.pair()),
+            Workload::HandOvers => self.runtime.block_on(self.hand_over()),
         });
         times.collect()
     }
@@ -84,14 +89,23 @@ impl<'a> Bare<'a> {
     pub(crate) fn connect(runtime: &'a Runtime, server: &ZooKeeper) -> Result<Self> {
         let connect = || runtime.block_on(Client::connect(&server.address()));
         let (one, other) = (connect()?, connect()?);
-        runtime.block_on(one.mkdir("/bare", &CreateMode::Persistent.with_acls(Acls::anyone_all())))?;
-        Ok(Self { runtime, one, other })
+        runtime.block_on(one.mkdir(
+            "/bare",
+            &CreateMode::Persistent.with_acls(Acls::anyone_all()),
+        ))?;
+        Ok(Self {
+            runtime,
+            one,
+            other,
+        })
     }
 
     async fn pair(&self) -> Result<Duration> {
         let begun = Instant::now();
         let (_, sequence) = self.one.create("/bare/n-", b"", &NODE).await?;
-        self.one.delete(&format!("/bare/n-{sequence}"), None).await?;
+        self.one
+            .delete(&format!("/bare/n-{sequence}"), None)
+            .await?;
         Ok(begun.elapsed())
     }
 
@@ -111,10 +125,10 @@ impl<'a> Bare<'a> {
 }
 
 impl Peer for Bare<'_> {
-    fn run(&mut self, task: Task, count: usize) -> Result<Vec<Duration>> {
+    fn run(&mut self, task: Workload, count: usize) -> Result<Vec<Duration>> {
         let times = (0..count).map(|_| match task {
-            Task::Pairs => self.runtime.block_on(self.pair()),
-            Task::HandOvers => self.runtime.block_on(self.hop()),
+            Workload::Pairs => self.runtime.block_on(self.pair()),
+            Workload::HandOvers => self.runtime.block_on(self.hop()),
         });
         times.collect()
     }
@@ -124,7 +138,7 @@ impl Peer for Bare<'_> {
 pub(crate) struct Foreign {
     child: Child,
     stdin: ChildStdin,
-    told: Lines<BufReader<ChildStdout>>,
+    printed: Lines<BufReader<ChildStdout>>,
 }
 
 impl Foreign {
@@ -134,32 +148,45 @@ impl Foreign {
 
     pub(crate) fn curator(server: &ZooKeeper) -> Result<Self> {
         let mut java = Command::new("java");
-        java.args(["-cp", &foreign::curator()]).arg(file("CuratorLine.java")).stderr(Stdio::null());
+        java.args(["-cp", &foreign::curator()])
+            .arg(file("CuratorLine.java"))
+            .stderr(Stdio::null());
         Self::start(java, server)
     }
 
     fn start(mut command: Command, server: &ZooKeeper) -> Result<Self> {
-        command.arg(server.address()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(server.address())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a peer")?;
         let stdin = child.stdin.take().context("its stdin is a pipe")?;
         let stdout = child.stdout.take().context("its stdout is a pipe")?;
-        Ok(Self { child, stdin, told: BufReader::new(stdout).lines() })
+        Ok(Self {
+            child,
+            stdin,
+            printed: BufReader::new(stdout).lines(),
+        })
     }
 }
 
 fn file(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/zookeeper/peers").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("benches/zookeeper/peers")
+        .join(name)
 }
 
 impl Peer for Foreign {
-    fn run(&mut self, task: Task, count: usize) -> Result<Vec<Duration>> {
+    fn run(&mut self, task: Workload, count: usize) -> Result<Vec<Duration>> {
         let task = match task {
-            Task::Pairs => "pairs",
-            Task::HandOvers => "hand_overs",
+            Workload::Pairs => "pairs",
+            Workload::HandOvers => "hand_overs",
         };
         writeln!(self.stdin, "{task} {count}")?;
-        let line = self.told.next().context("a peer has ended")??;
-        line.split(' ').map(|nanos| Ok(Duration::from_nanos(nanos.parse()?))).collect()
+        let line = self.printed.next().context("a peer has ended")??;
+        line.split(' ')
+            .map(|nanos| Ok(Duration::from_nanos(nanos.parse()?)))
+            .collect()
     }
 }
 

@@ -13,20 +13,69 @@ const DAYS: &str = "2";
 /// and `client.key`, which it signed for a client; and `other.crt`, an authority that signed nothing.
 pub(crate) fn make(folder: &Path) {
     Program::installed("openssl", "openssl").must_be_there();
-    fs::write(folder.join("openssl.cnf"), CONFIGURATION).expect("a temporary folder can be written");
-    certificate(folder, "ca", &["-extensions", "ca", "-subj", "/CN=lab authority"]);
-    certificate(folder, "other", &["-extensions", "ca", "-subj", "/CN=another authority"]);
+    fs::write(folder.join("openssl.cnf"), CONFIGURATION)
+        .expect("a temporary folder can be written");
+    certificate(
+        folder,
+        "ca",
+        &["-extensions", "ca", "-subj", "/CN=lab authority"],
+    );
+    certificate(
+        folder,
+        "other",
+        &["-extensions", "ca", "-subj", "/CN=another authority"],
+    );
     for (name, subject) in [("server", "/CN=localhost"), ("client", "/CN=client")] {
-        certificate(folder, name, &["-extensions", name, "-subj", subject, "-CA", "ca.crt", "-CAkey", "ca.key"]);
+        certificate(
+            folder,
+            name,
+            &[
+                "-extensions",
+                name,
+                "-subj",
+                subject,
+                "-CA",
+                "ca.crt",
+                "-CAkey",
+                "ca.key",
+            ],
+        );
     }
 }
 
 /// Makes a key and its certificate.
-fn certificate(folder: &Path, name: &str, says: &[&str]) {
+fn certificate(folder: &Path, name: &str, output: &[&str]) {
     let (key, certificate) = (format!("{name}.key"), format!("{name}.crt"));
     let mut openssl = Command::new("openssl");
-    openssl.args(["req", "-x509", "-config", "openssl.cnf", "-days", DAYS, "-nodes", "-newkey", "ec"]);
-    openssl.args(["-pkeyopt", "ec_paramgen_curve:P-256", "-keyout", &key, "-out", &certificate]).args(says);
-    let done = openssl.current_dir(folder).stdin(Stdio::null()).output().expect("openssl can be started");
-    assert!(done.status.success(), "openssl makes no {name}: {}", String::from_utf8_lossy(&done.stderr));
+    openssl.args([
+        "req",
+        "-x509",
+        "-config",
+        "openssl.cnf",
+        "-days",
+        DAYS,
+        "-nodes",
+        "-newkey",
+        "ec",
+    ]);
+    openssl
+        .args([
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-keyout",
+            &key,
+            "-out",
+            &certificate,
+        ])
+        .args(output);
+    let done = openssl
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("openssl can be started");
+    assert!(
+        done.status.success(),
+        "openssl makes no {name}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }

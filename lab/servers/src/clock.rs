@@ -18,11 +18,11 @@ pub struct Clock {
     file: PathBuf,
 }
 
-/// As in `clock.c`: at `since` of the machine's clock it told `told`, and gains so many millionths from there.
+/// As in `clock.c`: at `since` of the machine's clock it told `reading`, and gains so many millionths from there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Setting {
     since: i64,
-    told: i64,
+    reading: i64,
     gain: i64,
 }
 
@@ -45,9 +45,13 @@ impl Clock {
         let library = compile(folder);
         let one = |number| {
             let file = folder.join(format!("clock-{number}"));
-            let made = File::create(&file).and_then(|made| made.set_len(place(0) + SETTINGS * SETTING));
+            let made =
+                File::create(&file).and_then(|made| made.set_len(spec(0) + SETTINGS * SETTING));
             made.expect("a temporary folder can be written");
-            Self { library: library.clone(), file }
+            Self {
+                library: library.clone(),
+                file,
+            }
         };
         (0..count).map(one).collect()
     }
@@ -55,52 +59,84 @@ impl Clock {
     /// Sets it ahead of the machine's by so many seconds, or behind. It runs as the machine's from there.
     pub fn set(&self, ahead: i64) {
         let now = machine();
-        self.write(Setting { since: now, told: now + ahead * SECOND, gain: 0 });
+        self.write(Setting {
+            since: now,
+            reading: now + ahead * SECOND,
+            gain: 0,
+        });
     }
 
     /// Sets it ahead by so many seconds, or back, from where it is. It runs as before.
     pub fn step(&self, by: i64) {
         let (now, before) = (machine(), self.read());
-        self.write(Setting { since: now, told: before.at(now) + by * SECOND, gain: before.gain });
+        self.write(Setting {
+            since: now,
+            reading: before.at(now) + by * SECOND,
+            gain: before.gain,
+        });
     }
 
     /// Lets it gain so many millionths of the time that passes from now on, or lose them.
     pub fn gain(&self, millionths: i64) {
         let now = machine();
-        self.write(Setting { since: now, told: self.read().at(now), gain: millionths });
+        self.write(Setting {
+            since: now,
+            reading: self.read().at(now),
+            gain: millionths,
+        });
     }
 
     /// How often it has been read since it was set last.
     #[must_use]
     pub fn readings(&self) -> u64 {
-        self.number(place(self.number(0)) + 24)
+        self.number(spec(self.number(0)) + 24)
     }
 
     /// What a program that goes by it is started with.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, &Path); 2] {
-        [("LD_PRELOAD", &self.library), ("LAB_SERVERS_CLOCK", &self.file)]
+        [
+            ("LD_PRELOAD", &self.library),
+            ("LAB_SERVERS_CLOCK", &self.file),
+        ]
     }
 
     fn read(&self) -> Setting {
-        let at = place(self.number(0));
-        let [since, told, gain] = [0, 8, 16].map(|more| self.number(at + more).cast_signed());
-        Setting { since, told, gain }
+        let at = spec(self.number(0));
+        let [since, reading, gain] = [0, 8, 16].map(|more| self.number(at + more).cast_signed());
+        Setting {
+            since,
+            reading,
+            gain,
+        }
     }
 
     fn write(&self, setting: Setting) {
         let next = self.number(0) + 1;
-        let Setting { since, told, gain } = setting;
-        let bytes: Vec<u8> = [since, told, gain, 0].iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let file = File::options().write(true).open(&self.file).expect("it was made");
-        file.write_all_at(&bytes, place(next)).expect("a temporary folder can be written");
-        file.write_all_at(&next.to_ne_bytes(), 0).expect("a temporary folder can be written");
+        let Setting {
+            since,
+            reading,
+            gain,
+        } = setting;
+        let bytes: Vec<u8> = [since, reading, gain, 0]
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
+        let file = File::options()
+            .write(true)
+            .open(&self.file)
+            .expect("it was made");
+        file.write_all_at(&bytes, spec(next))
+            .expect("a temporary folder can be written");
+        file.write_all_at(&next.to_ne_bytes(), 0)
+            .expect("a temporary folder can be written");
     }
 
     fn number(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
         let file = File::open(&self.file).expect("it was made");
-        file.read_exact_at(&mut bytes, at).expect("it is as long as it was made");
+        file.read_exact_at(&mut bytes, at)
+            .expect("it is as long as it was made");
         u64::from_ne_bytes(bytes)
     }
 }
@@ -110,17 +146,19 @@ impl Setting {
     fn at(self, now: i64) -> i64 {
         let passed = now - self.since;
         let gained = i128::from(passed) * i128::from(self.gain) / 1_000_000;
-        self.told + passed + i64::try_from(gained).expect("some hours")
+        self.reading + passed + i64::try_from(gained).expect("some hours")
     }
 }
 
-fn place(number: u64) -> u64 {
+fn spec(number: u64) -> u64 {
     HEAD + number % SETTINGS * SETTING
 }
 
 /// Nanoseconds of the machine's wall clock.
 fn machine() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("it is later than 1970");
     i64::try_from(now.as_nanos()).expect("it is earlier than 2262")
 }
 
@@ -131,9 +169,16 @@ fn compile(folder: &Path) -> PathBuf {
     let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     fs::write(&source, SOURCE).expect("a temporary folder can be written");
     let mut compile = Command::new("cc");
-    compile.args(["-O2", "-shared", "-fPIC", "-o"]).args([&library, &source]).stdin(Stdio::null());
+    compile
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .stdin(Stdio::null());
     let done = compile.output().expect("cc can be started");
-    assert!(done.status.success(), "cc makes no clock: {}", String::from_utf8_lossy(&done.stderr));
+    assert!(
+        done.status.success(),
+        "cc makes no clock: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     library
 }
 
@@ -142,10 +187,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_from_where_it_is() {
-        let setting = Setting { since: 100, told: 50, gain: 1_000_000 };
+    fn clock_continues_from_its_setting() {
+        let setting = Setting {
+            since: 100,
+            reading: 50,
+            gain: 1_000_000,
+        };
         assert_eq!((setting.at(100), setting.at(130)), (50, 110));
-        assert_eq!(Setting { gain: -500_000, ..setting }.at(130), 65);
+        assert_eq!(
+            Setting {
+                gain: -500_000,
+                ..setting
+            }
+            .at(130),
+            65
+        );
         assert_eq!(Setting::default().at(130), 130);
     }
 }

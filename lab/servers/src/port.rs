@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket, sockopt::set_socket_reuseaddr};
+use rustix::net::{
+    AddressFamily, SocketType, bind, getsockname, socket, sockopt::set_socket_reuseaddr,
+};
 
 /// A loopback port, kept for one service for as long as this lives, also while the service is dead.
 ///
@@ -27,7 +29,10 @@ impl Port {
         set_socket_reuseaddr(&kept, true)?;
         bind(&kept, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
         let number = SocketAddr::try_from(getsockname(&kept)?)?.port();
-        Ok(Self { number, _kept: kept })
+        Ok(Self {
+            number,
+            _kept: kept,
+        })
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -43,17 +48,17 @@ mod tests {
     use super::Port;
 
     #[test]
-    fn no_port_is_given_twice_and_its_server_can_come_and_go() {
+    fn reserved_ports_are_unique_and_reusable() {
         let ports: Vec<Port> = (0..500).map(|_| Port::reserve()).collect();
         let numbers: HashSet<u16> = ports.iter().map(Port::number).collect();
         assert_eq!(numbers.len(), ports.len());
         for port in &ports {
-            let place = (Ipv4Addr::LOCALHOST, port.number());
+            let spec = (Ipv4Addr::LOCALHOST, port.number());
             for _ in 0..2 {
-                let listener = TcpListener::bind(place).expect("its server binds by number");
-                TcpStream::connect(place).expect("its server is reached");
+                let listener = TcpListener::bind(spec).expect("its server binds by number");
+                TcpStream::connect(spec).expect("its server is reached");
                 drop(listener);
-                TcpStream::connect(place).expect_err("nobody listens");
+                TcpStream::connect(spec).expect_err("nobody listens");
             }
         }
     }

@@ -12,13 +12,13 @@ use anyhow::ensure;
 use rustix::process::{Signal, geteuid};
 use tempfile::TempDir;
 
-use crate::child::{Child, Program, Surroundings};
+use crate::child::{Environment, Program, ServerProcess};
 use crate::{DEADLINE, until};
 
 /// Debian keeps each release in a folder of its own.
 const RELEASES: &str = "/usr/lib/postgresql";
 /// The server refuses to run as root; then it runs as this user, whose number is the same everywhere.
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 const LOG: &str = "postgres.log";
 /// Ends what a session says to one statement.
 const DONE: &str = "--done--";
@@ -34,7 +34,7 @@ const DONE: &str = "--done--";
 #[derive(Debug)]
 pub struct Postgres {
     // Before the folder: it is ended first.
-    child: Child,
+    child: ServerProcess,
     folder: TempDir,
 }
 
@@ -42,36 +42,70 @@ pub struct Postgres {
 #[derive(Debug)]
 pub struct PostgresSession {
     psql: process::Child,
-    asks: ChildStdin,
-    says: Receiver<String>,
+    input: ChildStdin,
+    output: Receiver<String>,
 }
 
 impl Postgres {
     /// Starts one with an empty database that keeps nothing over a loss of power.
     #[must_use]
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("postgres-").tempdir().expect("a temporary folder can be made");
+        let folder = tempfile::Builder::new()
+            .prefix("postgres-")
+            .tempdir()
+            .expect("a temporary folder can be made");
         if geteuid().is_root() {
-            chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may give a folder away");
+            chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
+                .expect("root may give a folder away");
         }
-        let (place, data) = (text(folder.path()), text(&folder.path().join("data")));
+        let (spec, data) = (text(folder.path()), text(&folder.path().join("data")));
         let log = folder.path().join(LOG);
-        let mut made = run("initdb", &["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], &log);
+        let mut made = run(
+            "initdb",
+            &[
+                "-D",
+                &data,
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "-E",
+                "UTF8",
+                "--no-sync",
+            ],
+            &log,
+        );
         let status = until("initdb to end", || Ok(made.ended())).expect("it takes a second");
-        assert!(status.success(), "initdb makes no database: {}", said(&log));
-        let settings =
-            ["listen_addresses=", "fsync=off", "max_connections=50", &format!("unix_socket_directories={place}")];
+        assert!(
+            status.success(),
+            "initdb makes no database: {}",
+            output(&log)
+        );
+        let settings = [
+            "listen_addresses=",
+            "fsync=off",
+            "max_connections=50",
+            &format!("unix_socket_directories={spec}"),
+        ];
         let settings = settings.iter().flat_map(|setting| ["-c", setting]);
         let args: Vec<&str> = ["-D", &data].into_iter().chain(settings).collect();
-        let server = Self { child: run("postgres", &args, &log), folder };
+        let server = Self {
+            child: run("postgres", &args, &log),
+            folder,
+        };
         server.serves()
     }
 
     fn serves(mut self) -> Self {
         let started = until("postgres to answer", || {
             ensure!(self.child.ended().is_none(), "it ended instead");
-            let asked = self.psql().args(["-c", "SELECT 1"]).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-            Ok(asked.success().then_some(()))
+            let sent_at = self
+                .psql()
+                .args(["-c", "SELECT 1"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()?;
+            Ok(sent_at.success().then_some(()))
         });
         started.unwrap_or_else(|e| panic!("postgres does not start: {e}\n{}", self.log()));
         self
@@ -80,7 +114,7 @@ impl Postgres {
     /// All it has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        said(&self.folder.path().join(LOG))
+        output(&self.folder.path().join(LOG))
     }
 
     /// The folder of its Unix socket, which clients take for its host; the user and the database are `postgres`.
@@ -92,23 +126,41 @@ impl Postgres {
     /// A connection.
     #[must_use]
     pub fn session(&self) -> PostgresSession {
-        let (says, both) = pipe().expect("a pipe can be made");
+        let (output, both) = pipe().expect("a pipe can be made");
         let mut psql = self.psql();
-        psql.stdin(Stdio::piped()).stdout(both.try_clone().expect("a pipe can be shared")).stderr(both);
+        psql.stdin(Stdio::piped())
+            .stdout(both.try_clone().expect("a pipe can be shared"))
+            .stderr(both);
         let mut child = psql.spawn().expect("psql can be started");
         // Its ends of the pipe are its own alone: what it says ends when it does.
         drop(psql);
-        let (said, heard) = channel();
+        let (printed, heard) = channel();
         thread::spawn(move || {
             // Nobody listens any more when the session is dropped.
-            BufReader::new(says).lines().map_while(Result::ok).try_for_each(|line| said.send(line).ok())
+            BufReader::new(output)
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| printed.send(line).ok())
         });
-        PostgresSession { asks: child.stdin.take().expect("its stdin is a pipe"), psql: child, says: heard }
+        PostgresSession {
+            input: child.stdin.take().expect("its stdin is a pipe"),
+            psql: child,
+            output: heard,
+        }
     }
 
     fn psql(&self) -> Command {
         let mut psql = Command::new("setpriv");
-        psql.args(["--pdeathsig", "KILL", &program("psql"), "-XAtq", "-U", "postgres", "-d", "postgres"]);
+        psql.args([
+            "--pdeathsig",
+            "KILL",
+            &program("psql"),
+            "-XAtq",
+            "-U",
+            "postgres",
+            "-d",
+            "postgres",
+        ]);
         psql.arg("-h").arg(self.folder.path()).stdin(Stdio::null());
         psql
     }
@@ -132,15 +184,15 @@ impl PostgresSession {
     /// If psql has ended, or says nothing for two minutes.
     pub fn run(&mut self, statement: &str) -> Vec<String> {
         self.send(statement);
-        self.hear()
+        self.read_reply()
     }
 
-    /// Sends a statement that may have to wait; [`hear`](Self::hear) has what became of it.
+    /// Sends a statement that may have to wait; [`read_reply`](Self::read_reply) has what became of it.
     ///
     /// # Panics
     /// If psql has ended.
     pub fn send(&mut self, statement: &str) {
-        write!(self.asks, "{statement};\n\\echo {DONE}\n").expect("psql lives");
+        write!(self.input, "{statement};\n\\echo {DONE}\n").expect("psql lives");
     }
 
     /// What became of the statement that was sent.
@@ -148,9 +200,11 @@ impl PostgresSession {
     /// # Panics
     /// If psql has ended, or says nothing for two minutes.
     #[must_use]
-    pub fn hear(&mut self) -> Vec<String> {
-        let line = || self.says.recv_timeout(DEADLINE).expect("psql answers");
-        std::iter::repeat_with(line).take_while(|line| line != DONE).collect()
+    pub fn read_reply(&mut self) -> Vec<String> {
+        let line = || self.output.recv_timeout(DEADLINE).expect("psql answers");
+        std::iter::repeat_with(line)
+            .take_while(|line| line != DONE)
+            .collect()
     }
 }
 
@@ -163,24 +217,55 @@ impl Drop for PostgresSession {
 }
 
 /// Starts one of its programs, as a user that may run it.
-fn run(name: &str, args: &[&str], log: &Path) -> Child {
+fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
     let program = program(name);
-    let around = Surroundings { cpu: None, clock: None };
+    let around = Environment {
+        cpu: None,
+        clock: None,
+    };
     if !geteuid().is_root() {
-        return Child::start(&Program::installed(&program, "postgresql"), args, &around, log);
+        return ServerProcess::start(
+            &Program::installed(&program, "postgresql"),
+            args,
+            &around,
+            log,
+        );
     }
-    let nobody = NOBODY.to_string();
+    let nobody = UNPRIVILEGED.to_string();
     // A change of user takes the death signal away, so it is given after it.
-    let change = ["--reuid", &nobody, "--regid", &nobody, "--clear-groups", "setpriv", "--pdeathsig", "KILL", &program];
+    let change = [
+        "--reuid",
+        &nobody,
+        "--regid",
+        &nobody,
+        "--clear-groups",
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        &program,
+    ];
     let args: Vec<&str> = change.into_iter().chain(args.iter().copied()).collect();
-    Child::start(&Program::installed("setpriv", "util-linux"), &args, &around, log)
+    ServerProcess::start(
+        &Program::installed("setpriv", "util-linux"),
+        &args,
+        &around,
+        log,
+    )
 }
 
 /// The newest that is installed.
 fn program(name: &str) -> String {
-    let releases = fs::read_dir(RELEASES).into_iter().flatten().filter_map(|release| Some(release.ok()?.path()));
-    let newest = releases.map(|release| release.join("bin").join(name)).filter(|file| file.is_file());
-    let number = |file: &PathBuf| file.iter().find_map(|part| part.to_str()?.parse::<u32>().ok());
+    let releases = fs::read_dir(RELEASES)
+        .into_iter()
+        .flatten()
+        .filter_map(|release| Some(release.ok()?.path()));
+    let newest = releases
+        .map(|release| release.join("bin").join(name))
+        .filter(|file| file.is_file());
+    let number = |file: &PathBuf| {
+        file.iter()
+            .find_map(|part| part.to_str()?.parse::<u32>().ok())
+    };
     let newest = newest.max_by_key(number);
     let missing = "PostgreSQL is missing: run `cargo xtask test`, which sees to it, or `apt-get install postgresql`";
     newest.as_deref().map_or_else(|| panic!("{missing}"), text)
@@ -190,6 +275,6 @@ fn text(path: &Path) -> String {
     path.to_str().expect("its path is text").to_owned()
 }
 
-fn said(log: &Path) -> String {
+fn output(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_else(|e| format!("(no log: {e})"))
 }

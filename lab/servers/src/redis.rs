@@ -15,12 +15,12 @@ use std::time::Duration;
 use anyhow::ensure;
 use tempfile::TempDir;
 
-use crate::child::{Child, Surroundings};
+use crate::child::{Environment, ServerProcess};
 use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
 
-use raw::PATIENCE;
+use raw::TIMEOUT;
 pub use raw::{Raw, request};
 pub use release::Release;
 pub use reply::Reply;
@@ -33,13 +33,13 @@ const LOG: &str = "redis.log";
 #[derive(Debug)]
 pub struct Redis {
     // Before the folder and the ports: it is killed first.
-    child: Child,
-    place: Place,
+    child: ServerProcess,
+    spec: LaunchSpec,
 }
 
 /// What stays when the server is killed and started again.
 #[derive(Debug)]
-struct Place {
+struct LaunchSpec {
     folder: TempDir,
     port: Port,
     tls_port: Option<Port>,
@@ -59,7 +59,12 @@ impl Redis {
     /// As [`start`](Self::start), with more lines in its `redis.conf`.
     #[must_use]
     pub fn configured(lines: &[(&str, &str)]) -> Self {
-        lines.iter().fold(Self::setup(), |setup, (key, value)| setup.config(key, value)).start()
+        lines
+            .iter()
+            .fold(Self::setup(), |setup, (key, value)| {
+                setup.config(key, value)
+            })
+            .start()
     }
 
     /// A server to be set up before it is started.
@@ -88,13 +93,17 @@ impl Redis {
     /// Its port for clients without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.place.port.number()
+        self.spec.port.number()
     }
 
     /// Its port for clients with TLS, which [`Setup::tls`] opened.
     #[must_use]
     pub fn tls_port(&self) -> u16 {
-        self.place.tls_port.as_ref().expect("it was set up with TLS").number()
+        self.spec
+            .tls_port
+            .as_ref()
+            .expect("it was set up with TLS")
+            .number()
     }
 
     /// Its Unix socket.
@@ -106,7 +115,7 @@ impl Redis {
     /// Its temporary folder, with its configuration, its log and what it keeps.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        self.place.folder.path()
+        self.spec.folder.path()
     }
 
     /// The authority that signed its certificate, as PEM.
@@ -130,7 +139,7 @@ impl Redis {
     /// All it has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        self.place.log()
+        self.spec.log()
     }
 
     /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
@@ -146,7 +155,7 @@ impl Redis {
     /// Starts it again at the same place, killing it first if it lives, and waits until it answers.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = self.place.start();
+        self.child = self.spec.start();
     }
 
     /// Stops it, as `kill -STOP` does: the kernel still takes connections for it, and nothing is answered.
@@ -162,7 +171,10 @@ impl Redis {
     /// Its wall clock, which [`Setup::own_clock`] gave it.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        self.place.clock.as_ref().expect("it was set up with a clock of its own")
+        self.spec
+            .clock
+            .as_ref()
+            .expect("it was set up with a clock of its own")
     }
 
     /// Sets its clock ahead of the machine's by so many seconds, or behind.
@@ -173,29 +185,34 @@ impl Redis {
     /// What it takes for the time of day, in microseconds.
     #[must_use]
     pub fn time(&self) -> i64 {
-        let told = self.command(&["TIME"]);
-        let [seconds, micros] = [0, 1].map(|at| told.texts()[at].parse::<i64>().expect("a number"));
+        let printed = self.command(&["TIME"]);
+        let [seconds, micros] =
+            [0, 1].map(|at| printed.texts()[at].parse::<i64>().expect("a number"));
         seconds * 1_000_000 + micros
     }
 
     /// Asks it one thing over a connection of its own.
     #[must_use = "an error is a reply too"]
-    pub fn ask(&self, words: &[&str]) -> Reply {
-        self.try_ask(words).unwrap_or_else(|e| panic!("redis-server does not answer {words:?}: {e}"))
+    pub fn request(&self, words: &[&str]) -> Reply {
+        self.try_request(words)
+            .unwrap_or_else(|e| panic!("redis-server does not answer {words:?}: {e}"))
     }
 
-    /// As [`ask`](Self::ask), of a server that may be dead.
+    /// As [`request`](Self::request), of a server that may be dead.
     ///
     /// # Errors
     /// If it does not answer.
-    pub fn try_ask(&self, words: &[&str]) -> io::Result<Reply> {
-        self.place.connect()?.ask(words)
+    pub fn try_request(&self, words: &[&str]) -> io::Result<Reply> {
+        self.spec.connect()?.request(words)
     }
 
-    /// As [`ask`](Self::ask), and panics if it refuses.
-    #[expect(clippy::must_use_candidate, reason = "what it does is often all that is wanted")]
+    /// As [`request`](Self::request), and panics if it refuses.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "what it does is often all that is wanted"
+    )]
     pub fn command(&self, words: &[&str]) -> Reply {
-        let reply = self.ask(words);
+        let reply = self.request(words);
         assert!(!reply.is_error(), "{words:?}: {reply:?}");
         reply
     }
@@ -203,15 +220,22 @@ impl Redis {
     /// A connection one can keep, with the password given if there is one.
     #[must_use]
     pub fn connection(&self) -> Raw {
-        self.place.connect().expect("a living server takes connections")
+        self.spec
+            .connect()
+            .expect("a living server takes connections")
     }
 
     /// As [`connection`](Self::connection), through its Unix socket.
     #[must_use]
     pub fn socket_connection(&self) -> Raw<UnixStream> {
-        let stream = UnixStream::connect(self.socket_path()).expect("a living server takes connections");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a minute is something");
-        self.place.admitted(Raw::new(stream)).expect("a living server answers")
+        let stream =
+            UnixStream::connect(self.socket_path()).expect("a living server takes connections");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("a minute is something");
+        self.spec
+            .admitted(Raw::new(stream))
+            .expect("a living server answers")
     }
 
     /// A section of `INFO`.
@@ -223,30 +247,39 @@ impl Redis {
     /// The time of a CPU it has used since it was started.
     #[must_use]
     pub fn cpu_used(&self) -> Duration {
-        let told = self.info("cpu");
-        ["used_cpu_user:", "used_cpu_sys:"].iter().map(|key| Duration::from_secs_f64(number(&told, key))).sum()
+        let printed = self.info("cpu");
+        ["used_cpu_user:", "used_cpu_sys:"]
+            .iter()
+            .map(|key| Duration::from_secs_f64(number(&printed, key)))
+            .sum()
     }
 
     /// Waits until this replica follows its master and has all that the master had written when this was asked.
     pub fn in_step_with(&self, master: &Self) {
         let written: f64 = number(&master.info("replication"), "master_repl_offset:");
         until("a replica to be in step", || {
-            let told = self.info("replication");
-            let follows = told.contains("master_link_status:up");
-            Ok((follows && number(&told, "slave_repl_offset:") >= written).then_some(()))
+            let printed = self.info("replication");
+            let follows = printed.contains("master_link_status:up");
+            Ok((follows && number(&printed, "slave_repl_offset:") >= written).then_some(()))
         })
         .expect("a replica follows a living master");
     }
 }
 
-impl Place {
+impl LaunchSpec {
     /// Starts the server and waits until it answers.
-    fn start(&self) -> Child {
+    fn start(&self) -> ServerProcess {
         let configuration = self.folder.path().join(CONFIGURATION);
-        let configuration = configuration.to_str().expect("a temporary folder has a plain name");
-        let around = Surroundings { cpu: self.cpu, clock: self.clock.as_ref() };
+        let configuration = configuration
+            .to_str()
+            .expect("a temporary folder has a plain name");
+        let around = Environment {
+            cpu: self.cpu,
+            clock: self.clock.as_ref(),
+        };
         let log = self.folder.path().join(LOG);
-        let mut child = Child::start(&self.release.program(), &[configuration], &around, &log);
+        let mut child =
+            ServerProcess::start(&self.release.program(), &[configuration], &around, &log);
         let started = until("redis-server to answer", || {
             ensure!(child.ended().is_none(), "it ended instead");
             Ok(self.answers().then_some(()))
@@ -257,8 +290,12 @@ impl Place {
 
     /// Any answer is one, also that a password is wanted, but not that it is still reading its files.
     fn answers(&self) -> bool {
-        let reply = Raw::connect(self.address()).and_then(|mut raw| raw.ask(&["PING"]));
-        reply.is_ok_and(|reply| !reply.error().is_some_and(|error| error.starts_with("LOADING")))
+        let reply = Raw::connect(self.address()).and_then(|mut raw| raw.request(&["PING"]));
+        reply.is_ok_and(|reply| {
+            !reply
+                .error()
+                .is_some_and(|error| error.starts_with("LOADING"))
+        })
     }
 
     fn connect(&self) -> io::Result<Raw> {
@@ -267,8 +304,11 @@ impl Place {
 
     fn admitted<S: io::Read + io::Write>(&self, mut raw: Raw<S>) -> io::Result<Raw<S>> {
         if let Some(password) = &self.password {
-            let reply = raw.ask(&["AUTH", password])?;
-            assert!(!reply.is_error(), "the password it was set up with: {reply:?}");
+            let reply = raw.request(&["AUTH", password])?;
+            assert!(
+                !reply.is_error(),
+                "the password it was set up with: {reply:?}"
+            );
         }
         Ok(raw)
     }
@@ -278,12 +318,15 @@ impl Place {
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_else(|e| format!("(no log: {e})"))
+        fs::read_to_string(self.folder.path().join(LOG))
+            .unwrap_or_else(|e| format!("(no log: {e})"))
     }
 }
 
 /// The number after a key of `INFO`.
-fn number(told: &str, key: &str) -> f64 {
-    let value = told.lines().find_map(|line| line.strip_prefix(key));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {key} in {told}"))
+fn number(printed: &str, key: &str) -> f64 {
+    let value = printed.lines().find_map(|line| line.strip_prefix(key));
+    value
+        .and_then(|value| value.trim().parse().ok())
+        .unwrap_or_else(|| panic!("no {key} in {printed}"))
 }

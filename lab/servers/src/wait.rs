@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 /// How long a test waits for what must come: no promise, only the end of patience.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 /// How often a condition is looked at that nobody announces.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Waits until `look` finds something.
 ///
@@ -22,15 +22,19 @@ pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T
 ///
 /// # Errors
 /// As [`until`].
-pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+pub fn until_within<T>(
+    timeout: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<Option<T>>,
+) -> Result<T> {
     let begun = Instant::now();
     loop {
         if let Some(found) = look()? {
             return Ok(found);
         }
-        if begun.elapsed() > patience {
-            bail!("waited {} s in vain for {what}", patience.as_secs());
+        if begun.elapsed() > timeout {
+            bail!("waited {} s in vain for {what}", timeout.as_secs());
         }
-        sleep(GLANCE);
+        sleep(POLL_INTERVAL);
     }
 }

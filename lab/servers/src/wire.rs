@@ -1,7 +1,7 @@
 //! A wire before a service, which can be slow, cut, frozen or lossy.
 
 mod delay;
-mod lane;
+mod direction;
 mod link;
 
 use std::io::{self, ErrorKind};
@@ -60,7 +60,7 @@ pub struct Traffic {
     pub waiting_to_client: u64,
     /// Bytes that clients were never given.
     pub lost: u64,
-    /// How often a piece was sent again, as a [lossy](Wire::lossy) wire had lost it.
+    /// How often a piece was sent again, as a [lossy](Wire::packet_loss) wire had lost it.
     pub resent: u64,
 }
 
@@ -79,7 +79,7 @@ struct Shared {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct Rules {
     delay: Delay,
-    dribbles: bool,
+    tiny_segments: bool,
     refuses: bool,
     frozen: bool,
     holds_replies: bool,
@@ -101,14 +101,26 @@ struct Counts {
 impl Wire {
     /// A wire to a service, which need not be there yet: it is connected to whenever a client connects.
     pub fn to(server: impl ToSocketAddrs) -> Self {
-        let server =
-            server.to_socket_addrs().ok().and_then(|mut found| found.next()).expect("the service has an address");
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the machine has a free loopback port");
-        let port = listener.local_addr().expect("a listener has an address").port();
+        let server = server
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next())
+            .expect("the service has an address");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .expect("the machine has a free loopback port");
+        let port = listener
+            .local_addr()
+            .expect("a listener has an address")
+            .port();
         let (shared, listener) = (Arc::new(Shared::new(server)), Arc::new(listener));
         let (accepting, accepted) = (shared.clone(), listener.clone());
         let acceptor = start("wire", move || accepting.accept(&accepted));
-        Self { shared, listener, acceptor: Some(acceptor), port }
+        Self {
+            shared,
+            listener,
+            acceptor: Some(acceptor),
+            port,
+        }
     }
 
     /// Where clients find it: `127.0.0.1:PORT`.
@@ -131,12 +143,15 @@ impl Wire {
 
     /// Leads to another service from now on; connections that are there stay where they are.
     pub fn lead_to(&self, server: impl ToSocketAddrs) {
-        let found = server.to_socket_addrs().ok().and_then(|mut found| found.next());
+        let found = server
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut found| found.next());
         *lock(&self.shared.server) = found.expect("the service has an address");
     }
 
     /// Everything takes this much longer, each way. Throughput is as before. Ends [`jitter`](Self::jitter) and
-    /// [`lossy`](Self::lossy), whose place it takes.
+    /// [`packet_loss`](Self::packet_loss), whose place it takes.
     pub fn delay(&self, delay: Duration) {
         self.rule(|rules| rules.delay = Delay::Even(delay));
     }
@@ -156,20 +171,20 @@ impl Wire {
     /// Loses pieces at this probability, each way, as an IP network does: TCP sends them again, so that they come 200 ms late,
     /// 600 ms if lost again, and so on up to 3 s, and all that follows on the connection waits behind. Connecting loses
     /// nothing. Ended by [`delay`](Self::delay).
-    pub fn lossy(&self, probability: f64) {
+    pub fn packet_loss(&self, probability: f64) {
         self.rule(|rules| rules.delay = Delay::Lossy(probability));
     }
 
     /// Everything passes a few bytes at a time, each way, some 20 kB/s on each connection.
-    pub fn dribble(&self, dribbles: bool) {
-        self.rule(|rules| rules.dribbles = dribbles);
+    pub fn tiny_segments(&self, dribbles: bool) {
+        self.rule(|rules| rules.tiny_segments = dribbles);
     }
 
     /// Cuts the connections that are there, both ways. What was on its way is lost.
-    pub fn cut(&self) {
+    pub fn partition(&self) {
         let links = std::mem::take(&mut *lock(&self.shared.links));
         for link in links {
-            link.hang_up();
+            link.close();
         }
     }
 
@@ -194,13 +209,15 @@ impl Wire {
     pub fn lose_replies(&self, loses: bool) {
         self.rule(|rules| rules.loses_replies = loses);
         if loses {
-            self.deafen();
+            self.drop_replies_silently();
         }
     }
 
     /// Loses all replies to the connections that are there, until they are closed. New ones hear.
-    pub fn deafen(&self) {
-        lock(&self.shared.links).iter().for_each(|link| link.deafen());
+    pub fn drop_replies_silently(&self) {
+        lock(&self.shared.links)
+            .iter()
+            .for_each(|link| link.drop_replies_silently());
     }
 
     /// Loses the next `number` replies, each with all that follows it on the same connection. So it concerns as many
@@ -212,7 +229,14 @@ impl Wire {
     /// What went through so far.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
-        let Counts { connections, refused, to_server, to_client, lost, resent } = &self.shared.counts;
+        let Counts {
+            connections,
+            refused,
+            to_server,
+            to_client,
+            lost,
+            resent,
+        } = &self.shared.counts;
         let links = lock(&self.shared.links);
         Traffic {
             connections: connections.load(Relaxed),
@@ -229,8 +253,8 @@ impl Wire {
 
     fn rule(&self, change: impl FnOnce(&mut Rules)) {
         change(&mut lock(&self.shared.rules));
-        self.shared.ring();
-        lock(&self.shared.links).iter().for_each(|link| link.ring());
+        self.shared.wake();
+        lock(&self.shared.links).iter().for_each(|link| link.wake());
     }
 }
 
@@ -243,7 +267,7 @@ impl Drop for Wire {
             // If it has panicked, its panic has been printed, and a drop must not panic.
             let _ = acceptor.join();
         }
-        self.cut();
+        self.partition();
     }
 }
 
@@ -251,7 +275,13 @@ impl Shared {
     fn new(server: SocketAddr) -> Self {
         let (rules, rules_changed, links, counts) = Default::default();
         let server = Mutex::new(server);
-        Self { server, rules, rules_changed, links, counts }
+        Self {
+            server,
+            rules,
+            rules_changed,
+            links,
+            counts,
+        }
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {
@@ -283,12 +313,20 @@ impl Shared {
     /// Connects to the service, not before it thaws, unless nobody wants it any more.
     fn connect(&self, is_over: impl Fn() -> bool) -> io::Result<TcpStream> {
         let waits = |rules: &mut Rules| rules.frozen && !rules.closed && !is_over();
-        drop(self.rules_changed.wait_while(self.rules(), waits).unwrap_or_else(PoisonError::into_inner));
-        if is_over() { Err(ErrorKind::NotConnected.into()) } else { TcpStream::connect(*lock(&self.server)) }
+        drop(
+            self.rules_changed
+                .wait_while(self.rules(), waits)
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        if is_over() {
+            Err(ErrorKind::NotConnected.into())
+        } else {
+            TcpStream::connect(*lock(&self.server))
+        }
     }
 
     /// Lets who waits for a thaw look again.
-    fn ring(&self) {
+    fn wake(&self) {
         // With the lock: who is about to wait has either seen what changed, or waits by now.
         let _rules = self.rules();
         self.rules_changed.notify_all();
@@ -307,7 +345,10 @@ fn close_hard(stream: &TcpStream) {
 }
 
 fn start(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    thread::Builder::new().name(name.into()).spawn(work).expect("a thread can be started")
+    thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .expect("a thread can be started")
 }
 
 /// Nothing is half done when a thread of a wire panics.

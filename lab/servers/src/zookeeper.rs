@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::child::{Child, Program, Surroundings};
+use crate::child::{Environment, Program, ServerProcess};
 use crate::clock::Clock;
 use crate::port::Port;
 use crate::until;
@@ -26,7 +26,7 @@ pub use setup::ZooKeeperSetup;
 const CONFIGURATION: &str = "zoo.cfg";
 const LOG: &str = "zookeeper.log";
 /// How long one waits for an answer of a living server.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A small heap and a quick start matter here, speed in the long run does not.
 const JVM: [&str; 6] = [
@@ -52,13 +52,13 @@ const JVM: [&str; 6] = [
 #[derive(Debug)]
 pub struct ZooKeeper {
     // Before the folder and the ports: it is killed first.
-    child: Child,
-    place: Place,
+    child: ServerProcess,
+    spec: LaunchSpec,
 }
 
 /// What stays when the server is killed and started again.
 #[derive(Debug)]
-struct Place {
+struct LaunchSpec {
     folder: TempDir,
     port: Port,
     tls_port: Option<Port>,
@@ -89,7 +89,12 @@ impl ZooKeeper {
     /// Where clients find it by TLS: `zookeeper+tls://localhost:PORT`.
     #[must_use]
     pub fn tls_url(&self) -> String {
-        let port = self.place.tls_port.as_ref().expect("it was set up with TLS").number();
+        let port = self
+            .spec
+            .tls_port
+            .as_ref()
+            .expect("it was set up with TLS")
+            .number();
         format!("zookeeper+tls://localhost:{port}")
     }
 
@@ -102,13 +107,13 @@ impl ZooKeeper {
     /// Its port for clients without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.place.port.number()
+        self.spec.port.number()
     }
 
     /// Its temporary folder, with its configuration, its log and what it keeps.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        self.place.folder.path()
+        self.spec.folder.path()
     }
 
     /// The authority that signed its certificate, as PEM.
@@ -132,21 +137,31 @@ impl ZooKeeper {
     /// Its wall clock, which [`ZooKeeperSetup::own_clock`] gave it.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        self.place.clock.as_ref().expect("it was set up with a clock of its own")
+        self.spec
+            .clock
+            .as_ref()
+            .expect("it was set up with a clock of its own")
     }
 
     /// All it has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        self.place.log()
+        self.spec.log()
     }
 
     /// What it has logged of its data not being those of its leader.
     #[must_use]
-    pub fn doubts(&self) -> Vec<String> {
-        let marks = ["igest mismatch", "igests are not matching", "next proposal is"];
+    pub fn election_log(&self) -> Vec<String> {
+        let marks = [
+            "igest mismatch",
+            "igests are not matching",
+            "next proposal is",
+        ];
         let log = self.log();
-        log.lines().filter(|line| marks.iter().any(|mark| line.contains(mark))).map(str::to_owned).collect()
+        log.lines()
+            .filter(|line| marks.iter().any(|mark| line.contains(mark)))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
@@ -156,14 +171,14 @@ impl ZooKeeper {
 
     /// Starts it again at the same place, killing it first if it lives, and waits until it serves.
     pub fn restart(&mut self) {
-        self.start_again();
+        self.start_after_kill();
         self.serves();
     }
 
     /// As [`restart`](Self::restart), without waiting for what it may need others for.
-    pub fn start_again(&mut self) {
+    pub fn start_after_kill(&mut self) {
         self.kill();
-        self.child = self.place.start();
+        self.child = self.spec.start();
     }
 
     /// Restarts it with other counters, by path: the number that the next sequential child of the
@@ -172,7 +187,7 @@ impl ZooKeeper {
     /// # Panics If a node is not there.
     pub fn restart_with_child_counters(&mut self, counters: &[(&str, i32)]) {
         self.kill();
-        self.place.set_child_counters(counters);
+        self.spec.set_child_counters(counters);
         self.restart();
     }
 
@@ -190,33 +205,45 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// If it does not answer.
-    pub fn ask(&self, word: &str) -> io::Result<String> {
+    pub fn request(&self, word: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.write_all(word.as_bytes())?;
-        let mut told = String::new();
-        stream.read_to_string(&mut told)?;
-        Ok(told)
+        let mut printed = String::new();
+        stream.read_to_string(&mut printed)?;
+        Ok(printed)
     }
 
     /// One of the counts that `mntr` tells.
     #[must_use]
     pub fn count(&self, key: &str) -> u64 {
-        let told = self.ask("mntr").expect("a living server answers");
-        let found = told.lines().find_map(|line| line.strip_prefix(key)?.trim().split('.').next()?.parse().ok());
-        found.unwrap_or_else(|| panic!("no {key} in:\n{told}"))
+        let printed = self.request("mntr").expect("a living server answers");
+        let found = printed.lines().find_map(|line| {
+            line.strip_prefix(key)?
+                .trim()
+                .split('.')
+                .next()?
+                .parse()
+                .ok()
+        });
+        found.unwrap_or_else(|| panic!("no {key} in:\n{printed}"))
     }
 
     /// Makes it count from nothing again, for [`count`](Self::count).
     pub fn forget_counts(&self) {
-        self.ask("srst").expect("a living server answers");
+        self.request("srst").expect("a living server answers");
     }
 
     /// `leader`, `follower` or `standalone`, once it serves.
     #[must_use]
     pub fn mode(&self) -> Option<String> {
-        let told = self.ask("srvr").ok()?;
-        Some(told.lines().find_map(|line| line.strip_prefix("Mode: "))?.to_owned())
+        let printed = self.request("srvr").ok()?;
+        Some(
+            printed
+                .lines()
+                .find_map(|line| line.strip_prefix("Mode: "))?
+                .to_owned(),
+        )
     }
 
     /// Waits until it serves.
@@ -225,34 +252,55 @@ impl ZooKeeper {
         served.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
 
         // It listens there a little later.
-        let Some(port) = &self.place.tls_port else { return };
+        let Some(port) = &self.spec.tls_port else {
+            return;
+        };
         let connect = || Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port.number())).ok());
-        until("a ZooKeeper server to serve with TLS", connect).unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
+        until("a ZooKeeper server to serve with TLS", connect)
+            .unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
     }
 }
 
-impl Place {
-    fn start(&self) -> Child {
+impl LaunchSpec {
+    fn start(&self) -> ServerProcess {
         let program = Program::installed("java", "default-jre-headless");
         let configuration = self.folder.path().join(CONFIGURATION).display().to_string();
         let jars = self.release.jars();
-        let main = ["-cp", &jars, "org.apache.zookeeper.server.quorum.QuorumPeerMain", &configuration];
+        let main = [
+            "-cp",
+            &jars,
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            &configuration,
+        ];
         let properties = self.properties.iter().map(String::as_str);
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
-        let around = Surroundings { cpu: self.cpu, clock: self.clock.as_ref() };
-        Child::start(&program, &args, &around, &self.folder.path().join(LOG))
+        let around = Environment {
+            cpu: self.cpu,
+            clock: self.clock.as_ref(),
+        };
+        ServerProcess::start(&program, &args, &around, &self.folder.path().join(LOG))
     }
 
     fn set_child_counters(&self, counters: &[(&str, i32)]) {
-        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/src/zookeeper/ChildCounter.java");
+        let program = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/src/zookeeper/ChildCounter.java"
+        );
         let mut java = Command::new("java");
-        java.args(["-cp", &self.release.jars(), program]).arg(self.folder.path());
+        java.args(["-cp", &self.release.jars(), program])
+            .arg(self.folder.path());
         for (path, number) in counters {
             java.args([path, &*number.to_string()]);
         }
 
-        let output = java.output().expect("java is missing: `apt-get install default-jdk-headless`");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = java
+            .output()
+            .expect("java is missing: `apt-get install default-jdk-headless`");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 
     fn log(&self) -> String {

@@ -3,24 +3,24 @@
 use lab_servers::{Ensemble, ZooKeeper};
 
 #[test]
-fn a_server_can_be_killed_stopped_and_started_again() {
+fn zookeeper_can_be_killed_paused_and_restarted() {
     let mut server = ZooKeeper::start();
     let (port, pid) = (server.port(), server.pid());
     server.pause();
     server.resume();
-    assert_eq!(server.ask("ruok").expect("it answers"), "imok");
+    assert_eq!(server.request("ruok").expect("it answers"), "imok");
     server.kill();
-    server.ask("ruok").expect_err("it is dead");
+    server.request("ruok").expect_err("it is dead");
     server.restart();
     assert_eq!(server.mode().as_deref(), Some("standalone"));
     assert!(server.port() == port && server.pid() != pid);
 }
 
 #[test]
-fn an_ensemble_gets_another_leader_when_the_first_is_parted() {
+fn ensemble_elects_a_leader_after_partition() {
     let ensemble = Ensemble::start();
     let leader = ensemble.leader();
-    ensemble.part(leader);
+    ensemble.partition(leader);
     let other = ensemble.leader_without(leader);
     assert_ne!(other, leader);
     ensemble.heal();
@@ -28,17 +28,22 @@ fn an_ensemble_gets_another_leader_when_the_first_is_parted() {
 }
 
 #[test]
-fn a_leader_that_hears_nothing_of_it_leads_on() {
+fn leader_in_one_way_partition_keeps_leading() {
     let mut ensemble = Ensemble::of(&ZooKeeper::setup().config("syncLimit", "40"));
     let leader = ensemble.leader();
-    ensemble.part_unheard(leader);
+    ensemble.partition_one_way(leader);
     assert_ne!(ensemble.leader_without(leader), leader);
-    assert_eq!(ensemble.server(leader).mode().as_deref(), Some("leader"), "{}", ensemble.server(leader).log());
+    assert_eq!(
+        ensemble.server(leader).mode().as_deref(),
+        Some("leader"),
+        "{}",
+        ensemble.server(leader).log()
+    );
     ensemble.heal();
 }
 
 #[test]
-fn its_wall_clock_can_be_set_while_it_runs() {
+fn zookeeper_clock_can_be_set_while_running() {
     let server = ZooKeeper::setup().own_clock().start();
     let begun = server.time().expect("it serves");
     for ahead in [3_600, -3_600, 0] {

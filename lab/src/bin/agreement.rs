@@ -14,11 +14,18 @@ fn main() -> Result<()> {
         _ => bail!("usage: agreement installed|newest [KILLS [SEED]]"),
     };
     let kills = args.next().map_or(Ok(100), |kills| kills.parse())?;
-    let choices = args.next().map_or(Ok(now() % 1_000_000), |seed| seed.parse())?;
+    let choices = args
+        .next()
+        .map_or(Ok(now() % 1_000_000), |seed| seed.parse())?;
     let folder = matrix::folder()?.join(format!("agreement-{choices}"));
     fs::create_dir_all(&folder)?;
     println!("seed {choices}");
     let seen = agreement(release, kills, &mut Random::seeded(choices), &folder)?;
-    ensure!(seen.broken == 0, "{} times servers did not agree; what they kept is in {}", seen.broken, folder.display());
+    ensure!(
+        seen.broken == 0,
+        "{} times servers did not agree; what they kept is in {}",
+        seen.broken,
+        folder.display()
+    );
     Ok(())
 }

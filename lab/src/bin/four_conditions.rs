@@ -7,49 +7,61 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use lab::conditions::{Ground, Row, cases, page, picture};
-use lab::specimens::Kind;
+use lab::baselines::Contender;
+use lab::conditions::{BaselineTestbed, Row, cases, page, picture};
 use lab_servers::Redis;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = env::args().skip(1).collect();
-    let is_wanted = |kind: &Kind| wanted.is_empty() || wanted.contains(&format!("{kind:?}"));
-    ensure!(Kind::ALL.iter().any(is_wanted), "there are only {:?}", Kind::ALL);
+    let is_wanted = |kind: &Contender| wanted.is_empty() || wanted.contains(&format!("{kind:?}"));
+    ensure!(
+        Contender::ALL.iter().any(is_wanted),
+        "there are only {:?}",
+        Contender::ALL
+    );
     let program = env::current_exe()?.with_file_name("specimen");
-    ensure!(program.exists(), "{} is missing: cargo build -p lab --bins", program.display());
+    ensure!(
+        program.exists(),
+        "{} is missing: cargo build -p lab --bins",
+        program.display()
+    );
     let mut rows = Vec::new();
-    for kind in Kind::ALL {
-        rows.extend(if is_wanted(&kind) { Some(measure(&program, kind)?) } else { last(kind)? });
+    for kind in Contender::ALL {
+        rows.extend(if is_wanted(&kind) {
+            Some(measure(&program, kind)?)
+        } else {
+            last(kind)?
+        });
     }
     fs::write(figures()?, serde_json::to_string_pretty(&rows)?)?;
-    tell(&rows)
+    print(&rows)
 }
 
-fn measure(program: &Path, kind: Kind) -> Result<Row> {
+fn measure(program: &Path, kind: Contender) -> Result<Row> {
     let begun = lab::now();
     eprintln!("{}", kind.title());
-    let told = |case: &str| eprintln!("  {:5.1} s: {case}", seconds(lab::now() - begun));
-    let ground = Ground::start(program, kind).with_context(|| kind.title())?;
-    cases::all(ground, told).with_context(|| kind.title())
+    let printed = |case: &str| eprintln!("  {:5.1} s: {case}", seconds(lab::now() - begun));
+    let testbed = BaselineTestbed::start(program, kind).with_context(|| kind.title())?;
+    cases::all(testbed, printed).with_context(|| kind.title())
 }
 
 /// The figures that were measured last, if they ever were.
-fn last(kind: Kind) -> Result<Option<Row>> {
+fn last(kind: Contender) -> Result<Option<Row>> {
     let file = figures()?;
     if !file.exists() {
         return Ok(None);
     }
     let rows: Vec<Row> = serde_json::from_str(&fs::read_to_string(file)?)?;
-    Ok(rows.into_iter().find(|row| row.kind == kind))
+    Ok(rows.into_iter().find(|row| row.contender == kind))
 }
 
 /// The page is for all of them.
-fn tell(rows: &[Row]) -> Result<()> {
+fn print(rows: &[Row]) -> Result<()> {
     let page = page(rows, &place());
     println!("{page}");
-    if rows.len() < Kind::ALL.len() {
+    if rows.len() < Contender::ALL.len() {
         return Ok(());
     }
     let docs = Path::new(ROOT).join("docs");
@@ -64,8 +76,11 @@ fn seconds(nanos: u64) -> f64 {
 
 /// What it was measured with.
 fn place() -> String {
-    let told = Redis::start().info("server");
-    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("of some version");
+    let printed = Redis::start().info("server");
+    let version = printed
+        .lines()
+        .find_map(|line| line.strip_prefix("redis_version:"))
+        .unwrap_or("of some version");
     format!("Redis {}", version.trim())
 }
 

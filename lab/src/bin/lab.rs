@@ -38,18 +38,34 @@ fn main() -> ExitCode {
 fn work() -> Result<()> {
     let wanted = wanted()?;
     if wanted.list {
-        cells().for_each(|cell| println!("{:<32} {}  {}", cell.name(), cell.expect, cell.fault.does));
+        cells().for_each(|cell| {
+            println!(
+                "{:<32} {}  {}",
+                cell.name(),
+                cell.guarantee,
+                cell.fault.description
+            )
+        });
         return Ok(());
     }
     let folder = folder()?;
-    let seconds = wanted.seconds.unwrap_or(if wanted.long { LONG } else { SHORT });
+    let seconds = wanted
+        .seconds
+        .unwrap_or(if wanted.long { LONG } else { SHORT });
     let jobs = wanted.jobs.unwrap_or(1).max(1);
-    let run = Run { folder: &folder, time: Duration::try_from_secs_f64(seconds)?, seed: wanted.seed, jobs };
+    let run = Run {
+        folder: &folder,
+        time: Duration::try_from_secs_f64(seconds)?,
+        seed: wanted.seed,
+        jobs,
+    };
     match (&wanted.store, &wanted.fault) {
         (Some(store), Some(fault)) => run.one(&cell_named(store, fault)?).map(drop),
         (store, fault) => {
             let is_wanted = |cell: &Cell| {
-                store.as_ref().is_none_or(|store| store == cell.store.name())
+                store
+                    .as_ref()
+                    .is_none_or(|store| store == cell.backend.name())
                     && fault.as_ref().is_none_or(|fault| fault == cell.fault.name)
             };
             let chosen: Vec<Cell> = cells().filter(is_wanted).collect();
@@ -72,7 +88,9 @@ fn wanted() -> Result<Wanted> {
             "--seed" => wanted.seed = Some(value()?.parse()?),
             "--seconds" => wanted.seconds = Some(value()?.parse()?),
             "--jobs" => wanted.jobs = Some(value()?.parse()?),
-            _ => bail!("usage: lab [--list] [--long] [--store S] [--fault F] [--seed N] [--seconds T] [--jobs N]"),
+            _ => bail!(
+                "usage: lab [--list] [--long] [--store S] [--fault F] [--seed N] [--seconds T] [--jobs N]"
+            ),
         }
     }
     Ok(wanted)
@@ -88,11 +106,17 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn one(&self, cell: &Cell) -> Result<Figures> {
-        let taker = std::env::current_exe()?.with_file_name("taker");
-        ensure!(taker.exists(), "{} is missing: cargo build -p lab --bins", taker.display());
+        let worker = std::env::current_exe()?.with_file_name("taker");
+        ensure!(
+            worker.exists(),
+            "{} is missing: cargo build -p lab --bins",
+            worker.display()
+        );
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
-        let taker = taker.to_str().context("the path of the taker is not text")?;
-        let figures = cell.run(taker, seed, self.time, self.folder)?;
+        let worker = worker
+            .to_str()
+            .context("the path of the taker is not text")?;
+        let figures = cell.run(worker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
         keep(self.folder, &figures)?;
         Ok(figures)
@@ -100,7 +124,12 @@ impl Run<'_> {
 
     /// In turn, so many at a time; a page of all in the repository if this is the long form.
     fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
-        let pages = Pages { run: self, chosen, is_kept, outcomes: Mutex::new(chosen.iter().map(|_| None).collect()) };
+        let pages = Pages {
+            run: self,
+            chosen,
+            is_kept,
+            outcomes: Mutex::new(chosen.iter().map(|_| None).collect()),
+        };
         let next = AtomicUsize::new(0);
         thread::scope(|scope| {
             let work = || -> Result<()> {
@@ -110,7 +139,9 @@ impl Run<'_> {
                 Ok(())
             };
             let workers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().expect("no panic"))
         })?;
         let failures = pages.page().failures();
         ensure!(failures == 0, "{failures} of {} cells failed", chosen.len());
@@ -132,9 +163,17 @@ impl Pages<'_> {
         if let Err(error) = &outcome {
             println!("FAILED {error:#}");
         }
-        let at = self.chosen.iter().position(|chosen| chosen.name() == cell.name()).expect("it was chosen");
+        let at = self
+            .chosen
+            .iter()
+            .position(|chosen| chosen.name() == cell.name())
+            .expect("it was chosen");
         self.outcomes.lock().expect("no panic")[at] = Some(outcome);
-        let (count, seconds, jobs) = (self.chosen.len(), self.run.time.as_secs_f64(), self.run.jobs);
+        let (count, seconds, jobs) = (
+            self.chosen.len(),
+            self.run.time.as_secs_f64(),
+            self.run.jobs,
+        );
         let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
         let page = self.page();
         std::fs::write(self.run.folder.join("matrix.json"), page.json()?)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use anyhow::{Result, ensure};
 
-use crate::{Event, What};
+use crate::{Event, EventKind};
 
 /// From the moment a hand begins to release, or hears of a loss, nothing of that hold is told to be good: no trust, and no nested
 /// acquire.
@@ -15,12 +15,18 @@ pub fn ended(events: &[Event]) -> Result<()> {
     let mut ends: HashMap<u32, Event> = HashMap::new();
     // In the order of telling: a loss is told of with the time when the hold was last good.
     for &event in events {
-        match event.what {
-            What::Releasing | What::RanOut | What::Gone => drop(ends.insert(event.hand, event)),
-            What::Granted { .. } => drop(ends.remove(&event.hand)),
-            What::Trusted { .. } | What::Nested { .. } => {
-                let end = ends.get(&event.hand);
-                ensure!(end.is_none(), "good although it has ended: {event}, after {}", end.unwrap_or(&event));
+        match event.kind {
+            EventKind::Releasing | EventKind::Expired | EventKind::Revoked => {
+                ends.insert(event.thread, event);
+            }
+            EventKind::Granted { .. } => drop(ends.remove(&event.thread)),
+            EventKind::ValidUntil { .. } | EventKind::Nested { .. } => {
+                let end = ends.get(&event.thread);
+                ensure!(
+                    end.is_none(),
+                    "good although it has ended: {event}, after {}",
+                    end.unwrap_or(&event)
+                );
             }
             _ => {}
         }
@@ -33,27 +39,40 @@ mod tests {
     use super::super::samples::events;
     use super::*;
 
-    fn told(last: &[&str]) -> Result<()> {
-        let first = ["1 7 0 asked", "3 7 0 granted 5 1 1", "4 7 0 trusted 99", "4 7 0 nested 5 2", "5 7 0 unnested 1"];
+    fn recorded(last: &[&str]) -> Result<()> {
+        let first = [
+            "1 7 0 requested",
+            "3 7 0 granted 5 1 1",
+            "4 7 0 valid-until 99",
+            "4 7 0 nested 5 2",
+            "5 7 0 unnested 1",
+        ];
         ended(&events(&[&first[..], last].concat()))
     }
 
     #[test]
-    fn good_until_the_end_is_sound() {
-        told(&["6 7 0 releasing", "7 7 0 released", "8 7 0 asked", "9 7 0 granted 6 1 1", "9 7 0 trusted 99"]).unwrap();
+    fn validity_until_release_passes() {
+        recorded(&[
+            "6 7 0 releasing",
+            "7 7 0 released",
+            "8 7 0 requested",
+            "9 7 0 granted 6 1 1",
+            "9 7 0 valid-until 99",
+        ])
+        .unwrap();
         // Another hand is another hold.
-        told(&["6 7 0 releasing", "7 8 0 trusted 99"]).unwrap();
+        recorded(&["6 7 0 releasing", "7 8 0 valid-until 99"]).unwrap();
     }
 
     #[test]
-    fn a_hold_that_is_good_while_it_is_released_is_caught() {
-        assert!(told(&["6 7 0 releasing", "7 7 0 trusted 99", "8 7 0 released"]).is_err());
-        assert!(told(&["6 7 0 releasing", "7 7 0 nested 5 2", "8 7 0 released"]).is_err());
+    fn hold_valid_during_release_is_detected() {
+        assert!(recorded(&["6 7 0 releasing", "7 7 0 valid-until 99", "8 7 0 released"]).is_err());
+        assert!(recorded(&["6 7 0 releasing", "7 7 0 nested 5 2", "8 7 0 released"]).is_err());
     }
 
     #[test]
-    fn a_lost_hold_that_is_good_again_is_caught() {
-        assert!(told(&["6 7 0 ran-out", "7 7 0 trusted 99"]).is_err());
-        assert!(told(&["3 7 0 gone", "7 7 0 trusted 99"]).is_err());
+    fn revived_hold_is_detected() {
+        assert!(recorded(&["6 7 0 expired", "7 7 0 valid-until 99"]).is_err());
+        assert!(recorded(&["3 7 0 revoked", "7 7 0 valid-until 99"]).is_err());
     }
 }

@@ -1,23 +1,27 @@
 //! Never more at once than fits.
 
-use super::Fault;
+use super::Violation;
 use crate::Hold;
 
 /// At no instant do the holds of one name, sorted by when they were granted, take more than there is.
 ///
 /// Finds the first hold that did not fit, with one that it met.
 #[must_use]
-pub fn exclusion(holds: &[Hold]) -> Option<Fault> {
+pub fn exclusion(holds: &[Hold]) -> Option<Violation> {
     overlaps(holds).next()
 }
 
 /// All holds that did not fit, each with the one by whose end it did.
-pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Fault> {
+pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Violation> {
     let mut present: Vec<Hold> = Vec::new();
     holds.iter().filter_map(move |hold| {
         present.retain(|other| other.until > hold.granted);
         present.sort_unstable_by_key(|other| other.until);
-        let mut taken: u64 = present.iter().map(|other| u64::from(other.weight)).sum::<u64>() + u64::from(hold.weight);
+        let mut taken: u64 = present
+            .iter()
+            .map(|other| u64::from(other.weight))
+            .sum::<u64>()
+            + u64::from(hold.weight);
         let ends = present.iter().take_while(|other| {
             let did_not_fit = taken > u64::from(hold.capacity);
             taken -= u64::from(other.weight);
@@ -25,7 +29,11 @@ pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Fault> {
         });
         let first = ends.last().copied();
         present.push(*hold);
-        Some(Fault { rule: "more held at once than fits", first: first?, second: *hold })
+        Some(Violation {
+            rule: "more held at once than fits",
+            first: first?,
+            second: *hold,
+        })
     })
 }
 
@@ -35,40 +43,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_after_the_other_is_sound() {
-        assert_eq!(exclusion(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(3, 31, u64::MAX)]), None);
+    fn sequential_holds_pass() {
+        assert_eq!(
+            exclusion(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(3, 31, u64::MAX)]),
+            None
+        );
     }
 
     #[test]
-    fn an_overlap_of_a_nanosecond_is_caught() {
+    fn nanosecond_overlap_is_detected() {
         let broken = exclusion(&[mutex(1, 10, 21), mutex(2, 20, 30)]).unwrap();
         assert_eq!((broken.first.token, broken.second.token), (1, 2));
     }
 
     #[test]
-    fn whoever_never_released_still_holds() {
+    fn unreleased_hold_counts_as_held() {
         assert!(exclusion(&[mutex(1, 10, u64::MAX), mutex(2, 20, 30)]).is_some());
     }
 
     #[test]
-    fn readers_share_and_writers_do_not() {
-        assert_eq!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]), None);
+    fn readers_share_and_writers_exclude() {
+        assert_eq!(
+            exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 40, 50)]),
+            None
+        );
         assert!(exclusion(&[reader(1, 10, 30), reader(2, 15, 40), writer(3, 35, 50)]).is_some());
         assert!(exclusion(&[writer(1, 10, 30), reader(2, 15, 40)]).is_some());
     }
 
     #[test]
-    fn it_fits_when_enough_of_the_others_have_ended() {
-        let found: Vec<Fault> = overlaps(&[reader(1, 10, 90), reader(2, 15, 40), writer(3, 35, 50)]).collect();
+    fn overlaps_are_counted_by_weight() {
+        let found: Vec<Violation> =
+            overlaps(&[reader(1, 10, 90), reader(2, 15, 40), writer(3, 35, 50)]).collect();
         assert_eq!((found.len(), found[0].first.token), (1, 1));
-        let slot = |token, granted, until| Hold { capacity: 2, ..mutex(token, granted, until) };
-        let found: Vec<Fault> = overlaps(&[slot(1, 10, 90), slot(2, 15, 40), slot(3, 35, 50)]).collect();
+        let slot = |token, granted, until| Hold {
+            capacity: 2,
+            ..mutex(token, granted, until)
+        };
+        let found: Vec<Violation> =
+            overlaps(&[slot(1, 10, 90), slot(2, 15, 40), slot(3, 35, 50)]).collect();
         assert_eq!((found.len(), found[0].first.token), (1, 2));
     }
 
     #[test]
-    fn a_ninth_slot_of_eight_is_caught() {
-        let slots = |count| (0..count).map(|n| reader(n + 1, 10 + n, 100)).collect::<Vec<_>>();
+    fn ninth_of_eight_slots_is_detected() {
+        let slots = |count| {
+            (0..count)
+                .map(|n| reader(n + 1, 10 + n, 100))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(exclusion(&slots(8)), None);
         assert!(exclusion(&slots(9)).is_some());
     }

@@ -10,19 +10,36 @@ use crate::{Event, Hold};
 /// From when to when.
 pub type Span = (u64, u64);
 
-/// For how long at most somebody waited for a lock that nobody held, and which lock. Time within `troubles` is not counted, and
+/// For how long at most somebody waited for a lock that nobody held, and which lock. Time within `disturbed` is not counted, and
 /// begins anew after each; nor is what comes after `end`.
 #[must_use]
-pub fn idle_time(events: &[Event], holds: &[Hold], troubles: &[Span], end: u64) -> (Duration, u16) {
+pub fn idle_time(
+    events: &[Event],
+    holds: &[Hold],
+    disturbed: &[Span],
+    end: u64,
+) -> (Duration, u16) {
     let cycles = cycles(events);
-    let names = cycles.values().flatten().map(|cycle| cycle.name + 1).max().unwrap_or(0);
+    let names = cycles
+        .values()
+        .flatten()
+        .map(|cycle| cycle.name + 1)
+        .max()
+        .unwrap_or(0);
     let longest = |name: u16| {
-        let wanted = cycles.values().flatten().filter(|cycle| cycle.name == name).map(|cycle| {
-            let over = cycle.over.map_or(end, |(at, _)| at);
-            (cycle.asked, cycle.granted.unwrap_or(over))
-        });
-        let held = holds.iter().filter(|hold| hold.name == name).map(|hold| (hold.granted, hold.until));
-        only(wanted, held.chain(troubles.iter().copied()), end)
+        let wanted = cycles
+            .values()
+            .flatten()
+            .filter(|cycle| cycle.name == name)
+            .map(|cycle| {
+                let over = cycle.ended.map_or(end, |(at, _)| at);
+                (cycle.requested, cycle.granted.unwrap_or(over))
+            });
+        let held = holds
+            .iter()
+            .filter(|hold| hold.name == name)
+            .map(|hold| (hold.granted, hold.until));
+        only(wanted, held.chain(disturbed.iter().copied()), end)
     };
     let all = (0..names).map(|name| (Duration::from_nanos(longest(name)), name));
     all.max().unwrap_or_default()
@@ -32,17 +49,29 @@ pub fn idle_time(events: &[Event], holds: &[Hold], troubles: &[Span], end: u64) 
 ///
 /// # Errors
 /// If somebody does; how long that was.
-pub fn idle(events: &[Event], holds: &[Hold], troubles: &[Span], end: u64, bound: Duration) -> Result<()> {
-    let (time, name) = idle_time(events, holds, troubles, end);
-    ensure!(time <= bound, "lock {name} was wanted and held by nobody for {time:?}, and that without a fault");
+pub fn idle(
+    events: &[Event],
+    holds: &[Hold],
+    disturbed: &[Span],
+    end: u64,
+    bound: Duration,
+) -> Result<()> {
+    let (time, name) = idle_time(events, holds, disturbed, end);
+    ensure!(
+        time <= bound,
+        "lock {name} was wanted and held by nobody for {time:?}, and that without a fault"
+    );
     Ok(())
 }
 
 /// The longest time up to `end` that is in one of the first, and in none of the second.
 fn only(wanted: impl Iterator<Item = Span>, not: impl Iterator<Item = Span>, end: u64) -> u64 {
-    let edges = |(from, to): Span, is_wanted: bool| [(from, 1, is_wanted), (to.max(from), -1, is_wanted)];
+    let edges =
+        |(from, to): Span, is_wanted: bool| [(from, 1, is_wanted), (to.max(from), -1, is_wanted)];
     let wanted = wanted.flat_map(|span| edges(span, true));
-    let mut all: Vec<(u64, i64, bool)> = wanted.chain(not.flat_map(|span| edges(span, false))).collect();
+    let mut all: Vec<(u64, i64, bool)> = wanted
+        .chain(not.flat_map(|span| edges(span, false)))
+        .collect();
     all.push((end, 0, true));
     // What begins at a moment does so before what ends then does: nothing is idle in no time.
     all.sort_by_key(|&(at, step, _)| (at, -step));
@@ -62,16 +91,16 @@ mod tests {
     use super::*;
     use crate::holds;
 
-    fn time(lines: &[&str], troubles: &[Span]) -> u64 {
-        let told = events(lines);
-        let (time, _) = idle_time(&told, &holds(&told).unwrap(), troubles, 1_000);
+    fn time(lines: &[&str], disturbed: &[Span]) -> u64 {
+        let events = events(lines);
+        let (time, _) = idle_time(&events, &holds(&events).unwrap(), disturbed, 1_000);
         u64::try_from(time.as_nanos()).unwrap()
     }
 
-    const HANDED_OVER: [&str; 7] = [
-        "1 7 0 asked",
+    const HANDOVER_MAX: [&str; 7] = [
+        "1 7 0 requested",
         "3 7 0 granted 5 1 1",
-        "4 8 0 asked",
+        "4 8 0 requested",
         "50 7 0 releasing",
         "51 7 0 released",
         "60 8 0 granted 6 1 1",
@@ -79,36 +108,42 @@ mod tests {
     ];
 
     #[test]
-    fn from_a_release_to_the_next_grant_it_is_idle() {
-        assert_eq!(time(&HANDED_OVER, &[]), 10);
+    fn time_from_release_to_grant_is_idle() {
+        assert_eq!(time(&HANDOVER_MAX, &[]), 10);
         // What nobody wants may lie there for any time.
-        assert_eq!(time(&HANDED_OVER[..2], &[]), 2);
+        assert_eq!(time(&HANDOVER_MAX[..2], &[]), 2);
     }
 
     #[test]
-    fn whoever_is_never_granted_waits_until_the_end() {
-        assert_eq!(time(&HANDED_OVER[..5], &[]), 950);
-        let given_up = [&HANDED_OVER[..5], &["80 8 0 gave-up"]].concat();
+    fn ungranted_waiter_counts_until_the_end() {
+        assert_eq!(time(&HANDOVER_MAX[..5], &[]), 950);
+        let given_up = [&HANDOVER_MAX[..5], &["80 8 0 timed-out"]].concat();
         assert_eq!(time(&given_up, &[]), 30);
     }
 
     #[test]
-    fn trouble_is_an_excuse_while_it_lasts() {
-        assert_eq!(time(&HANDED_OVER, &[(45, 57)]), 3);
-        assert_eq!(time(&HANDED_OVER[..5], &[(45, 900)]), 100);
+    fn idle_time_during_fault_is_excused() {
+        assert_eq!(time(&HANDOVER_MAX, &[(45, 57)]), 3);
+        assert_eq!(time(&HANDOVER_MAX[..5], &[(45, 900)]), 100);
     }
 
     #[test]
-    fn a_lock_that_lies_idle_is_caught() {
-        let told = events(&HANDED_OVER[..5]);
-        let (holds, bound) = (holds(&told).unwrap(), Duration::from_nanos(900));
-        assert!(idle(&told, &holds, &[], 1_000, bound).is_err());
-        idle(&told, &holds, &[], 900, bound).unwrap();
+    fn long_idle_time_is_detected() {
+        let events = events(&HANDOVER_MAX[..5]);
+        let (holds, bound) = (holds(&events).unwrap(), Duration::from_nanos(900));
+        assert!(idle(&events, &holds, &[], 1_000, bound).is_err());
+        idle(&events, &holds, &[], 900, bound).unwrap();
     }
 
     #[test]
-    fn a_readers_lock_is_not_idle_while_one_reads() {
-        let told = ["1 7 0 asked", "1 7 0 granted 5 1 8", "2 8 0 asked", "900 8 0 granted 6 8 8", "900 7 0 releasing"];
-        assert_eq!(time(&told, &[]), 0);
+    fn lock_with_a_reader_is_not_idle() {
+        let lines = [
+            "1 7 0 requested",
+            "1 7 0 granted 5 1 8",
+            "2 8 0 requested",
+            "900 8 0 granted 6 8 8",
+            "900 7 0 releasing",
+        ];
+        assert_eq!(time(&lines, &[]), 0);
     }
 }

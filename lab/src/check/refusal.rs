@@ -1,15 +1,21 @@
 //! Where a store must refuse, nobody is granted anything.
 
-use super::Fault;
+use super::Violation;
 use crate::Hold;
 
 /// Nobody was granted between `since` and `until` what he had asked for in that time.
 ///
 /// Finds the first that was.
 #[must_use]
-pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Fault> {
-    let granted = holds.iter().find(|hold| hold.asked > since && hold.granted < until)?;
-    Some(Fault { rule: "granted by a store that must refuse", first: *granted, second: *granted })
+pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Violation> {
+    let granted = holds
+        .iter()
+        .find(|hold| hold.requested > since && hold.granted < until)?;
+    Some(Violation {
+        rule: "granted by a store that must refuse",
+        first: *granted,
+        second: *granted,
+    })
 }
 
 #[cfg(test)]
@@ -18,14 +24,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn before_and_after_is_sound() {
+    fn grants_before_and_after_refusal_pass() {
         assert_eq!(refusal(&[mutex(1, 10, 20), mutex(2, 41, 50)], 10, 40), None);
         // Asked for before: its answer was on its way.
-        assert_eq!(refusal(&[Hold { asked: 9, ..mutex(1, 12, 20) }], 10, 40), None);
+        assert_eq!(
+            refusal(
+                &[Hold {
+                    requested: 9,
+                    ..mutex(1, 12, 20)
+                }],
+                10,
+                40
+            ),
+            None
+        );
     }
 
     #[test]
-    fn a_grant_meanwhile_is_caught() {
+    fn grant_during_refusal_is_detected() {
         assert!(refusal(&[mutex(1, 12, 20)], 10, 40).is_some());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Fault;
+use super::Violation;
 use crate::Hold;
 
 /// The tokens of one name are unique, and rise from each hold to any that came after it in real time: asked when the
@@ -10,24 +10,43 @@ use crate::Hold;
 ///
 /// Finds two holds whose tokens are equal or in the wrong order.
 #[must_use]
-pub fn tokens(holds: &[Hold]) -> Option<Fault> {
-    tokens_over_loss(holds, 0)
-        .or_else(|| rising(holds, 0, |earlier| earlier.until, |later| later.granted, Hold::excludes))
+pub fn tokens(holds: &[Hold]) -> Option<Violation> {
+    tokens_over_loss(holds, 0).or_else(|| {
+        rising(
+            holds,
+            0,
+            |earlier| earlier.until,
+            |later| later.granted,
+            Hold::excludes,
+        )
+    })
 }
 
 /// What is true of them even if the store forgets: they are unique, and rise from each hold to any that was asked for when
 /// the earlier one was already granted; or fall by less than `slack`, where they are times as clients guess them. A grant that was
 /// on its way when the store forgot may arrive after a later one.
 #[must_use]
-pub fn tokens_over_loss(holds: &[Hold], slack: u64) -> Option<Fault> {
-    unique(holds).or_else(|| rising(holds, slack, |earlier| earlier.granted, |later| later.asked, |_, _| true))
+pub fn tokens_over_loss(holds: &[Hold], slack: u64) -> Option<Violation> {
+    unique(holds).or_else(|| {
+        rising(
+            holds,
+            slack,
+            |earlier| earlier.granted,
+            |later| later.requested,
+            |_, _| true,
+        )
+    })
 }
 
-fn unique(holds: &[Hold]) -> Option<Fault> {
+fn unique(holds: &[Hold]) -> Option<Violation> {
     let mut known: HashMap<u64, Hold> = HashMap::new();
     for hold in holds {
         if let Some(first) = known.insert(hold.token, *hold) {
-            return Some(Fault { rule: "one token for two grants", first, second: *hold });
+            return Some(Violation {
+                rule: "one token for two grants",
+                first,
+                second: *hold,
+            });
         }
     }
     None
@@ -41,7 +60,7 @@ fn rising(
     end: impl Fn(&Hold) -> u64,
     begin: impl Fn(&Hold) -> u64,
     related: impl Fn(&Hold, &Hold) -> bool,
-) -> Option<Fault> {
+) -> Option<Violation> {
     let mut by_begin: Vec<&Hold> = holds.iter().collect();
     let mut by_end = by_begin.clone();
     by_begin.sort_unstable_by_key(|hold| begin(hold));
@@ -56,10 +75,15 @@ fn rising(
                 *known = earlier;
             }
         }
-        if let Some(first) =
-            largest.values().find(|first| related(first, later) && first.token >= later.token.saturating_add(slack))
+        if let Some(first) = largest
+            .values()
+            .find(|first| related(first, later) && first.token >= later.token.saturating_add(slack))
         {
-            return Some(Fault { rule: "a later grant without a larger token", first: **first, second: *later });
+            return Some(Violation {
+                rule: "a later grant without a larger token",
+                first: **first,
+                second: *later,
+            });
         }
     }
     None
@@ -71,36 +95,61 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rising_tokens_are_sound() {
-        assert_eq!(tokens(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(9, 31, u64::MAX)]), None);
+    fn increasing_tokens_pass() {
+        assert_eq!(
+            tokens(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(9, 31, u64::MAX)]),
+            None
+        );
     }
 
     #[test]
-    fn a_token_given_twice_is_caught() {
+    fn duplicate_token_is_detected() {
         assert!(tokens(&[mutex(1, 10, 20), mutex(2, 20, 30), mutex(1, 31, 40)]).is_some());
         assert!(tokens(&[reader(1, 10, 20), reader(1, 10, 20)]).is_some());
     }
 
     #[test]
-    fn a_token_that_falls_is_caught() {
+    fn decreasing_token_is_detected() {
         let broken = tokens(&[mutex(1, 10, 20), mutex(3, 21, 30), mutex(2, 31, 40)]).unwrap();
         assert_eq!((broken.first.token, broken.second.token), (3, 2));
     }
 
     #[test]
-    fn a_waiter_that_asked_early_is_no_excuse_unless_the_store_forgot() {
-        let waited = crate::Hold { asked: 1, ..mutex(2, 31, 40) };
+    fn decreasing_token_of_early_waiter_passes_only_after_data_loss() {
+        let waited = crate::Hold {
+            requested: 1,
+            ..mutex(2, 31, 40)
+        };
         assert!(tokens(&[mutex(3, 21, 30), waited]).is_some());
         assert_eq!(tokens_over_loss(&[mutex(3, 21, 30), waited], 0), None);
         assert!(tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)], 0).is_some());
-        assert_eq!(tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)], 2), None);
+        assert_eq!(
+            tokens_over_loss(&[mutex(3, 21, 30), mutex(2, 31, 40)], 2),
+            None
+        );
         assert!(tokens_over_loss(&[mutex(4, 21, 30), mutex(2, 31, 40)], 2).is_some());
     }
 
     #[test]
-    fn readers_that_were_granted_together_may_have_any_order() {
-        let (one, two) = (reader(3, 10, 20), crate::Hold { asked: 9, ..reader(2, 11, 30) });
+    fn tokens_of_concurrent_readers_may_have_any_order() {
+        let (one, two) = (
+            reader(3, 10, 20),
+            crate::Hold {
+                requested: 9,
+                ..reader(2, 11, 30)
+            },
+        );
         assert_eq!(tokens(&[one, two, writer(4, 31, 40)]), None);
-        assert!(tokens(&[one, two, crate::Hold { asked: 1, ..writer(1, 31, 40) }]).is_some());
+        assert!(
+            tokens(&[
+                one,
+                two,
+                crate::Hold {
+                    requested: 1,
+                    ..writer(1, 31, 40)
+                }
+            ])
+            .is_some()
+        );
     }
 }

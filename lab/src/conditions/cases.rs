@@ -8,16 +8,16 @@ use anyhow::{Context, Result, ensure};
 use lab_servers::{Redis, Wire};
 use serde::{Deserialize, Serialize};
 
-use super::ground::{Ground, Scene, Servers};
+use super::testbed::{BaselineTestbed, Fixture, Servers};
 use super::{CROWD, LEASE_MILLIS, LONG_MILLIS, NEVER_MILLIS, Row};
+use crate::baselines::{Client, Reply, Request, Response};
 use crate::now;
-use crate::specimens::{Answer, Order, Running, Said};
-use crate::victims::{Victims, duplicates, lost_updates, regress};
+use crate::resources::{Resources, duplicates, lost_updates, regress};
 
 /// Whoever is granted the lock although somebody else has it, is within so long.
 const SOON_MILLIS: u64 = 1_000;
 /// How long a holder may take to hear of its loss before it is said never to.
-const DEAF: Duration = Duration::from_secs(6);
+const UNRESPONSIVE: Duration = Duration::from_secs(6);
 /// For how long the crowd waits before the first lets go.
 const HELD: Duration = Duration::from_secs(1);
 /// For how long each of the crowd waits.
@@ -38,7 +38,7 @@ pub struct Pause {
     /// Whether another was granted the lock meanwhile. If not, nothing else here has happened.
     pub next_held: bool,
     /// The first, back again, still said that it held.
-    pub both_said_so: bool,
+    pub both_claimed: bool,
     /// What the late write did.
     pub lost: Lost,
 }
@@ -84,7 +84,7 @@ pub struct Down {
     /// How long it took to be told.
     pub majority_millis: u64,
     /// How long it took who held until it said so; `None` if it never did.
-    pub heard_millis: Option<u64>,
+    pub notified_millis: Option<u64>,
 }
 
 /// Whether, and after how many milliseconds.
@@ -113,71 +113,105 @@ pub struct Crowd {
 ///
 /// # Errors
 /// If a case cannot be carried out, or if a resource that is fenced took what its rule refuses.
-pub fn all(mut ground: Ground, told: impl Fn(&str)) -> Result<Row> {
-    let kind = ground.kind();
-    told("holder killed");
-    let holder_killed = crash(&ground, Order::Acquire(NEVER_MILLIS))?;
-    let acquirer_killed = kind.has_steps().then(|| crash(&ground, Order::Begin)).transpose()?;
-    told("holder stopped");
-    let (paused, late_freed) = pause(&ground)?;
-    told("released by others");
-    let owner = Owner { refused_freed: refused_frees(&ground)?, late_freed };
-    told("contended for by many");
-    let crowd = crowd(&ground, CROWD)?;
-    told("servers replaced");
-    let failover = failover(&mut ground)?;
-    told("servers killed");
-    let down = down(&mut ground)?;
-    Ok(Row { kind, holder_killed, acquirer_killed, paused, owner, failover, down, crowd })
+pub fn all(mut testbed: BaselineTestbed, progress: impl Fn(&str)) -> Result<Row> {
+    let contender = testbed.contender();
+    progress("holder killed");
+    let holder_killed = crash(&testbed, Request::Acquire(NEVER_MILLIS))?;
+    let acquirer_killed = contender
+        .has_steps()
+        .then(|| crash(&testbed, Request::Begin))
+        .transpose()?;
+    progress("holder stopped");
+    let (paused, late_freed) = pause(&testbed)?;
+    progress("released by others");
+    let owner = Owner {
+        refused_freed: refused_frees(&testbed)?,
+        late_freed,
+    };
+    progress("contended for by many");
+    let crowd = crowd(&testbed, CROWD)?;
+    progress("servers replaced");
+    let failover = failover(&mut testbed)?;
+    progress("servers killed");
+    let down = down(&mut testbed)?;
+    Ok(Row {
+        contender,
+        holder_killed,
+        acquirer_killed,
+        paused,
+        owner,
+        failover,
+        down,
+        crowd,
+    })
 }
 
 /// A holder is killed, or whoever has done no more than the first step of an acquisition; another waits.
 ///
 /// # Errors
 /// If a process cannot be started, killed or heard.
-pub fn crash(ground: &Ground, step: Order) -> Result<Crash> {
-    let scene = ground.scene();
-    let mut first = scene.start(1, LEASE_MILLIS)?;
-    let mut next = scene.start(2, LEASE_MILLIS)?;
-    let said = first.ask(step)?;
-    ensure!(matches!(said.answer, Answer::Granted(_) | Answer::Done), "{said:?}");
-    next.order(Order::Acquire(NEVER_MILLIS))?;
+pub fn crash(testbed: &BaselineTestbed, step: Request) -> Result<Crash> {
+    let fixture = testbed.fixture();
+    let mut first = fixture.start(1, LEASE_MILLIS)?;
+    let mut next = fixture.start(2, LEASE_MILLIS)?;
+    let response = first.request(step)?;
+    ensure!(
+        matches!(response.reply, Reply::Granted(_) | Reply::Done),
+        "{response:?}"
+    );
+    next.send(Request::Acquire(NEVER_MILLIS))?;
     // It waits, and if not it will all the same.
     sleep(Duration::from_millis(300));
     let killed = first.kill()?;
-    let said = next.hear()?;
-    Ok(Crash { next_millis: is_granted(&said).then(|| millis(killed, said.to)) })
+    let response = next.receive()?;
+    Ok(Crash {
+        next_millis: is_granted(&response).then(|| millis(killed, response.to)),
+    })
 }
 
 /// A holder reads, is stopped, and writes when it goes on; and then it releases. Whether that freed the lock of another, who holds.
 ///
 /// # Errors
 /// As [`crash`].
-pub fn pause(ground: &Ground) -> Result<(Pause, Option<bool>)> {
-    let scene = ground.scene();
-    let mut first = scene.start(1, LEASE_MILLIS)?;
-    let mut next = scene.start(2, ground.ample_millis())?;
-    let mut third = scene.start(3, ground.ample_millis())?;
+pub fn pause(testbed: &BaselineTestbed) -> Result<(Pause, Option<bool>)> {
+    let fixture = testbed.fixture();
+    let mut first = fixture.start(1, LEASE_MILLIS)?;
+    let mut next = fixture.start(2, testbed.ample_millis())?;
+    let mut third = fixture.start(3, testbed.ample_millis())?;
     first.take()?;
-    first.ask(Order::Read)?;
+    first.request(Request::Read)?;
     first.stop()?;
-    let granted = next.ask(Order::Acquire(NEVER_MILLIS))?;
+    let granted = next.request(Request::Acquire(NEVER_MILLIS))?;
     if !is_granted(&granted) {
         first.resume()?;
-        return Ok((Pause { next_held: false, both_said_so: false, lost: Lost::default() }, None));
+        return Ok((
+            Pause {
+                next_held: false,
+                both_claimed: false,
+                lost: Lost::default(),
+            },
+            None,
+        ));
     }
-    next.ask(Order::Read)?;
-    next.ask(Order::Write)?;
+    next.request(Request::Read)?;
+    next.request(Request::Write)?;
     // It was about to write when it was stopped.
-    first.order(Order::Write)?;
+    first.send(Request::Write)?;
     first.resume()?;
-    first.hear()?;
-    let both_said_so = says_it_holds(&mut first)? && says_it_holds(&mut next)?;
+    first.receive()?;
+    let both_said_so = claims_to_hold(&mut first)? && claims_to_hold(&mut next)?;
     // What a late release answers may be anything.
-    first.ask(Order::Release)?;
-    let freed = is_granted(&third.ask(Order::Acquire(SOON_MILLIS))?);
-    in_time(ground, &granted)?;
-    Ok((Pause { next_held: true, both_said_so, lost: lost(&scene)? }, Some(freed)))
+    first.request(Request::Release)?;
+    let freed = is_granted(&third.request(Request::Acquire(SOON_MILLIS))?);
+    in_time(testbed, &granted)?;
+    Ok((
+        Pause {
+            next_held: true,
+            both_claimed: both_said_so,
+            lost: lost(&fixture)?,
+        },
+        Some(freed),
+    ))
 }
 
 /// Whoever is refused releases all the same, as code does that has the release where it always comes to; whether another could
@@ -185,17 +219,20 @@ pub fn pause(ground: &Ground) -> Result<(Pause, Option<bool>)> {
 ///
 /// # Errors
 /// As [`crash`].
-pub fn refused_frees(ground: &Ground) -> Result<bool> {
-    let scene = ground.scene();
-    let mut holder = scene.start(1, ground.ample_millis())?;
-    let mut refused = scene.start(2, ground.ample_millis())?;
-    let mut third = scene.start(3, ground.ample_millis())?;
+pub fn refused_frees(testbed: &BaselineTestbed) -> Result<bool> {
+    let fixture = testbed.fixture();
+    let mut holder = fixture.start(1, testbed.ample_millis())?;
+    let mut refused = fixture.start(2, testbed.ample_millis())?;
+    let mut third = fixture.start(3, testbed.ample_millis())?;
     let granted = holder.take()?;
-    let said = refused.ask(Order::Acquire(200))?;
-    ensure!(!is_granted(&said), "two hold with nothing done to them: {said:?}");
-    refused.ask(Order::Release)?;
-    let freed = is_granted(&third.ask(Order::Acquire(SOON_MILLIS))?);
-    in_time(ground, &granted)?;
+    let response = refused.request(Request::Acquire(200))?;
+    ensure!(
+        !is_granted(&response),
+        "two hold with nothing done to them: {response:?}"
+    );
+    refused.request(Request::Release)?;
+    let freed = is_granted(&third.request(Request::Acquire(SOON_MILLIS))?);
+    in_time(testbed, &granted)?;
     Ok(freed)
 }
 
@@ -203,29 +240,40 @@ pub fn refused_frees(ground: &Ground) -> Result<bool> {
 ///
 /// # Errors
 /// As [`crash`].
-pub fn crowd(ground: &Ground, count: u32) -> Result<Crowd> {
-    let scene = ground.scene();
-    let mut holder = scene.start(0, ground.ample_millis())?;
-    let mut all =
-        (1..=count).map(|hand| scene.launch_direct(hand, ground.ample_millis())).collect::<Result<Vec<Running>>>()?;
-    all.iter().try_for_each(|one| one.hear().map(drop))?;
+pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
+    let fixture = testbed.fixture();
+    let mut holder = fixture.start(0, testbed.ample_millis())?;
+    let mut all = (1..=count)
+        .map(|worker| fixture.launch_direct(worker, testbed.ample_millis()))
+        .collect::<Result<Vec<Client>>>()?;
+    all.iter().try_for_each(|one| one.receive().map(drop))?;
     holder.take()?;
-    let asked = ground.requests();
-    all.iter_mut().try_for_each(|one| one.order(Order::Cycle(CROWD_MILLIS, WORK_MILLIS)))?;
+    let sent_at = testbed.requests();
+    all.iter_mut()
+        .try_for_each(|one| one.send(Request::Cycle(CROWD_MILLIS, WORK_MILLIS)))?;
     sleep(HELD);
     let begun = now();
-    holder.ask(Order::Release)?;
-    let said = all.iter().map(Running::hear).collect::<Result<Vec<Said>>>()?;
-    let requests = ground.requests();
-    let held: Vec<(u64, u64)> = said.iter().filter_map(cycled).collect();
+    holder.request(Request::Release)?;
+    let response = all
+        .iter()
+        .map(Client::receive)
+        .collect::<Result<Vec<Response>>>()?;
+    let requests = testbed.requests();
+    let held: Vec<(u64, u64)> = response.iter().filter_map(cycled).collect();
     let each = held.len().max(1) as u64;
-    let last = said.iter().map(|said| said.to).max().unwrap_or(begun);
+    let last = response
+        .iter()
+        .map(|response| response.to)
+        .max()
+        .unwrap_or(begun);
     Ok(Crowd {
         held: held.len(),
         overlaps: overlaps(held),
-        lost: lost(&scene)?,
+        lost: lost(&fixture)?,
         took_millis: millis(begun, last),
-        requests_each: requests.zip(asked).map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
+        requests_each: requests
+            .zip(sent_at)
+            .map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
     })
 }
 
@@ -234,100 +282,126 @@ pub fn crowd(ground: &Ground, count: u32) -> Result<Crowd> {
 ///
 /// # Errors
 /// As [`crash`], and if the servers do not do as they are told.
-pub fn failover(ground: &mut Ground) -> Result<Option<Failover>> {
-    match ground.servers() {
+pub fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>> {
+    match testbed.servers() {
         Servers::None => return Ok(None),
-        Servers::Redis(servers) if servers.len() == 1 => one_fails_over(ground),
-        Servers::Redis(_) => one_of_five_forgets(ground),
-        Servers::Ensemble(_) => a_leader_fails(ground),
+        Servers::Redis(servers) if servers.len() == 1 => one_fails_over(testbed),
+        Servers::Redis(_) => one_of_five_forgets(testbed),
+        Servers::Ensemble(_) => a_leader_fails(testbed),
     }
     .map(Some)
 }
 
-fn one_fails_over(ground: &mut Ground) -> Result<Failover> {
-    let master = &ground.servers().redis()[0];
+fn one_fails_over(testbed: &mut BaselineTestbed) -> Result<Failover> {
+    let master = &testbed.servers().redis()[0];
     let link = Wire::to(master.address());
     let follows = format!("127.0.0.1 {}", link.port());
     let replica = Redis::setup().config("replicaof", &follows).start();
     replica.in_step_with(master);
     // From here on it hears nothing of what is written.
     link.freeze(true);
-    let scene = ground.scene();
-    let (mut first, mut next) = two(&scene)?;
-    let victims = scene.victims();
+    let fixture = testbed.fixture();
+    let (mut first, mut next) = two(&fixture)?;
+    let resources = fixture.resources();
     first.take()?;
-    first.ask(Order::Read)?;
+    first.request(Request::Read)?;
     let failed = now();
-    let Servers::Redis(servers) = ground.servers_mut() else { unreachable!("it was just looked at") };
+    let Servers::Redis(servers) = testbed.servers_mut() else {
+        unreachable!("it was just looked at")
+    };
     servers[0].kill();
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     servers[0] = replica;
-    ground.wires()[0].lead_to(ground.servers().redis()[0].address());
-    ground.wires()[0].cut();
-    replaced(&mut first, &mut next, failed, &victims)
+    testbed.wires()[0].lead_to(testbed.servers().redis()[0].address());
+    testbed.wires()[0].partition();
+    replaced(&mut first, &mut next, failed, &resources)
 }
 
 /// The holder reaches three of five; one of these forgets, and whoever comes next reaches it and the two others.
-fn one_of_five_forgets(ground: &mut Ground) -> Result<Failover> {
-    let apart: Vec<Wire> = ground.servers().redis()[3..].iter().map(|master| Wire::to(master.address())).collect();
+fn one_of_five_forgets(testbed: &mut BaselineTestbed) -> Result<Failover> {
+    let apart: Vec<Wire> = testbed.servers().redis()[3..]
+        .iter()
+        .map(|master| Wire::to(master.address()))
+        .collect();
     for wire in &apart {
         wire.refuse(true);
     }
-    let scene = ground.scene();
-    let mut wires = scene.addresses();
+    let fixture = testbed.fixture();
+    let mut wires = fixture.addresses();
     wires.truncate(3);
     wires.extend(apart.iter().map(Wire::address));
-    let mut first = scene.start_by(1, LONG_MILLIS, &wires)?;
-    let mut next = scene.start(2, LONG_MILLIS)?;
-    let victims = scene.victims();
+    let mut first = fixture.start_by(1, LONG_MILLIS, &wires)?;
+    let mut next = fixture.start(2, LONG_MILLIS)?;
+    let resources = fixture.resources();
     first.take()?;
-    first.ask(Order::Read)?;
+    first.request(Request::Read)?;
     let failed = now();
-    let Servers::Redis(servers) = ground.servers_mut() else { unreachable!("it was just looked at") };
+    let Servers::Redis(servers) = testbed.servers_mut() else {
+        unreachable!("it was just looked at")
+    };
     servers[2].restart();
-    let done = replaced(&mut first, &mut next, failed, &victims)?;
+    let done = replaced(&mut first, &mut next, failed, &resources)?;
     drop((first, next));
-    ground.be_ready()?;
+    testbed.be_ready()?;
     Ok(done)
 }
 
-fn a_leader_fails(ground: &mut Ground) -> Result<Failover> {
-    let Servers::Ensemble(ensemble) = ground.servers() else { unreachable!("it was just looked at") };
+fn a_leader_fails(testbed: &mut BaselineTestbed) -> Result<Failover> {
+    let Servers::Ensemble(ensemble) = testbed.servers() else {
+        unreachable!("it was just looked at")
+    };
     let leader = ensemble.leader();
     let lags = (leader + 1) % ensemble.count();
-    let scene = ground.scene();
-    let (mut first, mut next) = two(&scene)?;
-    let victims = scene.victims();
+    let fixture = testbed.fixture();
+    let (mut first, mut next) = two(&fixture)?;
+    let resources = fixture.resources();
     ensemble.freeze(lags);
     first.take()?;
-    first.ask(Order::Read)?;
+    first.request(Request::Read)?;
     let failed = now();
-    let Servers::Ensemble(ensemble) = ground.servers_mut() else { unreachable!("it was just looked at") };
+    let Servers::Ensemble(ensemble) = testbed.servers_mut() else {
+        unreachable!("it was just looked at")
+    };
     ensemble.server_mut(leader).kill();
     ensemble.heal();
-    let done = replaced(&mut first, &mut next, failed, &victims)?;
+    let done = replaced(&mut first, &mut next, failed, &resources)?;
     drop((first, next));
-    let Servers::Ensemble(ensemble) = ground.servers_mut() else { unreachable!("it was just looked at") };
+    let Servers::Ensemble(ensemble) = testbed.servers_mut() else {
+        unreachable!("it was just looked at")
+    };
     ensemble.server_mut(leader).restart();
-    ground.be_ready()?;
+    testbed.be_ready()?;
     Ok(done)
 }
 
-fn two(scene: &Scene<'_>) -> Result<(Running, Running)> {
-    Ok((scene.start(1, LONG_MILLIS)?, scene.start(2, LONG_MILLIS)?))
+fn two(fixture: &Fixture<'_>) -> Result<(Client, Client)> {
+    Ok((
+        fixture.start(1, LONG_MILLIS)?,
+        fixture.start(2, LONG_MILLIS)?,
+    ))
 }
 
 /// Somebody asks for the lock that another had, reads and writes; so does the other, if it still says that it holds; and both are asked
 /// until one does not.
-fn replaced(first: &mut Running, next: &mut Running, failed: u64, victims: &Path) -> Result<Failover> {
+fn replaced(
+    first: &mut Client,
+    next: &mut Client,
+    failed: u64,
+    resources: &Path,
+) -> Result<Failover> {
     let Some(granted) = granted_at_last(next)? else {
-        return Ok(Failover { next_millis: None, both_millis: None, without_end: false, lost: Lost::default() });
+        return Ok(Failover {
+            next_millis: None,
+            both_millis: None,
+            without_end: false,
+            lost: Lost::default(),
+        });
     };
-    let still_holds = says_it_holds(first)?;
-    next.ask(Order::Read)?;
-    next.ask(Order::Write)?;
+    let still_holds = claims_to_hold(first)?;
+    next.request(Request::Read)?;
+    next.request(Request::Write)?;
     if still_holds {
-        first.ask(Order::Write)?;
+        first.request(Request::Write)?;
     }
     let both = both_hold(first, next, granted)?;
     let both = both.or(still_holds.then_some((0, false)));
@@ -335,18 +409,20 @@ fn replaced(first: &mut Running, next: &mut Running, failed: u64, victims: &Path
         next_millis: Some(millis(failed, granted)),
         both_millis: both.map(|(millis, _)| millis),
         without_end: both.is_some_and(|(_, without_end)| without_end),
-        lost: lost_at(victims)?,
+        lost: lost_at(resources)?,
     })
 }
 
 /// Asks again after each failure: servers that are about to be replaced cannot be asked. When it was granted.
-fn granted_at_last(next: &mut Running) -> Result<Option<u64>> {
+fn granted_at_last(next: &mut Client) -> Result<Option<u64>> {
     let begun = now();
     while millis(begun, now()) < NEVER_MILLIS {
-        let said = next.ask(Order::Acquire(NEVER_MILLIS - millis(begun, now()).min(NEVER_MILLIS - 1)))?;
-        match said.answer {
-            Answer::Granted(_) => return Ok(Some(said.to)),
-            Answer::NotGranted => return Ok(None),
+        let response = next.request(Request::Acquire(
+            NEVER_MILLIS - millis(begun, now()).min(NEVER_MILLIS - 1),
+        ))?;
+        match response.reply {
+            Reply::Granted(_) => return Ok(Some(response.to)),
+            Reply::NotGranted => return Ok(None),
             _ => sleep(Duration::from_millis(10)),
         }
     }
@@ -354,14 +430,14 @@ fn granted_at_last(next: &mut Running) -> Result<Option<u64>> {
 }
 
 /// For how many milliseconds both say that they hold, and whether that has no end.
-fn both_hold(first: &mut Running, next: &mut Running, since: u64) -> Result<Option<(u64, bool)>> {
+fn both_hold(first: &mut Client, next: &mut Client, since: u64) -> Result<Option<(u64, bool)>> {
     let mut both = None;
     while now() < since + 3_000_000_000 {
-        let said = first.ask(Order::Check)?;
-        if said.answer != Answer::Holds(true) || !says_it_holds(next)? {
+        let response = first.request(Request::Check)?;
+        if response.reply != Reply::Holds(true) || !claims_to_hold(next)? {
             return Ok(both.map(|until| (millis(since, until), false)));
         }
-        both = Some(said.from);
+        both = Some(response.from);
         sleep(Duration::from_millis(2));
     }
     Ok(both.map(|until| (millis(since, until), true)))
@@ -371,36 +447,49 @@ fn both_hold(first: &mut Running, next: &mut Running, since: u64) -> Result<Opti
 ///
 /// # Errors
 /// As [`crash`].
-pub fn down(ground: &mut Ground) -> Result<Option<Down>> {
-    let (few, most) = match ground.servers() {
+pub fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
+    let (few, most) = match testbed.servers() {
         Servers::None => return Ok(None),
         Servers::Redis(servers) => (servers.len().div_ceil(2) - 1, servers.len().div_ceil(2)),
         Servers::Ensemble(_) => (1, 2),
     };
-    let first_to_die = if let Servers::Ensemble(ensemble) = ground.servers() { ensemble.leader() } else { 0 };
+    let first_to_die = if let Servers::Ensemble(ensemble) = testbed.servers() {
+        ensemble.leader()
+    } else {
+        0
+    };
     let mut minority = None;
     if few > 0 {
-        let mut other = ground.scene().start(3, LEASE_MILLIS)?;
-        kill(ground, first_to_die, 0..few);
+        let mut other = testbed.fixture().start(3, LEASE_MILLIS)?;
+        kill(testbed, first_to_die, 0..few);
         let begun = now();
         let after_millis = granted_at_last(&mut other)?.map(|granted| millis(begun, granted));
         minority = Some(Granted { after_millis });
     }
-    let scene = ground.scene();
-    let (mut holder, mut other) = (scene.start(1, LEASE_MILLIS)?, scene.start(2, LEASE_MILLIS)?);
-    granted_at_last(&mut holder)?.context("the lock was not granted while most servers were there")?;
-    kill(ground, first_to_die, few..most);
+    let fixture = testbed.fixture();
+    let (mut holder, mut other) = (
+        fixture.start(1, LEASE_MILLIS)?,
+        fixture.start(2, LEASE_MILLIS)?,
+    );
+    granted_at_last(&mut holder)?
+        .context("the lock was not granted while most servers were there")?;
+    kill(testbed, first_to_die, few..most);
     let killed = now();
     // Both at once: neither waits for the other.
-    other.order(Order::Acquire(3_000))?;
-    let heard_millis = heard(&mut holder, killed)?;
-    let said = other.hear()?;
-    let majority_millis = millis(said.from, said.to);
-    Ok(Some(Down { minority, majority_granted: is_granted(&said), majority_millis, heard_millis }))
+    other.send(Request::Acquire(3_000))?;
+    let notified_millis = notified(&mut holder, killed)?;
+    let response = other.receive()?;
+    let majority_millis = millis(response.from, response.to);
+    Ok(Some(Down {
+        minority,
+        majority_granted: is_granted(&response),
+        majority_millis,
+        notified_millis,
+    }))
 }
 
-fn kill(ground: &mut Ground, first: usize, which: std::ops::Range<usize>) {
-    match ground.servers_mut() {
+fn kill(testbed: &mut BaselineTestbed, first: usize, which: std::ops::Range<usize>) {
+    match testbed.servers_mut() {
         Servers::None => {}
         Servers::Redis(servers) => servers[which].iter_mut().for_each(Redis::kill),
         Servers::Ensemble(ensemble) => {
@@ -411,24 +500,24 @@ fn kill(ground: &mut Ground, first: usize, which: std::ops::Range<usize>) {
 }
 
 /// When the holder says that it does not hold any more.
-fn heard(holder: &mut Running, since: u64) -> Result<Option<u64>> {
-    while now() < since + u64::try_from(DEAF.as_nanos())? {
-        let said = holder.ask(Order::Check)?;
-        if said.answer != Answer::Holds(true) {
-            return Ok(Some(millis(since, said.to)));
+fn notified(holder: &mut Client, since: u64) -> Result<Option<u64>> {
+    while now() < since + u64::try_from(UNRESPONSIVE.as_nanos())? {
+        let response = holder.request(Request::Check)?;
+        if response.reply != Reply::Holds(true) {
+            return Ok(Some(millis(since, response.to)));
         }
         sleep(Duration::from_millis(5));
     }
     Ok(None)
 }
 
-fn says_it_holds(one: &mut Running) -> Result<bool> {
-    Ok(one.ask(Order::Check)?.answer == Answer::Holds(true))
+fn claims_to_hold(one: &mut Client) -> Result<bool> {
+    Ok(one.request(Request::Check)?.reply == Reply::Holds(true))
 }
 
 /// What is shown of a lease must have been shown before it ended.
-fn in_time(ground: &Ground, granted: &Said) -> Result<()> {
-    let (lease, passed) = (ground.ample_millis(), millis(granted.from, now()));
+fn in_time(testbed: &BaselineTestbed, granted: &Response) -> Result<()> {
+    let (lease, passed) = (testbed.ample_millis(), millis(granted.from, now()));
     ensure!(
         passed < lease,
         "the machine was too busy: a lease of {lease} ms was over when all was done, {passed} ms later"
@@ -436,12 +525,16 @@ fn in_time(ground: &Ground, granted: &Said) -> Result<()> {
     Ok(())
 }
 
-fn is_granted(said: &Said) -> bool {
-    matches!(said.answer, Answer::Granted(_))
+fn is_granted(response: &Response) -> bool {
+    matches!(response.reply, Reply::Granted(_))
 }
 
-fn cycled(said: &Said) -> Option<(u64, u64)> {
-    if let Answer::Cycled(granted, until) = said.answer { Some((granted, until)) } else { None }
+fn cycled(response: &Response) -> Option<(u64, u64)> {
+    if let Reply::Cycled(granted, until) = response.reply {
+        Some((granted, until))
+    } else {
+        None
+    }
 }
 
 /// How often one began to hold before the one before it had ended.
@@ -450,20 +543,31 @@ fn overlaps(mut held: Vec<(u64, u64)>) -> usize {
     held.windows(2).filter(|two| two[1].0 < two[0].1).count()
 }
 
-fn lost(scene: &Scene<'_>) -> Result<Lost> {
-    lost_at(&scene.victims())
+fn lost(fixture: &Fixture<'_>) -> Result<Lost> {
+    lost_at(&fixture.resources())
 }
 
 /// Reads what the resources took. That the fenced ones went by their rule is part of the lab, not of the specimen.
 fn lost_at(folder: &Path) -> Result<Lost> {
-    let victims = Victims::of(folder)?;
-    let (counter, register, log) = (victims.counter.ops()?, victims.register.ops()?, victims.log.ops()?);
+    let resources = Resources::of(folder)?;
+    let (counter, register, log) = (
+        resources.counter.ops()?,
+        resources.register.ops()?,
+        resources.log.ops()?,
+    );
     for fenced in [&register, &log] {
-        ensure!(regress(fenced).is_none(), "a fenced resource took {:?}", regress(fenced));
+        ensure!(
+            regress(fenced).is_none(),
+            "a fenced resource took {:?}",
+            regress(fenced)
+        );
     }
     ensure!(duplicates(&log) == 0, "an entry is in the log twice");
     let fenced = (!register.is_empty()).then(|| lost_updates(&register));
-    Ok(Lost { unfenced: lost_updates(&counter), fenced })
+    Ok(Lost {
+        unfenced: lost_updates(&counter),
+        fenced,
+    })
 }
 
 fn millis(from: u64, to: u64) -> u64 {
@@ -475,7 +579,7 @@ mod tests {
     use super::overlaps;
 
     #[test]
-    fn holds_that_overlap_are_counted() {
+    fn overlapping_holds_are_counted() {
         assert_eq!(overlaps(vec![(5, 9), (1, 4), (9, 12)]), 0);
         assert_eq!(overlaps(vec![(5, 9), (1, 6), (8, 12)]), 2);
     }

@@ -3,19 +3,19 @@
 use std::fmt::Write as _;
 use std::thread::available_parallelism;
 
-use super::verdict::{COLUMNS, Mark, cells, replaced, time};
+use super::verdict::{COLUMNS, Verdict, cells, replaced, time};
 use super::{AMPLE_MILLIS, CROWD, LEASE_MILLIS, LONG_MILLIS, NEVER_MILLIS, Row};
 use crate::conditions::cases::CROWD_MILLIS;
 
 /// `docs/four-conditions.md`.
 #[must_use]
-pub fn page(rows: &[Row], place: &str) -> String {
+pub fn page(rows: &[Row], server: &str) -> String {
     let mut page = String::from(HEAD);
     let cores = available_parallelism().map_or(1, usize::from);
     let _ = writeln!(
         page,
         "![each lock beside each condition](four-conditions.svg)\n\n\
-         Measured by `cargo xtask four-conditions` on {cores} cores, {place}, with processes, servers and figures all on one \
+         Measured by `cargo xtask four-conditions` on {cores} cores, {server}, with processes, servers and figures all on one \
          machine. It measures again, and writes this page and its picture anew.\n"
     );
     summary(&mut page, rows);
@@ -27,16 +27,30 @@ pub fn page(rows: &[Row], place: &str) -> String {
 }
 
 fn summary(page: &mut String, rows: &[Row]) {
-    let _ = writeln!(page, "| lock | {} |\n|---|{}", COLUMNS.join(" | "), "---|".repeat(COLUMNS.len()));
+    let _ = writeln!(
+        page,
+        "| lock | {} |\n|---|{}",
+        COLUMNS.join(" | "),
+        "---|".repeat(COLUMNS.len())
+    );
     for row in rows {
-        let cells =
-            cells(row).map(|cell| if cell.mark == Mark::Broken { format!("**{}**", cell.text) } else { cell.text });
+        let cells = cells(row).map(|cell| {
+            if cell.verdict == Verdict::Broken {
+                format!("**{}**", cell.text)
+            } else {
+                cell.text
+            }
+        });
         let _ = writeln!(page, "| {} | {} |", title(row), cells.join(" | "));
     }
 }
 
 fn title(row: &Row) -> String {
-    if row.kind.is_ours() { format!("**{}**", row.kind.title()) } else { row.kind.title().to_owned() }
+    if row.contender.is_leasehold() {
+        format!("**{}**", row.contender.title())
+    } else {
+        row.contender.title().to_owned()
+    }
 }
 
 fn settings(page: &mut String) {
@@ -62,20 +76,40 @@ fn details(page: &mut String, rows: &[Row]) {
         let failover = row.failover.map_or("no server".to_owned(), |failover| {
             let next = or(failover.next_millis, "nobody");
             let both = or(failover.both_millis, "never");
-            let more = if failover.without_end { " and more" } else { "" };
-            format!("{}: next after {next}, both said they held: {both}{more}", replaced(row))
+            let more = if failover.without_end {
+                " and more"
+            } else {
+                ""
+            };
+            format!(
+                "{}: next after {next}, both said they held: {both}{more}",
+                replaced(row)
+            )
         });
-        let paused = match (row.paused.next_held, row.paused.both_said_so) {
+        let paused = match (row.paused.next_held, row.paused.both_claimed) {
             (false, _) => "nobody else was granted it",
             (true, true) => "still said that it held",
             (true, false) => "said that it was lost",
         };
         let down = row.down.map_or("no server".to_owned(), |down| {
-            format!("{}, holder: {}", time(down.majority_millis), or(down.heard_millis, "told nothing"))
+            format!(
+                "{}, holder: {}",
+                time(down.majority_millis),
+                or(down.notified_millis, "told nothing")
+            )
         });
         let crowd = row.crowd;
-        let all = format!("{} of {CROWD} in {}, {} overlaps", crowd.held, time(crowd.took_millis), crowd.overlaps);
-        let _ = writeln!(page, "| {} | {paused} | {failover} | {down} | {all} |", title(row));
+        let all = format!(
+            "{} of {CROWD} in {}, {} overlaps",
+            crowd.held,
+            time(crowd.took_millis),
+            crowd.overlaps
+        );
+        let _ = writeln!(
+            page,
+            "| {} | {paused} | {failover} | {down} | {all} |",
+            title(row)
+        );
     }
     page.push('\n');
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::verdict::{Cell, Mark, cells};
+use super::verdict::{Cell, Verdict, cells};
 use super::{NEVER_MILLIS, Row};
 
 const WIDTH: f64 = 900.0;
@@ -58,16 +58,27 @@ fn heads(svg: &mut String) {
         );
         x += CELL;
     }
-    let _ = writeln!(svg, "<text x=\"{BARS}\" y=\"{}\">next holder after a crash</text>", TOP - 10.0);
+    let _ = writeln!(
+        svg,
+        "<text x=\"{BARS}\" y=\"{}\">next holder after a crash</text>",
+        TOP - 10.0
+    );
 }
 
 fn line(svg: &mut String, row: &Row, y: f64) {
-    let (middle, weight) = (y + 15.0, if row.kind.is_ours() { "bold" } else { "normal" });
+    let (middle, weight) = (
+        y + 15.0,
+        if row.contender.is_leasehold() {
+            "bold"
+        } else {
+            "normal"
+        },
+    );
     let _ = writeln!(
         svg,
         "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\" font-weight=\"{weight}\">{}</text>",
         LEFT - 10.0,
-        row.kind.title()
+        row.contender.title()
     );
     let cells = cells(row);
     let mut x = LEFT;
@@ -79,12 +90,16 @@ fn line(svg: &mut String, row: &Row, y: f64) {
 }
 
 fn cell(svg: &mut String, cell: &Cell, x: f64, y: f64) {
-    let (colour, word) = match cell.mark {
-        Mark::Kept => (KEPT, "kept"),
-        Mark::Broken => (BROKEN, "broken"),
-        Mark::Neither => (NEITHER, "–"),
+    let (colour, word) = match cell.verdict {
+        Verdict::Kept => (KEPT, "kept"),
+        Verdict::Broken => (BROKEN, "broken"),
+        Verdict::Neither => (NEITHER, "–"),
     };
-    let ink = if cell.mark == Mark::Neither { "#444" } else { "#fff" };
+    let ink = if cell.verdict == Verdict::Neither {
+        "#444"
+    } else {
+        "#fff"
+    };
     let (left, width, centre, middle) = (x + 1.0, CELL - 2.0, x + CELL / 2.0, y + 15.0);
     let _ = writeln!(
         svg,
@@ -111,5 +126,8 @@ fn bar(svg: &mut String, next_millis: Option<u64>, y: f64) {
 
 fn legend(svg: &mut String, y: f64) {
     let text = "updates: kept = none was lost · – : does not apply; the page says why";
-    let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"{y}\" fill=\"#444\">{text}</text>");
+    let _ = writeln!(
+        svg,
+        "<text x=\"{LEFT}\" y=\"{y}\" fill=\"#444\">{text}</text>"
+    );
 }

@@ -2,11 +2,11 @@
 
 use super::cases::{Crash, Failover, Granted, Lost};
 use super::{NEVER_MILLIS, Row};
-use crate::specimens::Service;
+use crate::baselines::Service;
 
 /// How a condition came off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum Verdict {
     /// Kept.
     Kept,
     /// Broken.
@@ -19,7 +19,7 @@ pub(super) enum Mark {
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) text: String,
-    pub(super) mark: Mark,
+    pub(super) verdict: Verdict,
 }
 
 /// What the columns are called.
@@ -49,36 +49,62 @@ pub(super) fn cells(row: &Row) -> [Cell; 8] {
 }
 
 fn kept(text: &str) -> Cell {
-    Cell { text: text.to_owned(), mark: Mark::Kept }
+    Cell {
+        text: text.to_owned(),
+        verdict: Verdict::Kept,
+    }
 }
 
 fn broken(text: String) -> Cell {
-    Cell { text, mark: Mark::Broken }
+    Cell {
+        text,
+        verdict: Verdict::Broken,
+    }
 }
 
 fn neither(text: impl Into<String>) -> Cell {
-    Cell { text: text.into(), mark: Mark::Neither }
+    Cell {
+        text: text.into(),
+        verdict: Verdict::Neither,
+    }
 }
 
 /// Two that said that they held, at one instant.
 fn exclusion(row: &Row) -> Cell {
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     if row.crowd.overlaps > 0 {
-        told.push(format!("{} times while many contended", row.crowd.overlaps));
+        text.push(format!("{} times while many contended", row.crowd.overlaps));
     }
-    if row.paused.both_said_so {
-        told.push("a holder that was stopped goes on beside the next".to_owned());
+    if row.paused.both_claimed {
+        text.push("a holder that was stopped goes on beside the next".to_owned());
     }
-    if let Some(Failover { both_millis: Some(millis), without_end, .. }) = row.failover {
-        let until = if without_end { "and more" } else { "until it heard" };
-        told.push(format!("{}: both for {} {until}", replaced(row), time(millis)));
+    if let Some(Failover {
+        both_millis: Some(millis),
+        without_end,
+        ..
+    }) = row.failover
+    {
+        let until = if without_end {
+            "and more"
+        } else {
+            "until it heard"
+        };
+        text.push(format!(
+            "{}: both for {} {until}",
+            replaced(row),
+            time(millis)
+        ));
     }
-    if told.is_empty() { kept("kept") } else { broken(format!("broken: {}", told.join("; "))) }
+    if text.is_empty() {
+        kept("kept")
+    } else {
+        broken(format!("broken: {}", text.join("; ")))
+    }
 }
 
 /// What a failover is, by what the specimen is kept on.
 pub(super) fn replaced(row: &Row) -> &'static str {
-    match row.kind.service() {
+    match row.contender.service() {
         Service::Folder => "no server",
         Service::Redis => "replica promoted",
         Service::Masters => "one master emptied",
@@ -98,48 +124,73 @@ fn no_deadlock(row: &Row) -> Cell {
 }
 
 fn owner_only(row: &Row) -> Cell {
-    let mut told = Vec::new();
+    let mut text = Vec::new();
     if row.owner.refused_freed {
-        told.push("who was refused frees it");
+        text.push("who was refused frees it");
     }
     if row.owner.late_freed == Some(true) {
-        told.push("who comes late frees another's");
+        text.push("who comes late frees another's");
     }
-    if told.is_empty() { kept("kept") } else { broken(format!("broken: {}", told.join("; "))) }
+    if text.is_empty() {
+        kept("kept")
+    } else {
+        broken(format!("broken: {}", text.join("; ")))
+    }
 }
 
 fn fault_tolerance(row: &Row) -> Cell {
-    let Some(down) = row.down else { return neither("no server") };
+    let Some(down) = row.down else {
+        return neither("no server");
+    };
     if down.majority_granted {
         return broken("granted without a majority".to_owned());
     }
-    let heard = down
-        .heard_millis
-        .map_or("its holder is told nothing".to_owned(), |millis| format!("its holder hears after {}", time(millis)));
+    let notified = down
+        .notified_millis
+        .map_or("its holder is told nothing".to_owned(), |millis| {
+            format!("its holder hears after {}", time(millis))
+        });
     match down.minority {
-        Some(Granted { after_millis: Some(millis) }) => Cell {
-            text: format!("a minority down: next grant after {}; a majority: none, {heard}", time(millis)),
-            mark: Mark::Kept,
+        Some(Granted {
+            after_millis: Some(millis),
+        }) => Cell {
+            text: format!(
+                "a minority down: next grant after {}; a majority: none, {notified}",
+                time(millis)
+            ),
+            verdict: Verdict::Kept,
         },
-        Some(Granted { after_millis: None }) => broken(format!("a minority down: no grant; {heard}")),
-        None => neither(format!("none, it is one server; when it is down {heard}")),
+        Some(Granted { after_millis: None }) => {
+            broken(format!("a minority down: no grant; {notified}"))
+        }
+        None => neither(format!(
+            "none, it is one server; when it is down {notified}"
+        )),
     }
 }
 
 fn next_holder(row: &Row) -> Cell {
     let holder = after(row.holder_killed);
     match row.acquirer_killed {
-        Some(acquirer) => neither(format!("{holder}; killed while acquiring: {}", after(acquirer))),
+        Some(acquirer) => neither(format!(
+            "{holder}; killed while acquiring: {}",
+            after(acquirer)
+        )),
         None => neither(holder),
     }
 }
 
 fn after(crash: Crash) -> String {
-    crash.next_millis.map_or(format!("never (in {})", time(NEVER_MILLIS)), time)
+    crash
+        .next_millis
+        .map_or(format!("never (in {})", time(NEVER_MILLIS)), time)
 }
 
 fn requests(row: &Row) -> Cell {
-    let each = row.crowd.requests_each.map_or("no server".to_owned(), |each| each.to_string());
+    let each = row
+        .crowd
+        .requests_each
+        .map_or("no server".to_owned(), |each| each.to_string());
     neither(each)
 }
 
@@ -148,73 +199,131 @@ fn lost(row: &Row) -> Cell {
 }
 
 fn lost_fenced(row: &Row) -> Cell {
-    if row.crowd.lost.fenced.is_none() { neither("no token") } else { count(row, |lost| lost.fenced) }
+    if row.crowd.lost.fenced.is_none() {
+        neither("no token")
+    } else {
+        count(row, |lost| lost.fenced)
+    }
 }
 
 /// The sum over the cases, and where it comes from.
 fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
-    let failover = row.failover.map(|failover| failover.lost).unwrap_or_default();
-    let cases = [("stopped", row.paused.lost), ("failover", failover), ("many", row.crowd.lost)];
+    let failover = row
+        .failover
+        .map(|failover| failover.lost)
+        .unwrap_or_default();
+    let cases = [
+        ("stopped", row.paused.lost),
+        ("failover", failover),
+        ("many", row.crowd.lost),
+    ];
     let found = cases.map(|(case, lost)| (case, of(lost).unwrap_or(0)));
     let all: usize = found.iter().map(|(_, count)| count).sum();
     if all == 0 {
         return kept("0");
     }
-    let parts = found.iter().filter(|(_, count)| *count > 0).map(|(case, count)| format!("{case} {count}"));
+    let parts = found
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(case, count)| format!("{case} {count}"));
     broken(format!("{all} ({})", parts.collect::<Vec<_>>().join(", ")))
 }
 
 /// In the unit that fits.
 pub(super) fn time(millis: u64) -> String {
-    if millis < 1_000 { format!("{millis} ms") } else { format!("{}.{} s", millis / 1_000, millis % 1_000 / 100) }
+    if millis < 1_000 {
+        format!("{millis} ms")
+    } else {
+        format!("{}.{} s", millis / 1_000, millis % 1_000 / 100)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Crowd, Down, Owner, Pause};
     use super::*;
-    use crate::specimens::Kind;
+    use crate::baselines::Contender;
 
     /// A lock on one server that keeps all it can.
     fn good() -> Row {
-        let lost = Lost { unfenced: 0, fenced: Some(0) };
+        let lost = Lost {
+            unfenced: 0,
+            fenced: Some(0),
+        };
         Row {
-            kind: Kind::OursRedis,
-            holder_killed: Crash { next_millis: Some(1_234) },
+            contender: Contender::LeaseholdRedis,
+            holder_killed: Crash {
+                next_millis: Some(1_234),
+            },
             acquirer_killed: None,
-            paused: Pause { next_held: true, both_said_so: false, lost: Lost { unfenced: 1, ..lost } },
-            owner: Owner { refused_freed: false, late_freed: Some(false) },
+            paused: Pause {
+                next_held: true,
+                both_claimed: false,
+                lost: Lost {
+                    unfenced: 1,
+                    ..lost
+                },
+            },
+            owner: Owner {
+                refused_freed: false,
+                late_freed: Some(false),
+            },
             failover: None,
-            down: Some(Down { minority: None, majority_granted: false, majority_millis: 5, heard_millis: Some(900) }),
-            crowd: Crowd { held: 100, overlaps: 0, lost, took_millis: 1_000, requests_each: Some(7) },
+            down: Some(Down {
+                minority: None,
+                majority_granted: false,
+                majority_millis: 5,
+                notified_millis: Some(900),
+            }),
+            crowd: Crowd {
+                held: 100,
+                overlaps: 0,
+                lost,
+                took_millis: 1_000,
+                requests_each: Some(7),
+            },
         }
     }
 
-    fn marks(row: &Row) -> [Mark; 8] {
-        cells(row).map(|cell| cell.mark)
+    fn legend_text(row: &Row) -> [Verdict; 8] {
+        cells(row).map(|cell| cell.verdict)
     }
 
     #[test]
-    fn what_is_kept_is_said_to_be() {
-        use Mark::{Broken, Kept, Neither};
-        assert_eq!(marks(&good()), [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]);
+    fn kept_conditions_are_marked_kept() {
+        use Verdict::{Broken, Kept, Neither};
+        assert_eq!(
+            legend_text(&good()),
+            [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]
+        );
         assert_eq!(cells(&good())[4].text, "1.2 s");
     }
 
     #[test]
-    fn what_is_broken_is_said_to_be() {
+    fn broken_conditions_are_marked_broken() {
         let broken = |change: fn(&mut Row), column: usize| {
             let mut row = good();
             change(&mut row);
-            assert_eq!(marks(&row)[column], Mark::Broken, "{row:?}");
+            assert_eq!(legend_text(&row)[column], Verdict::Broken, "{row:?}");
         };
         broken(|row| row.crowd.overlaps = 1, 0);
-        broken(|row| row.paused.both_said_so = true, 0);
+        broken(|row| row.paused.both_claimed = true, 0);
         broken(|row| row.holder_killed.next_millis = None, 1);
-        broken(|row| row.acquirer_killed = Some(Crash { next_millis: None }), 1);
+        broken(
+            |row| row.acquirer_killed = Some(Crash { next_millis: None }),
+            1,
+        );
         broken(|row| row.owner.refused_freed = true, 2);
         broken(|row| row.owner.late_freed = Some(true), 2);
-        broken(|row| row.down = row.down.map(|down| Down { majority_granted: true, ..down }), 3);
+        broken(
+            |row| {
+                row.down = row.down.map(|down| Down {
+                    majority_granted: true,
+                    ..down
+                })
+            },
+            3,
+        );
         broken(|row| row.crowd.lost.fenced = Some(1), 7);
     }
 }

@@ -4,150 +4,170 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{at_once, last, lasted, millis};
-use crate::ground::Pair;
-use crate::storm::{Storm, Struck};
-use crate::{Random, What, now};
+use super::{ended_now, instant, millis, wait};
+use crate::fault_run::{Effect, FaultRun};
+use crate::testbed::Pair;
+use crate::{EventKind, Random, now};
 
 /// Killed for a while, and started again with what they have kept.
-pub(super) fn killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let which = storm.some(random);
-    down(storm, &which, millis(random, 100, 900))
+pub(super) fn killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.minority(random);
+    down(run, &which, millis(random, 100, 900))
 }
 
-fn down(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<Struck>> {
-    which.iter().try_for_each(|&number| storm.ground.kill(number))?;
+fn down(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.kill(number))?;
     let since = now();
-    last(time);
-    let struck = lasted(since, format!("server {which:?} down for {time:?}"));
-    which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
-    whole(storm, struck)
+    wait(time);
+    let effect = ended_now(since, format!("server {which:?} down for {time:?}"));
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    whole(run, effect)
 }
 
 /// Killed and started again at once.
-pub(super) fn restarted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let which = storm.some(random);
-    which.iter().try_for_each(|&number| storm.ground.start_again(number))?;
-    whole(storm, at_once(format!("server {which:?}")))
+pub(super) fn restarted_empty(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.minority(random);
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    whole(run, instant(format!("server {which:?}")))
 }
 
 /// Killed, and started again with what it had saved a while before.
-pub(super) fn restarted_stale(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    storm.ground.redis()[0].command(&["SAVE"]);
+pub(super) fn restarted_stale(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    run.testbed.redis()[0].command(&["SAVE"]);
     let saved = now();
-    last(millis(random, 50, 400));
-    let forgotten = storm.told_since(saved, |what| matches!(what, What::Granted { .. }))?;
-    storm.ground.start_again(0)?;
-    let struck = whole(storm, at_once(format!("{forgotten} grants forgotten")))?;
-    Ok(struck.filter(|_| forgotten > 0))
+    wait(millis(random, 50, 400));
+    let forgotten = run.count_since(saved, |kind| matches!(kind, EventKind::Granted { .. }))?;
+    run.testbed.start_after_kill(0)?;
+    let effect = whole(run, instant(format!("{forgotten} grants forgotten")))?;
+    Ok(effect.filter(|_| forgotten > 0))
 }
 
 /// It is over when all serve again, and are believed.
-fn whole(storm: &Storm, struck: Struck) -> Result<Option<Struck>> {
-    storm.ground.is_whole()?;
-    Ok(Some(Struck { over: now(), ..struck }))
+fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
+    run.testbed.is_whole()?;
+    Ok(Some(Effect {
+        recovered: now(),
+        ..effect
+    }))
 }
 
-pub(super) fn stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let which = storm.some(random);
-    halted(storm, &which, millis(random, 100, 1_200))
+pub(super) fn paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.minority(random);
+    pause_for(run, &which, millis(random, 100, 1_200))
 }
 
-fn halted(storm: &mut Storm, which: &[usize], time: Duration) -> Result<Option<Struck>> {
-    which.iter().try_for_each(|&number| storm.ground.pause(number, true))?;
+fn pause_for(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.pause(number, true))?;
     let since = now();
-    last(time);
-    let struck = lasted(since, format!("server {which:?} for {time:?}"));
-    which.iter().try_for_each(|&number| storm.ground.pause(number, false))?;
-    whole(storm, struck)
+    wait(time);
+    let effect = ended_now(since, format!("server {which:?} for {time:?}"));
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.pause(number, false))?;
+    whole(run, effect)
 }
 
 /// A majority is missed after a while only: who holds goes on until then, and who has asked waits.
-pub(super) fn majority_killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let which = storm.most(random);
-    let time = storm.lease() + millis(random, 900, 1_500);
-    down(storm, &which, time)
+pub(super) fn majority_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.majority(random);
+    let time = run.lease() + millis(random, 900, 1_500);
+    down(run, &which, time)
 }
 
-pub(super) fn majority_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let which = storm.most(random);
-    let time = storm.lease() + millis(random, 900, 1_500);
-    halted(storm, &which, time)
+pub(super) fn majority_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.majority(random);
+    let time = run.lease() + millis(random, 900, 1_500);
+    pause_for(run, &which, time)
 }
 
 /// The one that leads.
-pub(super) fn leader_killed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let leader = storm.ground.servers()?.leader();
-    down(storm, &[leader], millis(random, 100, 900))
+pub(super) fn leader_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let leader = run.testbed.servers()?.leader();
+    down(run, &[leader], millis(random, 100, 900))
 }
 
-pub(super) fn leader_stopped(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let leader = storm.ground.servers()?.leader();
+pub(super) fn leader_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let leader = run.testbed.servers()?.leader();
     // For longer than the others wait for it.
-    halted(storm, &[leader], millis(random, 2_500, 4_000))
+    pause_for(run, &[leader], millis(random, 2_500, 4_000))
 }
 
 /// Cut off from the others, while its clients reach it.
-pub(super) fn leader_parted(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
-    let leader = storm.ground.servers()?.leader();
-    let ensemble = storm.ground.servers()?.ensemble()?;
-    ensemble.part(leader);
+pub(super) fn leader_partition(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    let leader = run.testbed.servers()?.leader();
+    let ensemble = run.testbed.servers()?.ensemble()?;
+    ensemble.partition(leader);
     let since = now();
     let other = ensemble.leader_without(leader);
     ensemble.heal();
-    whole(storm, lasted(since, format!("{other} leads instead of {leader}")))
+    whole(
+        run,
+        ended_now(since, format!("{other} leads instead of {leader}")),
+    )
 }
 
 /// The replica has heard nothing of what was written of late.
-pub(super) fn failover_lagging(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    fail_over(storm, Some(millis(random, 50, 400)))
+pub(super) fn failover_lagging(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    fail_over(run, Some(millis(random, 50, 400)))
 }
 
 /// The replica has heard of nearly everything.
-pub(super) fn failover(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
-    fail_over(storm, None)
+pub(super) fn failover(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    fail_over(run, None)
 }
 
-fn fail_over(storm: &mut Storm, lag: Option<Duration>) -> Result<Option<Struck>> {
+fn fail_over(run: &mut FaultRun, lag: Option<Duration>) -> Result<Option<Effect>> {
     let begun = now();
     if let Some(lag) = lag {
-        storm.ground.pair()?.lag();
-        last(lag);
+        run.testbed.pair()?.lag();
+        wait(lag);
     }
-    let unheard = storm.told_since(begun, |what| matches!(what, What::Granted { .. }))?;
-    let pair = storm.ground.pair()?;
+    let unheard = run.count_since(begun, |kind| matches!(kind, EventKind::Granted { .. }))?;
+    let pair = run.testbed.pair()?;
     pair.fail_over();
-    let struck = at_once(format!("{unheard} grants behind"));
+    let effect = instant(format!("{unheard} grants behind"));
     pair.restore()?;
-    Ok(Some(struck).filter(|_| lag.is_none() || unheard > 0))
+    Ok(Some(effect).filter(|_| lag.is_none() || unheard > 0))
 }
 
 /// More than a lease, in seconds.
 const SKEW: i64 = 20;
 
 /// The replica's clock is ahead of the master's, and so further ahead of the machine's each time: tokens rise as clocks go on.
-pub(super) fn failover_skewed(storm: &mut Storm, _: &mut Random) -> Result<Option<Struck>> {
-    let pair = storm.ground.pair()?;
-    let ahead = |pair: &Pair| (pair.replica().time() - pair.master().time() + 500_000).div_euclid(1_000_000);
+pub(super) fn failover_skewed(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    let pair = run.testbed.pair()?;
+    let ahead = |pair: &Pair| {
+        (pair.replica().time() - pair.master().time() + 500_000).div_euclid(1_000_000)
+    };
     pair.replica().clock().step(SKEW - ahead(pair));
     let seen = ahead(pair);
     pair.fail_over();
-    let struck = at_once(format!("ahead by {seen} s"));
+    let effect = instant(format!("ahead by {seen} s"));
     pair.restore()?;
-    Ok(Some(struck).filter(|_| seen > SKEW / 2))
+    Ok(Some(effect).filter(|_| seen > SKEW / 2))
 }
 
 /// No server hears another, and clients reach all of them.
-pub(super) fn all_parted(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let time = storm.lease() + millis(random, 900, 1_500);
-    let ensemble = storm.ground.servers()?.ensemble()?;
+pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let time = run.lease() + millis(random, 900, 1_500);
+    let ensemble = run.testbed.servers()?.ensemble()?;
     let all = 0..ensemble.count();
-    all.clone().for_each(|one| ensemble.part(one));
+    all.clone().for_each(|one| ensemble.partition(one));
     let since = now();
-    last(time);
-    let serving = all.filter(|&one| ensemble.server(one).mode().is_some()).count();
-    let struck = lasted(since, format!("{serving} serve after {time:?}"));
+    wait(time);
+    let serving = all
+        .filter(|&one| ensemble.server(one).mode().is_some())
+        .count();
+    let effect = ended_now(since, format!("{serving} serve after {time:?}"));
     ensemble.heal();
     let _leader = ensemble.leader();
-    Ok(whole(storm, struck)?.filter(|_| serving == 0))
+    Ok(whole(run, effect)?.filter(|_| serving == 0))
 }

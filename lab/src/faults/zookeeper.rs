@@ -2,19 +2,19 @@
 
 use anyhow::Result;
 
-use super::at_once;
+use super::instant;
 use crate::Random;
-use crate::storm::{Storm, Struck};
+use crate::fault_run::{Effect, FaultRun};
 
 /// Ends the session of somebody, as its owner could.
-pub(super) fn session_closed(storm: &mut Storm, random: &mut Random) -> Result<Option<Struck>> {
-    let number = usize::try_from(random.below(storm.ground.count() as u64))?;
-    let server = storm.ground.servers()?.at(number);
+pub(super) fn session_closed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let number = usize::try_from(random.below(run.testbed.count() as u64))?;
+    let server = run.testbed.servers()?.at(number);
     let sessions = server.sessions();
     if sessions.is_empty() {
         return Ok(None);
     }
     let session = sessions[usize::try_from(random.below(sessions.len() as u64))?];
     let closed = server.close_session(session)?;
-    Ok(closed.then(|| at_once(format!("session {session:#x}"))))
+    Ok(closed.then(|| instant(format!("session {session:#x}"))))
 }

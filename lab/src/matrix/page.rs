@@ -39,8 +39,11 @@ pub fn folder() -> Result<PathBuf> {
 /// # Errors
 /// If it cannot be written.
 pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
-    let name = format!("{}-{}.json", figures.store, figures.fault);
-    Ok(fs::write(folder.join(name), serde_json::to_string_pretty(figures)?)?)
+    let name = format!("{}-{}.json", figures.backend, figures.fault);
+    Ok(fs::write(
+        folder.join(name),
+        serde_json::to_string_pretty(figures)?,
+    )?)
 }
 
 impl Figures {
@@ -48,12 +51,27 @@ impl Figures {
     #[must_use]
     pub fn line(&self) -> String {
         let Self {
-            store, fault, expect, acquisitions, faults, lost, refused, overlaps, in_turn, nested, meddled, ..
+            backend: store,
+            fault,
+            guarantee,
+            acquisitions,
+            faults,
+            lost,
+            refused,
+            overlaps,
+            in_turn,
+            nested,
+            intrusions,
+            ..
         } = self;
-        let (recovery, idle, took) = (seconds(self.slowest_recovery), seconds(self.longest_idle), seconds(self.took));
+        let (recovery, idle, took) = (
+            seconds(self.slowest_recovery),
+            seconds(self.longest_idle),
+            seconds(self.took),
+        );
         format!(
-            "{store}/{fault} {expect}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
-             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {meddled} meddled with, idle for {idle} s, recovered \
+            "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
+             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {intrusions} meddled with, idle for {idle} s, recovered \
              within {recovery} s; took {took} s"
         )
     }
@@ -64,7 +82,11 @@ impl Page {
     pub fn add(&mut self, cell: &Cell, outcome: &Result<Figures>) {
         let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
         let figures = outcome.as_ref().ok().cloned();
-        self.rows.push(Row { cell: cell.name(), figures, failure });
+        self.rows.push(Row {
+            cell: cell.name(),
+            figures,
+            failure,
+        });
     }
 
     /// How many have failed.
@@ -89,9 +111,18 @@ impl Page {
             let line = row.figures.as_ref().map_or_else(|| failed(row), columns);
             writeln!(text, "{line}").expect("a string takes all");
         }
-        let all: Vec<&Figures> = self.rows.iter().filter_map(|row| row.figures.as_ref()).collect();
-        let sum = |what: fn(&Figures) -> usize| all.iter().map(|figures| what(figures)).sum::<usize>();
-        let slowest = all.iter().map(|figures| figures.slowest_recovery).max().unwrap_or_default();
+        let all: Vec<&Figures> = self
+            .rows
+            .iter()
+            .filter_map(|row| row.figures.as_ref())
+            .collect();
+        let sum =
+            |kind: fn(&Figures) -> usize| all.iter().map(|figures| kind(figures)).sum::<usize>();
+        let slowest = all
+            .iter()
+            .map(|figures| figures.slowest_recovery)
+            .max()
+            .unwrap_or_default();
         let (violations, recovery) = (self.failures(), seconds(slowest));
         writeln!(
             text,
@@ -104,7 +135,12 @@ impl Page {
         )
         .expect("a string takes all");
         for fault in FAULTS {
-            writeln!(text, "| `{}` | {} | {} |", fault.name, fault.does, fault.seen).expect("a string takes all");
+            writeln!(
+                text,
+                "| `{}` | {} | {} |",
+                fault.name, fault.description, fault.evidence
+            )
+            .expect("a string takes all");
         }
         text
     }
@@ -120,8 +156,8 @@ somebody tries to renew and release what is not his. A fault is done, ended, and
 has been granted again. All that was told goes through the checkers of `lab/src/check.rs`. Redis is Debian's 7.0.15,
 one ZooKeeper server is Debian's 3.8.0, and three are of 3.9.6.
 
-**C**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no
-longer than it takes the one who holds wrongly to hear of it. **R**: as C, and who asks meanwhile is refused. *Lost*: holds
+**E**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no
+longer than it takes the one who holds wrongly to hear of it. **R**: as E, and who asks meanwhile is refused. *Lost*: holds
 that were told that they are over before they were released. *Recovered*: how long after the end of a fault, at most, until the last
 of the locks was granted again, and the bound on that, which a busy machine must not break. A run with too little work, or whose
 faults had no effect, fails.
@@ -139,17 +175,38 @@ const FAULTS_HEAD: &str = "\
 |---|---|---|";
 
 fn columns(figures: &Figures) -> String {
-    let Figures { store, fault, expect, acquisitions, faults, lost, refused, overlaps, .. } = figures;
-    let longest = if *overlaps > 0 { format!("{} s", seconds(figures.longest_overlap)) } else { String::new() };
+    let Figures {
+        backend: store,
+        fault,
+        guarantee,
+        acquisitions,
+        faults,
+        lost,
+        refused,
+        overlaps,
+        ..
+    } = figures;
+    let longest = if *overlaps > 0 {
+        format!("{} s", seconds(figures.longest_overlap))
+    } else {
+        String::new()
+    };
     let (recovery, bound) = (seconds(figures.slowest_recovery), figures.bound.as_secs());
     format!(
-        "| {store}/{fault} | {expect} | {acquisitions} | {faults} | {lost} | {refused} | {overlaps} | {longest} | 0 | \
+        "| {store}/{fault} | {guarantee} | {acquisitions} | {faults} | {lost} | {refused} | {overlaps} | {longest} | 0 | \
          {recovery} s | {bound} s |"
     )
 }
 
 fn failed(row: &Row) -> String {
-    let why = row.failure.as_deref().unwrap_or_default().lines().last().unwrap_or_default().replace('|', "/");
+    let why = row
+        .failure
+        .as_deref()
+        .unwrap_or_default()
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .replace('|', "/");
     format!("| {} | | | | | | | | **1**: {why} | | |", row.cell)
 }
 

@@ -5,39 +5,42 @@
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use lab::conditions::{Ground, cases};
-use lab::specimens::{Kind, Order};
+use lab::baselines::{Contender, Request};
+use lab::conditions::{BaselineTestbed, cases};
 
-const SPECIMEN: &str = env!("CARGO_BIN_EXE_specimen");
+const BASELINE: &str = env!("CARGO_BIN_EXE_baseline");
 
-fn ground(kind: Kind) -> Result<Ground> {
-    Ground::start(Path::new(SPECIMEN), kind)
+fn testbed(contender: Contender) -> Result<BaselineTestbed> {
+    BaselineTestbed::start(Path::new(BASELINE), contender)
 }
 
 /// A lock that is not told when its holder may be given up is never free again.
 #[test]
-fn without_an_end_a_crash_locks_for_ever() -> Result<()> {
-    locks_for_ever(Kind::Setnx, Order::Acquire(1_000))
+fn setnx_crash_locks_forever() -> Result<()> {
+    locks_for_ever(Contender::Setnx, Request::Acquire(1_000))
 }
 
 #[test]
-fn between_two_requests_a_crash_locks_for_ever() -> Result<()> {
-    locks_for_ever(Kind::SetnxExpire, Order::Begin)
+fn setnx_expire_crash_between_requests_locks_forever() -> Result<()> {
+    locks_for_ever(Contender::SetnxExpire, Request::Begin)
 }
 
-fn locks_for_ever(kind: Kind, step: Order) -> Result<()> {
-    let crash = cases::crash(&ground(kind)?, step)?;
+fn locks_for_ever(contender: Contender, step: Request) -> Result<()> {
+    let crash = cases::crash(&testbed(contender)?, step)?;
     ensure!(crash.next_millis.is_none(), "{crash:?}");
     Ok(())
 }
 
 #[test]
-fn a_plain_del_takes_the_lock_from_whoever_has_it() -> Result<()> {
-    let ground = ground(Kind::SetDel)?;
-    ensure!(cases::refused_frees(&ground)?);
-    let (paused, late_freed) = cases::pause(&ground)?;
+fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
+    let testbed = testbed(Contender::SetDel)?;
+    ensure!(cases::refused_frees(&testbed)?);
+    let (paused, late_freed) = cases::pause(&testbed)?;
     ensure!(late_freed == Some(true), "{late_freed:?}");
-    ensure!(paused.next_held && paused.both_said_so && paused.lost.unfenced == 1, "{paused:?}");
+    ensure!(
+        paused.next_held && paused.both_claimed && paused.lost.unfenced == 1,
+        "{paused:?}"
+    );
     ensure!(paused.lost.fenced.is_none(), "it has no token to show");
     Ok(())
 }
@@ -45,23 +48,34 @@ fn a_plain_del_takes_the_lock_from_whoever_has_it() -> Result<()> {
 /// The lock of the articles as leasehold has it: nobody takes it from another, a holder that was stopped hears that it is lost, and
 /// what it writes all the same is refused where the resource goes by tokens, and lost where it does not.
 #[test]
-fn ours_is_the_owners_and_its_token_keeps_late_writers_out() -> Result<()> {
-    let ground = ground(Kind::OursPlain)?;
-    ensure!(!cases::refused_frees(&ground)?);
-    let (paused, late_freed) = cases::pause(&ground)?;
+fn leasehold_release_is_owner_only_and_tokens_refuse_late_writes() -> Result<()> {
+    let testbed = testbed(Contender::LeaseholdPlain)?;
+    ensure!(!cases::refused_frees(&testbed)?);
+    let (paused, late_freed) = cases::pause(&testbed)?;
     ensure!(late_freed == Some(false), "{late_freed:?}");
-    ensure!(paused.next_held && !paused.both_said_so, "{paused:?}");
-    ensure!((paused.lost.unfenced, paused.lost.fenced) == (1, Some(0)), "{paused:?}");
+    ensure!(paused.next_held && !paused.both_claimed, "{paused:?}");
+    ensure!(
+        (paused.lost.unfenced, paused.lost.fenced) == (1, Some(0)),
+        "{paused:?}"
+    );
     Ok(())
 }
 
 /// On files a crash is known at once, and a few who contend lose nothing.
 #[test]
-fn ours_on_files_loses_nothing() -> Result<()> {
-    let ground = ground(Kind::OursFile)?;
-    let crash = cases::crash(&ground, Order::Acquire(1_000))?;
+fn leasehold_on_files_loses_no_update() -> Result<()> {
+    let testbed = testbed(Contender::LeaseholdFile)?;
+    let crash = cases::crash(&testbed, Request::Acquire(1_000))?;
     ensure!(crash.next_millis.is_some(), "{crash:?}");
-    let crowd = cases::crowd(&ground, 4)?;
-    ensure!((crowd.held, crowd.overlaps, crowd.lost.unfenced, crowd.lost.fenced) == (4, 0, 0, Some(0)), "{crowd:?}");
+    let crowd = cases::crowd(&testbed, 4)?;
+    ensure!(
+        (
+            crowd.held,
+            crowd.overlaps,
+            crowd.lost.unfenced,
+            crowd.lost.fenced
+        ) == (4, 0, 0, Some(0)),
+        "{crowd:?}"
+    );
     Ok(())
 }

@@ -4,11 +4,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{Api, Event, Face, Orders, Random, Site, Work, check};
+use lab::{Api, Event, FolderTestbed, HoldWork, LockKind, Random, WorkerConfig, check};
 
-use crate::TAKER;
+use crate::WORKER;
 
-const TAKERS: usize = 8;
+const WORKERS: usize = 8;
 const LENGTH: Duration = Duration::from_secs(10);
 /// Between two kills, at most.
 const PAUSE_MAX_MICROS: u64 = 100_000;
@@ -16,50 +16,69 @@ const PAUSE_MAX_MICROS: u64 = 100_000;
 const HOLDS_MIN: usize = 1_000;
 
 #[test]
-fn chaos_among_mutexes() -> Result<()> {
-    chaos("chaos_among_mutexes", &[Face::Mutex])
+fn random_kills_keep_mutex_exclusion() -> Result<()> {
+    chaos("random_kills_keep_mutex_exclusion", &[LockKind::Mutex])
 }
 
 #[test]
-fn chaos_among_readers_and_writers() -> Result<()> {
-    chaos("chaos_among_readers_and_writers", &[Face::Reader, Face::Writer, Face::Reader])
+fn random_kills_keep_rwlock_exclusion() -> Result<()> {
+    chaos(
+        "random_kills_keep_rwlock_exclusion",
+        &[LockKind::Reader, LockKind::Writer, LockKind::Reader],
+    )
 }
 
 #[test]
-fn chaos_among_slots() -> Result<()> {
-    chaos("chaos_among_slots", &[Face::Slots { take: 1, of: 3 }, Face::Slots { take: 2, of: 3 }])
+fn random_kills_keep_semaphore_capacity() -> Result<()> {
+    chaos(
+        "random_kills_keep_semaphore_capacity",
+        &[
+            LockKind::Slots {
+                permits: 1,
+                slots: 3,
+            },
+            LockKind::Slots {
+                permits: 2,
+                slots: 3,
+            },
+        ],
+    )
 }
 
 /// Half of them do not wait for long, so that claims come and go in the middle of the line too.
 #[test]
-fn chaos_among_the_impatient() -> Result<()> {
+fn random_kills_and_timeouts_keep_exclusion() -> Result<()> {
     let impatient = |number: usize| (number % 4 < 2).then_some(300);
-    chaos_with("chaos_among_the_impatient", |number| Orders {
-        patience: impatient(number),
-        ..orders(Face::Mutex, number)
+    chaos_with("random_kills_and_timeouts_keep_exclusion", |number| {
+        WorkerConfig {
+            wait_micros: impatient(number),
+            ..config(LockKind::Mutex, number)
+        }
     })
 }
 
-fn chaos(test: &str, faces: &[Face]) -> Result<()> {
-    chaos_with(test, |number| orders(faces[number % faces.len()], number))
+fn chaos(test: &str, faces: &[LockKind]) -> Result<()> {
+    chaos_with(test, |number| config(faces[number % faces.len()], number))
 }
 
-fn chaos_with(test: &str, orders: impl Fn(usize) -> Orders) -> Result<()> {
+fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> {
     let mut random = Random::announced(test);
-    let site = Site::new(TAKER)?;
-    let start = |number: usize| site.start_quiet(orders(number));
-    let mut takers = (0..TAKERS).map(start).collect::<Result<Vec<_>>>()?;
+    let testbed = FolderTestbed::new(WORKER)?;
+    let start = |number: usize| testbed.start_recording(config(number));
+    let mut workers = (0..WORKERS).map(start).collect::<Result<Vec<_>>>()?;
     let (mut dead, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < LENGTH {
         // The pace of the faults; nothing is waited for.
         sleep(Duration::from_micros(random.below(PAUSE_MAX_MICROS)));
-        let victim = usize::try_from(random.below(TAKERS as u64))?;
-        takers[victim].kill_now()?;
-        dead.push(std::mem::replace(&mut takers[victim], start(victim)?));
+        let killed = usize::try_from(random.below(WORKERS as u64))?;
+        workers[killed].kill_now()?;
+        dead.push(std::mem::replace(&mut workers[killed], start(killed)?));
     }
     let kills = dead.len();
-    takers.iter_mut().try_for_each(|taker| taker.kill_now().map(drop))?;
-    dead.extend(takers);
+    workers
+        .iter_mut()
+        .try_for_each(|worker| worker.kill_now().map(drop))?;
+    dead.extend(workers);
     let mut events: Vec<Event> = Vec::new();
     for process in dead {
         events.extend(process.end()?);
@@ -67,21 +86,36 @@ fn chaos_with(test: &str, orders: impl Fn(usize) -> Orders) -> Result<()> {
     let holds = check::all(&events)?;
     println!("{} holds, {kills} kills", holds.len());
     ensure!(holds.len() >= HOLDS_MIN, "only {} holds", holds.len());
-    check_usable(&site, orders(0).face)?;
-    site.check_clean(&["a".to_owned(), "b".to_owned()])
+    check_usable(&testbed, config(0).kind)?;
+    testbed.check_clean(&["a".to_owned(), "b".to_owned()])
 }
 
-fn orders(face: Face, number: usize) -> Orders {
-    let api = if number.is_multiple_of(2) { Api::Async } else { Api::Blocking };
+fn config(kind: LockKind, number: usize) -> WorkerConfig {
+    let api = if number.is_multiple_of(2) {
+        Api::Async
+    } else {
+        Api::Blocking
+    };
     let names = vec!["a".to_owned(), "b".to_owned()];
-    Orders { names, face, api, cycles: u64::MAX, work: Work::Micros(200), ..Orders::default() }
+    WorkerConfig {
+        names,
+        kind,
+        api,
+        cycles: u64::MAX,
+        work: HoldWork::Sleep(200),
+        ..WorkerConfig::default()
+    }
 }
 
 /// After all that, a newcomer is granted.
-fn check_usable(site: &Site, face: Face) -> Result<()> {
+fn check_usable(testbed: &FolderTestbed, kind: LockKind) -> Result<()> {
     for name in ["a", "b"] {
-        let orders = Orders { names: vec![name.to_owned()], face, ..Orders::default() };
-        site.start(orders)?.finish()?;
+        let config = WorkerConfig {
+            names: vec![name.to_owned()],
+            kind,
+            ..WorkerConfig::default()
+        };
+        testbed.start(config)?.finish()?;
     }
     Ok(())
 }

@@ -1,66 +1,70 @@
 //! kill -9.
 
 use anyhow::{Result, ensure};
-use lab::{Site, check};
+use lab::{FolderTestbed, check};
 
-use crate::{TAKER, line_of, run_down};
+use crate::{WORKER, lock_state_of, run_down};
 
 const ROUNDS: usize = 20;
 const WAITERS: usize = 3;
 
 #[test]
-fn of_the_holder() -> Result<()> {
+fn killed_holder_is_followed() -> Result<()> {
     survived(&[0])
 }
 
 #[test]
-fn of_the_next_in_line() -> Result<()> {
+fn killed_first_waiter_is_skipped() -> Result<()> {
     survived(&[1])
 }
 
 #[test]
-fn of_the_holder_and_the_next_in_line() -> Result<()> {
+fn killed_holder_then_first_waiter_are_skipped() -> Result<()> {
     survived(&[0, 1])
 }
 
 #[test]
-fn of_the_next_in_line_and_the_holder() -> Result<()> {
+fn killed_first_waiter_then_holder_are_skipped() -> Result<()> {
     survived(&[1, 0])
 }
 
 #[test]
-fn of_a_waiter_in_the_middle_and_the_holder() -> Result<()> {
+fn killed_middle_waiter_then_holder_are_skipped() -> Result<()> {
     survived(&[2, 0])
 }
 
 #[test]
-fn of_all_but_the_last() -> Result<()> {
+fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
     survived(&[1, 0, 2])
 }
 
-fn survived(victims: &[usize]) -> Result<()> {
-    let site = Site::new(TAKER)?;
-    survive(&site, ROUNDS, victims)?;
-    site.check_clean(&["a".to_owned()])
+fn survived(resources: &[usize]) -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    survive(&testbed, ROUNDS, resources)?;
+    testbed.check_clean(&["a".to_owned()])
 }
 
 /// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
-pub(crate) fn survive(site: &Site, rounds: usize, victims: &[usize]) -> Result<()> {
+pub(crate) fn survive(testbed: &FolderTestbed, rounds: usize, resources: &[usize]) -> Result<()> {
     let mut events = Vec::new();
     for _ in 0..rounds {
-        let (mut line, seen) = line_of(site, WAITERS)?;
+        let (mut line, seen) = lock_state_of(testbed, WAITERS)?;
         events.extend(seen);
-        for &victim in victims {
-            line[victim].kill_now()?;
+        for &killed in resources {
+            line[killed].kill_now()?;
         }
         let (mut survivors, mut dead) = (Vec::new(), Vec::new());
         for (number, process) in line.into_iter().enumerate() {
-            if victims.contains(&number) { dead.push(process) } else { survivors.push(process) }
+            if resources.contains(&number) {
+                dead.push(process)
+            } else {
+                survivors.push(process)
+            }
         }
-        if !victims.contains(&0) {
+        if !resources.contains(&0) {
             // The holder was heard already when it was granted.
             let mut holder = survivors.remove(0);
-            holder.tell()?;
+            holder.send_signal()?;
             events.extend(holder.finish()?);
         }
         events.extend(run_down(survivors)?);
@@ -70,7 +74,7 @@ pub(crate) fn survive(site: &Site, rounds: usize, victims: &[usize]) -> Result<(
     }
     // Every survivor held, and perhaps one that was about to be killed.
     let holds = check::all(&events)?.len();
-    let least = rounds * (1 + WAITERS - victims.iter().filter(|&&victim| victim > 0).count());
+    let least = rounds * (1 + WAITERS - resources.iter().filter(|&&killed| killed > 0).count());
     ensure!(holds >= least, "{holds} holds instead of {least}");
     Ok(())
 }

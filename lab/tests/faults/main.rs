@@ -10,19 +10,22 @@ mod stopped;
 mod zookeeper;
 
 use anyhow::Result;
-use lab::{Event, Orders, Process, Site, Work};
+use lab::{Event, FolderTestbed, HoldWork, Process, WorkerConfig};
 
-const TAKER: &str = env!("CARGO_BIN_EXE_taker");
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
 /// A holder and, behind it, `waiters` processes in line, in this order; each holds until told, and what the onlooker saw.
-fn line_of(site: &Site, waiters: usize) -> Result<(Vec<Process>, Vec<Event>)> {
-    let orders = Orders { work: Work::Told, ..Orders::default() };
-    let mut holder = site.start(orders.clone())?;
-    holder.hear_granted()?;
+fn lock_state_of(testbed: &FolderTestbed, waiters: usize) -> Result<(Vec<Process>, Vec<Event>)> {
+    let config = WorkerConfig {
+        work: HoldWork::UntilSignal,
+        ..WorkerConfig::default()
+    };
+    let mut holder = testbed.start(config.clone())?;
+    holder.wait_for_grant()?;
     let (mut line, mut seen) = (vec![holder], Vec::new());
     for _ in 0..waiters {
-        let waiter = site.start(orders.clone())?;
-        seen.push(site.see_waiting("a", waiter.hand())?);
+        let waiter = testbed.start(config.clone())?;
+        seen.push(testbed.wait_until_waiting("a", waiter.first_thread())?);
         line.push(waiter);
     }
     Ok((line, seen))
@@ -32,8 +35,8 @@ fn line_of(site: &Site, waiters: usize) -> Result<(Vec<Process>, Vec<Event>)> {
 fn run_down(line: Vec<Process>) -> Result<Vec<Event>> {
     let mut events = Vec::new();
     for mut process in line {
-        process.hear_granted()?;
-        process.tell()?;
+        process.wait_for_grant()?;
+        process.send_signal()?;
         events.extend(process.finish()?);
     }
     Ok(events)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use lab_servers::{Redis, Wire, ZooKeeper};
-use leasehold::{Guard, Renewal};
+use leasehold::{Guard, RenewalStatus};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -26,14 +26,26 @@ struct Bound {
 }
 
 impl Bound {
-    const GRACE: Self = Self { validity: Duration::from_secs(5), lease: Duration::from_secs(30), outage: OUTAGE };
-    const LEASE: Self = Self { validity: Duration::from_secs(10), lease: Duration::from_secs(10), outage: OUTAGE };
-    const SESSION: Self =
-        Self { validity: Duration::from_secs(10), lease: Duration::from_secs(30), outage: SESSION_OUTAGE };
+    const GRACE: Self = Self {
+        validity: Duration::from_secs(5),
+        lease: Duration::from_secs(30),
+        outage: OUTAGE,
+    };
+    const LEASE: Self = Self {
+        validity: Duration::from_secs(10),
+        lease: Duration::from_secs(10),
+        outage: OUTAGE,
+    };
+    const SESSION: Self = Self {
+        validity: Duration::from_secs(10),
+        lease: Duration::from_secs(30),
+        outage: SESSION_OUTAGE,
+    };
 }
 
 fn runs() -> u32 {
-    std::env::var("LEASEHOLD_OUTAGE_RUNS").map_or(50, |runs| runs.parse().expect("a number of holders"))
+    std::env::var("LEASEHOLD_OUTAGE_RUNS")
+        .map_or(50, |runs| runs.parse().expect("a number of holders"))
 }
 
 /// Holds a lock in each of many clients through an outage, and sees to it that none is lost.
@@ -50,10 +62,25 @@ fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce
     while !guards.iter().all(is_confirmed) && Instant::now() < deadline {
         sleep(Duration::from_millis(20));
     }
-    let lost: Vec<String> = guards.iter().filter_map(|guard| guard.check().err()).map(|e| e.to_string()).collect();
-    ensure!(lost.is_empty(), "{} of {} holds were lost: {:?}", lost.len(), guards.len(), lost.first());
-    ensure!(guards.iter().all(is_confirmed), "a hold is not renewed after the outage");
-    guards.into_iter().try_for_each(|guard| runtime.block_on(guard.release()))?;
+    let lost: Vec<String> = guards
+        .iter()
+        .filter_map(|guard| guard.check().err())
+        .map(|e| e.to_string())
+        .collect();
+    ensure!(
+        lost.is_empty(),
+        "{} of {} holds were lost: {:?}",
+        lost.len(),
+        guards.len(),
+        lost.first()
+    );
+    ensure!(
+        guards.iter().all(is_confirmed),
+        "a hold is not renewed after the outage"
+    );
+    guards
+        .into_iter()
+        .try_for_each(|guard| runtime.block_on(guard.release()))?;
     Ok(())
 }
 
@@ -67,7 +94,11 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
         acquired.spawn(async move {
             tokio::time::sleep(spread * run / runs).await;
             let locks = leasehold::open(&url).await?;
-            locks.mutex(&format!("job-{run}")).lease(bound.lease).acquire().await
+            locks
+                .mutex(&format!("job-{run}"))
+                .lease(bound.lease)
+                .acquire()
+                .await
         });
     }
     let guards: leasehold::Result<Vec<_>> = acquired.join_all().await.into_iter().collect();
@@ -75,14 +106,14 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
 }
 
 fn is_confirmed(guard: &Guard) -> bool {
-    guard.renewal() == Renewal::OnTime
+    guard.renewal() == RenewalStatus::OnTime
 }
 
 /// Cuts all connections, and lets none through until it is mended.
 fn break_off(wires: &[Wire]) {
     for wire in wires {
         wire.refuse(true);
-        wire.cut();
+        wire.partition();
     }
 }
 
@@ -116,13 +147,18 @@ fn redlock_locks_survive_stalled_servers() -> Result<()> {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
     let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
     let stall = || servers.iter().for_each(Redis::pause);
-    holds_survive(&url, Bound::LEASE, stall, || servers.iter().for_each(Redis::resume))
+    holds_survive(&url, Bound::LEASE, stall, || {
+        servers.iter().for_each(Redis::resume)
+    })
 }
 
 #[test]
 fn redlock_locks_survive_broken_connections() -> Result<()> {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let wires: Vec<Wire> = servers.iter().map(|server| Wire::to(server.address())).collect();
+    let wires: Vec<Wire> = servers
+        .iter()
+        .map(|server| Wire::to(server.address()))
+        .collect();
     let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
     holds_survive(&url, Bound::LEASE, || break_off(&wires), || mend(&wires))
 }
@@ -130,12 +166,22 @@ fn redlock_locks_survive_broken_connections() -> Result<()> {
 #[test]
 fn zookeeper_locks_survive_stalled_server() -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
-    holds_survive(&server.url(), Bound::SESSION, || server.pause(), || server.resume())
+    holds_survive(
+        &server.url(),
+        Bound::SESSION,
+        || server.pause(),
+        || server.resume(),
+    )
 }
 
 #[test]
 fn zookeeper_locks_survive_broken_connections() -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
     let wires = [Wire::to(server.address())];
-    holds_survive(&wires[0].url_of("zookeeper"), Bound::SESSION, || break_off(&wires), || mend(&wires))
+    holds_survive(
+        &wires[0].url_of("zookeeper"),
+        Bound::SESSION,
+        || break_off(&wires),
+        || mend(&wires),
+    )
 }

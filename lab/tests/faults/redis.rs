@@ -2,17 +2,17 @@
 
 mod cancelled;
 mod connections;
-mod forgotten;
+mod data_loss;
 mod killed;
 mod runtimes;
 mod traces;
 
 use anyhow::Result;
-use lab::RedisSite;
+use lab::RedisTestbed;
 use lab_servers::Redis;
 
-use crate::TAKER;
+use crate::WORKER;
 
-fn site(settings: &str) -> Result<RedisSite> {
-    RedisSite::start(TAKER, Redis::setup(), settings)
+fn testbed(settings: &str) -> Result<RedisTestbed> {
+    RedisTestbed::start(WORKER, Redis::setup(), settings)
 }

@@ -4,27 +4,31 @@ mod ensemble;
 mod holders;
 
 use anyhow::{Result, ensure};
-use lab::{Site, until};
+use lab::{FolderTestbed, until};
 use lab_servers::ZooKeeper;
 
-use crate::TAKER;
+use crate::WORKER;
 
 /// The shortest that the servers of these tests agree to.
 const SESSION: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A server of its own, and takers for its locks.
-fn site() -> Result<(ZooKeeper, Site)> {
+fn testbed() -> Result<(ZooKeeper, FolderTestbed)> {
     let server = ZooKeeper::setup().tick(500).start();
-    let site = Site::at(TAKER, &format!("{}?session=2s", server.url()))?;
-    Ok((server, site))
+    let testbed = FolderTestbed::at(WORKER, &format!("{}?session=2s", server.url()))?;
+    Ok((server, testbed))
 }
 
 /// Nobody is in line, and no node of anybody's session but the onlooker's is there.
-fn check_clean(server: &ZooKeeper, site: &Site) -> Result<()> {
+fn check_clean(server: &ZooKeeper, testbed: &FolderTestbed) -> Result<()> {
     let begun = std::time::Instant::now();
     until("all nodes of those who have gone to be gone", || {
         Ok((server.count("zk_ephemerals_count") == 0).then_some(()))
     })?;
-    ensure!(begun.elapsed() < 2 * SESSION + std::time::Duration::from_secs(5), "orphans for {:?}", begun.elapsed());
-    site.check_empty(&["a".to_owned()])
+    ensure!(
+        begun.elapsed() < 2 * SESSION + std::time::Duration::from_secs(5),
+        "orphans for {:?}",
+        begun.elapsed()
+    );
+    testbed.check_empty(&["a".to_owned()])
 }

@@ -5,4 +5,4 @@ mod flock;
 mod redis_locks;
 mod zookeeper;
 
-const TAKER: &str = env!("CARGO_BIN_EXE_taker");
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");

@@ -8,115 +8,177 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Hold, Orders, Site, Start, Work, check, holds, now};
+use lab::{DEADLINE, FolderTestbed, Hold, HoldWork, Start, WorkerConfig, check, holds, now};
 use lab_servers::Redis;
-use leasehold::Loss;
+use leasehold::LossReason;
 use rslock::LockManager;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::TAKER;
+use crate::WORKER;
 
 const CYCLES: u64 = 300;
 /// How long one acquisition may take on average, where everybody polls, on a machine that has much else to do.
-const PATIENCE_EACH: Duration = Duration::from_millis(50);
+const TIMEOUT_EACH: Duration = Duration::from_millis(50);
 
 fn cycles() -> Result<u64> {
     Ok(std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?)
 }
 
 #[test]
-fn redis_py_and_we_share_a_key() -> Result<()> {
+fn redis_py_and_leasehold_share_a_key() -> Result<()> {
     alone(|url, cycles| program("redis_py", url, &["a"], cycles))
 }
 
 #[test]
-fn rslock_and_we_share_a_key() -> Result<()> {
+fn rslock_and_leasehold_share_a_key() -> Result<()> {
     alone(|url, cycles| Ok(rslock(vec![url.to_owned()], cycles)))
 }
 
 #[test]
-fn rslock_and_we_share_five_masters() -> Result<()> {
+fn rslock_and_leasehold_share_five_masters() -> Result<()> {
     five("a", |urls, cycles| Ok(rslock(urls.to_vec(), cycles)))
 }
 
 #[test]
-fn node_redlock_and_we_share_five_masters() -> Result<()> {
-    five("a", |urls, cycles| program("node_redlock", &urls.join(","), &["a"], cycles))
+fn node_redlock_and_leasehold_share_five_masters() -> Result<()> {
+    five("a", |urls, cycles| {
+        program("node_redlock", &urls.join(","), &["a"], cycles)
+    })
 }
 
 /// Ten tries of its own take it two seconds, in which the votes it has won stand in everybody's way; then it gives them back.
 #[test]
-fn node_redlock_that_tries_again_and_we_share_five_masters() -> Result<()> {
+fn retrying_node_redlock_and_leasehold_share_five_masters() -> Result<()> {
     let cycles = cycles()?.min(20);
-    five_for("a", cycles, |urls| program("node_redlock", &urls.join(","), &["a", "10"], cycles))
+    five_for("a", cycles, |urls| {
+        program("node_redlock", &urls.join(","), &["a", "10"], cycles)
+    })
 }
 
 #[test]
-fn redsync_and_we_share_a_key() -> Result<()> {
+fn redsync_and_leasehold_share_a_key() -> Result<()> {
     alone(|url, cycles| program("redsync", url, &["a"], cycles))
 }
 
 #[test]
-fn redsync_and_we_share_five_masters() -> Result<()> {
-    five("a", |urls, cycles| program("redsync", &urls.join(","), &["a"], cycles))
+fn redsync_and_leasehold_share_five_masters() -> Result<()> {
+    five("a", |urls, cycles| {
+        program("redsync", &urls.join(","), &["a"], cycles)
+    })
 }
 
 /// It has a prefix for its keys.
 #[test]
-fn pottery_and_we_share_five_masters() -> Result<()> {
-    five("redlock:a", |urls, cycles| program("pottery", &urls.join(","), &["a"], cycles))
+fn pottery_and_leasehold_share_five_masters() -> Result<()> {
+    five("redlock:a", |urls, cycles| {
+        program("pottery", &urls.join(","), &["a"], cycles)
+    })
 }
 
 /// A lease ended during the work, and another has the lock: whoever comes late with his release takes nothing from him.
 #[test]
-fn a_late_release_takes_nothing_from_another() -> Result<()> {
+fn late_release_does_not_free_another_hold() -> Result<()> {
     let redis = Redis::start();
-    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
-    let ended = |lease: u64| site.locks().mutex("a").lease(Duration::from_millis(lease)).fixed();
-    let ours = site.run(ended(200).acquire())?;
-    ensure!(site.run(ours.lost()) == Loss::LeaseOver);
-    lab::until("the key to be gone", || Ok(redis.command(&["GET", "a"]).is_nil().then_some(())))?;
-    ensure!(redis.command(&["SET", "a", "theirs", "NX", "PX", "200"]).text() == "OK");
-    ensure!(site.run(ours.release()).is_err_and(|error| error.is_lost()));
-    ensure!(redis.command(&["GET", "a"]).text() == "theirs", "our release took it from them");
+    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
+    let ended = |lease: u64| {
+        testbed
+            .locks()
+            .mutex("a")
+            .lease(Duration::from_millis(lease))
+            .no_renewal()
+    };
+    let leasehold = testbed.run(ended(200).acquire())?;
+    ensure!(testbed.run(leasehold.lost()) == LossReason::LeaseExpired);
+    lab::until("the key to be gone", || {
+        Ok(redis.command(&["GET", "a"]).is_nil().then_some(()))
+    })?;
+    ensure!(
+        redis
+            .command(&["SET", "a", "theirs", "NX", "PX", "200"])
+            .text()
+            == "OK"
+    );
+    ensure!(
+        testbed
+            .run(leasehold.release())
+            .is_err_and(|error| error.is_lost())
+    );
+    ensure!(
+        redis.command(&["GET", "a"]).text() == "theirs",
+        "our release took it from them"
+    );
 
-    let next = site.run(site.locks().mutex("a").acquire())?;
-    let compare_and_delete =
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-    ensure!(redis.command(&["EVAL", compare_and_delete, "1", "a", "theirs"]).int() == 0);
+    let next = testbed.run(testbed.locks().mutex("a").acquire())?;
+    let compare_and_delete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+    ensure!(
+        redis
+            .command(&["EVAL", compare_and_delete, "1", "a", "theirs"])
+            .int()
+            == 0
+    );
     next.check()?;
-    ensure!(redis.command(&["GET", "a"]).text().starts_with("leasehold:"));
-    Ok(site.run(next.release())?)
+    ensure!(
+        redis
+            .command(&["GET", "a"])
+            .text()
+            .starts_with("leasehold:")
+    );
+    Ok(testbed.run(next.release())?)
 }
 
 /// Who has it, though it is nobody of ours; and it can be broken.
 #[test]
-fn a_stranger_is_shown_and_can_be_broken() -> Result<()> {
+fn foreign_holder_is_shown_and_can_be_broken() -> Result<()> {
     let redis = Redis::start();
-    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
+    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
     redis.command(&["SET", "a", "0123456789abcdef", "NX", "PX", "60000"]);
-    let line = site.look("a")?;
-    let [holder] = &line.entries[..] else { anyhow::bail!("{line:?}") };
+    let lock_state = testbed.inspect("a")?;
+    let [holder] = &lock_state.entries[..] else {
+        anyhow::bail!("{lock_state:?}")
+    };
     let token = holder.token().context("it holds")?;
-    ensure!(holder.note.label == "value 01234567…", "{}", holder.note.label);
-    ensure!(site.run(site.locks().mutex("a").try_acquire())?.is_none());
-    ensure!(site.run(site.locks().break_hold("a", token))?.is_some());
-    ensure!(site.run(site.locks().mutex("a").try_acquire())?.is_some());
+    ensure!(
+        holder.info.label == "value 01234567…",
+        "{}",
+        holder.info.label
+    );
+    ensure!(
+        testbed
+            .run(testbed.locks().mutex("a").try_acquire())?
+            .is_none()
+    );
+    ensure!(
+        testbed
+            .run(testbed.locks().break_hold("a", token))?
+            .is_some()
+    );
+    ensure!(
+        testbed
+            .run(testbed.locks().mutex("a").try_acquire())?
+            .is_some()
+    );
     // Whoever came since has another value, and so another number.
     redis.command(&["SET", "a", "fedcba9876543210", "PX", "60000"]);
-    ensure!(site.run(site.locks().break_hold("a", token))?.is_none());
+    ensure!(
+        testbed
+            .run(testbed.locks().break_hold("a", token))?
+            .is_none()
+    );
     Ok(())
 }
 
 /// Keys of our own formats are no names here, and keys of another type are nobody's lock.
 #[test]
-fn no_name_reaches_what_is_not_a_lock() -> Result<()> {
+fn names_cannot_reach_foreign_or_internal_keys() -> Result<()> {
     let redis = Redis::start();
-    let site = Site::at(TAKER, &format!("{}?dialect=plain", redis.url()))?;
-    let refused = site.run(site.locks().mutex("leasehold:{a}").try_acquire());
+    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
+    let refused = testbed.run(testbed.locks().mutex("leasehold:{a}").try_acquire());
     ensure!(refused.is_err_and(|error| error.is_invalid()));
     redis.command(&["HSET", "h", "field", "1"]);
-    let error = site.run(site.locks().mutex("h").try_acquire()).err().context("no lock is taken there")?;
+    let error = testbed
+        .run(testbed.locks().mutex("h").try_acquire())
+        .err()
+        .context("no lock is taken there")?;
     ensure!(error.is_damaged(), "{error:?}");
     ensure!(redis.command(&["HGET", "h", "field"]).text() == "1");
     Ok(())
@@ -126,7 +188,7 @@ fn no_name_reaches_what_is_not_a_lock() -> Result<()> {
 struct Others {
     /// When it held, from when until when.
     held: JoinHandle<Result<Vec<(u64, u64)>>>,
-    began: Receiver<()>,
+    started: Receiver<()>,
 }
 
 impl Others {
@@ -142,7 +204,10 @@ impl Others {
             })?;
             Ok(held)
         });
-        Self { held, began }
+        Self {
+            held,
+            started: began,
+        }
     }
 }
 
@@ -150,9 +215,17 @@ impl Others {
 fn alone(others: impl Fn(&str, u64) -> Result<Others>) -> Result<()> {
     let redis = Redis::start();
     let cycles = cycles()?;
-    contend(&format!("{}?dialect=plain", redis.url()), "a", cycles, || others(&redis.url(), cycles))?;
+    contend(
+        &format!("{}?dialect=plain", redis.url()),
+        "a",
+        cycles,
+        || others(&redis.url(), cycles),
+    )?;
     let left = redis.command(&["KEYS", "*"]);
-    ensure!(left.list().is_empty() || left.texts() == ["leasehold:plain:{a}:waits"], "{left:?}");
+    ensure!(
+        left.list().is_empty() || left.texts() == ["leasehold:plain:{a}:waits"],
+        "{left:?}"
+    );
     Ok(())
 }
 
@@ -164,69 +237,111 @@ fn five(name: &str, others: impl Fn(&[String], u64) -> Result<Others>) -> Result
 
 fn five_for(name: &str, cycles: u64, others: impl Fn(&[String]) -> Result<Others>) -> Result<()> {
     let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
-    let (urls, hosts): (Vec<String>, Vec<String>) = masters.iter().map(|redis| (redis.url(), redis.address())).unzip();
-    contend(&format!("redlock://{}?dialect=classic", hosts.join(",")), name, cycles, || others(&urls))
+    let (urls, hosts): (Vec<String>, Vec<String>) = masters
+        .iter()
+        .map(|redis| (redis.url(), redis.address()))
+        .unzip();
+    contend(
+        &format!("redlock://{}?dialect=classic", hosts.join(",")),
+        name,
+        cycles,
+        || others(&urls),
+    )
 }
 
 /// A process of ours and one of another library take a lock in turn, and never both.
 fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
-    let site = Site::at(TAKER, url)?;
-    let work = Work::Micros(200);
+    let testbed = FolderTestbed::at(WORKER, url)?;
+    let work = HoldWork::Sleep(200);
     // It has opened the store when they begin, so that they meet however few cycles there are.
-    let orders = Orders { names: vec![name.to_owned()], cycles, work, start: Start::Told, ..Orders::default() };
-    let mut ours = site.start_quiet(orders)?;
+    let config = WorkerConfig {
+        names: vec![name.to_owned()],
+        cycles,
+        work,
+        start: Start::OnSignal,
+        ..WorkerConfig::default()
+    };
+    let mut leasehold = testbed.start_recording(config)?;
     let theirs = others()?;
-    theirs.began.recv_timeout(DEADLINE).context("they do not begin")?;
-    (0..cycles).try_for_each(|_| ours.tell())?;
-    let patience = DEADLINE + PATIENCE_EACH * u32::try_from(2 * cycles)?;
-    let ours = holds(&ours.finish_within(patience)?)?;
+    theirs
+        .started
+        .recv_timeout(DEADLINE)
+        .context("they do not begin")?;
+    (0..cycles).try_for_each(|_| leasehold.send_signal())?;
+    let timeout = DEADLINE + TIMEOUT_EACH * u32::try_from(2 * cycles)?;
+    let leasehold = holds(&leasehold.finish_within(timeout)?)?;
     let theirs = theirs.held.join().expect("it does not panic")?;
-    ensure!((ours.len() as u64, theirs.len() as u64) == (cycles, cycles), "{} and {} holds", ours.len(), theirs.len());
-    let stranger = |(token, (granted, until)): (u64, &(u64, u64))| Hold {
-        hand: u32::MAX,
+    ensure!(
+        (leasehold.len() as u64, theirs.len() as u64) == (cycles, cycles),
+        "{} and {} holds",
+        leasehold.len(),
+        theirs.len()
+    );
+    let external_holder = |(token, (granted, until)): (u64, &(u64, u64))| Hold {
+        thread: u32::MAX,
         name: 0,
-        asked: *granted,
-        seen: None,
+        requested: *granted,
+        observed: None,
         granted: *granted,
         until: *until,
         token,
         weight: 1,
         capacity: 1,
     };
-    let mut all: Vec<Hold> = ours.into_iter().chain((1..).zip(&theirs).map(stranger)).collect();
+    let mut all: Vec<Hold> = leasehold
+        .into_iter()
+        .chain((1..).zip(&theirs).map(external_holder))
+        .collect();
     all.sort_unstable_by_key(|hold| hold.granted);
-    let turns = all.windows(2).filter(|two| two[0].hand != two[1].hand).count();
-    println!("{} holds, {turns} times by the other one", all.len());
-    ensure!(turns > 1, "they were not in each other's way");
+    let rounds = all
+        .windows(2)
+        .filter(|two| two[0].thread != two[1].thread)
+        .count();
+    println!("{} holds, {rounds} times by the other one", all.len());
+    ensure!(rounds > 1, "they were not in each other's way");
     check::exclusion(&all).map_or(Ok(()), Err)?;
-    site.check_empty(&[name.to_owned()])
+    testbed.check_empty(&[name.to_owned()])
 }
 
 /// A client in another language; of its terms, the first is the lock's name. It has found its library in the folder where `cargo xtask` put it.
-fn program(client: &str, url: &str, terms: &[&str], cycles: u64) -> Result<Others> {
+fn program(client: &str, url: &str, config: &[&str], cycles: u64) -> Result<Others> {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = lab.join("../target/peers").join(client);
     let files = lab.join("tests/interop/clients");
     let kept = |folder: &Path, file: String| Some(folder.join(file)).filter(|path| path.exists());
     let mut runs = [("node", "js"), ("python3", "py")].into_iter();
-    let script = runs.find_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?)));
+    let script =
+        runs.find_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?)));
     let built = || Some(("env", kept(&library, "client".to_owned())?));
-    let (runs, script) = script.filter(|_| library.exists()).or_else(built).context("cargo xtask needs fetches it")?;
+    let (runs, script) = script
+        .filter(|_| library.exists())
+        .or_else(built)
+        .context("cargo xtask needs fetches it")?;
     let mut command = Command::new("setpriv");
     command
         .args(["--pdeathsig", "KILL", runs])
         .arg(script)
-        .args([url, terms[0], &cycles.to_string()])
-        .args(&terms[1..]);
-    command.env("PYTHONPATH", &library).env("NODE_PATH", library.join("node_modules")).stdout(Stdio::piped());
-    let mut child = command.spawn().with_context(|| format!("cannot start {client}"))?;
-    let says = child.stdout.take().context("its stdout is a pipe")?;
+        .args([url, config[0], &cycles.to_string()])
+        .args(&config[1..]);
+    command
+        .env("PYTHONPATH", &library)
+        .env("NODE_PATH", library.join("node_modules"))
+        .stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot start {client}"))?;
+    let output = child.stdout.take().context("its stdout is a pipe")?;
     let ahead = if runs == "node" { suspended() } else { 0 };
     Ok(Others::start(move |held| {
-        for line in BufReader::new(says).lines() {
+        for line in BufReader::new(output).lines() {
             let line = line?;
-            let (granted, until) = line.split_once(' ').with_context(|| format!("it says {line:?}"))?;
-            held(granted.parse::<u64>()? + ahead, until.parse::<u64>()? + ahead);
+            let (granted, until) = line
+                .split_once(' ')
+                .with_context(|| format!("it says {line:?}"))?;
+            held(
+                granted.parse::<u64>()? + ahead,
+                until.parse::<u64>()? + ahead,
+            );
         }
         ensure!(child.wait()?.success(), "it failed");
         Ok(())
@@ -236,7 +351,8 @@ fn program(client: &str, url: &str, terms: &[&str], cycles: u64) -> Result<Other
 /// For how long the machine was suspended: what the monotonic clock does not count.
 fn suspended() -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
-    let nanos = monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();
+    let nanos =
+        monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();
     // Less than a microsecond has passed between the two.
     let ahead = now().saturating_sub(nanos);
     if ahead < 1_000_000 { 0 } else { ahead }
@@ -244,12 +360,16 @@ fn suspended() -> u64 {
 
 fn rslock(urls: Vec<String>, cycles: u64) -> Others {
     Others::start(move |held| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         runtime.block_on(async move {
             let mut manager = LockManager::new(urls);
             manager.set_retry(u32::MAX, Duration::from_millis(5));
             for _ in 0..cycles {
-                let guard = manager.acquire("a".as_bytes(), Duration::from_secs(30)).await?;
+                let guard = manager
+                    .acquire("a".as_bytes(), Duration::from_secs(30))
+                    .await?;
                 let granted = now();
                 let releasing = now();
                 guard.release().await;

@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, Event, Face, Orders, Site, check, foreign, now};
+use lab::{Api, Event, FolderTestbed, LockKind, WorkerConfig, check, foreign, now};
 use lab_servers::ZooKeeper;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::TAKER;
+use crate::WORKER;
 
 const CYCLES: u64 = 100;
 
@@ -28,13 +28,13 @@ enum Library {
 /// A server, and what contends for the lock `a` there.
 struct Contest {
     server: ZooKeeper,
-    site: Site,
+    testbed: FolderTestbed,
     library: Library,
     cycles: u64,
-    hands: u32,
+    threads: u32,
     /// Each with the file that it tells in: a pipe that nobody reads would stop it when full.
     foreign: Vec<(Child, PathBuf)>,
-    ours: Vec<lab::Process>,
+    leasehold: Vec<lab::Process>,
 }
 
 impl Contest {
@@ -43,11 +43,13 @@ impl Contest {
         const WORN_OUT_FROM: i32 = i32::MAX - (1 << 20) + 1;
         let mut contest = Self::begin(library)?;
 
-        contest.site.run(async {
-            let held = contest.site.locks().mutex("a").acquire().await?;
+        contest.testbed.run(async {
+            let held = contest.testbed.locks().mutex("a").acquire().await?;
             held.release().await
         })?;
-        contest.server.restart_with_child_counters(&[("/locks/a", WORN_OUT_FROM - left)]);
+        contest
+            .server
+            .restart_with_child_counters(&[("/locks/a", WORN_OUT_FROM - left)]);
         Ok(contest)
     }
 
@@ -61,33 +63,57 @@ impl Contest {
 
     fn begin(library: Library) -> Result<Self> {
         let server = ZooKeeper::setup().tick(2_000).start();
-        let dialect = if library == Library::Kazoo { "?dialect=kazoo" } else { "" };
-        let site = Site::at(TAKER, &format!("{}/locks{dialect}", server.url()))?;
-        Ok(Self { server, site, library, cycles: cycles()?, hands: 1_000, foreign: Vec::new(), ours: Vec::new() })
+        let dialect = if library == Library::Kazoo {
+            "?dialect=kazoo"
+        } else {
+            ""
+        };
+        let testbed = FolderTestbed::at(WORKER, &format!("{}/locks{dialect}", server.url()))?;
+        Ok(Self {
+            server,
+            testbed,
+            library,
+            cycles: cycles()?,
+            threads: 1_000,
+            foreign: Vec::new(),
+            leasehold: Vec::new(),
+        })
     }
 
     /// One process of the library.
     fn foreign(mut self, kind: &str) -> Result<Self> {
-        let (hand, cycles, host) = (self.hands.to_string(), self.cycles.to_string(), self.server.address());
+        let (thread, cycles, host) = (
+            self.threads.to_string(),
+            self.cycles.to_string(),
+            self.server.address(),
+        );
         let mut command = match self.library {
             Library::Kazoo => foreign::python(&peers().join("kazoo_peer.py")),
             Library::Curator => java(),
         };
-        command.args([&host, "/locks/a", kind, &hand, &cycles]);
+        command.args([&host, "/locks/a", kind, &thread, &cycles]);
         if self.library == Library::Curator {
             command.arg(ahead().to_string());
         }
-        let told = self.site.note();
-        let child = command.stdout(File::create(&told)?).spawn().context("cannot start a peer")?;
-        self.foreign.push((child, told));
-        self.hands += 1;
+        let events = self.testbed.scratch_file();
+        let child = command
+            .stdout(File::create(&events)?)
+            .spawn()
+            .context("cannot start a peer")?;
+        self.foreign.push((child, events));
+        self.threads += 1;
         Ok(self)
     }
 
     /// One process of ours.
-    fn ours(mut self, face: Face) -> Result<Self> {
-        let orders = Orders { face, api: Api::Async, cycles: self.cycles, ..Orders::default() };
-        self.ours.push(self.site.start_quiet(orders)?);
+    fn leasehold(mut self, kind: LockKind) -> Result<Self> {
+        let config = WorkerConfig {
+            kind,
+            api: Api::Async,
+            cycles: self.cycles,
+            ..WorkerConfig::default()
+        };
+        self.leasehold.push(self.testbed.start_recording(config)?);
         Ok(self)
     }
 
@@ -97,23 +123,30 @@ impl Contest {
     }
 
     fn finish(&mut self) -> Result<()> {
-        let parties = (self.foreign.len() + self.ours.len()) as u64;
-        let mut told: Vec<Event> = Vec::new();
+        let parties = (self.foreign.len() + self.leasehold.len()) as u64;
+        let mut events: Vec<Event> = Vec::new();
         let begun = now();
         for (mut peer, file) in std::mem::take(&mut self.foreign) {
             let status = peer.wait()?;
             ensure!(status.success(), "a peer failed: {status}");
             for line in fs::read_to_string(file)?.lines() {
-                told.push(line.parse()?);
+                events.push(line.parse()?);
             }
         }
-        for process in std::mem::take(&mut self.ours) {
-            told.extend(process.finish()?);
+        for process in std::mem::take(&mut self.leasehold) {
+            events.extend(process.finish()?);
         }
-        let holds = check::all(&told)?.len() as u64;
-        println!("{holds} holds of {parties} in {} ms", (now() - begun) / 1_000_000);
-        ensure!(holds == parties * self.cycles, "{holds} holds of {parties}, each {} times", self.cycles);
-        self.site.check_empty(&["a".to_owned()])
+        let holds = check::all(&events)?.len() as u64;
+        println!(
+            "{holds} holds of {parties} in {} ms",
+            (now() - begun) / 1_000_000
+        );
+        ensure!(
+            holds == parties * self.cycles,
+            "{holds} holds of {parties}, each {} times",
+            self.cycles
+        );
+        self.testbed.check_empty(&["a".to_owned()])
     }
 }
 
@@ -122,14 +155,26 @@ fn java() -> Command {
     static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
         let mut javac = Command::new("javac");
-        javac.args(["-cp", &foreign::curator(), "-d"]).arg(&folder).arg(peers().join("CuratorPeer.java"));
-        let done = javac.status().expect("javac is missing: `apt-get install default-jdk-headless`");
+        javac
+            .args(["-cp", &foreign::curator(), "-d"])
+            .arg(&folder)
+            .arg(peers().join("CuratorPeer.java"));
+        let done = javac
+            .status()
+            .expect("javac is missing: `apt-get install default-jdk-headless`");
         assert!(done.success(), "the program for Curator cannot be compiled");
         folder
     });
     let mut command = Command::new("java");
     let class_path = format!("{}:{}", COMPILED.display(), foreign::curator());
-    command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path, "CuratorPeer"]);
+    command.args([
+        "-Xmx64m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        &class_path,
+        "CuratorPeer",
+    ]);
     command.stderr(Stdio::null());
     command
 }
@@ -147,42 +192,69 @@ fn ahead() -> u64 {
 }
 
 #[test]
-fn curator_s_mutex_is_ours() -> Result<()> {
-    let contest = Contest::begin(Library::Curator)?.foreign("mutex")?.foreign("mutex")?;
-    contest.ours(Face::Mutex)?.ours(Face::Mutex)?.end()
+fn curator_mutex_and_leasehold_exclude_each_other() -> Result<()> {
+    let contest = Contest::begin(Library::Curator)?
+        .foreign("mutex")?
+        .foreign("mutex")?;
+    contest
+        .leasehold(LockKind::Mutex)?
+        .leasehold(LockKind::Mutex)?
+        .end()
 }
 
 #[test]
-fn curator_s_readers_and_writers_are_ours() -> Result<()> {
-    let contest = Contest::begin(Library::Curator)?.foreign("reader")?.foreign("writer")?;
-    contest.ours(Face::Reader)?.ours(Face::Writer)?.end()
+fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
+    let contest = Contest::begin(Library::Curator)?
+        .foreign("reader")?
+        .foreign("writer")?;
+    contest
+        .leasehold(LockKind::Reader)?
+        .leasehold(LockKind::Writer)?
+        .end()
 }
 
 /// Curator takes the lock while its node's numbers are used up. We remove the node in a moment when it is empty, and Curator
 /// goes on in the new one, beside us.
 #[test]
 fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
-    let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?.foreign("mutex")?.until_a_peer_claims();
-    let mut contest = contest.ours(Face::Mutex)?.ours(Face::Mutex)?;
+    let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
+        .foreign("mutex")?
+        .until_a_peer_claims();
+    let mut contest = contest
+        .leasehold(LockKind::Mutex)?
+        .leasehold(LockKind::Mutex)?;
     contest.finish()?;
 
-    let node = contest.site.run(async {
+    let node = contest.testbed.run(async {
         let client = zookeeper_client::Client::connect(&contest.server.address()).await?;
         client.check_stat("/locks/a").await
     })?;
     // It is negative for a node that has given half of all numbers.
-    ensure!(node.is_some_and(|node| node.cversion > 0), "no new node: {node:?}");
+    ensure!(
+        node.is_some_and(|node| node.cversion > 0),
+        "no new node: {node:?}"
+    );
     Ok(())
 }
 
 #[test]
-fn kazoo_s_lock_is_our_mutex() -> Result<()> {
-    let contest = Contest::begin(Library::Kazoo)?.foreign("mutex")?.foreign("mutex")?;
-    contest.ours(Face::Mutex)?.ours(Face::Mutex)?.end()
+fn kazoo_mutex_and_leasehold_exclude_each_other() -> Result<()> {
+    let contest = Contest::begin(Library::Kazoo)?
+        .foreign("mutex")?
+        .foreign("mutex")?;
+    contest
+        .leasehold(LockKind::Mutex)?
+        .leasehold(LockKind::Mutex)?
+        .end()
 }
 
 #[test]
-fn kazoo_s_readers_and_writers_are_ours() -> Result<()> {
-    let contest = Contest::begin(Library::Kazoo)?.foreign("reader")?.foreign("writer")?;
-    contest.ours(Face::Reader)?.ours(Face::Writer)?.end()
+fn kazoo_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
+    let contest = Contest::begin(Library::Kazoo)?
+        .foreign("reader")?
+        .foreign("writer")?;
+    contest
+        .leasehold(LockKind::Reader)?
+        .leasehold(LockKind::Writer)?
+        .end()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use lab::matrix::{cell_named, cells, folder};
 
-const TAKER: &str = env!("CARGO_BIN_EXE_taker");
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 /// Faults are done for so long, and at least twice.
 const TIME: Duration = Duration::from_millis(1_200);
 
@@ -27,27 +27,27 @@ macro_rules! cells {
 }
 
 cells! {
-    file: mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped, stopped_at_step,
-        hold_broken, files_unlinked, file_replaced, disk_full, hostile_names, own_wall_clock;
-    redis: bad_wire, mixed, holder_killed, waiter_killed, killed_at_step, holder_stopped, waiter_stopped,
-        stopped_at_step, hold_broken, connections_reset, cut, half_open, one_way, replies_lost, replies_late,
-        slow, server_killed, restarted_empty, server_stopped, clock_forward, clock_back, connections_killed,
-        scripts_flushed, emptied, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked,
-        lossy, busy, hostile_names, loading, clock_fast, own_wall_clock, clock_forward_days, clock_back_days;
+    file: mixed, holder_killed, waiter_killed, killed_at_step, holder_paused, waiter_paused, paused_at_step,
+        hold_broken, files_unlinked, file_replaced, disk_full, hostile_names, client_wall_clock;
+    redis: network_chaos, mixed, holder_killed, waiter_killed, killed_at_step, holder_paused, waiter_paused,
+        paused_at_step, hold_broken, connections_reset, partition, half_open, partition_one_way, replies_lost, replies_delayed,
+        latency, server_killed, restarted_empty, server_paused, clock_jump_forward, clock_jump_back, connections_killed,
+        scripts_flushed, flushall, keys_deleted, wrong_type, out_of_memory, writes_refused, rights_revoked,
+        packet_loss, busy_script, hostile_names, loading, clock_fast, client_wall_clock, clock_forward_days, clock_back_days;
     replica: holder_killed, connections_reset, failover, failover_lagging, failover_skewed;
-    plain: bad_wire, mixed, holder_killed, cut, replies_lost, server_killed, restarted_empty, clock_forward,
-        connections_killed, emptied, out_of_memory;
-    redlock: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
-        cut, half_open, one_way, replies_lost, server_killed, restarted_empty, server_stopped, clock_forward,
-        connections_killed, scripts_flushed, emptied, majority_killed, majority_stopped, aof_truncated,
+    plain: network_chaos, mixed, holder_killed, partition, replies_lost, server_killed, restarted_empty, clock_jump_forward,
+        connections_killed, flushall, out_of_memory;
+    redlock: network_chaos, mixed, holder_killed, killed_at_step, holder_paused, hold_broken, connections_reset,
+        partition, half_open, partition_one_way, replies_lost, server_killed, restarted_empty, server_paused, clock_jump_forward,
+        connections_killed, scripts_flushed, flushall, majority_killed, majority_paused, aof_truncated,
         out_of_memory, all_clocks_forward, all_clocks_back;
-    zookeeper: bad_wire, mixed, holder_killed, killed_at_step, holder_stopped, hold_broken, connections_reset,
-        cut, half_open, replies_lost, server_killed, server_stopped, session_closed, clock_forward;
-    ensemble: holder_killed, majority_stopped, leader_killed, leader_parted;
+    zookeeper: network_chaos, mixed, holder_killed, killed_at_step, holder_paused, hold_broken, connections_reset,
+        partition, half_open, replies_lost, server_killed, server_paused, session_closed, clock_jump_forward;
+    ensemble: holder_killed, majority_paused, leader_killed, leader_partition;
 }
 
 /// Run by `cargo xtask lab` alone, as they take long and are much like others.
-const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
+const LAB_ONLY: &[(&str, &[&str])] = &[
     (
         "redis",
         &[
@@ -56,8 +56,8 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "read-only",
             "evicted",
             "jitter",
-            "dribble",
-            "buffers-dropped",
+            "tiny-segments",
+            "output-buffer-overflow",
             "clients-evicted",
             "keys-renamed",
             "aof-truncated",
@@ -65,15 +65,25 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "clock-slow",
         ],
     ),
-    ("replica", &["jitter", "lossy", "failover-at-step", "clock-fast", "clock-slow", "own-wall-clock"]),
+    (
+        "replica",
+        &[
+            "jitter",
+            "packet-loss",
+            "failover-at-step",
+            "clock-fast",
+            "clock-slow",
+            "client-wall-clock",
+        ],
+    ),
     (
         "plain",
         &[
             "killed-at-step",
-            "holder-stopped",
+            "holder-paused",
             "half-open",
-            "slow",
-            "server-stopped",
+            "latency",
+            "server-paused",
             "scripts-flushed",
             "keys-deleted",
             "restarted-stale",
@@ -81,10 +91,10 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "evicted",
             "connections-reset",
             "jitter",
-            "lossy",
-            "dribble",
-            "busy",
-            "buffers-dropped",
+            "packet-loss",
+            "tiny-segments",
+            "busy-script",
+            "output-buffer-overflow",
             "clients-evicted",
             "keys-renamed",
             "aof-truncated",
@@ -92,45 +102,45 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
             "hostile-names",
             "disk-full",
             "waiter-killed",
-            "waiter-stopped",
-            "stopped-at-step",
+            "waiter-paused",
+            "paused-at-step",
             "hold-broken",
-            "one-way",
-            "replies-late",
+            "partition-one-way",
+            "replies-delayed",
             "keys-persisted",
             "wrong-type",
             "writes-refused",
             "rights-revoked",
-            "clock-back",
+            "clock-jump-back",
             "clock-fast",
             "clock-slow",
-            "own-wall-clock",
+            "client-wall-clock",
         ],
     ),
     (
         "redlock",
         &[
             "waiter-killed",
-            "stopped-at-step",
-            "replies-late",
-            "slow",
-            "clock-back",
-            "majority-cut",
+            "paused-at-step",
+            "replies-delayed",
+            "latency",
+            "clock-jump-back",
+            "majority-partition",
             "jitter",
-            "lossy",
-            "dribble",
-            "busy",
-            "buffers-dropped",
+            "packet-loss",
+            "tiny-segments",
+            "busy-script",
+            "output-buffer-overflow",
             "clients-evicted",
             "keys-renamed",
             "loading",
             "hostile-names",
             "read-only",
             "rights-revoked",
-            "waiter-stopped",
+            "waiter-paused",
             "clock-fast",
             "clock-slow",
-            "own-wall-clock",
+            "client-wall-clock",
             "keys-deleted",
             "keys-persisted",
             "writes-refused",
@@ -140,93 +150,104 @@ const LEFT_TO_THE_LAB: &[(&str, &[&str])] = &[
         "zookeeper",
         &[
             "waiter-killed",
-            "stopped-at-step",
-            "waiter-stopped",
-            "replies-late",
-            "slow",
-            "one-way",
+            "paused-at-step",
+            "waiter-paused",
+            "replies-delayed",
+            "latency",
+            "partition-one-way",
             "jitter",
-            "lossy",
-            "dribble",
+            "packet-loss",
+            "tiny-segments",
             "hostile-names",
-            "clock-back",
+            "clock-jump-back",
             "clock-fast",
             "clock-slow",
-            "own-wall-clock",
+            "client-wall-clock",
         ],
     ),
     (
         "ensemble",
         &[
             "connections-reset",
-            "cut",
+            "partition",
             "server-killed",
-            "server-stopped",
+            "server-paused",
             "majority-killed",
-            "leader-stopped",
+            "leader-paused",
             "jitter",
-            "lossy",
+            "packet-loss",
             "session-closed",
             "waiter-killed",
             "killed-at-step",
-            "holder-stopped",
-            "waiter-stopped",
-            "stopped-at-step",
+            "holder-paused",
+            "waiter-paused",
+            "paused-at-step",
             "hold-broken",
             "half-open",
-            "one-way",
+            "partition-one-way",
             "replies-lost",
-            "replies-late",
-            "slow",
-            "bad-wire",
+            "replies-delayed",
+            "latency",
+            "network-chaos",
             "mixed",
-            "all-parted",
-            "clock-forward",
-            "clock-back",
+            "partition-all",
+            "clock-jump-forward",
+            "clock-jump-back",
             "clock-fast",
             "clock-slow",
-            "own-wall-clock",
+            "client-wall-clock",
         ],
     ),
 ];
 
 #[test]
-fn no_cell_is_missing() -> Result<()> {
+fn every_cell_has_a_test_or_is_lab_only() -> Result<()> {
     for cell in cells() {
-        let (store, fault) = (cell.store.name(), cell.fault.name);
+        let (store, fault) = (cell.backend.name(), cell.fault.name);
         let among = |list: &[(&str, &[&str])], fault: &str| {
-            list.iter().any(|(own, faults)| *own == store && faults.contains(&fault))
+            list.iter()
+                .any(|(own, faults)| *own == store && faults.contains(&fault))
         };
-        let (tested, left) = (among(TESTED, &fault.replace('-', "_")), among(LEFT_TO_THE_LAB, fault));
-        ensure!(tested != left, "{} must be tested, or be left to the lab", cell.name());
+        let (tested, left) = (
+            among(TESTED, &fault.replace('-', "_")),
+            among(LAB_ONLY, fault),
+        );
+        ensure!(
+            tested != left,
+            "{} must be tested, or be left to the lab",
+            cell.name()
+        );
     }
     Ok(())
 }
 
 fn run(store: &str, fault: &str) -> Result<()> {
     let cell = cell_named(store, &fault.replace('_', "-"))?;
-    let seed = std::env::var("LAB_SEED").map_or_else(|_| Ok(lab::now() % 1_000_000), |seed| seed.parse())?;
-    let _place = Place::take();
-    println!("{}", cell.run(TAKER, seed, TIME, &folder()?)?.line());
+    let seed = std::env::var("LAB_SEED")
+        .map_or_else(|_| Ok(lab::now() % 1_000_000), |seed| seed.parse())?;
+    let _place = Slot::take();
+    println!("{}", cell.run(WORKER, seed, TIME, &folder()?)?.line());
     Ok(())
 }
 
 /// One of the two that run at a time: more would slow each other down, and take each other's slowness for a fault's.
-struct Place;
+struct Slot;
 
 static FREE: Mutex<usize> = Mutex::new(2);
 static GIVEN_BACK: Condvar = Condvar::new();
 
-impl Place {
+impl Slot {
     fn take() -> Self {
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free = GIVEN_BACK.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
+        let mut free = GIVEN_BACK
+            .wait_while(free, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         Self
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         *FREE.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         GIVEN_BACK.notify_one();

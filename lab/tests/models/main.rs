@@ -18,7 +18,11 @@ where
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
     let checker = model.checker().threads(2).spawn_bfs().join();
-    println!("{} states, each once: {}", checker.state_count(), checker.unique_state_count());
+    println!(
+        "{} states, each once: {}",
+        checker.state_count(),
+        checker.unique_state_count()
+    );
     checker.assert_properties();
 }
 
@@ -30,6 +34,14 @@ where
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
     let found = HasDiscoveries::AnyOf([property].into_iter().collect());
-    let checker = model.checker().threads(2).finish_when(found).spawn_bfs().join();
-    assert!(checker.discovery(property).is_some(), "the twin is as good: {property}");
+    let checker = model
+        .checker()
+        .threads(2)
+        .finish_when(found)
+        .spawn_bfs()
+        .join();
+    assert!(
+        checker.discovery(property).is_some(),
+        "the twin is as good: {property}"
+    );
 }

@@ -11,7 +11,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::trampoline;
+use super::exec_shim;
 use crate::exit::Exit;
 
 #[derive(Debug)]
@@ -41,9 +41,14 @@ impl Child {
         for anchor in anchors {
             fcntl(anchor, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
-        let process = trampoline::start(command, foreground).envs(environment).spawn()?;
+        let process = exec_shim::start(command, foreground)
+            .envs(environment)
+            .spawn()?;
         let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");
-        Ok(Self { pid: Pid::from_raw(pid), changes })
+        Ok(Self {
+            pid: Pid::from_raw(pid),
+            changes,
+        })
     }
 
     /// The process group.
@@ -56,10 +61,15 @@ impl Child {
     /// *Cancel safety*: a change that was not told is told by the next call.
     pub(crate) async fn changed(&mut self) -> io::Result<Change> {
         loop {
-            let status = waitpid(self.pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED));
+            let status = waitpid(
+                self.pid,
+                Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED),
+            );
             match status {
                 Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Ended(Exit::by_code(code))),
-                Ok(WaitStatus::Signaled(_, signal, _)) => return Ok(Change::Ended(Exit::by_signal(signal))),
+                Ok(WaitStatus::Signaled(_, signal, _)) => {
+                    return Ok(Change::Ended(Exit::by_signal(signal)));
+                }
                 Ok(WaitStatus::Stopped(_, signal)) => return Ok(Change::Stopped(signal)),
                 Ok(_) => {}
                 Err(Errno::EINTR) => continue,
@@ -76,12 +86,18 @@ impl Child {
             return false;
         }
 
-        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-        let stats = processes.flatten().filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
-        stats.filter_map(|stat| state_and_group(&stat)).any(|(state, group)| {
-            let has_ended = matches!(state, 'Z' | 'X');
-            group == self.pid.as_raw() && !has_ended
-        })
+        let Ok(processes) = std::fs::read_dir("/proc") else {
+            return true;
+        };
+        let stats = processes
+            .flatten()
+            .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+        stats
+            .filter_map(|stat| state_and_group(&stat))
+            .any(|(state, group)| {
+                let has_ended = matches!(state, 'Z' | 'X');
+                group == self.pid.as_raw() && !has_ended
+            })
     }
 
     /// Signals the whole group; says whether anybody was there.

@@ -8,26 +8,37 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What the command is meant to hear.
-const PASSED_ON: [Signal; 6] =
-    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2];
+const FORWARDED: [Signal; 6] = [
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
 
 #[derive(Debug)]
 pub(crate) struct Signals {
-    heard: Vec<(Signal, tokio::signal::unix::Signal)>,
+    streams: Vec<(Signal, tokio::signal::unix::Signal)>,
     /// What whoever started leasehold wants to be ignored, as nohup does; one bit per signal.
     ignored: u64,
 }
 
 impl Signals {
-    pub(crate) fn listen() -> io::Result<Self> {
-        let mut signals = Self { heard: Vec::new(), ignored: ignored()? };
-        PASSED_ON.into_iter().try_for_each(|signal| signals.hear(signal))?;
+    pub(crate) fn install() -> io::Result<Self> {
+        let mut signals = Self {
+            streams: Vec::new(),
+            ignored: ignored()?,
+        };
+        FORWARDED
+            .into_iter()
+            .try_for_each(|signal| signals.deliver(signal))?;
         Ok(signals)
     }
 
     /// From here on the terminal's stop signal is heard too, instead of stopping leasehold.
-    pub(crate) fn listen_to_stop(&mut self) -> io::Result<()> {
-        self.hear(Signal::SIGTSTP)
+    pub(crate) fn install_stop(&mut self) -> io::Result<()> {
+        self.deliver(Signal::SIGTSTP)
     }
 
     /// The next one.
@@ -35,18 +46,21 @@ impl Signals {
     /// *Cancel safety*: none is lost, but several of one kind may become one, as always with signals.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            let mut came = self.heard.iter_mut().filter_map(|(number, heard)| match heard.poll_recv(context) {
-                Poll::Ready(_) => Some(*number),
-                Poll::Pending => None,
+            let mut came = self.streams.iter_mut().filter_map(|(number, streams)| {
+                match streams.poll_recv(context) {
+                    Poll::Ready(_) => Some(*number),
+                    Poll::Pending => None,
+                }
             });
             came.next().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
-    fn hear(&mut self, number: Signal) -> io::Result<()> {
+    fn deliver(&mut self, number: Signal) -> io::Result<()> {
         if self.ignored & 1 << (number as i32 - 1) == 0 {
-            self.heard.push((number, signal(SignalKind::from_raw(number as i32))?));
+            self.streams
+                .push((number, signal(SignalKind::from_raw(number as i32))?));
         }
         Ok(())
     }

@@ -14,8 +14,8 @@ use super::signals::Signals;
 use super::stopping::Stopping;
 use super::terminal::{Terminal, has_job_control};
 use crate::commands::OnLost;
-use crate::exit::{Exit, say};
-use crate::words::{Plain, as_term};
+use crate::exit::{Exit, print_error};
+use crate::format::{Escaped, whole_unit};
 
 /// How long to wait for processes that were sent KILL: one that waits for a dead disk cannot end.
 const KILLED_MAX: Duration = Duration::from_secs(10);
@@ -37,7 +37,17 @@ pub(crate) async fn supervise(
     store: &str,
     terminal: Option<Terminal>,
 ) -> io::Result<Ended> {
-    Supervision { child, guard, signals, stopping, store, terminal, stage: Stage::Held }.run().await
+    Supervision {
+        child,
+        guard,
+        signals,
+        stopping,
+        store,
+        terminal,
+        stage: Stage::Held,
+    }
+    .run()
+    .await
 }
 
 struct Supervision<'a> {
@@ -72,15 +82,18 @@ impl Supervision<'_> {
                     Change::Ended(exit) => break exit,
                     Change::Stopped(by) => self.child_stopped(by)?,
                 },
-                signal = self.signals.next() => self.pass_on(signal)?,
-                () = self.stage.over(self.guard, self.stopping) => self.next_stage(),
+                signal = self.signals.next() => self.forward(signal)?,
+                () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
             }
         };
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.child.group());
         }
         self.stop_the_rest().await;
-        Ok(Ended { exit, stopped: !matches!(self.stage, Stage::Held) })
+        Ok(Ended {
+            exit,
+            stopped: !matches!(self.stage, Stage::Held),
+        })
     }
 
     fn next_stage(&mut self) {
@@ -88,41 +101,51 @@ impl Supervision<'_> {
             (Stage::Held, OnLost::Term) => self.terminate(),
             (Stage::Held, OnLost::Ignore) => self.ignore(),
             (Stage::Held, OnLost::Kill) => self.kill("; sending KILL to the command"),
-            (Stage::Terminating { .. } | Stage::Killed | Stage::Ignored, _) => self.child_outlived_grace(),
+            (Stage::Terminating { .. } | Stage::Killed | Stage::Ignored, _) => {
+                self.child_outlived_grace()
+            }
         };
     }
 
     fn terminate(&self) -> Stage {
         let grace = self.stopping.kill_after(self.guard);
-        self.say_lost(&format!("; sending TERM to the command, and KILL in {}", as_term(grace)));
+        self.print_lost(&format!(
+            "; sending TERM to the command, and KILL in {}",
+            whole_unit(grace)
+        ));
         self.child.signal(Signal::SIGTERM);
         // A stopped process hears TERM only when it goes on.
         self.child.signal(Signal::SIGCONT);
-        Stage::Terminating { kill_at: Instant::now() + grace }
+        Stage::Terminating {
+            kill_at: Instant::now() + grace,
+        }
     }
 
     fn ignore(&self) -> Stage {
-        self.say_lost("; the command runs on without the lock");
+        self.print_lost("; the command runs on without the lock");
         Stage::Ignored
     }
 
     fn kill(&self, how: &str) -> Stage {
-        self.say_lost(how);
+        self.print_lost(how);
         self.child.signal(Signal::SIGKILL);
         Stage::Killed
     }
 
     fn child_outlived_grace(&self) -> Stage {
-        say("the command has not ended; sending KILL");
+        print_error("the command has not ended; sending KILL");
         self.child.signal(Signal::SIGKILL);
         Stage::Killed
     }
 
-    fn say_lost(&self, and: &str) {
-        let name = Plain(self.guard.name());
+    fn print_lost(&self, and: &str) {
+        let name = Escaped(self.guard.name());
         match self.guard.loss() {
-            Some(loss) => say(format_args!("lost {name}: {loss}{and}")),
-            None => say(format_args!("losing {name}: {}{and}", self.stopping.cause(self.guard, self.store))),
+            Some(loss) => print_error(format_args!("lost {name}: {loss}{and}")),
+            None => print_error(format_args!(
+                "losing {name}: {}{and}",
+                self.stopping.cause(self.guard, self.store)
+            )),
         }
     }
 
@@ -139,7 +162,7 @@ impl Supervision<'_> {
         }
 
         if !self.group_ends_by(Instant::now() + KILLED_MAX).await {
-            say("processes of the command have not ended, although they were sent KILL");
+            print_error("processes of the command have not ended, although they were sent KILL");
         }
     }
 
@@ -156,42 +179,44 @@ impl Supervision<'_> {
         true
     }
 
-    fn pass_on(&mut self, signal: Signal) -> io::Result<()> {
+    fn forward(&mut self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal);
         if signal == Signal::SIGTSTP {
             // Whoever stopped us meant us and our command, and will want both to go on.
             raise(Signal::SIGSTOP)?;
-            self.go_on();
+            self.resume();
         }
         Ok(())
     }
 
     /// Job control: whoever sits at the terminal deals with us, and we with the command.
     fn child_stopped(&mut self, by: Signal) -> io::Result<()> {
-        let Some(terminal) = &self.terminal else { return Ok(()) };
-        if matches!(by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_ours() {
+        let Some(terminal) = &self.terminal else {
+            return Ok(());
+        };
+        if matches!(by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_own() {
             // It wants the terminal, and we can give it.
-            self.go_on();
+            self.resume();
             return Ok(());
         }
         terminal.take_back(self.child.group());
         if has_job_control() {
             // The whole job stops, with a script or a pipeline that we are part of.
             kill(Pid::from_raw(0), Signal::SIGSTOP)?;
-            self.go_on();
+            self.resume();
         } else if by != Signal::SIGSTOP {
             // Nobody could make it go on again.
-            self.go_on();
+            self.resume();
         }
         Ok(())
     }
 
     /// Lets the command go on, unless the lock was lost while it was stopped.
-    fn go_on(&self) {
+    fn resume(&self) {
         if self.guard.check().is_err() && self.stopping.on_lost != OnLost::Ignore {
             return;
         }
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_own()) {
             terminal.hand_to(self.child.group());
         }
         self.child.signal(Signal::SIGCONT);
@@ -200,9 +225,9 @@ impl Supervision<'_> {
 
 impl Stage {
     /// When this stage gives way to the next.
-    async fn over(self, guard: &Guard, stopping: &Stopping) {
+    async fn is_over(self, guard: &Guard, stopping: &Stopping) {
         match self {
-            Self::Held => guard.ending_within(stopping.begins_before_end()).await,
+            Self::Held => guard.until_remaining(stopping.stop_margin()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,
             Self::Killed | Self::Ignored => pending().await,
         }

@@ -14,18 +14,22 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// The one this process belongs to, whatever standard input is.
     pub(crate) fn controlling() -> Option<Self> {
-        let tty = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        let tty = File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/tty")
+            .ok()?;
         Some(Self { tty })
     }
 
     /// Whether our process group is in its foreground.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         tcgetpgrp(&self.tty) == Ok(getpgrp())
     }
 
     /// Whether it is ours and no pipe leads to a program that might need it as well, such as a pager.
-    pub(crate) fn is_for_us_alone(&self) -> bool {
-        stdin().is_terminal() && stdout().is_terminal() && self.is_ours()
+    pub(crate) fn is_foreground(&self) -> bool {
+        stdin().is_terminal() && stdout().is_terminal() && self.is_own()
     }
 
     /// Puts a process group into the foreground.

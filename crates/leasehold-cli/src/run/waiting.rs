@@ -6,46 +6,57 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leasehold::{Entry, Guard, Line, Lock, Locks, Note, Result};
+use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks, Result};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::signals::Signals;
 use crate::commands::Run;
-use crate::exit::say;
-use crate::words::{Plain, as_term, ordinal, stranger, who_and_how_long, whole_seconds};
+use crate::exit::print_error;
+use crate::format::{
+    Escaped, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
+};
 
 /// A wait that is over sooner is nothing to speak of.
-const WORTH_SAYING: Duration = Duration::from_millis(500);
+const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
 /// Our claim leaves in the background, and should have left before this process ends.
-const LEAVING_MAX: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How the waiting ended.
-pub(crate) enum Waited {
+pub(crate) enum WaitOutcome {
     Granted(Guard),
-    TooLate,
+    TimedOut,
     /// By a signal; the line has been left.
-    Called(Signal),
+    Interrupted(Signal),
 }
 
-pub(crate) async fn wait(lock: &Lock, locks: &Locks, terms: &Run, signals: &mut Signals) -> Result<Waited> {
+pub(crate) async fn wait(
+    lock: &Lock,
+    locks: &Locks,
+    args: &Run,
+    signals: &mut Signals,
+) -> Result<WaitOutcome> {
     let begun = Instant::now();
     let waited = tokio::select! {
         biased;
-        granted = grant(lock, terms.wait) => granted?.map_or(Waited::TooLate, Waited::Granted),
-        signal = signals.next() => Waited::Called(signal),
-        never = show(locks, terms) => match never {},
+        granted = grant(lock, args.wait) => granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted),
+        signal = signals.next() => WaitOutcome::Interrupted(signal),
+        never = show(locks, args) => match never {},
     };
     match &waited {
-        Waited::Granted(guard) if is_plain(terms) && begun.elapsed() >= WORTH_SAYING => {
-            let (name, token, after) = (Plain(&terms.name), guard.token(), whole_seconds(begun.elapsed()));
-            say(format_args!("{name} granted after {after}, token {token}"));
+        WaitOutcome::Granted(guard) if is_plain(args) && begun.elapsed() >= PROGRESS_DELAY => {
+            let (name, token, after) = (
+                Escaped(&args.name),
+                guard.token(),
+                whole_seconds(begun.elapsed()),
+            );
+            print_error(format_args!("{name} granted after {after}, token {token}"));
         }
-        Waited::Granted(_) => {}
-        Waited::TooLate => say_too_late(locks, terms).await,
+        WaitOutcome::Granted(_) => {}
+        WaitOutcome::TimedOut => print_timed_out(locks, args).await,
         // Beyond that the store finds it out by itself.
-        Waited::Called(_) => drop(timeout(LEAVING_MAX, leasehold::drain()).await),
+        WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
     Ok(waited)
 }
@@ -58,34 +69,34 @@ async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
     }
 }
 
-fn is_plain(terms: &Run) -> bool {
-    !terms.quiet && !stderr().is_terminal()
+fn is_plain(args: &Run) -> bool {
+    !args.quiet && !stderr().is_terminal()
 }
 
 /// Says where we stand for as long as it is polled.
-async fn show(locks: &Locks, terms: &Run) -> Infallible {
-    if terms.quiet {
+async fn show(locks: &Locks, args: &Run) -> Infallible {
+    if args.quiet {
         return pending().await;
     }
-    sleep(WORTH_SAYING).await;
+    sleep(PROGRESS_DELAY).await;
     if stderr().is_terminal() {
-        return spin(locks, &terms.name).await;
+        return spin(locks, &args.name).await;
     }
-    if let Some(text) = place(locks, &terms.name).await {
-        say(text);
+    if let Some(text) = position_text(locks, &args.name).await {
+        print_error(text);
     }
     pending().await
 }
 
 async fn spin(locks: &Locks, name: &str) -> Infallible {
-    const TURNS_A_LOOK: usize = 10;
+    const FRAMES_PER_POLL: usize = 10;
     let spinner = Spinner::new();
     let mut turns = interval(Duration::from_secs(1) / 10);
     loop {
-        if let Some(text) = place(locks, name).await {
+        if let Some(text) = position_text(locks, name).await {
             spinner.0.set_message(text);
         }
-        for _ in 0..TURNS_A_LOOK {
+        for _ in 0..FRAMES_PER_POLL {
             turns.tick().await;
             spinner.0.tick();
         }
@@ -97,7 +108,8 @@ struct Spinner(ProgressBar);
 
 impl Spinner {
     fn new() -> Self {
-        let style = ProgressStyle::with_template("{spinner} {wide_msg}").expect("both are words of the template");
+        let style = ProgressStyle::with_template("{spinner} {wide_msg}")
+            .expect("both are words of the template");
         Self(ProgressBar::new_spinner().with_style(style))
     }
 }
@@ -109,19 +121,25 @@ impl Drop for Spinner {
 }
 
 /// Our place in line, in words; `None` if the store does not say, which whoever waits for the grant will hear.
-async fn place(locks: &Locks, name: &str) -> Option<String> {
-    let line = locks.look(name).await.ok()?;
-    let held = held_by(&line);
-    Some(match line.waiters().position(is_ours) {
-        Some(ahead) => format!("waiting for {}: {} in line, {held}", line.name, ordinal(ahead + 1)),
-        None => format!("waiting for {}: {held}", line.name),
+async fn position_text(locks: &Locks, name: &str) -> Option<String> {
+    let lock_state = locks.inspect(name).await.ok()?;
+    let held = holder_text(&lock_state);
+    Some(match lock_state.waiters().position(is_own) {
+        Some(ahead) => format!(
+            "waiting for {}: {} in line, {held}",
+            lock_state.name,
+            ordinal(ahead + 1)
+        ),
+        None => format!("waiting for {}: {held}", lock_state.name),
     })
 }
 
-fn held_by(line: &Line) -> String {
-    let mut holders = line.holders();
-    let Some(first) = holders.next() else { return held_outside(line) };
-    let first = who_and_how_long(first);
+fn holder_text(lock_state: &LockState) -> String {
+    let mut holders = lock_state.holders();
+    let Some(first) = holders.next() else {
+        return external_holder_text(lock_state);
+    };
+    let first = claimant_and_age(first);
     match holders.count() {
         0 => format!("held by {first}"),
         1 => format!("held by {first} and 1 other"),
@@ -129,24 +147,35 @@ fn held_by(line: &Line) -> String {
     }
 }
 
-fn held_outside(line: &Line) -> String {
-    let known = line.strangers.first().map(stranger);
-    format!("held outside the line by {}", known.unwrap_or_else(|| "a program unknown".to_owned()))
+fn external_holder_text(lock_state: &LockState) -> String {
+    let known = lock_state.external_holders.first().map(external_holder);
+    format!(
+        "held outside the line by {}",
+        known.unwrap_or_else(|| "a program unknown".to_owned())
+    )
 }
 
-fn is_ours(entry: &Entry) -> bool {
-    Note::here("").is_ok_and(|here| (&here.host, here.pid) == (&entry.note.host, entry.note.pid))
+fn is_own(entry: &Entry) -> bool {
+    ClaimantInfo::here("")
+        .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
-async fn say_too_late(locks: &Locks, terms: &Run) {
-    if terms.quiet {
+async fn print_timed_out(locks: &Locks, args: &Run) {
+    if args.quiet {
         return;
     }
-    let when = match terms.wait {
+    let when = match args.wait {
         None | Some(Duration::ZERO) => "at once".to_owned(),
-        Some(wait) => format!("within {}", as_term(wait)),
+        Some(wait) => format!("within {}", whole_unit(wait)),
     };
-    let held = locks.look(&terms.name).await.ok().filter(|line| !line.entries.is_empty() || !line.strangers.is_empty());
-    let held = held.map(|line| format!(": {}", held_by(&line))).unwrap_or_default();
-    say(format_args!("{} was not granted {when}{held}", Plain(&terms.name)));
+    let held = locks.inspect(&args.name).await.ok().filter(|lock_state| {
+        !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
+    });
+    let held = held
+        .map(|lock_state| format!(": {}", holder_text(&lock_state)))
+        .unwrap_or_default();
+    print_error(format_args!(
+        "{} was not granted {when}{held}",
+        Escaped(&args.name)
+    ));
 }

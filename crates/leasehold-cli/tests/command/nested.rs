@@ -1,53 +1,72 @@
 //! A run inside a run.
 
-use crate::place::Place;
+use crate::sandbox::Sandbox;
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
 #[test]
-fn the_same_name_is_refused_instead_of_waiting_for_itself() {
-    let place = Place::new();
-    let done = place.done(&["run", "a", "--", LEASEHOLD, "run", "a", "--", "echo", "ran"]);
+fn nested_run_of_same_name_is_refused() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.done(&["run", "a", "--", LEASEHOLD, "run", "a", "--", "echo", "ran"]);
     done.assert(64, "", "leasehold: this runs inside a run that holds a, and would wait for itself; add --reentrant");
 }
 
 #[test]
-fn the_same_name_two_levels_up_is_refused_too() {
-    let place = Place::new();
+fn nested_run_of_same_name_two_levels_up_is_refused() {
+    let sandbox = Sandbox::new();
     let line = format!("{LEASEHOLD} run b -- {LEASEHOLD} run a -- echo ran");
-    place.done(&["run", "a", "--", "sh", "-c", &line]).assert(64, "", "inside a run that holds a");
+    sandbox.done(&["run", "a", "--", "sh", "-c", &line]).assert(
+        64,
+        "",
+        "inside a run that holds a",
+    );
 }
 
 #[test]
-fn the_same_store_by_another_path_is_the_same() {
-    let place = Place::new();
-    std::os::unix::fs::symlink(place.path("store"), place.path("link")).unwrap();
-    let inner = [LEASEHOLD, "run", "a", "--store", "file:link", "--", "echo", "ran"];
-    let done = place.done(&[&["run", "a", "--"], &inner[..]].concat());
+fn nested_run_by_another_path_of_the_store_is_refused() {
+    let sandbox = Sandbox::new();
+    std::os::unix::fs::symlink(sandbox.path("store"), sandbox.path("link")).unwrap();
+    let inner = [
+        LEASEHOLD,
+        "run",
+        "a",
+        "--store",
+        "file:link",
+        "--",
+        "echo",
+        "ran",
+    ];
+    let done = sandbox.done(&[&["run", "a", "--"], &inner[..]].concat());
     done.assert(64, "", "inside a run that holds a");
 }
 
 #[test]
-fn reentrant_runs_under_the_outer_hold() {
-    let place = Place::new();
+fn reentrant_run_uses_the_outer_hold() {
+    let sandbox = Sandbox::new();
     let line = format!(
         "{LEASEHOLD} run b -- {LEASEHOLD} run a --reentrant -- \
          sh -c '{LEASEHOLD} show a --json > shown; echo $LEASEHOLD_NAME; echo $LEASEHOLD_TOKEN; exit 5'"
     );
-    let done = place.done(&["run", "a", "--", "sh", "-c", &line]);
-    let token = place.show("a")["last_token"].to_string();
+    let done = sandbox.done(&["run", "a", "--", "sh", "-c", &line]);
+    let token = sandbox.show("a")["last_token"].to_string();
     done.assert(5, &format!("a\n{token}\n"), "");
-    let shown: serde_json::Value = serde_json::from_str(&place.read("shown")).unwrap();
-    assert_eq!(shown["holders"].as_array().unwrap().len(), 1, "five nested acquires are one hold");
+    let shown: serde_json::Value = serde_json::from_str(&sandbox.read("shown")).unwrap();
+    assert_eq!(
+        shown["holders"].as_array().unwrap().len(),
+        1,
+        "five nested acquires are one hold"
+    );
 }
 
 /// A nested run works under the hold of the outer one, so it has its claim.
 #[test]
 fn command_finds_claim_id_and_nested_run_finds_the_same() {
-    let place = Place::new();
-    let line = format!("echo $LEASEHOLD_CLAIM; {LEASEHOLD} run a --reentrant -- sh -c 'echo $LEASEHOLD_CLAIM'");
-    let one = place.done(&["run", "a", "--", "sh", "-c", &line]).out;
-    let two = place.done(&["run", "a", "--", "sh", "-c", &line]).out;
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "echo $LEASEHOLD_CLAIM; {LEASEHOLD} run a --reentrant -- sh -c 'echo $LEASEHOLD_CLAIM'"
+    );
+    let one = sandbox.done(&["run", "a", "--", "sh", "-c", &line]).out;
+    let two = sandbox.done(&["run", "a", "--", "sh", "-c", &line]).out;
     let ids = [&one, &two].map(|out| out.lines().collect::<Vec<_>>());
     for id in ids.concat() {
         id.parse::<leasehold::ClaimId>().unwrap();
@@ -57,37 +76,55 @@ fn command_finds_claim_id_and_nested_run_finds_the_same() {
 }
 
 #[test]
-fn reentrant_does_not_make_a_reader_a_writer() {
-    let place = Place::new();
+fn reentrant_run_does_not_upgrade_a_reader() {
+    let sandbox = Sandbox::new();
     let inner = [LEASEHOLD, "run", "a", "--reentrant"];
     let exclusive = [&["run", "a", "--shared", "--"], &inner[..], &["--", "true"]].concat();
-    place.done(&exclusive).assert(64, "", "exclusive asked for inside a run of a that holds shared");
-    let shared = [&["run", "a", "--"], &inner[..], &["--shared", "--", "echo", "ran"]].concat();
-    place.done(&shared).assert(0, "ran\n", "");
+    sandbox.done(&exclusive).assert(
+        64,
+        "",
+        "exclusive asked for inside a run of a that holds shared",
+    );
+    let shared = [
+        &["run", "a", "--"],
+        &inner[..],
+        &["--shared", "--", "echo", "ran"],
+    ]
+    .concat();
+    sandbox.done(&shared).assert(0, "ran\n", "");
 }
 
 #[test]
-fn reentrant_without_an_outer_run_acquires() {
-    let place = Place::new();
+fn reentrant_run_without_outer_run_acquires() {
+    let sandbox = Sandbox::new();
     let line = format!("{LEASEHOLD} show a");
-    let done = place.done(&["run", "a", "--reentrant", "--", "sh", "-c", &line]);
+    let done = sandbox.done(&["run", "a", "--reentrant", "--", "sh", "-c", &line]);
     assert!(done.out.starts_with("a: in use"), "{done:?}");
 }
 
 #[test]
-fn other_names_and_other_stores_are_no_concern() {
-    let place = Place::new();
-    let line = format!("{LEASEHOLD} run b -- echo b; {LEASEHOLD} run a --store file:other -- echo other");
-    place.done(&["run", "a", "--", "sh", "-c", &line]).assert(0, "b\nother\n", "");
+fn nested_runs_of_other_names_and_stores_acquire() {
+    let sandbox = Sandbox::new();
+    let line =
+        format!("{LEASEHOLD} run b -- echo b; {LEASEHOLD} run a --store file:other -- echo other");
+    sandbox
+        .done(&["run", "a", "--", "sh", "-c", &line])
+        .assert(0, "b\nother\n", "");
 }
 
 #[test]
-fn an_environment_that_outlives_its_hold_blocks_nobody() {
-    let place = Place::new();
-    let held = place.done(&["run", "a", "--", "printenv", "LEASEHOLD_HELD"]).out;
+fn stale_environment_blocks_no_run() {
+    let sandbox = Sandbox::new();
+    let held = sandbox
+        .done(&["run", "a", "--", "printenv", "LEASEHOLD_HELD"])
+        .out;
     assert!(held.contains("\"name\":\"a\""), "{held}");
     for held in [held.trim(), "nonsense", "[]", r#"[{"store":1}]"#, ""] {
-        let mut run = place.leasehold(&["run", "a", "--", "echo", "ran"]);
-        assert_eq!(run.env("LEASEHOLD_HELD", held).output().unwrap().stdout, b"ran\n", "{held}");
+        let mut run = sandbox.leasehold(&["run", "a", "--", "echo", "ran"]);
+        assert_eq!(
+            run.env("LEASEHOLD_HELD", held).output().unwrap().stdout,
+            b"ran\n",
+            "{held}"
+        );
     }
 }

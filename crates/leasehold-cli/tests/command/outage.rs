@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab_servers::{Redis, Wire, ZooKeeper};
 
-use crate::place::{Done, Place, Started, until};
+use crate::sandbox::{Finished, Sandbox, Started, until};
 
 /// The default crash grace, the default session, and the lease that is asked for here.
 const VALIDITY: Duration = Duration::from_secs(10);
@@ -19,9 +19,13 @@ fn runs() -> u32 {
 }
 
 fn commands_survive(url: String, lease: &str, begin: impl FnOnce(), end: impl FnOnce()) {
-    let place = Place::at(url);
-    let commands: Vec<Started> = (0..runs()).map(|run| command(&place, lease, run)).collect();
-    until("all commands run", || (0..runs()).all(|run| place.path(&format!("up-{run}")).exists()));
+    let sandbox = Sandbox::at(url);
+    let commands: Vec<Started> = (0..runs())
+        .map(|run| command(&sandbox, lease, run))
+        .collect();
+    until("all commands run", || {
+        (0..runs()).all(|run| sandbox.path(&format!("up-{run}")).exists())
+    });
     sleep(VALIDITY / 2);
 
     begin();
@@ -29,22 +33,31 @@ fn commands_survive(url: String, lease: &str, begin: impl FnOnce(), end: impl Fn
     end();
 
     sleep(VALIDITY / 2);
-    let done: Vec<Done> = commands.into_iter().map(Started::end).collect();
-    let stopped: Vec<&Done> = done.iter().filter(|done| done.status.code() != Some(0)).collect();
-    assert!(stopped.is_empty(), "{} of {} were stopped: {:?}", stopped.len(), done.len(), stopped[0]);
+    let done: Vec<Finished> = commands.into_iter().map(Started::end).collect();
+    let stopped: Vec<&Finished> = done
+        .iter()
+        .filter(|done| done.status.code() != Some(0))
+        .collect();
+    assert!(
+        stopped.is_empty(),
+        "{} of {} were stopped: {:?}",
+        stopped.len(),
+        done.len(),
+        stopped[0]
+    );
 }
 
 /// A command that runs until its standard input ends.
-fn command(place: &Place, lease: &str, run: u32) -> Started {
+fn command(sandbox: &Sandbox, lease: &str, run: u32) -> Started {
     sleep(VALIDITY / 3 / runs());
     let (name, line) = (format!("job-{run}"), format!("echo > up-{run}; exec cat"));
-    place.started(&["run", &name, "--lease", lease, "--", "sh", "-c", &line])
+    sandbox.started(&["run", &name, "--lease", lease, "--", "sh", "-c", &line])
 }
 
 fn break_off(wires: &[Wire]) {
     for wire in wires {
         wire.refuse(true);
-        wire.cut();
+        wire.partition();
     }
 }
 
@@ -68,7 +81,12 @@ fn redis_commands_survive_stalled_server() {
 fn redis_commands_survive_broken_connections() {
     let server = Redis::start();
     let wires = [Wire::to(server.address())];
-    commands_survive(wires[0].url_of("redis"), "30s", || break_off(&wires), || mend(&wires));
+    commands_survive(
+        wires[0].url_of("redis"),
+        "30s",
+        || break_off(&wires),
+        || mend(&wires),
+    );
 }
 
 #[test]
@@ -82,7 +100,10 @@ fn redlock_commands_survive_stalled_servers() {
 #[test]
 fn redlock_commands_survive_broken_connections() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let wires: Vec<Wire> = servers.iter().map(|server| Wire::to(server.address())).collect();
+    let wires: Vec<Wire> = servers
+        .iter()
+        .map(|server| Wire::to(server.address()))
+        .collect();
     let url = redlock_url(&wires.iter().map(Wire::address).collect::<Vec<_>>());
     commands_survive(url, "10s", || break_off(&wires), || mend(&wires));
 }
@@ -97,5 +118,10 @@ fn zookeeper_commands_survive_stalled_server() {
 fn zookeeper_commands_survive_broken_connections() {
     let server = ZooKeeper::setup().tick(2_000).start();
     let wires = [Wire::to(server.address())];
-    commands_survive(wires[0].url_of("zookeeper"), "30s", || break_off(&wires), || mend(&wires));
+    commands_survive(
+        wires[0].url_of("zookeeper"),
+        "30s",
+        || break_off(&wires),
+        || mend(&wires),
+    );
 }

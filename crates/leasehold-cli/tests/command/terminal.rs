@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::place::{Place, until};
+use crate::sandbox::{Sandbox, until};
 
 /// A terminal with a program at it.
 struct Terminal {
@@ -14,27 +14,47 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn with(place: &Place, line: &str) -> Self {
+    fn with(sandbox: &Sandbox, line: &str) -> Self {
         let mut script = Command::new("script");
-        script.args(["--quiet", "--return", "--flush", "--command", line, "/dev/null"]).current_dir(place.path(""));
-        script.env("LEASEHOLD_STORE", place.url()).env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
-        script.env("TERM", "dumb").env("HISTFILE", "").env_remove("LEASEHOLD_HELD");
-        let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        script
+            .args([
+                "--quiet",
+                "--return",
+                "--flush",
+                "--command",
+                line,
+                "/dev/null",
+            ])
+            .current_dir(sandbox.path(""));
+        script
+            .env("LEASEHOLD_STORE", sandbox.url())
+            .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"));
+        script
+            .env("TERM", "dumb")
+            .env("HISTFILE", "")
+            .env_remove("LEASEHOLD_HELD");
+        let mut script = script
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut screen = script.stdout.take().unwrap();
         let shown = Arc::new(Mutex::new(String::new()));
         let seen = Arc::clone(&shown);
         thread::spawn(move || {
             let mut some = [0; 4096];
             while let Ok(count @ 1..) = screen.read(&mut some) {
-                seen.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..count]));
+                seen.lock()
+                    .unwrap()
+                    .push_str(&String::from_utf8_lossy(&some[..count]));
             }
         });
         Self { script, shown }
     }
 
     /// A shell with job control.
-    fn shell(place: &Place) -> Self {
-        let mut terminal = Self::with(place, "bash --norc --noprofile -i");
+    fn shell(sandbox: &Sandbox) -> Self {
+        let mut terminal = Self::with(sandbox, "bash --norc --noprofile -i");
         terminal.types("PS1='rea''dy> '\n");
         terminal.until_shows("ready> ");
         terminal.types("set -b\n");
@@ -42,7 +62,12 @@ impl Terminal {
     }
 
     fn types(&mut self, keys: &str) {
-        self.script.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+        self.script
+            .stdin
+            .as_mut()
+            .unwrap()
+            .write_all(keys.as_bytes())
+            .unwrap();
     }
 
     /// Waits for a text, and forgets all that was shown up to its end.
@@ -68,10 +93,12 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn the_command_may_read_from_it() {
-    let place = Place::new();
-    let mut terminal =
-        Terminal::with(&place, r#"$LEASEHOLD run a -- sh -c 'echo ask; read x; echo "got <$x>"; exit 4'"#);
+fn command_can_read_from_the_terminal() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::with(
+        &sandbox,
+        r#"$LEASEHOLD run a -- sh -c 'echo ask; read x; echo "got <$x>"; exit 4'"#,
+    );
     terminal.until_shows("ask");
     terminal.types("hello\n");
     terminal.until_shows("got <hello>");
@@ -79,19 +106,19 @@ fn the_command_may_read_from_it() {
 }
 
 #[test]
-fn the_command_may_read_from_it_behind_a_pipe() {
-    let place = Place::new();
+fn command_in_a_pipeline_can_read_from_the_terminal() {
+    let sandbox = Sandbox::new();
     let line = r#"$LEASEHOLD run a -- sh -c 'echo ask >&2; read x < /dev/tty; echo "got <$x>"' < /dev/null | cat"#;
-    let mut terminal = Terminal::with(&place, line);
+    let mut terminal = Terminal::with(&sandbox, line);
     terminal.until_shows("ask");
     terminal.types("hello\n");
     terminal.until_shows("got <hello>");
 }
 
 #[test]
-fn the_shell_has_it_back_afterwards() {
-    let place = Place::new();
-    let mut terminal = Terminal::shell(&place);
+fn terminal_returns_to_the_shell_afterwards() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::shell(&sandbox);
     terminal.types("$LEASEHOLD run a -- sh -c 'echo do\"\"ne'\n");
     terminal.until_shows("done");
     terminal.types("echo al\"\"ive\n");
@@ -99,29 +126,30 @@ fn the_shell_has_it_back_afterwards() {
 }
 
 #[test]
-fn interrupted_from_the_keyboard() {
-    let place = Place::new();
-    let mut terminal = Terminal::shell(&place);
+fn keyboard_interrupt_reaches_the_command() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::shell(&sandbox);
     // A loop, as a shell that just starts a long sleep may hear of its trap only after that.
-    let command = r#"trap "echo heard >> said; exit 7" INT; echo sta""rted; while :; do sleep 0.01; done"#;
+    let command =
+        r#"trap "echo heard >> said; exit 7" INT; echo sta""rted; while :; do sleep 0.01; done"#;
     terminal.types(&format!("$LEASEHOLD run a -- sh -c '{command}'\n"));
     terminal.until_shows("started");
     terminal.types("\x03");
     terminal.until_shows("ready> ");
     terminal.types("echo code=$?\n");
     terminal.until_shows("code=7");
-    assert_eq!(place.read("said"), "heard\n", "once, not twice");
+    assert_eq!(sandbox.read("said"), "heard\n", "once, not twice");
 }
 
 #[test]
-fn stopped_and_continued_from_the_keyboard() {
-    let place = Place::new();
-    let mut terminal = Terminal::shell(&place);
+fn keyboard_stop_and_continue_keep_the_lock() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::shell(&sandbox);
     terminal.types("$LEASEHOLD run a -- sh -c 'echo sta\"\"rted; read x; echo \"got <$x>\"'\n");
     terminal.until_shows("started");
     terminal.types("\x1a");
     terminal.until_shows("Stopped");
-    assert_eq!(place.holders("a").len(), 1, "a stopped command holds on");
+    assert_eq!(sandbox.holders("a").len(), 1, "a stopped command holds on");
     terminal.types("fg\n");
     terminal.until_shows("LEASEHOLD run a");
     terminal.types("hello\n");
@@ -131,9 +159,9 @@ fn stopped_and_continued_from_the_keyboard() {
 }
 
 #[test]
-fn in_the_background_it_waits_for_the_terminal() {
-    let place = Place::new();
-    let mut terminal = Terminal::shell(&place);
+fn background_run_waits_for_the_terminal() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::shell(&sandbox);
     terminal.types("$LEASEHOLD run a -- sh -c 'read x; echo \"got <$x>\"' &\n");
     terminal.until_shows("Stopped");
     terminal.types("fg\n");
@@ -143,10 +171,10 @@ fn in_the_background_it_waits_for_the_terminal() {
 }
 
 #[test]
-fn a_spinner_shows_the_place_in_line() {
-    let place = Place::new();
-    let holder = place.holder("a", &["--label", "nightly"]);
-    let mut terminal = Terminal::with(&place, "env TERM=xterm $LEASEHOLD run a -- echo ran");
+fn spinner_shows_the_queue_position() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &["--label", "nightly"]);
+    let mut terminal = Terminal::with(&sandbox, "env TERM=xterm $LEASEHOLD run a -- echo ran");
     terminal.until_shows("waiting for a: 1st in line, held by leasehold[");
     holder.end();
     terminal.until_shows("ran");

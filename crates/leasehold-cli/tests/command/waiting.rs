@@ -4,67 +4,84 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use crate::place::{Place, until};
+use crate::sandbox::{Sandbox, until};
 
 #[test]
-fn no_patience_is_75() {
-    let place = Place::new();
-    let holder = place.holder("a", &["--label", "the first"]);
-    let told = "leasehold: a was not granted at once: held by leasehold[";
-    place.done(&["run", "a", "--wait", "0", "--", "echo", "ran"]).assert(75, "", told);
-    place.done(&["run", "a", "--wait", "0", "--", "echo", "ran"]).assert(75, "", "(the first) for ");
-    place.done(&["run", "a", "--wait", "0", "--quiet", "--", "echo", "ran"]).assert(75, "", "");
+fn wait_zero_on_a_held_lock_exits_75() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &["--label", "the first"]);
+    let printed = "leasehold: a was not granted at once: held by leasehold[";
+    sandbox
+        .done(&["run", "a", "--wait", "0", "--", "echo", "ran"])
+        .assert(75, "", printed);
+    sandbox
+        .done(&["run", "a", "--wait", "0", "--", "echo", "ran"])
+        .assert(75, "", "(the first) for ");
+    sandbox
+        .done(&["run", "a", "--wait", "0", "--quiet", "--", "echo", "ran"])
+        .assert(75, "", "");
     assert_eq!(holder.end().code(), 0);
 }
 
 #[test]
-fn too_little_patience_is_75() {
-    let place = Place::new();
-    let holder = place.holder("a", &[]);
+fn wait_timeout_exits_75() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
     let begun = Instant::now();
-    place.done(&["run", "a", "--wait", "200ms", "--", "echo", "ran"]).assert(75, "", "not granted within 200ms");
+    sandbox
+        .done(&["run", "a", "--wait", "200ms", "--", "echo", "ran"])
+        .assert(75, "", "not granted within 200ms");
     assert!(begun.elapsed() >= Duration::from_millis(200));
-    assert!(place.waiters("a").is_empty());
+    assert!(sandbox.waiters("a").is_empty());
     assert_eq!(holder.end().code(), 0);
 }
 
 #[test]
-fn says_where_it_stands_and_when_it_is_granted() {
-    let place = Place::new();
-    let holder = place.holder("a", &["--label", "night\nly"]);
-    let first = place.waiter(&["run", "a", "--quiet", "--", "true"]);
-    let mut second = place.waiter(&["run", "a", "--", "echo", "ran"]);
-    let said = second.until_says("waiting");
-    assert!(said.starts_with("leasehold: waiting for a: 2nd in line, held by leasehold["), "{said}");
-    assert!(said.contains("(night\\nly) for "), "{said}");
+fn waiting_run_prints_position_and_grant() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &["--label", "night\nly"]);
+    let first = sandbox.waiter(&["run", "a", "--quiet", "--", "true"]);
+    let mut second = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
+    let output = second.wait_for_output("waiting");
+    assert!(
+        output.starts_with("leasehold: waiting for a: 2nd in line, held by leasehold["),
+        "{output}"
+    );
+    assert!(output.contains("(night\\nly) for "), "{output}");
     assert_eq!(holder.end().code(), 0);
-    first.ended().assert(0, "", "");
-    second.ended().assert(0, "ran\n", "leasehold: a granted after ");
+    first.wait().assert(0, "", "");
+    second
+        .wait()
+        .assert(0, "ran\n", "leasehold: a granted after ");
 }
 
 #[test]
-fn a_signal_makes_it_leave_the_line() {
-    let place = Place::new();
-    let holder = place.holder("a", &[]);
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129), (Signal::SIGUSR1, 138)]
-    {
-        let waiter = place.waiter(&["run", "a", "--quiet", "--", "echo", "ran"]);
+fn signal_makes_waiter_leave_the_queue() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    for (signal, code) in [
+        (Signal::SIGINT, 130),
+        (Signal::SIGTERM, 143),
+        (Signal::SIGHUP, 129),
+        (Signal::SIGUSR1, 138),
+    ] {
+        let waiter = sandbox.waiter(&["run", "a", "--quiet", "--", "echo", "ran"]);
         waiter.signal(signal);
-        waiter.ended().assert(code, "", "");
-        assert!(place.waiters("a").is_empty(), "{signal}");
+        waiter.wait().assert(code, "", "");
+        assert!(sandbox.waiters("a").is_empty(), "{signal}");
     }
     assert_eq!(holder.end().code(), 0);
 }
 
 #[test]
-fn a_killed_waiter_is_passed_over() {
-    let place = Place::new();
-    let holder = place.holder("a", &[]);
-    let dead = place.waiter(&["run", "a", "--", "echo", "ran"]);
-    let next = place.waiter(&["run", "a", "--", "echo", "ran"]);
+fn killed_waiter_is_skipped() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let dead = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
+    let next = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
     dead.signal(Signal::SIGKILL);
-    dead.ended();
+    dead.wait();
     assert_eq!(holder.end().code(), 0);
-    assert_eq!(next.ended().out, "ran\n");
-    until("the line is empty", || place.is_free("a"));
+    assert_eq!(next.wait().out, "ran\n");
+    until("the line is empty", || sandbox.is_free("a"));
 }

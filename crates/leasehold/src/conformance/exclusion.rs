@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::subject::{client, fresh_name, soon};
-use super::{Face, Service};
+use super::support::{client, fresh_name, within_timeout};
+use super::{LockKind, Service};
 
 /// Many clients with many tasks each count one number down without ever meeting, as the articles test it.
-pub async fn excludes(service: &dyn Service, face: Face) {
+pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
     const CLIENTS: u64 = 4;
     const TASKS: u64 = 5;
     const CYCLES: u64 = 5;
@@ -20,7 +20,11 @@ pub async fn excludes(service: &dyn Service, face: Face) {
     for _ in 0..CLIENTS {
         let locks = client(service).await;
         for _ in 0..TASKS {
-            let (lock, left, inside) = (face.lock(&locks, &name), Arc::clone(&left), Arc::clone(&inside));
+            let (lock, left, inside) = (
+                kind.lock(&locks, &name),
+                Arc::clone(&left),
+                Arc::clone(&inside),
+            );
             tasks.spawn(async move {
                 for _ in 0..CYCLES {
                     let held = lock.acquire().await.expect("granted");
@@ -34,22 +38,22 @@ pub async fn excludes(service: &dyn Service, face: Face) {
             });
         }
     }
-    while let Some(done) = soon("every task is served", tasks.join_next()).await {
+    while let Some(done) = within_timeout("every task is served", tasks.join_next()).await {
         done.expect("no task fails");
     }
     assert_eq!(left.load(Ordering::SeqCst), 1);
 }
 
 /// Each grant has a larger token than every grant before it, whichever client got it.
-pub async fn tokens_rise(service: &dyn Service, face: Face) {
-    if !client(service).await.promises().tokens {
+pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
+    if !client(service).await.guarantees().tokens {
         return;
     }
     let name = fresh_name("tokens");
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..4 {
-        let lock = face.lock(&client(service).await, &name);
+        let lock = kind.lock(&client(service).await, &name);
         let granted = Arc::clone(&granted);
         tasks.spawn(async move {
             for _ in 0..10 {
@@ -59,7 +63,7 @@ pub async fn tokens_rise(service: &dyn Service, face: Face) {
             }
         });
     }
-    while let Some(done) = soon("every task is served", tasks.join_next()).await {
+    while let Some(done) = within_timeout("every task is served", tasks.join_next()).await {
         done.expect("no task fails");
     }
     let granted = granted.lock();
@@ -68,14 +72,29 @@ pub async fn tokens_rise(service: &dyn Service, face: Face) {
 }
 
 /// From the beginning of its release a guard is over, a second client gets in, and a lost guard says so at release.
-pub async fn released_is_invalid(service: &dyn Service, face: Face) {
+pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("released");
     let (ours, theirs) = (client(service).await, client(service).await);
-    let held = face.lock(&ours, &name).acquire().await.expect("granted");
+    let held = kind.lock(&ours, &name).acquire().await.expect("granted");
     assert!(held.check().is_ok() && held.loss().is_none());
-    assert!(face.lock(&theirs, &name).try_acquire().await.expect("asked").is_none());
+    assert!(
+        kind.lock(&theirs, &name)
+            .try_acquire()
+            .await
+            .expect("asked")
+            .is_none()
+    );
     held.release().await.expect("released");
-    let again = face.lock(&theirs, &name).try_acquire().await.expect("asked").expect("it is free");
-    theirs.break_hold(&name, again.token()).await.expect("asked").expect("it was held");
+    let again = kind
+        .lock(&theirs, &name)
+        .try_acquire()
+        .await
+        .expect("asked")
+        .expect("it is free");
+    theirs
+        .break_hold(&name, again.token())
+        .await
+        .expect("asked")
+        .expect("it was held");
     assert!(again.release().await.expect_err("it was broken").is_lost());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::call::ANSWER_MAX;
+use super::calls::REPLY_TIMEOUT;
 use crate::{Error, Result};
 
 /// The time since the first request that the store did not reply to, while a claim waits.
@@ -28,11 +28,14 @@ struct Away {
 
 impl Outage {
     /// A store that is away for longer is unavailable.
-    pub(super) const LONGEST: Duration = ANSWER_MAX;
+    pub(super) const LONGEST: Duration = REPLY_TIMEOUT;
 
     /// The store has replied to a request to enter.
     pub(super) fn entered(&mut self) {
-        *self = Self { has_entered: true, away: None };
+        *self = Self {
+            has_entered: true,
+            away: None,
+        };
     }
 
     /// The store has replied.
@@ -87,7 +90,10 @@ impl Outage {
     }
 
     fn away_since(&mut self, since: Instant, error: Error) -> Result<()> {
-        let since = self.away.as_ref().map_or(since, |away| away.since.min(since));
+        let since = self
+            .away
+            .as_ref()
+            .map_or(since, |away| away.since.min(since));
         if since.elapsed() >= Self::LONGEST {
             return Err(error);
         }

@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat, openat, renameat};
+use rustix::fs::{
+    CWD, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat, openat, renameat,
+};
 use rustix::io::Errno;
 
 use crate::stores::{Locality, check_local};
@@ -14,7 +16,7 @@ use crate::{Error, FencingToken, Result, Token};
 /// Ends the name of the folder beside the file that keeps its mark.
 const BESIDE: &str = ".fence";
 /// In that folder: the mark, and what is about to take the place of the mark or of the file.
-const MARK: &str = "mark";
+const TOKEN_FILE: &str = "mark";
 const NEW: &str = "new";
 /// Begins a mark that has a claim id: `v2 TOKEN CLAIM`. Version 1 is the token alone, in decimal.
 const VERSION: &str = "v2";
@@ -24,7 +26,9 @@ const NAME_MAX: usize = 255 - BESIDE.len();
 const FILE_MODE: Mode = Mode::from_raw_mode(0o666);
 const FOLDER_MODE: Mode = Mode::from_raw_mode(0o777);
 /// Both are opened as what they are, and never through a symbolic link.
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 const NO_LINK: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
 
 /// A file that is read and replaced as a whole, and only by who is not late.
@@ -86,12 +90,22 @@ impl File {
     }
 
     fn open_on(folder: &Path, name: &str, locality: Locality) -> Result<Self> {
-        let path = folder.join(checked(name)?);
-        let told = |error: Errno| trouble(error, "open the folder of", &path);
-        let opened = openat(CWD, folder, FOLDER, Mode::empty()).map_err(told)?;
-        check_local(&opened, folder, locality, "if it is local to this machine, open the file with open_stated_local")?;
-        let beside = beside(&opened, name).map_err(told)?;
-        Ok(Self { folder: opened, beside, name: name.to_owned(), path })
+        let path = folder.join(checked_path(name)?);
+        let output = |error: Errno| io_error(error, "open the folder of", &path);
+        let opened = openat(CWD, folder, FOLDER, Mode::empty()).map_err(output)?;
+        check_local(
+            &opened,
+            folder,
+            locality,
+            "if it is local to this machine, open the file with open_stated_local",
+        )?;
+        let beside = beside(&opened, name).map_err(output)?;
+        Ok(Self {
+            folder: opened,
+            beside,
+            name: name.to_owned(),
+            path,
+        })
     }
 
     /// Raises the mark to this token and reads the file, `None` if it is not there: the first thing to do under a new token.
@@ -100,8 +114,8 @@ impl File {
     /// [`is_lost`](Error::is_lost) if a later holder has sealed it, or another claim with an equal token; [`is_damaged`](Error::is_damaged) if the mark is none, or the
     /// file is a symbolic link; and what the system says.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
-        let _locked = self.shown(token)?;
-        Self::read(&self.folder, &self.name).map_err(|error| trouble(error, "read", &self.path))
+        let _locked = self.display_path(token)?;
+        Self::read(&self.folder, &self.name).map_err(|error| io_error(error, "read", &self.path))
     }
 
     /// Replaces the contents if the token is accepted; raises the mark if it is above.
@@ -109,48 +123,57 @@ impl File {
     /// # Errors
     /// As [`seal`](Self::seal). Then the file is as it was; the mark may be raised.
     pub fn write(&self, token: FencingToken, contents: &[u8]) -> Result<()> {
-        let _locked = self.shown(token)?;
-        self.replace(contents, &self.folder, &self.name).map_err(|error| trouble(error, "replace", &self.path))
+        let _locked = self.display_path(token)?;
+        self.replace(contents, &self.folder, &self.name)
+            .map_err(|error| io_error(error, "replace", &self.path))
     }
 
     /// The highest token it was shown, if any.
     ///
     /// # Errors
     /// As [`seal`](Self::seal), but never `is_lost`.
-    pub fn mark(&self) -> Result<Option<Token>> {
+    pub fn highest_token(&self) -> Result<Option<Token>> {
         Ok(self.stored_mark()?.map(Mark::token))
     }
 
     fn stored_mark(&self) -> Result<Option<Mark>> {
-        let text = Self::read(&self.beside, MARK).map_err(|error| trouble(error, "read the mark of", &self.path))?;
+        let text = Self::read(&self.beside, TOKEN_FILE)
+            .map_err(|error| io_error(error, "read the mark of", &self.path))?;
         let Some(text) = text else { return Ok(None) };
 
-        let mark = std::str::from_utf8(&text).ok().and_then(Mark::parse);
-        mark.map(Some).ok_or_else(|| self.no_mark())
+        let last_token = std::str::from_utf8(&text).ok().and_then(Mark::parse);
+        last_token.map(Some).ok_or_else(|| self.damaged_token())
     }
 
     /// Shows it a token: whoever has the answer may go on until it is dropped.
-    fn shown(&self, token: FencingToken) -> Result<Locked> {
-        let locked = self.lock().map_err(|error| trouble(error, "lock the mark of", &self.path))?;
-        let mark = self.stored_mark()?;
+    fn display_path(&self, token: FencingToken) -> Result<LockedFolder> {
+        let locked = self
+            .lock()
+            .map_err(|error| io_error(error, "lock the mark of", &self.path))?;
+        let last_token = self.stored_mark()?;
 
-        if let Some(mark) = mark
-            && !mark.accepts(token)
+        if let Some(last_token) = last_token
+            && !last_token.accepts(token)
         {
-            return Err(self.late(token.token(), mark.token()));
+            return Err(self.stale_token(token.token(), last_token.token()));
         }
-        if mark != Some(Mark::Claim(token)) {
-            let told = |error: io::Error| trouble(error, "raise the mark of", &self.path);
-            self.replace(Mark::Claim(token).text().as_bytes(), &self.beside, MARK).map_err(told)?;
+        if last_token != Some(Mark::Claim(token)) {
+            let output = |error: io::Error| io_error(error, "raise the mark of", &self.path);
+            self.replace(
+                Mark::Claim(token).text().as_bytes(),
+                &self.beside,
+                TOKEN_FILE,
+            )
+            .map_err(output)?;
         }
         Ok(locked)
     }
 
     /// Each time by a descriptor of its own, as two threads with one would not exclude each other.
-    fn lock(&self) -> io::Result<Locked> {
+    fn lock(&self) -> io::Result<LockedFolder> {
         let folder = openat(&self.beside, ".", FOLDER, Mode::empty())?;
         rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
-        Ok(Locked { _folder: folder })
+        Ok(LockedFolder { _folder: folder })
     }
 
     fn read(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -179,20 +202,23 @@ impl File {
     }
 
     #[cold]
-    fn late(&self, token: Token, mark: Token) -> Error {
+    fn stale_token(&self, token: Token, last_token: Token) -> Error {
         let path = self.path.display();
-        let what = if token == mark {
-            format!("{path} was sealed by another claim with the same token {mark}")
+        let what = if token == last_token {
+            format!("{path} was sealed by another claim with the same token {last_token}")
         } else {
-            format!("{path} was sealed with token {mark}, and {token} is earlier")
+            format!("{path} was sealed with token {last_token}, and {token} is earlier")
         };
-        Error::lost(what).remedy("acquire the lock again and begin anew")
+        Error::lost(what).help("acquire the lock again and begin anew")
     }
 
     #[cold]
-    fn no_mark(&self) -> Error {
-        Error::damaged(format!("what {}{BESIDE}/{MARK} holds is not a mark", self.path.display()))
-            .remedy("write the highest token that was ever granted there, in decimal")
+    fn damaged_token(&self) -> Error {
+        Error::damaged(format!(
+            "what {}{BESIDE}/{TOKEN_FILE} holds is not a mark",
+            self.path.display()
+        ))
+        .help("write the highest token that was ever granted there, in decimal")
     }
 }
 
@@ -209,7 +235,10 @@ impl Mark {
         let words: Vec<&str> = text.trim_end().split(' ').collect();
         match words[..] {
             [token] => Some(Self::Token(token.parse().ok()?)),
-            [VERSION, token, claim] => Some(Self::Claim(FencingToken::new(token.parse().ok()?, claim.parse().ok()?))),
+            [VERSION, token, claim] => Some(Self::Claim(FencingToken::new(
+                token.parse().ok()?,
+                claim.parse().ok()?,
+            ))),
             _ => None,
         }
     }
@@ -230,14 +259,14 @@ impl Mark {
 
     fn accepts(self, token: FencingToken) -> bool {
         match self {
-            Self::Token(mark) => token.token() > mark,
-            Self::Claim(mark) => token.is_accepted_after(mark),
+            Self::Token(last_token) => token.token() > last_token,
+            Self::Claim(last_token) => token.is_accepted_after(last_token),
         }
     }
 }
 
 /// While it lives nobody else reads or writes mark or file.
-struct Locked {
+struct LockedFolder {
     _folder: OwnedFd,
 }
 
@@ -267,28 +296,32 @@ fn mode_of(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<Mode>> {
 }
 
 /// What the system said, in words.
-fn trouble(error: impl Into<io::Error>, doing: &str, path: &Path) -> Error {
+fn io_error(error: impl Into<io::Error>, doing: &str, path: &Path) -> Error {
     let error = error.into();
     let what = format!("cannot {doing} {}: {error}", path.display());
-    let told = match error.raw_os_error().map(Errno::from_raw_os_error) {
+    let output = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
-            Error::denied(what).remedy("let this user write to the folder, and to NAME.fence in it")
+            Error::denied(what).help("let this user write to the folder, and to NAME.fence in it")
         }
         Some(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::ISDIR) => {
-            Error::invalid(what).remedy("name a file in a folder that is there")
+            Error::invalid(what).help("name a file in a folder that is there")
         }
-        Some(Errno::LOOP) => Error::damaged(what).remedy("put a file in the place of the symbolic link"),
+        Some(Errno::LOOP) => {
+            Error::damaged(what).help("put a file in the place of the symbolic link")
+        }
         _ => Error::unavailable(what),
     };
-    told.caused_by(error)
+    output.caused_by(error)
 }
 
-fn checked(name: &str) -> Result<&str> {
+fn checked_path(name: &str) -> Result<&str> {
     let mut parts = Path::new(name).components();
     let plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name);
     match name.len() {
         1..=NAME_MAX if plain && !name.contains('\0') => Ok(name),
-        _ => Err(Error::invalid(format!("{name:?} is no plain file name of at most {NAME_MAX} bytes"))
-            .remedy("name the folder and the file in it apart")),
+        _ => Err(Error::invalid(format!(
+            "{name:?} is no plain file name of at most {NAME_MAX} bytes"
+        ))
+        .help("name the folder and the file in it apart")),
     }
 }

@@ -6,22 +6,22 @@
 //!
 //! Absent on purpose: time-outs, polling, and any lease: a claim ends when it leaves or its process ends.
 
-mod bells;
-mod conduct;
+mod counter;
 mod directory;
-mod editing;
-mod fence;
+mod entry;
 mod filesystem;
+mod flock;
 mod folder;
-mod gate;
-mod line;
-mod member;
+mod io_error;
 mod names;
-mod seats;
-mod strangers;
-mod ticket;
+mod proc_locks;
+mod process;
+mod protocol;
+mod queue_file;
 mod touch;
-mod trouble;
+mod transaction;
+mod wakers;
+mod wakeups;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -37,16 +37,17 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::{
-    Claim, ClaimId, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token, background,
+    Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
+    Result, Standing, Store, Token, background,
 };
-use conduct::View;
-use editing::Turns;
-use fence::Boot;
+use counter::Boot;
+use flock::{FlockGuard, FlockMode, FlockWaiters};
 use folder::Folder;
-use gate::{Key, Porter, Turn};
-use line::{Edit, Missing};
-use member::{Inbox, Member, MemberId, Peer, Rung};
-use trouble::trouble;
+use io_error::io_error;
+use process::{Inbox, Peer, Process, ProcessId, Wakeups};
+use protocol::Situation;
+use queue_file::{Missing, Transaction};
+use transaction::NameLocks;
 
 pub(crate) use filesystem::{Locality, check_local};
 
@@ -58,27 +59,27 @@ pub(crate) use filesystem::{Locality, check_local};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
 /// let store = leasehold::stores::File::at(&folder)?;
-/// let locks = leasehold::over(store, "file:")?;
+/// let locks = leasehold::from_store(store, "file:")?;
 /// locks.mutex("nightly").acquire().await?.release().await?;
 /// # drop(locks); std::fs::remove_dir_all(folder).ok(); Ok(()) }
 /// ```
 #[derive(Debug)]
 pub struct File {
     shared: Arc<Shared>,
-    listening: Mutex<AbortHandle>,
+    listener: Mutex<AbortHandle>,
 }
 
 #[derive(Debug)]
 struct Shared {
     folder: Folder,
     boot: Boot,
-    member: RwLock<Arc<Member>>,
+    process: RwLock<Arc<Process>>,
     /// Claims of this process that somebody listens for.
-    bells: Mutex<HashMap<ClaimId, Arc<Notify>>>,
+    wakers: Mutex<HashMap<ClaimId, Arc<Notify>>>,
     /// The files that this process's claims keep locked, from just before a grant until leaving.
-    keys: Mutex<HashMap<ClaimId, Key>>,
-    porter: Porter,
-    slow: Turns,
+    flocks: Mutex<HashMap<ClaimId, FlockGuard>>,
+    flock_waiters: FlockWaiters,
+    transaction_locks: NameLocks,
 }
 
 impl File {
@@ -101,24 +102,29 @@ impl File {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn builder(folder: &Path) -> FileBuilder {
-        FileBuilder { folder: folder.to_owned(), locality: Locality::Known }
+        FileBuilder {
+            folder: folder.to_owned(),
+            locality: Locality::Known,
+        }
     }
 
     /// As [`at`](Self::at), with the part of a `file:` URL after the colon; an empty path is the user's state folder.
     pub(crate) fn at_url_path(url: &str) -> Result<Self> {
-        let (path, settings) = url.split_once('?').map_or((url, None), |(path, settings)| (path, Some(settings)));
+        let (path, settings) = url
+            .split_once('?')
+            .map_or((url, None), |(path, settings)| (path, Some(settings)));
         let is_local = match settings {
             None => false,
             Some("local=yes") => true,
             Some(other) => {
                 return Err(Error::invalid(format!("file: has no setting {other:?}"))
-                    .remedy("the only one is local=yes; a folder with a ? in its name cannot be written as a URL"));
+                    .help("the only one is local=yes; a folder with a ? in its name cannot be written as a URL"));
             }
         };
         Self::builder(&path_of_url(path)?).local(is_local).open()
     }
 
-    pub(crate) fn place(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("file:{}", self.shared.folder.path().display())
     }
 
@@ -130,36 +136,39 @@ impl File {
     fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
-        let (member, inbox) = Member::join(&folder.members())?;
+        let (process, inbox) = Process::join(&folder.members())?;
         let shared = Arc::new(Shared {
             folder,
             boot,
-            member: RwLock::new(Arc::new(member)),
-            bells: Mutex::default(),
-            keys: Mutex::default(),
-            porter: Porter::default(),
-            slow: Turns::default(),
+            process: RwLock::new(Arc::new(process)),
+            wakers: Mutex::default(),
+            flocks: Mutex::default(),
+            flock_waiters: FlockWaiters::default(),
+            transaction_locks: NameLocks::default(),
         });
         let listening = Mutex::new(listen(&shared, inbox));
-        Ok(Self { shared, listening })
+        Ok(Self {
+            shared,
+            listener: listening,
+        })
     }
 
     /// Joins anew if an outside hand deleted this process's FIFO: to the others, all it had is gone.
-    fn stay_listed(&self) -> Result<()> {
-        if self.shared.member.read().is_listed() {
+    fn keep_listed(&self) -> Result<()> {
+        if self.shared.process.read().is_listed() {
             return Ok(());
         }
         // One joins for all: whoever entered as a member that is replaced at once would count as dead.
-        let mut listening = self.listening.lock();
-        if self.shared.member.read().is_listed() {
+        let mut listening = self.listener.lock();
+        if self.shared.process.read().is_listed() {
             return Ok(());
         }
         self.shared.folder.open_again()?;
         let _entered = background::handle().enter();
-        let (member, inbox) = Member::join(&self.shared.folder.members())?;
-        *self.shared.member.write() = Arc::new(member);
+        let (process, inbox) = Process::join(&self.shared.folder.members())?;
+        *self.shared.process.write() = Arc::new(process);
         std::mem::replace(&mut *listening, listen(&self.shared, inbox)).abort();
-        self.shared.ring_all();
+        self.shared.wake_all();
         Ok(())
     }
 }
@@ -178,7 +187,11 @@ impl FileBuilder {
     ///
     /// Network file systems that leasehold knows are refused in any case.
     pub fn local(mut self, is_local: bool) -> Self {
-        self.locality = if is_local { Locality::Stated } else { Locality::Known };
+        self.locality = if is_local {
+            Locality::Stated
+        } else {
+            Locality::Known
+        };
         self
     }
 
@@ -195,7 +208,7 @@ impl FileBuilder {
 /// The inbox closes with the store; others then see this member as dead.
 impl Drop for File {
     fn drop(&mut self) {
-        self.listening.lock().abort();
+        self.listener.lock().abort();
     }
 }
 
@@ -203,11 +216,13 @@ fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
     let shared = Arc::downgrade(shared);
     let task = async move {
         loop {
-            let rung = inbox.rung().await;
-            let Some(shared) = shared.upgrade() else { return };
-            match rung {
-                Rung::These(ids) => ids.iter().for_each(|id| shared.ring(*id)),
-                Rung::Perhaps => shared.ring_all(),
+            let wakeups = inbox.read_wakeups().await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+            match wakeups {
+                Wakeups::Claims(ids) => ids.iter().for_each(|id| shared.wake_peer(*id)),
+                Wakeups::Overflow => shared.wake_all(),
             }
         }
     };
@@ -215,52 +230,74 @@ fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
 }
 
 impl Shared {
-    fn me(&self) -> MemberId {
-        self.member.read().id()
+    fn own_process(&self) -> ProcessId {
+        self.process.read().id()
     }
 }
 
 #[async_trait]
 impl Store for File {
-    fn promises(&self) -> Promises {
-        Promises { fifo: true, tokens: true, shares: true, expiry: false, crash: Crash::AtOnce }
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            shares: true,
+            lease_expiry: false,
+            crash: CrashDetection::Immediate,
+        }
     }
 
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-        self.stay_listed()?;
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.keep_listed()?;
         let theirs = claim.clone();
-        let enter = move |shared: &Shared, edit: &mut Edit| shared.enter(edit, &theirs, patience);
-        let standing = self.shared.edit(&claim.name, Missing::Make, enter).await?;
-        Ok(Entered { standing: standing.expect("a missing line was made"), lease: Duration::MAX })
+        let enter = move |shared: &Shared, transaction: &mut Transaction| {
+            shared.enter(transaction, &theirs, on_contention)
+        };
+        let standing = self
+            .shared
+            .transact(&claim.name, Missing::Make, enter)
+            .await?;
+        Ok(Entered {
+            standing: standing.expect("a missing line was made"),
+            lease: Duration::MAX,
+        })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let bell = self.shared.bell(claim.id);
+        let waker = self.shared.waker(claim.id);
         loop {
             // From here on no ring is missed.
-            let rung = bell.rung();
+            let woken = waker.woken();
             let theirs = claim.clone();
-            let stand = move |shared: &Shared, edit: &mut Edit| shared.stand(edit, &theirs);
-            let view = self.shared.edit(&claim.name, Missing::Leave, stand).await?;
-            match view.unwrap_or(View::Is(Standing::Gone)) {
-                View::Is(standing) if standing != seen => return Ok(standing),
-                View::Behind { ahead, .. } | View::Shut { ahead } if seen != (Standing::Queued { ahead }) => {
+            let evaluate = move |shared: &Shared, transaction: &mut Transaction| {
+                shared.evaluate(transaction, &theirs)
+            };
+            let situation = self
+                .shared
+                .transact(&claim.name, Missing::Keep, evaluate)
+                .await?;
+            match situation.unwrap_or(Situation::Decided(Standing::Gone)) {
+                Situation::Decided(standing) if standing != seen => return Ok(standing),
+                Situation::Behind { ahead, .. } | Situation::BlockedExternally { ahead }
+                    if seen != (Standing::Queued { ahead }) =>
+                {
                     return Ok(Standing::Queued { ahead });
                 }
-                View::Is(_) => rung.await,
-                View::Behind { peers, .. } => {
-                    let mut deaths: FuturesUnordered<_> = peers.into_iter().map(Peer::died).collect();
+                Situation::Decided(_) => woken.await,
+                Situation::Behind { peers, .. } => {
+                    let mut deaths: FuturesUnordered<_> =
+                        peers.into_iter().map(Peer::died).collect();
                     tokio::select! {
-                        () = rung => {}
+                        () = woken => {}
                         Some(died) = deaths.next() => died?,
                     }
                 }
-                View::Shut { .. } => {
-                    let at = self.shared.folder.lock(&claim.name);
+                Situation::BlockedExternally { .. } => {
+                    let at = self.shared.folder.lock_path(&claim.name);
                     tokio::select! {
-                        () = rung => {}
-                        key = self.shared.porter.wait(&self.shared.folder, &at, Turn::of(claim.share)) => {
-                            self.shared.keys.lock().insert(claim.id, key?);
+                        () = woken => {}
+                        flock = self.shared.flock_waiters.wait(&self.shared.folder, &at, FlockMode::of(claim.share)) => {
+                            self.shared.flocks.lock().insert(claim.id, flock?);
                         }
                     }
                 }
@@ -269,60 +306,83 @@ impl Store for File {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.stay_listed()?;
-        self.shared.member.read().touch();
-        let mut answers = Vec::with_capacity(claims.len());
+        self.keep_listed()?;
+        self.shared.process.read().touch();
+        let mut replies = Vec::with_capacity(claims.len());
         for claim in claims {
             let id = claim.id;
-            let there = move |shared: &Shared, edit: &mut Edit| Ok(shared.renew(edit, id));
-            let there = self.shared.edit(&claim.name, Missing::Leave, there).await?;
-            answers.push((there == Some(true)).then_some(Duration::MAX));
+            let there = move |shared: &Shared, transaction: &mut Transaction| {
+                Ok(shared.renew(transaction, id))
+            };
+            let there = self
+                .shared
+                .transact(&claim.name, Missing::Keep, there)
+                .await?;
+            replies.push((there == Some(true)).then_some(Duration::MAX));
         }
-        Ok(answers)
+        Ok(replies)
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         let theirs = claim.clone();
-        let leave = move |shared: &Shared, edit: &mut Edit| shared.leave(edit, &theirs);
-        let was_there = self.shared.edit(&claim.name, Missing::Leave, leave).await;
+        let leave = move |shared: &Shared, transaction: &mut Transaction| {
+            shared.leave(transaction, &theirs)
+        };
+        let was_there = self
+            .shared
+            .transact(&claim.name, Missing::Keep, leave)
+            .await;
         // Whatever became of the ticket, the file does not stay locked.
-        self.shared.keys.lock().remove(&claim.id);
+        self.shared.flocks.lock().remove(&claim.id);
         Ok(was_there?.unwrap_or(false))
     }
 
-    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        let mut anchors = vec![self.shared.member.read().anchor()?];
-        if let Some(key) = self.shared.keys.lock().get(&claim.id) {
-            anchors.push(key.anchor(&self.shared.folder.lock(&claim.name))?);
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        let mut anchors = vec![self.shared.process.read().inheritable_fd()?];
+        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
+            anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
         }
         Ok(anchors)
     }
 
-    async fn look(&self, name: &Name) -> Result<Line> {
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
         let its = name.clone();
-        let line = move |shared: &Shared, edit: &mut Edit| shared.line(edit, its);
-        let line = self.shared.edit(name, Missing::Leave, line).await?;
-        let nobody = Line {
+        let queue = move |shared: &Shared, transaction: &mut Transaction| {
+            shared.queue_file(transaction, its)
+        };
+        let queue = self.shared.transact(name, Missing::Keep, queue).await?;
+        let nobody = LockState {
             name: name.clone(),
             entries: Vec::new(),
-            last: None::<Token>,
-            strangers: Vec::new(),
-            views: Vec::new(),
+            last_token: None::<Token>,
+            external_holders: Vec::new(),
+            servers: Vec::new(),
         };
-        let mut line = line.unwrap_or(nobody);
-        line.strangers = strangers::holders_of(&self.shared.folder.lock(name));
-        line.strangers.retain(|stranger| line.entries.iter().all(|entry| entry.note.pid != stranger.pid));
-        Ok(line)
+        let mut queue = queue.unwrap_or(nobody);
+        queue.external_holders = proc_locks::flock_holders(&self.shared.folder.lock_path(name));
+        queue.external_holders.retain(|external_holder| {
+            queue
+                .entries
+                .iter()
+                .all(|entry| entry.info.pid != external_holder.pid)
+        });
+        Ok(queue)
     }
 
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let mut names = Vec::new();
-        for name in self.shared.folder.names()?.into_iter().filter(|name| name.as_str().starts_with(prefix)) {
+        for name in self
+            .shared
+            .folder
+            .names()?
+            .into_iter()
+            .filter(|name| name.as_str().starts_with(prefix))
+        {
             if names.len() == count_max {
                 break;
             }
-            match self.look(&name).await {
-                Ok(line) if line.entries.is_empty() => {}
+            match self.inspect(&name).await {
+                Ok(queue) if queue.entries.is_empty() => {}
                 // Whoever looks at a damaged line hears what is wrong with it; the others are listed all the same.
                 Ok(_) => names.push(name),
                 Err(error) if error.is_damaged() => names.push(name),
@@ -335,18 +395,22 @@ impl Store for File {
 
 /// The folder that a URL names.
 fn path_of_url(path: &str) -> Result<PathBuf> {
-    let path = path.strip_prefix("//localhost/").map_or(path, |_| &path["//localhost".len()..]);
+    let path = path
+        .strip_prefix("//localhost/")
+        .map_or(path, |_| &path["//localhost".len()..]);
     match (path, path.strip_prefix("//")) {
         ("", _) => Folder::default_path(),
-        (path, _) if path.starts_with('~') => {
-            Err(Error::invalid("only a shell expands ~, and only at the beginning of a word".to_owned())
-                .remedy("write file:/home/user/folder, or file:./~ for a folder that is called so"))
-        }
+        (path, _) if path.starts_with('~') => Err(Error::invalid(
+            "only a shell expands ~, and only at the beginning of a word".to_owned(),
+        )
+        .help("write file:/home/user/folder, or file:./~ for a folder that is called so")),
         (_, Some(absolute)) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
         (_, Some(host)) => {
             let host = host.split('/').next().unwrap_or_default();
-            Err(Error::invalid(format!("file: is a folder of this machine, and {host:?} reads as another"))
-                .remedy("write file:/some/folder"))
+            Err(Error::invalid(format!(
+                "file: is a folder of this machine, and {host:?} reads as another"
+            ))
+            .help("write file:/some/folder"))
         }
         (path, None) => Ok(PathBuf::from(path)),
     }
@@ -355,9 +419,10 @@ fn path_of_url(path: &str) -> Result<PathBuf> {
 /// The kernel's name for the present boot.
 fn this_boot() -> Result<Boot> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
-    let text = std::fs::read_to_string(PATH).map_err(|error| trouble(error, "read", Path::new(PATH)))?;
-    let boot =
-        uuid::Uuid::parse_str(text.trim()).map_err(|_| Error::unsupported(format!("{PATH} holds no boot id")))?;
+    let text =
+        std::fs::read_to_string(PATH).map_err(|error| io_error(error, "read", Path::new(PATH)))?;
+    let boot = uuid::Uuid::parse_str(text.trim())
+        .map_err(|_| Error::unsupported(format!("{PATH} holds no boot id")))?;
     Ok(boot.into_bytes())
 }
 

@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::{
-    Claim, Crash, Entered, Entry, Line, Name, Note, Patience, Promises, Result, Standing, Store, Token, admitted,
+    Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
+    Result, Standing, Store, Token, admitted,
 };
 
 /// Locks inside this process: for tests, examples, and code that is to run with or without a service.
@@ -21,23 +22,23 @@ use crate::{
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let store = leasehold::stores::Memory::new();
-/// let one = leasehold::over(store.clone(), "memory:")?;
-/// let two = leasehold::over(store, "memory:")?;
+/// let one = leasehold::from_store(store.clone(), "memory:")?;
+/// let two = leasehold::from_store(store, "memory:")?;
 /// let _guard = one.mutex("a").acquire().await?;
 /// assert!(two.mutex("a").try_acquire().await?.is_none());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
-    lanes: Arc<Mutex<HashMap<Name, Lane>>>,
-    stirred: Arc<Notify>,
+    queues: Arc<Mutex<HashMap<Name, LockQueue>>>,
+    changes: Arc<Notify>,
 }
 
 /// One name's line. It is kept when empty, for its counter.
 #[derive(Debug, Default)]
-struct Lane {
-    entries: Vec<(Entry, Moment)>,
-    last: u64,
+struct LockQueue {
+    entries: Vec<(Entry, BootInstant)>,
+    last_token: u64,
 }
 
 impl Memory {
@@ -48,30 +49,30 @@ impl Memory {
     }
 
     /// Works on a lane as it is now: expired claims gone, everybody who fits granted, and those who sleep told.
-    fn at<T>(&self, name: &Name, work: impl FnOnce(&mut Lane) -> T) -> T {
-        let mut lanes = self.lanes.lock();
-        let lane = lanes.entry(name.clone()).or_default();
-        let mut stirred = lane.settle();
-        let answer = work(lane);
-        stirred |= lane.settle();
-        if stirred {
-            self.stirred.notify_waiters();
+    fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
+        let mut queues = self.queues.lock();
+        let queue = queues.entry(name.clone()).or_default();
+        let mut changed = queue.settle();
+        let reply = work(queue);
+        changed |= queue.settle();
+        if changed {
+            self.changes.notify_waiters();
         }
-        answer
+        reply
     }
 }
 
-impl Lane {
+impl LockQueue {
     /// Ends what has expired and grants what fits; says whether anything changed.
     fn settle(&mut self) -> bool {
-        let (now, before) = (Moment::now(), self.entries.len());
+        let (now, before) = (BootInstant::now(), self.entries.len());
         self.entries.retain(|(_, expires)| *expires > now);
         let mut changed = self.entries.len() != before;
         let granted = admitted(self.entries.iter().map(|(entry, _)| entry.share));
         for (entry, _) in &mut self.entries[..granted] {
             if entry.token().is_none() {
-                self.last += 1;
-                let token = Token::new(self.last).expect("it was just raised above zero");
+                self.last_token += 1;
+                let token = Token::new(self.last_token).expect("it was just raised above zero");
                 entry.standing = Standing::Held { token };
                 changed = true;
             }
@@ -80,35 +81,52 @@ impl Lane {
     }
 
     fn standing(&self, claim: &Claim) -> Standing {
-        self.position(claim).map_or(Standing::Gone, |at| self.standing_at(at))
+        self.position(claim)
+            .map_or(Standing::Gone, |at| self.standing_at(at))
     }
 
     fn standing_at(&self, at: usize) -> Standing {
         match self.entries[at].0.standing {
-            Standing::Queued { .. } => Standing::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX) },
+            Standing::Queued { .. } => Standing::Queued {
+                ahead: u32::try_from(at).unwrap_or(u32::MAX),
+            },
             other => other,
         }
     }
 
     fn position(&self, claim: &Claim) -> Option<usize> {
-        self.entries.iter().position(|(entry, _)| entry.id == claim.id)
+        self.entries
+            .iter()
+            .position(|(entry, _)| entry.id == claim.id)
     }
 
-    fn enter(&mut self, claim: &Claim, patience: Patience) -> Result<()> {
-        let expires = Moment::now().after(claim.lease);
+    fn enter(&mut self, claim: &Claim, timeout: OnContention) -> Result<()> {
+        let expires = BootInstant::now().saturating_add(claim.lease);
         if let Some(at) = self.position(claim) {
             let (entry, known) = &mut self.entries[at];
-            claim.share.is_part_of(entry.share)?;
+            claim.share.check_shrinks_from(entry.share)?;
             (entry.share, *known) = (claim.share, expires);
             return Ok(());
         }
         if let Some((present, _)) = self.entries.first() {
-            claim.share.fits_kind(present.share)?;
+            claim.share.check_same_kind(present.share)?;
         }
-        let shares = self.entries.iter().map(|(entry, _)| entry.share).chain([claim.share]);
-        if patience == Patience::Queue || admitted(shares) > self.entries.len() {
-            let (id, share, note) = (claim.id, claim.share, Note::clone(&claim.note));
-            self.entries.push((Entry { id, share, standing: Standing::Queued { ahead: 0 }, note }, expires));
+        let shares = self
+            .entries
+            .iter()
+            .map(|(entry, _)| entry.share)
+            .chain([claim.share]);
+        if timeout == OnContention::Queue || admitted(shares) > self.entries.len() {
+            let (id, share, info) = (claim.id, claim.share, ClaimantInfo::clone(&claim.info));
+            self.entries.push((
+                Entry {
+                    id,
+                    share,
+                    standing: Standing::Queued { ahead: 0 },
+                    info,
+                },
+                expires,
+            ));
         }
         Ok(())
     }
@@ -116,27 +134,43 @@ impl Lane {
 
 #[async_trait]
 impl Store for Memory {
-    fn promises(&self) -> Promises {
-        Promises { fifo: true, tokens: true, shares: true, expiry: true, crash: Crash::AtOnce }
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            shares: true,
+            lease_expiry: true,
+            crash: CrashDetection::Immediate,
+        }
     }
 
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-        self.at(&claim.name, |lane| lane.enter(claim, patience))?;
-        Ok(Entered { standing: self.at(&claim.name, |lane| lane.standing(claim)), lease: claim.lease })
+    async fn enter(&self, claim: &Claim, timeout: OnContention) -> Result<Entered> {
+        self.queue(&claim.name, |queue| queue.enter(claim, timeout))?;
+        Ok(Entered {
+            standing: self.queue(&claim.name, |queue| queue.standing(claim)),
+            lease: claim.lease,
+        })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         loop {
-            let stirred = self.stirred.notified();
-            let (standing, next) = self
-                .at(&claim.name, |lane| (lane.standing(claim), lane.entries.iter().map(|(_, expires)| *expires).min()));
+            let changed = self.changes.notified();
+            let (standing, next) = self.queue(&claim.name, |queue| {
+                (
+                    queue.standing(claim),
+                    queue.entries.iter().map(|(_, expires)| *expires).min(),
+                )
+            });
             if standing != seen {
                 return Ok(standing);
             }
             // Nobody else need look when a lease ends, so whoever waits does.
-            let next = next.unwrap_or(Moment::NEVER).since(Moment::now()).min(Duration::from_secs(1));
+            let next = next
+                .unwrap_or(BootInstant::FAR_FUTURE)
+                .duration_since(BootInstant::now())
+                .min(Duration::from_secs(1));
             tokio::select! {
-                () = stirred => {}
+                () = changed => {}
                 () = tokio::time::sleep(next) => {}
             }
         }
@@ -144,9 +178,9 @@ impl Store for Memory {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let renew = |claim: &Claim| {
-            self.at(&claim.name, |lane| {
-                let at = lane.position(claim)?;
-                lane.entries[at].1 = Moment::now().after(claim.lease);
+            self.queue(&claim.name, |queue| {
+                let at = queue.position(claim)?;
+                queue.entries[at].1 = BootInstant::now().saturating_add(claim.lease);
                 Some(claim.lease)
             })
         };
@@ -154,43 +188,53 @@ impl Store for Memory {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let was_there = self.at(&claim.name, |lane| lane.position(claim).map(|at| lane.entries.remove(at)).is_some());
+        let was_there = self.queue(&claim.name, |queue| {
+            queue
+                .position(claim)
+                .map(|at| queue.entries.remove(at))
+                .is_some()
+        });
         if was_there {
-            self.stirred.notify_waiters();
+            self.changes.notify_waiters();
         }
         Ok(was_there)
     }
 
-    fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
+    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 
-    async fn look(&self, name: &Name) -> Result<Line> {
-        if !self.lanes.lock().contains_key(name) {
-            return Ok(Line {
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        if !self.queues.lock().contains_key(name) {
+            return Ok(LockState {
                 name: name.clone(),
                 entries: Vec::new(),
-                last: None,
-                strangers: Vec::new(),
-                views: Vec::new(),
+                last_token: None,
+                external_holders: Vec::new(),
+                servers: Vec::new(),
             });
         }
-        Ok(self.at(name, |lane| {
-            let entries = lane.entries.iter().enumerate();
-            let entries = entries.map(|(at, (entry, _))| Entry { standing: lane.standing_at(at), ..entry.clone() });
-            Line {
+        Ok(self.queue(name, |queue| {
+            let entries = queue.entries.iter().enumerate();
+            let entries = entries.map(|(at, (entry, _))| Entry {
+                standing: queue.standing_at(at),
+                ..entry.clone()
+            });
+            LockState {
                 name: name.clone(),
                 entries: entries.collect(),
-                last: Token::new(lane.last),
-                strangers: Vec::new(),
-                views: Vec::new(),
+                last_token: Token::new(queue.last_token),
+                external_holders: Vec::new(),
+                servers: Vec::new(),
             }
         }))
     }
 
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let lanes = self.lanes.lock();
-        let in_use = lanes.iter().filter(|(name, lane)| name.as_str().starts_with(prefix) && !lane.entries.is_empty());
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let queues = self.queues.lock();
+        let in_use = queues
+            .iter()
+            .filter(|(name, queue)| name.as_str().starts_with(prefix) && !queue.entries.is_empty());
         let mut names: Vec<Name> = in_use.map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         names.truncate(count_max);

@@ -6,22 +6,22 @@
 //! renews, asks for those who cannot wait, and its subscription is what vouches for the client's life.
 
 mod address;
-pub(crate) mod belief;
-mod greeting;
-mod ledger;
+pub(crate) mod claim_state;
+mod claims;
+mod handshake;
 mod link;
-mod names;
+mod observations;
 mod orphans;
 mod record;
 pub(super) mod redlock;
 mod renewal;
+mod reply_error;
+mod scan;
 mod script;
 mod session;
-mod sightings;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "redis/no_tls.rs")]
 mod tls;
-mod trouble;
 
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
@@ -37,28 +37,29 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::time::{Timeout, timeout};
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::{
-    Claim, Crash, Entered, Error, Line, Name, Patience, Promises, Result, Share, Standing, Store, Token, background,
+    Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
+    Share, Standing, Store, Token, background,
 };
-use address::{Address, Terms};
-use belief::LookDue;
-use greeting::{Presence, ServerClock};
-use ledger::{Ledger, Page};
-use link::{Greet, Link, Plan, State};
+use address::{Address, Settings};
+use claim_state::LookDue;
+use claims::{Claims, TrackedClaim};
+use handshake::{ServerClock, ServerId};
+use link::{DoHandshake, Link, LinkConfig, State};
+use observations::Observations;
 use orphans::{Orphan, Orphans};
-use record::{Answer, Bond, Judge, Nonces};
+use record::{CrashCheck, EnterReply, LivenessRef, Nonces};
 use script::Script;
 use session::Session;
-use sightings::Sightings;
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use std::time::Duration;
-/// let store = leasehold::stores::Redis::at("redis://127.0.0.1")?.crash_grace(Duration::from_secs(2))?.connect().await?;
-/// let locks = leasehold::over(store, "redis://127.0.0.1")?;
+/// let store = leasehold::stores::Redis::builder("redis://127.0.0.1")?.crash_grace(Duration::from_secs(2))?.connect().await?;
+/// let locks = leasehold::from_store(store, "redis://127.0.0.1")?;
 /// # Ok(()) }
 /// ```
 ///
@@ -66,23 +67,23 @@ use sightings::Sightings;
 /// after it was last waited for.
 #[derive(Debug)]
 pub struct Redis {
-    near: Link,
-    far: Link,
+    caller_link: Link,
+    background_link: Link,
     /// Where replicas are waited for, if any are: whatever else were asked on such a link would wait with it.
-    waiting: Option<Link>,
+    wait_link: Option<Link>,
     client: Arc<str>,
-    ledger: Arc<Ledger>,
+    claims: Arc<Claims>,
     orphans: Orphans,
-    sightings: Sightings,
+    observations: Observations,
     nonces: Nonces,
     clock: Arc<ServerClock>,
-    terms: Terms,
-    judged: Arc<Judged>,
+    settings: Settings,
+    crash_detection: Arc<CrashDetectionMode>,
 }
 
 /// Where to connect, and on which terms.
 #[derive(Clone, Debug)]
-pub struct RedisAt {
+pub struct RedisBuilder {
     address: Address,
 }
 
@@ -92,8 +93,8 @@ impl Redis {
     ///
     /// | setting | |
     /// |---|---|
-    /// | `crash-grace=10s` | see [`RedisAt::crash_grace`]; `off` for [`RedisAt::no_crash_detection`] |
-    /// | `replicas=1` | see [`RedisAt::replicas`] |
+    /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` for [`RedisBuilder::no_crash_detection`] |
+    /// | `replicas=1` | see [`RedisBuilder::replicas`] |
     /// | `password-file=/path` | a file with the password, read again for every connection |
     /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `rediss://` only |
     /// | `db=3` | the database, where the path is a socket's |
@@ -101,57 +102,87 @@ impl Redis {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL nobody understands.
-    pub fn at(url: &str) -> Result<RedisAt> {
-        Ok(RedisAt { address: Address::parse(url)? })
+    pub fn builder(url: &str) -> Result<RedisBuilder> {
+        Ok(RedisBuilder {
+            address: Address::parse(url)?,
+        })
     }
 
-    async fn open(address: Address, home: Option<Handle>) -> Result<Self> {
+    async fn open(address: Address, runtime: Option<Handle>) -> Result<Self> {
         let client: Arc<str> = record::fresh_client().into();
-        let (ledger, clock, judged) =
-            (Arc::<Ledger>::default(), Arc::<ServerClock>::default(), Arc::<Judged>::default());
+        let (claims, clock, crash_detection) = (
+            Arc::<Claims>::default(),
+            Arc::<ServerClock>::default(),
+            Arc::<CrashDetectionMode>::default(),
+        );
         let channel = format!("leasehold:alive:{client}");
-        let greet = far_greeting(channel.clone(), Arc::clone(&clock), Arc::clone(&judged), address.terms);
-        let far = Link::keep(Plan { address: address.clone(), channel, ear: Arc::new(|_, _| {}), greet, home: None });
-        let orphans = Orphans::new(far.states(), Arc::clone(&client));
-        let (told, unwanted) = (Arc::clone(&ledger), orphans.clone());
-        let near = Link::keep(Plan {
+        let handshake = background_handshake(
+            channel.clone(),
+            Arc::clone(&clock),
+            Arc::clone(&crash_detection),
+            address.settings,
+        );
+        let background_link = Link::spawn(LinkConfig {
+            address: address.clone(),
+            channel,
+            on_push: Arc::new(|_, _| {}),
+            handshake,
+            runtime: None,
+        });
+        let orphans = Orphans::new(background_link.states(), Arc::clone(&client));
+        let (claims_, unwanted) = (Arc::clone(&claims), orphans.clone());
+        let caller_link = Link::spawn(LinkConfig {
             address: address.clone(),
             channel: format!("leasehold:inbox:{client}"),
-            ear: Arc::new(move |_, text| {
-                if let Some(orphan) = told.told(text) {
-                    unwanted.release(orphan, Moment::now());
+            on_push: Arc::new(move |_, text| {
+                if let Some(orphan) = claims_.pushed(text) {
+                    unwanted.release(orphan, BootInstant::now());
                 }
             }),
-            greet: no_greeting(),
-            home,
+            handshake: no_handshake(),
+            runtime,
         });
-        let (terms, sightings, nonces) = (address.terms, Sightings::default(), Nonces::default());
-        let waiting = (terms.replicas > 0).then(|| Link::keep(waiting_plan(address, &client)));
-        let store = Self { near, far, waiting, client, ledger, orphans, sightings, nonces, clock, terms, judged };
-        store.far.first().await?;
-        store.near.first().await?;
-        if let Some(waiting) = &store.waiting {
-            waiting.first().await?;
+        let (settings, observations, nonces) =
+            (address.settings, Observations::default(), Nonces::default());
+        let wait_link =
+            (settings.replicas > 0).then(|| Link::spawn(wait_link_config(address, &client)));
+        let store = Self {
+            caller_link,
+            background_link,
+            wait_link,
+            client,
+            claims,
+            orphans,
+            observations,
+            nonces,
+            clock,
+            settings,
+            crash_detection,
+        };
+        store.background_link.first().await?;
+        store.caller_link.first().await?;
+        if let Some(wait_link) = &store.wait_link {
+            wait_link.first().await?;
         }
         Ok(store)
     }
 }
 
-impl RedisAt {
+impl RedisBuilder {
     /// For how long a holder's connection may be gone before the lock is given to the next; 10 s unless said. From half a
     /// second to an hour. A holder that cannot reach the server for as long has lost its locks, and knows it by then.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.address.terms.crash_grace = Some(address::check_grace(grace)?);
+        self.address.settings.crash_grace = Some(address::check_grace(grace)?);
         Ok(self)
     }
 
     /// A crash frees a lock only when its lease ends, and a holder that cannot reach the server keeps it until then.
     #[must_use]
     pub fn no_crash_detection(mut self) -> Self {
-        self.address.terms.crash_grace = None;
+        self.address.settings.crash_grace = None;
         self
     }
 
@@ -160,13 +191,13 @@ impl RedisAt {
     /// This makes it less likely, not impossible, that a failover forgets a lock: a promoted replica may be another one.
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
-        self.address.terms.replicas = count;
+        self.address.settings.replicas = count;
         self
     }
 
     /// The URL without user, password and settings.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn url(&self) -> String {
         self.address.to_string()
     }
 
@@ -182,24 +213,26 @@ impl RedisAt {
         self.connect_on(Handle::try_current().ok()).await
     }
 
-    pub(crate) async fn connect_on(self, home: Option<Handle>) -> Result<Redis> {
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
         background::start()?;
-        background::within(Redis::open(self.address, home)).await
+        background::on_background(Redis::open(self.address, runtime)).await
     }
 }
 
 /// Whether holders are judged by their connections; decided at the first greeting, and for good: a holder that counted on
 /// its lease alone must not be judged later.
 #[derive(Debug, Default)]
-struct Judged(AtomicU8);
+struct CrashDetectionMode(AtomicU8);
 
-impl Judged {
+impl CrashDetectionMode {
     const YES: u8 = 1;
     const NO: u8 = 2;
 
     fn decide(&self, yes: bool) {
         let decision = if yes { Self::YES } else { Self::NO };
-        let _ = self.0.compare_exchange(0, decision, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self
+            .0
+            .compare_exchange(0, decision, Ordering::AcqRel, Ordering::Acquire);
     }
 
     fn is_on(&self) -> bool {
@@ -207,41 +240,55 @@ impl Judged {
     }
 }
 
-fn no_greeting() -> Greet {
+fn no_handshake() -> DoHandshake {
     Arc::new(|_| Box::pin(async { Ok(None) }))
 }
 
-fn waiting_plan(address: Address, client: &str) -> Plan {
+fn wait_link_config(address: Address, client: &str) -> LinkConfig {
     let channel = format!("leasehold:waiting:{client}");
-    Plan { address, channel, ear: Arc::new(|_, _| {}), greet: no_greeting(), home: None }
+    LinkConfig {
+        address,
+        channel,
+        on_push: Arc::new(|_, _| {}),
+        handshake: no_handshake(),
+        runtime: None,
+    }
 }
 
 /// Each visit asks for the id of the server's history, which is another one after any change of roles. Every tenth also
 /// asks for what else was asked at first.
 const VISITS_FULL: u32 = 10;
 
-fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, terms: Terms) -> Greet {
-    let presence = Arc::<Presence>::default();
+fn background_handshake(
+    channel: String,
+    clock: Arc<ServerClock>,
+    crash_detection: Arc<CrashDetectionMode>,
+    settings: Settings,
+) -> DoHandshake {
+    let server_id = Arc::<ServerId>::default();
     let visits = Arc::<Mutex<(u32, u32)>>::default();
     Arc::new(move |session: Arc<Session>| {
         let (channel, clock) = (channel.clone(), Arc::clone(&clock));
-        let (presence, judged) = (Arc::clone(&presence), Arc::clone(&judged));
+        let (server_id, crash_detection) = (Arc::clone(&server_id), Arc::clone(&crash_detection));
         let visit = {
             let mut visits = visits.lock();
             let (epoch, count) = *visits;
-            *visits = (session.epoch, if epoch == session.epoch { count + 1 } else { 0 });
+            *visits = (
+                session.epoch,
+                if epoch == session.epoch { count + 1 } else { 0 },
+            );
             visits.1
         };
         Box::pin(async move {
-            if visit.is_multiple_of(VISITS_FULL) || !judged.is_on() {
-                greeting::greet(&session, &clock).await?;
+            if visit.is_multiple_of(VISITS_FULL) || !crash_detection.is_on() {
+                handshake::handshake(&session, &clock).await?;
             }
-            if terms.crash_grace.is_none() {
-                judged.decide(false);
+            if settings.crash_grace.is_none() {
+                crash_detection.decide(false);
                 return Ok(None);
             }
-            let server = presence.ask(&session, &channel).await?;
-            judged.decide(server.is_some());
+            let server = server_id.read(&session, &channel).await?;
+            crash_detection.decide(server.is_some());
             Ok(server)
         })
     })
@@ -249,11 +296,11 @@ fn far_greeting(channel: String, clock: Arc<ServerClock>, judged: Arc<Judged>, t
 
 /// What is asked of enter.lua.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum EnterMode {
     Queue,
-    Refuse,
+    TryNow,
     /// Only a claim that is in line already, whose lease begins anew.
-    Find,
+    Refresh,
     /// Only looks after the holders: a claim that waits keeps the lease it has.
     Look,
 }
@@ -261,8 +308,11 @@ enum How {
 impl Redis {
     /// The grace, where a claim is judged by its connection: it is kept alive, and its lease is longer.
     fn grace(&self, claim: &Claim) -> Option<Duration> {
-        let grace = self.terms.crash_grace.filter(|grace| *grace < claim.lease)?;
-        (claim.renewed && self.judged.is_on()).then_some(grace)
+        let grace = self
+            .settings
+            .crash_grace
+            .filter(|grace| *grace < claim.lease)?;
+        (claim.auto_renew && self.crash_detection.is_on()).then_some(grace)
     }
 
     /// How long an answered question about a claim is good for.
@@ -270,56 +320,100 @@ impl Redis {
         self.grace(claim).unwrap_or(claim.lease)
     }
 
-    fn bond(&self, claim: &Claim) -> Bond {
+    fn liveness_ref(&self, claim: &Claim) -> LivenessRef {
         let grace = self.grace(claim);
-        self.far.with_state(|state| {
-            let server = if let State::Up(_, server) = state { server.clone() } else { None };
-            let judge = server.zip(grace).map(|(server, grace)| Judge { server, grace });
-            Bond { client: Arc::clone(&self.client), epoch: state.epoch(), judge }
+        self.background_link.with_state(|state| {
+            let server = if let State::Up(_, server) = state {
+                server.clone()
+            } else {
+                None
+            };
+            let crash_check = server
+                .zip(grace)
+                .map(|(server, grace)| CrashCheck { server, grace });
+            LivenessRef {
+                client: Arc::clone(&self.client),
+                epoch: state.epoch(),
+                crash_check,
+            }
         })
     }
 
     /// Asks one of the two links. How long to listen is the caller's to say; a connection that answers nothing is closed
     /// by whoever looks after it.
-    async fn run(&self, script: &Script, lease: Duration, keys: &[&str], arguments: &[&str]) -> Result<Value> {
-        let link = if self.near.is_home() { &self.near } else { &self.far };
-        let session = link.session(patience(lease)).await?;
+    async fn run(
+        &self,
+        script: &Script,
+        lease: Duration,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
+        let link = if self.caller_link.is_on_caller_runtime() {
+            &self.caller_link
+        } else {
+            &self.background_link
+        };
+        let session = link.session(reply_timeout(lease)).await?;
         script.run(&session, keys, arguments).await
     }
 
-    async fn stand(&self, claim: &Claim, how: How, page: &Page) -> Result<Answer> {
+    async fn enter_script(
+        &self,
+        claim: &Claim,
+        mode: EnterMode,
+        tracked: &TrackedClaim,
+    ) -> Result<EnterReply> {
         let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
-        let (hint, ripe) = self.sightings.hint(&claim.name);
-        let bond = self.bond(claim);
-        let enters = matches!(how, How::Queue | How::Refuse);
+        let (highest_token, expired) = self.observations.hint(&claim.name);
+        let liveness_ref = self.liveness_ref(claim);
+        let enters = matches!(mode, EnterMode::Queue | EnterMode::TryNow);
         let whole = claim.share.is_whole() && enters;
-        let proposal = if whole { self.clock.micros().max(hint + 1) } else { 0 };
-        let record = record::record(claim, &id, proposal, &bond);
-        let terms = format!("{}{hint:016}{}{ripe}", how.letter(), self.nonces.fresh());
+        let proposal = if whole {
+            self.clock.micros().max(highest_token + 1)
+        } else {
+            0
+        };
+        let record = record::record(claim, &id, proposal, &liveness_ref);
+        let settings = format!(
+            "{}{highest_token:016}{}{expired}",
+            mode.letter(),
+            self.nonces.fresh()
+        );
         let life = record::life(claim).to_string();
         let request = async || {
-            let (asked, near) = (Moment::now(), self.near.epoch());
+            let (sent_at, caller_epoch) = (BootInstant::now(), self.caller_link.epoch());
             let not_after = self.not_after().to_string();
-            let answer = self.run(&script::ENTER, claim.lease, &[&key], &[&record, &life, &terms, &not_after]).await;
-            if enters && answer.as_ref().is_err_and(Error::is_unavailable) {
-                page.may_be_late(asked.after(LATE_MAX));
+            let reply = self
+                .run(
+                    &script::ENTER,
+                    claim.lease,
+                    &[&key],
+                    &[&record, &life, &settings, &not_after],
+                )
+                .await;
+            if enters && reply.as_ref().is_err_and(Error::is_unavailable) {
+                tracked.may_be_late(sent_at.saturating_add(LATE_MAX));
             }
-            (answer, asked, near)
+            (reply, sent_at, caller_epoch)
         };
-        let (mut answer, mut asked, mut near) = request().await;
-        if answer.as_ref().is_err_and(|error| self.is_late(error)) {
+        let (mut reply, mut sent_at, mut caller_epoch) = request().await;
+        if reply.as_ref().is_err_and(|error| self.is_late(error)) {
             // Nothing was done. The server's clock is known now.
-            (answer, asked, near) = Box::pin(request()).await;
+            (reply, sent_at, caller_epoch) = Box::pin(request()).await;
         }
-        let answer = answer.map_err(|error| mismatch(error, claim.share))?;
-        let text = text(answer)?;
-        let Some(answer) = Answer::parse(&text, &id) else { return Err(self.strange()) };
-        self.sightings.read(&claim.name, &answer, &ripe);
-        match how {
-            How::Look => page.looked(&answer, asked, bond.epoch, near),
-            How::Queue | How::Refuse | How::Find => page.answered(&answer, asked, bond.epoch, near),
+        let reply = reply.map_err(|error| mismatch(error, claim.share))?;
+        let text = text(reply)?;
+        let Some(reply) = EnterReply::parse(&text, &id) else {
+            return Err(self.protocol_error());
+        };
+        self.observations.observe(&claim.name, &reply, &expired);
+        match mode {
+            EnterMode::Look => tracked.looked(&reply, sent_at, liveness_ref.epoch, caller_epoch),
+            EnterMode::Queue | EnterMode::TryNow | EnterMode::Refresh => {
+                tracked.with_reply_timeout(&reply, sent_at, liveness_ref.epoch, caller_epoch)
+            }
         }
-        Ok(answer)
+        Ok(reply)
     }
 
     /// The second of the server's clock after which a request that is sent now is not carried out.
@@ -329,74 +423,97 @@ impl Redis {
 
     /// Whether the server refused a request as late; takes note of what its clock said.
     fn is_late(&self, error: &Error) -> bool {
-        let Some(told) = trouble::detail(error, "LATE") else { return false };
-        let mut numbers = told.split(' ').filter_map(|number| number.parse::<u64>().ok());
-        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else { return false };
-        self.clock.set(seconds * 1_000_000 + micros, Moment::now());
+        let Some(push) = reply_error::detail(error, "LATE") else {
+            return false;
+        };
+        let mut numbers = push
+            .split(' ')
+            .filter_map(|number| number.parse::<u64>().ok());
+        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
+            return false;
+        };
+        self.clock
+            .set(seconds * 1_000_000 + micros, BootInstant::now());
         true
     }
 
     /// Nothing that a connection says after such an answer can be believed.
-    fn strange(&self) -> Error {
-        for link in [&self.near, &self.far].into_iter().chain(&self.waiting) {
+    fn protocol_error(&self) -> Error {
+        for link in [&self.caller_link, &self.background_link]
+            .into_iter()
+            .chain(&self.wait_link)
+        {
             link.with_state(|state| {
                 if let State::Up(session, _) = state {
-                    session.poison();
+                    session.close();
                 }
             });
         }
-        trouble::strange()
+        reply_error::protocol_error()
     }
 
     /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
     /// would notice: so it is asked for a sign of life.
-    fn untold(&self) {
-        self.near.with_state(|state| {
+    fn probe_push_channel(&self) {
+        self.caller_link.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
-                background::handle().spawn(async move { answered(&session, BEHIND, session.ping()).await });
+                background::handle().spawn(async move {
+                    with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, session.ping()).await
+                });
             }
         });
     }
 
     /// When to look again whether somebody's lease has ended or somebody is missing. Where that is too far off, the
     /// claim's renewal does the looking.
-    fn next_look(&self, claim: &Claim, page: &Page) -> Duration {
-        let known = page.known();
-        let now = Moment::now();
-        let ripe = self.sightings.next_ripe(&claim.name).map_or(Duration::MAX, |ripe| ripe.since(now).max(LOOK_MIN));
-        if known.due == LookDue::Grant {
+    fn next_poll(&self, claim: &Claim, tracked: &TrackedClaim) -> Duration {
+        let state = tracked.state();
+        let now = BootInstant::now();
+        let expired = self
+            .observations
+            .next_expiry(&claim.name)
+            .map_or(Duration::MAX, |expired| {
+                expired.duration_since(now).max(POLL_MIN)
+            });
+        if state.due == LookDue::Grant {
             return Duration::ZERO;
         }
-        if known.is_next {
-            let soonest = known.soonest.map_or(LOOK, |soonest| soonest.since(now).max(LOOK_MIN));
-            return soonest.min(LOOK).min(ripe);
+        if state.is_next {
+            let next_expiry = state.next_expiry.map_or(POLL_INTERVAL, |next_expiry| {
+                next_expiry.duration_since(now).max(POLL_MIN)
+            });
+            return next_expiry.min(POLL_INTERVAL).min(expired);
         }
-        if !self.ledger.is_foremost(page) {
+        if !self.claims.is_foremost(tracked) {
             // It may be the foremost by then.
-            return BEHIND;
+            return FOREMOST_POLL_INTERVAL;
         }
-        if known.due == LookDue::Absence {
+        if state.due == LookDue::Absence {
             return Duration::ZERO;
         }
-        let interval = BEHIND * known.position.max(2);
-        if interval > claim.lease / 3 { ripe } else { interval.min(ripe) }
+        let interval = FOREMOST_POLL_INTERVAL * state.position.max(2);
+        if interval > claim.lease / 3 {
+            expired
+        } else {
+            interval.min(expired)
+        }
     }
 
     /// Whether a waiter asks once its time to look has come: of those of one client that are not next only the foremost
     /// does.
-    fn may_look(&self, page: &Page) -> bool {
-        let known = page.known();
-        known.is_next || known.due == LookDue::Grant || self.ledger.is_foremost(page)
+    fn may_look(&self, tracked: &TrackedClaim) -> bool {
+        let state = tracked.state();
+        state.is_next || state.due == LookDue::Grant || self.claims.is_foremost(tracked)
     }
 }
 
 /// How often the first in line looks after the holder.
-const LOOK: Duration = Duration::from_millis(400);
-const LOOK_MIN: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
+const POLL_MIN: Duration = Duration::from_millis(2);
 /// How often the foremost of a client's waiters looks, times its position, in case all before it are gone together with
 /// the holder. So all waiters of a name together look a number of times that grows with the logarithm of theirs.
-const BEHIND: Duration = Duration::from_secs(2);
+const FOREMOST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long after its sending a request to enter may be carried out: longer than a connection may be silent before the
 /// client gives it up.
@@ -405,60 +522,78 @@ const NOT_AFTER: Duration = Duration::from_secs(5);
 /// compared, and clocks differ in rate.
 const LATE_MAX: Duration = Duration::from_secs(7);
 
-impl How {
+impl EnterMode {
     fn letter(self) -> char {
         match self {
             Self::Queue => 'Q',
-            Self::Refuse => 'R',
-            Self::Find => 'F',
+            Self::TryNow => 'R',
+            Self::Refresh => 'F',
             Self::Look => 'L',
         }
     }
 }
 
 /// How long to listen for an answer that concerns a lease.
-fn patience(lease: Duration) -> Duration {
+fn reply_timeout(lease: Duration) -> Duration {
     (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
 /// Listens for an answer for so long. No answer ends the connection.
-fn answered<F: Future>(session: &Session, limit: Duration, answer: F) -> Answered<'_, F> {
-    Answered { answer: timeout(limit, answer), session, limit }
+fn with_reply_timeout<F: Future>(
+    session: &Session,
+    limit: Duration,
+    reply: F,
+) -> ReplyTimeout<'_, F> {
+    ReplyTimeout {
+        reply: timeout(limit, reply),
+        session,
+        limit,
+    }
 }
 
 pin_project! {
     /// As an async function it would have room for the future it is given twice.
-    struct Answered<'a, F> {
+    struct ReplyTimeout<'a, F> {
         #[pin]
-        answer: Timeout<F>,
+        reply: Timeout<F>,
         session: &'a Session,
         limit: Duration,
     }
 }
 
-impl<T, F: Future<Output = Result<T>>> Future for Answered<'_, F> {
+impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
         let this = self.project();
-        let Ok(answer) = ready!(this.answer.poll(context)) else {
-            this.session.poison();
-            return Poll::Ready(Err(Error::unavailable(format!("the server did not answer within {:?}", this.limit))));
+        let Ok(reply) = ready!(this.reply.poll(context)) else {
+            this.session.close();
+            return Poll::Ready(Err(Error::unavailable(format!(
+                "the server did not answer within {:?}",
+                this.limit
+            ))));
         };
-        Poll::Ready(answer)
+        Poll::Ready(reply)
     }
 }
 
-fn text(answer: Value) -> Result<String> {
-    redis::from_redis_value(answer).map_err(|_| trouble::strange())
+fn text(reply: Value) -> Result<String> {
+    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }
 
 /// The script names the share that is there; the words are the same for all stores.
-fn mismatch(error: Error, asked: Share) -> Error {
-    let Some(told) = trouble::detail(&error, "MISMATCH") else { return error };
-    let mut numbers = told.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok());
-    let present = numbers.next().zip(numbers.next()).map(|(weight, capacity)| Share::from_parts(weight, capacity));
-    match present.map(|present| present.and_then(|present| asked.fits_kind(present))) {
+fn mismatch(error: Error, requested: Share) -> Error {
+    let Some(push) = reply_error::detail(&error, "MISMATCH") else {
+        return error;
+    };
+    let mut numbers = push
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|number| number.parse().ok());
+    let present = numbers
+        .next()
+        .zip(numbers.next())
+        .map(|(weight, capacity)| Share::from_parts(weight, capacity));
+    match present.map(|present| present.and_then(|present| requested.check_same_kind(present))) {
         Some(Err(mismatch)) => mismatch,
         _ => error,
     }
@@ -466,64 +601,92 @@ fn mismatch(error: Error, asked: Share) -> Error {
 
 #[async_trait]
 impl Store for Redis {
-    fn promises(&self) -> Promises {
-        let crash = match self.terms.crash_grace {
-            Some(grace) if self.judged.is_on() => Crash::Within(grace),
-            _ => Crash::AtLeaseEnd,
+    fn guarantees(&self) -> Guarantees {
+        let crash = match self.settings.crash_grace {
+            Some(grace) if self.crash_detection.is_on() => CrashDetection::Within(grace),
+            _ => CrashDetection::LeaseExpiry,
         };
-        Promises { fifo: true, tokens: true, shares: true, expiry: true, crash }
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            shares: true,
+            lease_expiry: true,
+            crash,
+        }
     }
 
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-        let how = if patience == Patience::Queue { How::Queue } else { How::Refuse };
-        let page = self.ledger.begin(claim);
-        let answer = self.stand(claim, how, &page).await?;
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let mode = if on_contention == OnContention::Queue {
+            EnterMode::Queue
+        } else {
+            EnterMode::TryNow
+        };
+        let tracked = self.claims.begin(claim);
+        let reply = self.enter_script(claim, mode, &tracked).await?;
         // A claim that waits needs no sign of life: its connection is looked for when its turn comes.
         let mut lease = claim.lease;
-        match answer.standing {
-            Standing::Gone => drop(self.ledger.end(claim.id)),
+        match reply.standing {
+            Standing::Gone => drop(self.claims.end(claim.id)),
             Standing::Held { .. } => {
                 self.replicated(claim).await?;
-                page.pass_on();
+                tracked.pass_on();
                 lease = self.safe_for(claim);
             }
             Standing::Queued { .. } => {}
         }
-        Ok(Entered { standing: answer.standing, lease })
+        Ok(Entered {
+            standing: reply.standing,
+            lease,
+        })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let page = self.ledger.listen(claim);
-        let mut near = self.near.states();
+        let tracked = self.claims.listen(claim);
+        let mut caller_link = self.caller_link.states();
         loop {
-            let on_epoch = page.known().near;
-            let mut stirred = pin!(page.stirred.notified());
-            stirred.as_mut().enable();
-            if let Some(standing) = page.known().standing.filter(|standing| *standing != seen) {
+            let on_epoch = tracked.state().caller_epoch;
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+            if let Some(standing) = tracked
+                .state()
+                .standing
+                .filter(|standing| *standing != seen)
+            {
                 if seen.token().is_none() && standing.token().is_some() {
                     self.replicated(claim).await?;
-                    page.pass_on();
+                    tracked.pass_on();
                 }
                 return Ok(standing);
             }
-            let (waits, was_next) = (seen.token().is_none(), page.known().is_next);
-            let looks = tokio::select! {
-                () = stirred => continue,
+            let (waits, was_next) = (seen.token().is_none(), tracked.state().is_next);
+            let polls = tokio::select! {
+                () = changed => continue,
                 // What was told while the connection was broken is lost.
-                _ = near.wait_for(is_new(on_epoch)) => false,
-                () = tokio::time::sleep(self.next_look(claim, &page)), if waits => true,
-                error = self.near.unreachable(patience(claim.lease)), if waits => return Err(error),
+                _ = caller_link.wait_for(is_new(on_epoch)) => false,
+                () = tokio::time::sleep(self.next_poll(claim, &tracked)), if waits => true,
+                error = self.caller_link.unreachable(reply_timeout(claim.lease)), if waits => return Err(error),
             };
-            if looks && !self.may_look(&page) {
+            if polls && !self.may_look(&tracked) {
                 continue;
             }
-            let answer = self.stand(claim, if looks { How::Look } else { How::Find }, &page).await?;
-            if answer.standing == Standing::Gone {
-                page.gone();
+            let reply = self
+                .enter_script(
+                    claim,
+                    if polls {
+                        EnterMode::Look
+                    } else {
+                        EnterMode::Refresh
+                    },
+                    &tracked,
+                )
+                .await?;
+            if reply.standing == Standing::Gone {
+                tracked.revoked();
             }
-            let is_news = !matches!(answer.standing, Standing::Queued { .. }) || answer.is_next && !was_next;
-            if looks && is_news {
-                self.untold();
+            let is_news =
+                !matches!(reply.standing, Standing::Queued { .. }) || reply.is_next && !was_next;
+            if polls && is_news {
+                self.probe_push_channel();
             }
         }
     }
@@ -534,45 +697,84 @@ impl Store for Redis {
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         // Another's claim takes the way on which its client is told.
-        let page = self.ledger.end(claim.id);
-        let mine = page.is_some();
+        let tracked = self.claims.end(claim.id);
+        let mine = tracked.is_some();
         let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
-        if let Some(until) = page.and_then(|page| page.late_until()).filter(|until| *until > Moment::now()) {
-            self.orphans.release(Orphan { key: key.clone(), id: id.clone() }, until);
+        if let Some(until) = tracked
+            .and_then(|tracked| tracked.late_until())
+            .filter(|until| *until > BootInstant::now())
+        {
+            self.orphans.release(
+                Orphan {
+                    key: key.clone(),
+                    id: id.clone(),
+                },
+                until,
+            );
         }
         let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
-        let answer = self.run(&script::LEAVE, claim.lease, &[&key], &[&whose, &self.client]).await?;
-        match text(answer)?.split_at_checked(1) {
+        let reply = self
+            .run(
+                &script::LEAVE,
+                claim.lease,
+                &[&key],
+                &[&whose, &self.client],
+            )
+            .await?;
+        match text(reply)?.split_at_checked(1) {
             Some((there, of)) if of == id => Ok(there == "1"),
-            _ => Err(self.strange()),
+            _ => Err(self.protocol_error()),
         }
     }
 
-    fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
+    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 
-    async fn look(&self, name: &Name) -> Result<Line> {
-        let answer = self.run(&script::LOOK, LISTEN, &[&record::key_of(name)], &[]).await?;
-        let records: Vec<String> = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
-        let (last, records) = records.split_first().ok_or_else(trouble::strange)?;
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let reply = self
+            .run(
+                &script::POLL_INTERVAL,
+                READ_TIMEOUT,
+                &[&record::key_of(name)],
+                &[],
+            )
+            .await?;
+        let records: Vec<String> =
+            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+        let (last, records) = records
+            .split_first()
+            .ok_or_else(reply_error::protocol_error)?;
         let mut entries = Vec::with_capacity(records.len());
         for (ahead, record) in (0..).zip(records) {
             entries.push(record::entry(record, ahead)?);
         }
         let last = last.parse().ok().and_then(Token::new);
-        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new(), views: Vec::new() })
+        Ok(LockState {
+            name: name.clone(),
+            entries,
+            last_token: last,
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        })
     }
 
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let listing = names::in_use(&self.far, &pattern, &script::NAMES, patience(LISTEN), record::name_of, count_max);
+        let listing = scan::list(
+            &self.background_link,
+            &pattern,
+            &script::NAMES,
+            reply_timeout(READ_TIMEOUT),
+            record::name_of,
+            count_max,
+        );
         Ok(listing.await?.into_iter().collect())
     }
 }
 
 /// How long to listen for an answer that concerns no lease of ours, times four.
-const LISTEN: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long to wait for replicas: less than a silence after which a connection counts as deaf.
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);
@@ -584,9 +786,11 @@ fn is_new(epoch: u32) -> impl FnMut(&State) -> bool {
 impl Redis {
     /// Makes sure that the replicas asked for have a grant; gives it back if not.
     async fn replicated(&self, claim: &Claim) -> Result<()> {
-        let Some(waiting) = &self.waiting else { return Ok(()) };
+        let Some(wait_link) = &self.wait_link else {
+            return Ok(());
+        };
         // Most ask for no replicas, and then it is no part of what is made for every question.
-        let confirmed = Box::pin(self.confirm(claim, waiting)).await;
+        let confirmed = Box::pin(self.confirm(claim, wait_link)).await;
         if confirmed.is_err() {
             self.leave(claim).await?;
         }
@@ -594,28 +798,41 @@ impl Redis {
     }
 
     /// Writes once more on the connection that then waits, as WAIT counts what its own connection wrote.
-    async fn confirm(&self, claim: &Claim, waiting: &Link) -> Result<()> {
-        let limit = patience(claim.lease);
-        let session = waiting.session(limit).await?;
+    async fn confirm(&self, claim: &Claim, wait_link: &Link) -> Result<()> {
+        let limit = reply_timeout(claim.lease);
+        let session = wait_link.session(limit).await?;
         let key = record::key_of(&claim.name);
-        let (id, expected) = (record::id_text(claim.id), record::expected(&self.bond(claim)));
+        let (id, expected) = (
+            record::id_text(claim.id),
+            record::expected(&self.liveness_ref(claim)),
+        );
         let life = record::life(claim).to_string();
         let waiting = async {
-            let renewed = script::RENEW.run(&session, &[&key], &[&id, &expected, &life]).await?;
+            let renewed = script::RENEW
+                .run(&session, &[&key], &[&id, &expected, &life])
+                .await?;
             if !text(renewed)?.ends_with('1') {
-                return Err(Error::unavailable("the grant was lost before its replicas had it"));
+                return Err(Error::unavailable(
+                    "the grant was lost before its replicas had it",
+                ));
             }
             let mut wait = redis::cmd("WAIT");
-            wait.arg(self.terms.replicas).arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
-            let answer = session.ask(&wait).await.map_err(trouble::told)?;
-            redis::from_redis_value::<u32>(answer).map_err(|_| trouble::strange())
+            wait.arg(self.settings.replicas)
+                .arg((limit / 2).min(REPLICATION_MAX).as_millis().to_string());
+            let reply = session
+                .send(&wait)
+                .await
+                .map_err(reply_error::store_error)?;
+            redis::from_redis_value::<u32>(reply).map_err(|_| reply_error::protocol_error())
         };
-        let count = answered(&session, limit, waiting).await?;
-        if count >= self.terms.replicas {
+        let count = with_reply_timeout(&session, limit, waiting).await?;
+        if count >= self.settings.replicas {
             return Ok(());
         }
-        let wanted = self.terms.replicas;
-        Err(Error::unavailable(format!("only {count} of {wanted} replicas have the grant, so it was given back"))
-            .remedy("bring the replicas back, or ask for fewer with replicas="))
+        let wanted = self.settings.replicas;
+        Err(Error::unavailable(format!(
+            "only {count} of {wanted} replicas have the grant, so it was given back"
+        ))
+        .help("bring the replicas back, or ask for fewer with replicas="))
     }
 }

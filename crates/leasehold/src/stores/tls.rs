@@ -15,10 +15,15 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = authority {
         let unreadable = |error: &dyn Display| {
-            Error::invalid(format!("the authority {} cannot be read: {error}", path.display()))
-                .remedy("give ca= a file of PEM certificates")
+            Error::invalid(format!(
+                "the authority {} cannot be read: {error}",
+                path.display()
+            ))
+            .help("give ca= a file of PEM certificates")
         };
-        for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))? {
+        for certificate in
+            CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?
+        {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
             roots.add(certificate).map_err(|error| unreadable(&error))?;
         }
@@ -26,7 +31,8 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if roots.is_empty() {
-        return Err(Error::invalid("there is no authority to trust").remedy("give one with ca=/path/to/ca.pem"));
+        return Err(Error::invalid("there is no authority to trust")
+            .help("give one with ca=/path/to/ca.pem"));
     }
     Ok(roots)
 }
@@ -35,10 +41,12 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
 pub(super) fn untrusted(error: io::Error, plain: &str) -> Error {
     if error.kind() == io::ErrorKind::InvalidData {
         return Error::denied(format!("the server's certificate is not accepted: {error}"))
-            .remedy("use the host name of the certificate, and ca=/path/to/ca.pem if its authority is your own")
+            .help("use the host name of the certificate, and ca=/path/to/ca.pem if its authority is your own")
             .caused_by(error);
     }
     Error::unavailable(format!("TLS cannot be begun: {error}"))
-        .remedy(format!("check that the port speaks TLS; without TLS the scheme is {plain}"))
+        .help(format!(
+            "check that the port speaks TLS; without TLS the scheme is {plain}"
+        ))
         .caused_by(error)
 }

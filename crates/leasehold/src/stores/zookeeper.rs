@@ -5,17 +5,17 @@
 //! when one has gone.
 
 mod address;
+mod claims;
 mod generation;
-mod lane;
 mod layout;
-mod ledger;
-mod proof;
+mod liveness;
+mod lock_node;
 mod queue;
 mod record;
+mod reply_error;
 mod session;
 #[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
 mod tls;
-mod trouble;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -24,27 +24,27 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join_all, select_all, try_join_all};
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::{
-    Claim, ClaimId, Crash, Entered, Entry, Error, Line, Name, Patience, Promises, Result, Standing, Store, Token,
-    background,
+    Claim, ClaimId, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
+    OnContention, Result, Standing, Store, Token, background,
 };
 use address::Address;
+use claims::{Claims, Node, NodeState, TrackedClaim};
 use generation::Wear;
-use lane::{Lane, Removal};
 use layout::Dialect;
-use ledger::{Known, Ledger, Node, Page};
-use queue::{Place, Queue};
-use session::{Keeper, Session};
+use lock_node::{LockNode, Removal};
+use queue::{Queue, QueuePosition};
+use session::{Session, SessionSupervisor};
 
 /// Locks on ZooKeeper, 3.5.3 or newer.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use std::time::Duration;
-/// let at = leasehold::stores::ZooKeeper::at("zookeeper://zk1,zk2,zk3/locks")?.session(Duration::from_secs(20))?;
-/// let place = at.place();
-/// let locks = leasehold::over(at.connect().await?, &place)?;
+/// let at = leasehold::stores::ZooKeeper::builder("zookeeper://zk1,zk2,zk3/locks")?.session(Duration::from_secs(20))?;
+/// let place = at.url();
+/// let locks = leasehold::from_store(at.connect().await?, &place)?;
 /// # Ok(()) }
 /// ```
 ///
@@ -53,14 +53,14 @@ use session::{Keeper, Session};
 #[derive(Debug)]
 pub struct ZooKeeper {
     address: Arc<Address>,
-    keeper: Arc<Keeper>,
-    ledger: Ledger,
+    supervisor: Arc<SessionSupervisor>,
+    claims: Claims,
     wear: Wear,
 }
 
 /// Where to connect, and on which terms.
 #[derive(Clone, Debug)]
-pub struct ZooKeeperAt {
+pub struct ZooKeeperBuilder {
     address: Address,
 }
 
@@ -71,7 +71,7 @@ impl ZooKeeper {
     ///
     /// | setting | |
     /// |---|---|
-    /// | `session=10s` | see [`ZooKeeperAt::session`] |
+    /// | `session=10s` | see [`ZooKeeperBuilder::session`] |
     /// | `dialect=kazoo` | nodes as kazoo names them, in place of Curator's way |
     /// | `acl=creator` | nodes are for those alone who show the same user and password |
     /// | `password-file=/path` | a file with the password |
@@ -80,12 +80,14 @@ impl ZooKeeper {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a URL nobody understands.
-    pub fn at(url: &str) -> Result<ZooKeeperAt> {
-        Ok(ZooKeeperAt { address: Address::parse(url)? })
+    pub fn builder(url: &str) -> Result<ZooKeeperBuilder> {
+        Ok(ZooKeeperBuilder {
+            address: Address::parse(url)?,
+        })
     }
 }
 
-impl ZooKeeperAt {
+impl ZooKeeperBuilder {
     /// For how long the servers keep a session they do not hear of, 10 s unless said; from a second to an hour. So long after
     /// a crash the locks are free. The servers may agree to less or more: from 2 to 20 of their ticks unless they are told
     /// otherwise, and a warning says so.
@@ -93,13 +95,13 @@ impl ZooKeeperAt {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is out of range.
     pub fn session(mut self, timeout: Duration) -> Result<Self> {
-        self.address.terms.session = address::check_session(timeout)?;
+        self.address.settings.session = address::check_session(timeout)?;
         Ok(self)
     }
 
     /// The URL without user, password and settings.
     #[must_use]
-    pub fn place(&self) -> String {
+    pub fn url(&self) -> String {
         self.address.to_string()
     }
 
@@ -113,15 +115,20 @@ impl ZooKeeperAt {
     pub async fn connect(self) -> Result<ZooKeeper> {
         background::start()?;
         let address = Arc::new(self.address);
-        let keeper = Arc::new(Keeper::start(Arc::clone(&address)));
-        let store = ZooKeeper { keeper, address, ledger: Ledger::default(), wear: Wear::default() };
-        background::within(store.keeper.first()).await?;
+        let supervisor = Arc::new(SessionSupervisor::start(Arc::clone(&address)));
+        let store = ZooKeeper {
+            supervisor,
+            address,
+            claims: Claims::default(),
+            wear: Wear::default(),
+        };
+        background::on_background(store.supervisor.first()).await?;
         Ok(store)
     }
 }
 
 /// How long to wait for a session, where there is none.
-const LISTEN: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for a lock's node without numbers to become empty. The engine asks three times within the
 /// ten seconds that it listens.
 const REPLACED_WITHIN: Duration = Duration::from_millis(2_500);
@@ -130,74 +137,104 @@ const LISTED_AT_A_TIME: usize = 64;
 
 impl ZooKeeper {
     fn path(&self, name: &Name) -> String {
-        lane::path_of(&self.address, name)
+        lock_node::path_of(&self.address, name)
     }
 
     fn dialect(&self) -> Dialect {
-        self.address.terms.dialect
+        self.address.settings.dialect
     }
 
     /// A claim's page, with its node and all children of the lock: found, or put there.
-    async fn stand(&self, session: &Arc<Session>, lane: Lane<'_>, claim: &Claim) -> Result<Found> {
-        let page = self.ledger.page(claim.id).filter(|page| page.session.id() == session.id());
-        if let Some(page) = page {
-            let found = match page.known() {
-                Known::Yes(node) if !page.is_unanswered() => Some(node),
-                Known::Yes(_) | Known::Pending | Known::Perhaps => lane.find(claim.id).await?.map(|(_, node)| node),
-                Known::No => None,
+    async fn ensure_node(
+        &self,
+        session: &Arc<Session>,
+        lock_node: LockNode<'_>,
+        claim: &Claim,
+    ) -> Result<Found> {
+        let tracked = self
+            .claims
+            .tracked(claim.id)
+            .filter(|tracked| tracked.session.id() == session.id());
+        if let Some(tracked) = tracked {
+            let found = match tracked.node_state() {
+                NodeState::Exists(node) if !tracked.is_unanswered() => Some(node),
+                NodeState::Exists(_) | NodeState::Pending | NodeState::Unknown => {
+                    lock_node.find(claim.id).await?.map(|(_, node)| node)
+                }
+                NodeState::Absent => None,
             };
             if let Some(node) = found {
-                page.found(node.clone());
-                let part = self.part(lane, claim, &page, node).await?;
+                tracked.found(node.clone());
+                let part = self
+                    .apply_downgrade(lock_node, claim, &tracked, node)
+                    .await?;
                 if let Some((node, children)) = part {
-                    return Ok(Found { page, node, children, is_new: false });
+                    return Ok(Found {
+                        page: tracked,
+                        node,
+                        children,
+                        is_new: false,
+                    });
                 }
             }
         }
 
-        let page = self.ledger.begin(claim.id, Arc::clone(session));
-        let pending = page.pending();
-        let (node, children) = lane.create(claim).await?;
+        let tracked = self.claims.begin(claim.id, Arc::clone(session));
+        let pending = tracked.pending();
+        let (node, children) = lock_node.create(claim).await?;
         pending.replied(node.clone());
-        Ok(Found { page, node, children, is_new: true })
+        Ok(Found {
+            page: tracked,
+            node,
+            children,
+            is_new: true,
+        })
     }
 
     /// The node and the children, after what the claim gives back was given back; `None` if its
     /// node is not there.
-    async fn part(
+    async fn apply_downgrade(
         &self,
-        lane: Lane<'_>,
+        lock_node: LockNode<'_>,
         claim: &Claim,
-        page: &Page,
+        tracked: &TrackedClaim,
         node: Node,
     ) -> Result<Option<(Node, Vec<String>)>> {
-        let children = lane.list().await?;
+        let children = lock_node.list().await?;
         if !children.contains(&node.name) {
             return Ok(None);
         }
         let present = self.dialect().member(&node.name)?;
-        claim.share.is_part_of(present.share)?;
+        claim.share.check_shrinks_from(present.share)?;
         if claim.share.units() == present.share.units() {
             return Ok(Some((node, children)));
         }
 
-        let pending = page.pending();
-        let smaller = lane.shrink(claim, &present, node.token).await?;
+        let pending = tracked.pending();
+        let smaller = lock_node.shrink(claim, &present, node.token).await?;
         pending.replied(smaller.clone());
 
-        lane.list().await.map(|children| Some((smaller, children)))
+        lock_node
+            .list()
+            .await
+            .map(|children| Some((smaller, children)))
     }
 
     /// Where a claim stands by a listing, and whom it waits for from now on.
-    fn judge(&self, page: &Page, node: &Node, children: &[String]) -> Result<Standing> {
-        match Queue::read(children, self.dialect())?.place(&node.name)? {
+    fn evaluate(
+        &self,
+        tracked: &TrackedClaim,
+        node: &Node,
+        children: &[String],
+    ) -> Result<Standing> {
+        match Queue::read(children, self.dialect())?.position(&node.name)? {
             None => Ok(Standing::Gone),
-            Some(Place::Held) => {
-                page.session.note_holder();
+            Some(QueuePosition::Held) => {
+                tracked.session.note_holder();
                 Ok(Standing::Held { token: node.token })
             }
-            Some(Place::Queued { ahead, watched }) => {
-                page.watches(watched);
+            Some(QueuePosition::Queued { ahead, watched }) => {
+                tracked.watches(watched);
                 Ok(Standing::Queued { ahead })
             }
         }
@@ -205,10 +242,15 @@ impl ZooKeeper {
 
     /// Removes a lock's node that has no numbers left, once it has no children, and waits for that.
     /// `false` if claims with earlier numbers hold it on.
-    async fn replace_worn_out(&self, lane: Lane<'_>, path: &str, patience: Patience) -> Result<bool> {
+    async fn replace_worn_out(
+        &self,
+        lock_node: LockNode<'_>,
+        path: &str,
+        on_contention: OnContention,
+    ) -> Result<bool> {
         let deadline = tokio::time::Instant::now() + REPLACED_WITHIN;
         loop {
-            let (children, watcher) = match lane.remove_worn_out().await? {
+            let (children, watcher) = match lock_node.remove_worn_out().await? {
                 Removal::Done => {
                     self.wear.forget(path);
                     return Ok(true);
@@ -217,8 +259,11 @@ impl ZooKeeper {
             };
 
             let queue = Queue::read(&children, self.dialect())?;
-            let is_in_order = queue.members.first().is_some_and(|first| !generation::is_worn_out(first.sequence));
-            if is_in_order && patience == Patience::Refuse {
+            let is_in_order = queue
+                .members
+                .first()
+                .is_some_and(|first| !generation::is_worn_out(first.sequence));
+            if is_in_order && on_contention == OnContention::Fail {
                 return Ok(false);
             }
 
@@ -232,29 +277,39 @@ impl ZooKeeper {
     }
 
     /// Takes a claim's node away.
-    async fn withdraw(&self, claim: &Claim, page: Option<Arc<Page>>) -> Result<bool> {
-        let session = self.keeper.session(LISTEN).await?;
+    async fn remove_node(&self, claim: &Claim, tracked: Option<Arc<TrackedClaim>>) -> Result<bool> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
         let path = self.path(&claim.name);
-        let lane = Lane::new(&session, &self.address, &path);
-        let there = match page.as_ref().map(|page| (page.known(), page.is_unanswered())) {
-            Some((Known::Yes(node), false)) => lane.delete(&node.name).await?,
-            Some((Known::No, false)) => false,
+        let lock_node = LockNode::new(&session, &self.address, &path);
+        let there = match tracked
+            .as_ref()
+            .map(|tracked| (tracked.node_state(), tracked.is_unanswered()))
+        {
+            Some((NodeState::Exists(node), false)) => lock_node.delete(&node.name).await?,
+            Some((NodeState::Absent, false)) => false,
             Some(_) => {
-                let there = lane.clear(claim.id).await?;
-                let (keeper, address) = (Arc::downgrade(&self.keeper), Arc::clone(&self.address));
-                background::handle().spawn(look_after(keeper, address, path, claim.id, session.timeout() * 2));
+                let there = lock_node.clear(claim.id).await?;
+                let (supervisor, address) =
+                    (Arc::downgrade(&self.supervisor), Arc::clone(&self.address));
+                background::handle().spawn(sweep_late_node(
+                    supervisor,
+                    address,
+                    path,
+                    claim.id,
+                    session.timeout() * 2,
+                ));
                 there
             }
-            None => lane.clear(claim.id).await?,
+            None => lock_node.clear(claim.id).await?,
         };
-        self.ledger.end(claim.id);
+        self.claims.end(claim.id);
         Ok(there)
     }
 }
 
 /// A claim's node among the children of the lock.
 struct Found {
-    page: Arc<Page>,
+    page: Arc<TrackedClaim>,
     node: Node,
     children: Vec<String>,
     /// It was put there now.
@@ -263,39 +318,67 @@ struct Found {
 
 /// A node whose making was not answered may still be made: a server may have the request in its hands. So it is looked for
 /// until no server can have it any more.
-async fn look_after(keeper: Weak<Keeper>, address: Arc<Address>, path: String, id: ClaimId, time: Duration) {
-    let until = Moment::now().after(time);
-    while Moment::now() < until {
+async fn sweep_late_node(
+    supervisor: Weak<SessionSupervisor>,
+    address: Arc<Address>,
+    path: String,
+    id: ClaimId,
+    time: Duration,
+) {
+    let until = BootInstant::now().saturating_add(time);
+    while BootInstant::now() < until {
         tokio::time::sleep(time / 8).await;
-        let Some(session) = keeper.upgrade().and_then(|keeper| keeper.present()) else { continue };
+        let Some(session) = supervisor
+            .upgrade()
+            .and_then(|supervisor| supervisor.current())
+        else {
+            continue;
+        };
         // What cannot be looked for now is looked for again.
-        let _ = Lane::new(&session, &address, &path).clear(id).await;
+        let _ = LockNode::new(&session, &address, &path).clear(id).await;
     }
 }
 
 #[async_trait]
 impl Store for ZooKeeper {
-    fn promises(&self) -> Promises {
-        let timeout = self.keeper.present().map_or(self.address.terms.session, |session| session.timeout());
-        Promises { fifo: true, tokens: true, shares: true, expiry: false, crash: Crash::Within(timeout) }
+    fn guarantees(&self) -> Guarantees {
+        let timeout = self
+            .supervisor
+            .current()
+            .map_or(self.address.settings.session, |session| session.timeout());
+        Guarantees {
+            fifo: true,
+            tokens: true,
+            shares: true,
+            lease_expiry: false,
+            crash: CrashDetection::Within(timeout),
+        }
     }
 
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-        let asked = Moment::now();
-        let session = self.keeper.living(LISTEN.max(self.address.terms.session)).await?;
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let sent_at = BootInstant::now();
+        let session = self
+            .supervisor
+            .confirmed_session(READ_TIMEOUT.max(self.address.settings.session))
+            .await?;
         let path = self.path(&claim.name);
-        let lane = Lane::new(&session, &self.address, &path);
+        let lock_node = LockNode::new(&session, &self.address, &path);
 
         let found = loop {
             // A client that knows of a worn out node spends none of its last numbers.
-            if self.wear.is_noted(&path) && self.ledger.page(claim.id).is_none() {
-                let is_replaced = self.replace_worn_out(lane, &path, patience).await?;
+            if self.wear.is_noted(&path) && self.claims.tracked(claim.id).is_none() {
+                let is_replaced = self
+                    .replace_worn_out(lock_node, &path, on_contention)
+                    .await?;
                 if !is_replaced {
-                    return Ok(Entered { standing: Standing::Gone, lease: session.left(asked)? });
+                    return Ok(Entered {
+                        standing: Standing::Gone,
+                        lease: session.remaining(sent_at)?,
+                    });
                 }
             }
 
-            let found = self.stand(&session, lane, claim).await?;
+            let found = self.ensure_node(&session, lock_node, claim).await?;
             let sequence = self.dialect().member(&found.node.name)?.sequence;
             self.wear.warn(&path, sequence);
             if !generation::is_worn_out(sequence) {
@@ -303,61 +386,75 @@ impl Store for ZooKeeper {
             }
             self.wear.note(&path);
             let is_unanswered = found.page.is_unanswered();
-            self.withdraw(claim, Some(found.page)).await?;
+            self.remove_node(claim, Some(found.page)).await?;
             // What may still reach the servers is removed by this id for a while, so the engine
             // draws another.
             if is_unanswered {
-                return Ok(Entered { standing: Standing::Gone, lease: session.left(asked)? });
+                return Ok(Entered {
+                    standing: Standing::Gone,
+                    lease: session.remaining(sent_at)?,
+                });
             }
         };
 
-        let standing = match self.judge(&found.page, &found.node, &found.children) {
-            Ok(Standing::Queued { .. }) if patience == Patience::Refuse => Ok(Standing::Gone),
+        let standing = match self.evaluate(&found.page, &found.node, &found.children) {
+            Ok(Standing::Queued { .. }) if on_contention == OnContention::Fail => {
+                Ok(Standing::Gone)
+            }
             standing => standing,
         };
         if matches!(standing, Ok(Standing::Gone)) || standing.is_err() && found.is_new {
-            self.withdraw(claim, Some(found.page)).await?;
+            self.remove_node(claim, Some(found.page)).await?;
         }
-        Ok(Entered { standing: standing?, lease: session.left(asked)? })
+        Ok(Entered {
+            standing: standing?,
+            lease: session.remaining(sent_at)?,
+        })
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let path = self.path(&claim.name);
         loop {
-            let Some(page) = self.ledger.page(claim.id) else { return Ok(Standing::Gone) };
-            let mut updated = std::pin::pin!(page.updated.notified());
+            let Some(tracked) = self.claims.tracked(claim.id) else {
+                return Ok(Standing::Gone);
+            };
+            let mut updated = std::pin::pin!(tracked.updated.notified());
             updated.as_mut().enable();
-            if page.session.is_over() {
+            if tracked.session.is_over() {
                 return Ok(Standing::Gone);
             }
-            let lane = Lane::new(&page.session, &self.address, &path);
+            let lock_node = LockNode::new(&tracked.session, &self.address, &path);
 
-            let node = match page.known() {
-                Known::Yes(node) => node,
-                Known::No => return Ok(Standing::Gone),
+            let node = match tracked.node_state() {
+                NodeState::Exists(node) => node,
+                NodeState::Absent => return Ok(Standing::Gone),
                 // A claim whose node is being replaced has one all the time. The server reports the
                 // old one's end first.
-                Known::Pending => {
+                NodeState::Pending => {
                     tokio::select! {
                         () = updated => {}
-                        () = page.session.ended() => {}
+                        () = tracked.session.ended() => {}
                     }
                     continue;
                 }
-                Known::Perhaps => {
-                    self.search(lane, claim.id, &page, None).await?;
+                NodeState::Unknown => {
+                    self.search(lock_node, claim.id, &tracked, None).await?;
                     continue;
                 }
             };
 
             let watched = match seen {
-                Standing::Queued { .. } => page.take_watched(),
+                Standing::Queued { .. } => tracked.take_watched(),
                 Standing::Held { .. } => Some(vec![node.name.clone()]),
                 Standing::Gone => None,
             };
             let Some(watched) = watched else {
-                let standing = self.judge(&page, &node, &lane.list().await?)?;
-                if standing == Standing::Gone && self.search_missing(lane, claim.id, &page, &node).await? {
+                let standing = self.evaluate(&tracked, &node, &lock_node.list().await?)?;
+                if standing == Standing::Gone
+                    && self
+                        .search_missing(lock_node, claim.id, &tracked, &node)
+                        .await?
+                {
                     continue;
                 }
                 if standing != seen {
@@ -365,88 +462,154 @@ impl Store for ZooKeeper {
                 }
                 continue;
             };
-            let Some(watchers) = lane.watch(&watched).await? else {
+            let Some(watchers) = lock_node.watch(&watched).await? else {
                 if seen.token().is_some() {
-                    self.search_missing(lane, claim.id, &page, &node).await?;
+                    self.search_missing(lock_node, claim.id, &tracked, &node)
+                        .await?;
                 }
                 continue;
             };
-            let changed = select_all(watchers.into_iter().map(|watcher| Box::pin(watcher.changed())));
+            let changed = select_all(
+                watchers
+                    .into_iter()
+                    .map(|watcher| Box::pin(watcher.changed())),
+            );
             tokio::select! {
                 _ = changed => {}
                 () = updated => {}
-                () = page.session.ended() => {}
+                () = tracked.session.ended() => {}
             }
         }
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let asked = Moment::now();
-        let pages: Vec<_> = claims.iter().map(|claim| self.ledger.page(claim.id)).collect();
-        let alive = |page: &Option<Arc<Page>>| page.as_ref().filter(|page| !page.session.is_over()).cloned();
-        let Some(session) = pages.iter().find_map(alive).map(|page| Arc::clone(&page.session)) else {
+        let sent_at = BootInstant::now();
+        let pages: Vec<_> = claims
+            .iter()
+            .map(|claim| self.claims.tracked(claim.id))
+            .collect();
+        let alive = |tracked: &Option<Arc<TrackedClaim>>| {
+            tracked
+                .as_ref()
+                .filter(|tracked| !tracked.session.is_over())
+                .cloned()
+        };
+        let Some(session) = pages
+            .iter()
+            .find_map(alive)
+            .map(|tracked| Arc::clone(&tracked.session))
+        else {
             return Ok(vec![None; claims.len()]);
         };
         session.confirmed().await;
         session.next_confirmation().await;
-        let answers = claims.iter().zip(&pages).map(|(claim, page)| {
-            let (page, path, session) = (alive(page), self.path(&claim.name), &session);
+        let replies = claims.iter().zip(&pages).map(|(claim, tracked)| {
+            let (tracked, path, session) = (alive(tracked), self.path(&claim.name), &session);
             async move {
-                let Some(page) = page else { return Ok(false) };
-                self.is_there(session, &path, claim.id, &page).await
+                let Some(tracked) = tracked else {
+                    return Ok(false);
+                };
+                self.is_present(session, &path, claim.id, &tracked).await
             }
         });
-        let found = try_join_all(answers).await?;
-        let left = session.left(asked)?;
-        Ok(found.into_iter().map(|is_there| is_there.then_some(left)).collect())
+        let found = try_join_all(replies).await?;
+        let remaining = session.remaining(sent_at)?;
+        Ok(found
+            .into_iter()
+            .map(|is_there| is_there.then_some(remaining))
+            .collect())
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.withdraw(claim, self.ledger.page(claim.id)).await
+        self.remove_node(claim, self.claims.tracked(claim.id)).await
     }
 
-    fn anchors(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
+    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
         Ok(Vec::new())
     }
 
-    async fn look(&self, name: &Name) -> Result<Line> {
-        let session = self.keeper.session(LISTEN).await?;
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
         let path = self.path(name);
-        let lane = Lane::new(&session, &self.address, &path);
-        let queue = Queue::read_known(&lane.list().await?, self.dialect());
-        let nodes: Vec<String> = queue.members.iter().map(|member| member.node.clone()).collect();
+        let lock_node = LockNode::new(&session, &self.address, &path);
+        let queue = Queue::read_known(&lock_node.list().await?, self.dialect());
+        let nodes: Vec<String> = queue
+            .members
+            .iter()
+            .map(|member| member.node.clone())
+            .collect();
         let mut entries = Vec::with_capacity(nodes.len());
-        for (at, (member, found)) in queue.members.iter().zip(lane.read(&nodes).await?).enumerate() {
+        for (at, (member, found)) in queue
+            .members
+            .iter()
+            .zip(lock_node.read(&nodes).await?)
+            .enumerate()
+        {
             let Some((data, stat)) = found else { continue };
             let standing = if at < queue.granted {
-                Standing::Held { token: lane::token(Some(&data), &stat)? }
+                Standing::Held {
+                    token: lock_node::token(Some(&data), &stat)?,
+                }
             } else {
-                Standing::Queued { ahead: u32::try_from(at).unwrap_or(u32::MAX) }
+                Standing::Queued {
+                    ahead: u32::try_from(at).unwrap_or(u32::MAX),
+                }
             };
-            entries.push(if let (Some(record), Some(id)) = (record::read(&data), member.id) {
-                Entry { id, share: record.share, standing, note: record.note }
-            } else {
-                let note = record::stranger(&data, &self.dialect().to_string(), stat.ctime);
-                Entry { id: lane::id_of_stranger(&stat), share: member.share, standing, note }
-            });
+            entries.push(
+                if let (Some(record), Some(id)) = (record::read(&data), member.id) {
+                    Entry {
+                        id,
+                        share: record.share,
+                        standing,
+                        info: record.info,
+                    }
+                } else {
+                    let info = record::foreign_info(&data, &self.dialect().to_string(), stat.ctime);
+                    Entry {
+                        id: lock_node::foreign_id(&stat),
+                        share: member.share,
+                        standing,
+                        info,
+                    }
+                },
+            );
         }
         let last: Option<Token> = entries.iter().filter_map(Entry::token).max();
-        Ok(Line { name: name.clone(), entries, last, strangers: Vec::new(), views: Vec::new() })
+        Ok(LockState {
+            name: name.clone(),
+            entries,
+            last_token: last,
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        })
     }
 
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let session = self.keeper.session(LISTEN).await?;
-        let folder = if self.address.base.is_empty() { "/" } else { &self.address.base };
-        let nodes = Lane::new(&session, &self.address, folder).list().await?;
-        let mut names: Vec<Name> = nodes.iter().filter_map(|node| layout::name_of(node)).collect();
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let session = self.supervisor.session(READ_TIMEOUT).await?;
+        let folder = if self.address.base.is_empty() {
+            "/"
+        } else {
+            &self.address.base
+        };
+        let nodes = LockNode::new(&session, &self.address, folder)
+            .list()
+            .await?;
+        let mut names: Vec<Name> = nodes
+            .iter()
+            .filter_map(|node| layout::name_of(node))
+            .collect();
         names.retain(|name| name.as_str().starts_with(prefix));
         names.sort_unstable();
         let mut in_use = Vec::new();
         for some in names.chunks(LISTED_AT_A_TIME) {
             let paths: Vec<String> = some.iter().map(|name| self.path(name)).collect();
             let lines = join_all(paths.iter().map(|path| async {
-                let children = Lane::new(&session, &self.address, path).list().await?;
-                Ok::<_, Error>(children.iter().any(|child| self.dialect().read(child).is_some()))
+                let children = LockNode::new(&session, &self.address, path).list().await?;
+                Ok::<_, Error>(
+                    children
+                        .iter()
+                        .any(|child| self.dialect().read(child).is_some()),
+                )
             }));
             for (name, is_used) in some.iter().zip(lines.await) {
                 if is_used? {
@@ -464,34 +627,55 @@ impl Store for ZooKeeper {
 
 impl ZooKeeper {
     /// Whether a claim's node is there, as far as is known.
-    async fn is_there(&self, session: &Session, path: &str, id: ClaimId, page: &Page) -> Result<bool> {
-        let lane = Lane::new(session, &self.address, path);
-        let is_there = match page.known() {
-            Known::Yes(node) => lane.has(&node.name).await? || self.search_missing(lane, id, page, &node).await?,
+    async fn is_present(
+        &self,
+        session: &Session,
+        path: &str,
+        id: ClaimId,
+        tracked: &TrackedClaim,
+    ) -> Result<bool> {
+        let lock_node = LockNode::new(session, &self.address, path);
+        let is_there = match tracked.node_state() {
+            NodeState::Exists(node) => {
+                lock_node.has_node(&node.name).await?
+                    || self.search_missing(lock_node, id, tracked, &node).await?
+            }
             // The request ends soon, with its reply or without.
-            Known::Pending => true,
-            Known::Perhaps => self.search(lane, id, page, None).await?,
-            Known::No => false,
+            NodeState::Pending => true,
+            NodeState::Unknown => self.search(lock_node, id, tracked, None).await?,
+            NodeState::Absent => false,
         };
         // Where a request may still reach the servers, leaving closes the page.
-        if !is_there && !page.is_unanswered() {
-            self.ledger.end(id);
+        if !is_there && !tracked.is_unanswered() {
+            self.claims.end(id);
         }
         Ok(is_there)
     }
 
     /// Whether a claim has another node than the one that is missing. Without a lost reply there is
     /// none to search for.
-    async fn search_missing(&self, lane: Lane<'_>, id: ClaimId, page: &Page, missing: &Node) -> Result<bool> {
-        if page.is_unanswered() {
-            return self.search(lane, id, page, Some(missing)).await;
+    async fn search_missing(
+        &self,
+        lock_node: LockNode<'_>,
+        id: ClaimId,
+        tracked: &TrackedClaim,
+        missing: &Node,
+    ) -> Result<bool> {
+        if tracked.is_unanswered() {
+            return self.search(lock_node, id, tracked, Some(missing)).await;
         }
-        Ok(page.searched(Some(missing), None))
+        Ok(tracked.searched(Some(missing), None))
     }
 
     /// Searches for a claim's node by the claim's id.
-    async fn search(&self, lane: Lane<'_>, id: ClaimId, page: &Page, missing: Option<&Node>) -> Result<bool> {
-        let found = lane.find(id).await?.map(|(_, node)| node);
-        Ok(page.searched(missing, found))
+    async fn search(
+        &self,
+        lock_node: LockNode<'_>,
+        id: ClaimId,
+        tracked: &TrackedClaim,
+        missing: Option<&Node>,
+    ) -> Result<bool> {
+        let found = lock_node.find(id).await?.map(|(_, node)| node);
+        Ok(tracked.searched(missing, found))
     }
 }

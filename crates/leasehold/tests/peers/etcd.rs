@@ -11,9 +11,22 @@ async fn etcd_two_mutexes_of_one_client_exclude_each_other() {
     for url in ["memory:", &redis.url(), &plain, &zookeeper.url()] {
         let locks = open(url).await;
         let held = locks.mutex("two").acquire().await.expect("granted");
-        assert!(locks.mutex("two").try_acquire().await.expect("asked").is_none(), "{url}: both hold");
+        assert!(
+            locks
+                .mutex("two")
+                .try_acquire()
+                .await
+                .expect("asked")
+                .is_none(),
+            "{url}: both hold"
+        );
         held.release().await.expect("released");
-        let next = locks.mutex("two").try_acquire().await.expect("asked").expect("it is free");
+        let next = locks
+            .mutex("two")
+            .try_acquire()
+            .await
+            .expect("asked")
+            .expect("it is free");
         next.release().await.expect("released");
     }
 }

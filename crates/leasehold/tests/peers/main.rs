@@ -16,34 +16,50 @@ mod slow;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::{Claim, ClaimId, Locks, Name, Note, Share};
+use leasehold::{Claim, ClaimId, ClaimantInfo, Locks, Name, Share};
 
 /// The longest that a test waits for what must come: less than a third of the usual lease.
-const PATIENCE: Duration = Duration::from_secs(9);
+const TIMEOUT: Duration = Duration::from_secs(9);
 
 async fn open(url: &str) -> Locks {
     leasehold::open(url).await.expect("it opens")
 }
 
-async fn soon<T: Debug>(what: &str, answer: impl Future<Output = T>) -> T {
-    let answer = tokio::time::timeout(PATIENCE, answer).await;
-    answer.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"))
+async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) -> T {
+    let reply = tokio::time::timeout(TIMEOUT, reply).await;
+    reply.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.look(name).await.expect("looked").waiters().count() != count {
+    while locks.inspect(name).await.expect("looked").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 async fn empty(locks: &Locks, name: &str) {
-    while !locks.look(name).await.expect("looked").entries.is_empty() {
+    while !locks
+        .inspect(name)
+        .await
+        .expect("looked")
+        .entries
+        .is_empty()
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
 fn claim(name: &str) -> Claim {
-    let (name, note) = (Name::parse(name).expect("a good name"), Note::here("").expect("a good label"));
+    let (name, info) = (
+        Name::parse(name).expect("a good name"),
+        ClaimantInfo::here("").expect("a good label"),
+    );
     let lease = Duration::from_secs(30);
-    Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, renewed: true, note: note.into() }
+    Claim {
+        name,
+        id: ClaimId::draw(),
+        share: Share::MUTEX,
+        lease,
+        auto_renew: true,
+        info: info.into(),
+    }
 }

@@ -15,16 +15,22 @@ fn delay(wires: &[Wire], delay: Duration) {
 #[tokio::test]
 async fn node_redlock_expired_lock_is_not_returned() {
     let masters: Vec<Redis> = (0..3).map(|_| Redis::start()).collect();
-    let wires: Vec<Wire> = masters.iter().map(|master| Wire::to(master.address())).collect();
+    let wires: Vec<Wire> = masters
+        .iter()
+        .map(|master| Wire::to(master.address()))
+        .collect();
     let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
-    for url in [format!("redlock://{}?quarantine=off", hosts.join(",")), wires[0].url_of("redis")] {
+    for url in [
+        format!("redlock://{}?quarantine=off", hosts.join(",")),
+        wires[0].url_of("redis"),
+    ] {
         let locks = open(&url).await;
         delay(&wires, Duration::from_millis(150));
         let lease = Duration::from_millis(200);
         // Not granted is as good: it says so, or waits.
-        let lock = locks.mutex("a").lease(lease).fixed();
-        let asked = tokio::time::timeout(Duration::from_secs(2), lock.try_acquire());
-        if let Ok(Ok(Some(guard))) = asked.await {
+        let lock = locks.mutex("a").lease(lease).no_renewal();
+        let requested = tokio::time::timeout(Duration::from_secs(2), lock.try_acquire());
+        if let Ok(Ok(Some(guard))) = requested.await {
             guard.check().expect("it is valid when it comes");
         }
         delay(&wires, Duration::ZERO);

@@ -6,39 +6,70 @@ use std::time::Duration;
 use leasehold::stores::Memory;
 
 use super::slow::Slow;
-use super::soon;
+use super::within_timeout;
 
 #[tokio::test]
-async fn rslock_work_goes_on_through_renewals_and_ends_with_the_lock() {
+async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
     let store = Memory::new();
-    let ((ours, switches), theirs) = (Slow::locks(&store), leasehold::over(store, "memory:").expect("it runs"));
+    let ((ours, switches), theirs) = (
+        Slow::locks(&store),
+        leasehold::from_store(store, "memory:").expect("it runs"),
+    );
     switches.late.store(true, Ordering::SeqCst);
-    let held = ours.mutex("a").lease(Duration::from_secs(6)).acquire().await.expect("granted");
-    let turns = AtomicU32::new(0);
+    let held = ours
+        .mutex("a")
+        .lease(Duration::from_secs(6))
+        .acquire()
+        .await
+        .expect("granted");
+    let rounds = AtomicU32::new(0);
     let work = async {
         loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            turns.fetch_add(1, Ordering::Relaxed);
+            rounds.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let entered = switches.asked();
+    let entered = switches.requested();
     let breaking = async {
-        while switches.asked() == entered {
+        while switches.requested() == entered {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(turns.load(Ordering::Relaxed) > 10, "it stood still during a renewal");
-        theirs.break_hold("a", held.token()).await.expect("asked").expect("it was held");
+        assert!(
+            rounds.load(Ordering::Relaxed) > 10,
+            "it stood still during a renewal"
+        );
+        theirs
+            .break_hold("a", held.token())
+            .await
+            .expect("asked")
+            .expect("it was held");
     };
-    let (ended, ()) = soon("it is stopped", async { tokio::join!(held.while_held(work), breaking) }).await;
+    let (ended, ()) = within_timeout("it is stopped", async {
+        tokio::join!(held.while_held(work), breaking)
+    })
+    .await;
     let ended: leasehold::Result<()> = ended;
     assert!(ended.expect_err("the lock was lost").is_lost());
 }
 
 #[tokio::test]
-async fn rslock_shortest_lease_is_a_lease() {
-    let locks = leasehold::over(Memory::new(), "memory:").expect("it runs");
-    let held = locks.mutex("a").lease(Duration::from_millis(100)).acquire().await.expect("granted");
+async fn rslock_shortest_lease_is_kept() {
+    let locks = leasehold::from_store(Memory::new(), "memory:").expect("it runs");
+    let held = locks
+        .mutex("a")
+        .lease(Duration::from_millis(100))
+        .acquire()
+        .await
+        .expect("granted");
     assert!(held.remaining() <= Duration::from_millis(100));
-    assert!(locks.mutex("b").lease(Duration::from_millis(99)).acquire().await.expect_err("too short").is_invalid());
+    assert!(
+        locks
+            .mutex("b")
+            .lease(Duration::from_millis(99))
+            .acquire()
+            .await
+            .expect_err("too short")
+            .is_invalid()
+    );
     held.release().await.expect("released");
 }

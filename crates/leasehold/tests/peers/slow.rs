@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use leasehold::stores::Memory;
-use leasehold::{Claim, Entered, Error, Line, Locks, Name, Patience, Promises, Result, Standing, Store};
+use leasehold::{
+    Claim, Entered, Error, Guarantees, LockState, Locks, Name, OnContention, Result, Standing,
+    Store,
+};
 
 /// How long an answer takes.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
@@ -23,43 +26,56 @@ pub(crate) struct Switches {
     /// Answers to entering and renewing are late.
     pub(crate) late: AtomicBool,
     /// Renewals are not answered.
-    pub(crate) deaf: AtomicBool,
+    pub(crate) drops_replies: AtomicBool,
     /// When what was answered last had been asked.
-    asked: Mutex<Option<Instant>>,
+    requested: Mutex<Option<Instant>>,
 }
 
 impl Slow {
     pub(crate) fn locks(store: &Memory) -> (Locks, Arc<Switches>) {
         let switches = Arc::<Switches>::default();
-        let slow = Self { store: store.clone(), switches: Arc::clone(&switches) };
-        (leasehold::over(slow, "memory:").expect("the background thread runs"), switches)
+        let slow = Self {
+            store: store.clone(),
+            switches: Arc::clone(&switches),
+        };
+        (
+            leasehold::from_store(slow, "memory:").expect("the background thread runs"),
+            switches,
+        )
     }
 
-    async fn answered<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        let asked = Instant::now();
-        let answer = answer.await;
+    async fn answered<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
+        let sent_at = Instant::now();
+        let reply = reply.await;
         if self.switches.late.load(Ordering::SeqCst) {
             tokio::time::sleep(SLOW).await;
         }
-        *self.switches.asked.lock().expect("nobody panics with it") = Some(asked);
-        answer
+        *self
+            .switches
+            .requested
+            .lock()
+            .expect("nobody panics with it") = Some(sent_at);
+        reply
     }
 }
 
 impl Switches {
-    pub(crate) fn asked(&self) -> Instant {
-        self.asked.lock().expect("nobody panics with it").expect("something was asked")
+    pub(crate) fn requested(&self) -> Instant {
+        self.requested
+            .lock()
+            .expect("nobody panics with it")
+            .expect("something was asked")
     }
 }
 
 #[async_trait]
 impl Store for Slow {
-    fn promises(&self) -> Promises {
-        self.store.promises()
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
     }
 
-    async fn enter(&self, claim: &Claim, patience: Patience) -> Result<Entered> {
-        self.answered(self.store.enter(claim, patience)).await
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.answered(self.store.enter(claim, on_contention)).await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -67,7 +83,7 @@ impl Store for Slow {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        if self.switches.deaf.load(Ordering::SeqCst) {
+        if self.switches.drops_replies.load(Ordering::SeqCst) {
             return Err(Error::unavailable("it is deaf"));
         }
         self.answered(self.store.renew(claims)).await
@@ -77,15 +93,15 @@ impl Store for Slow {
         self.store.leave(claim).await
     }
 
-    fn anchors(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.store.anchors(claim)
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        self.store.inheritable_fds(claim)
     }
 
-    async fn look(&self, name: &Name) -> Result<Line> {
-        self.store.look(name).await
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.store.inspect(name).await
     }
 
-    async fn names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.store.names(prefix, count_max).await
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.store.list(prefix, count_max).await
     }
 }

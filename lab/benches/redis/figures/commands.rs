@@ -8,9 +8,9 @@ use anyhow::{Context, Result, anyhow};
 use lab_servers::{Raw, Redis};
 
 use super::{ROUNDS, count};
-use crate::place::{self, Cpus};
+use crate::cpus::{self, Cpus};
+use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
-use crate::turns::Contest;
 
 const WAITERS: [usize; 4] = [2, 16, 256, 2048];
 const PROCESSES: usize = 2;
@@ -27,16 +27,26 @@ pub(super) fn show() -> Result<()> {
 }
 
 fn measure(waiters: usize) -> Result<Rounds> {
-    let server = place::server();
-    let mut ours = place::clients("ours", PROCESSES, Cpus::Split, &server.url())?;
-    let contest = Contest { hands: waiters / PROCESSES, hold: Duration::ZERO, think: Duration::ZERO, lasts: LASTS };
+    let server = cpus::server();
+    let mut leasehold = cpus::clients("ours", PROCESSES, Cpus::Split, &server.url())?;
+    let contest = Contest {
+        threads: waiters / PROCESSES,
+        hold: Duration::ZERO,
+        think: Duration::ZERO,
+        lasts: LASTS,
+    };
     // The scripts are unknown the first time, and connections are greeted.
-    Contest { hands: 1, lasts: LASTS / 10, ..contest }.run(&mut ours)?;
+    Contest {
+        threads: 1,
+        lasts: LASTS / 10,
+        ..contest
+    }
+    .run(&mut leasehold)?;
     let mut rounds = Rounds::default();
     for _ in 0..ROUNDS {
         let watch = Watch::begin(&server)?;
-        let turns = contest.run(&mut ours)?;
-        rounds.add(count(watch.end(&server)?) / count(turns.count()));
+        let hold_spans = contest.run(&mut leasehold)?;
+        rounds.add(count(watch.end(&server)?) / count(hold_spans.count()));
     }
     Ok(rounds)
 }
@@ -51,13 +61,17 @@ const END: &str = "the end of the watch";
 impl Watch {
     pub(super) fn begin(server: &Redis) -> Result<Self> {
         let mut raw = server.connection();
-        raw.ask(&["MONITOR"])?;
-        Ok(Self { counting: thread::spawn(move || watch(&mut raw)) })
+        raw.request(&["MONITOR"])?;
+        Ok(Self {
+            counting: thread::spawn(move || watch(&mut raw)),
+        })
     }
 
     pub(super) fn end(self, server: &Redis) -> Result<usize> {
         server.command(&["ECHO", END]);
-        self.counting.join().map_err(|_| anyhow!("the watch panicked"))?
+        self.counting
+            .join()
+            .map_err(|_| anyhow!("the watch panicked"))?
     }
 }
 
@@ -65,9 +79,13 @@ fn watch(raw: &mut Raw) -> Result<usize> {
     let mut seen = 0;
     loop {
         // `+TIME [DATABASE ADDRESS] "COMMAND" ...`, where the address of a script is `lua`.
-        let line = std::str::from_utf8(raw.hear_bytes()?)?;
-        let (_, said) = line.split_once('[').context("a line of MONITOR names the database")?;
-        let (from, said) = said.split_once(']').context("a line of MONITOR names the client")?;
+        let line = std::str::from_utf8(raw.receive_bytes()?)?;
+        let (_, said) = line
+            .split_once('[')
+            .context("a line of MONITOR names the database")?;
+        let (from, said) = said
+            .split_once(']')
+            .context("a line of MONITOR names the client")?;
         if said.contains(END) {
             return Ok(seen);
         }

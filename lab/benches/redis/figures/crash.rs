@@ -5,12 +5,12 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
-use lab::{Api, Orders, Process, Work, until};
+use lab::{Api, HoldWork, Process, WorkerConfig, until};
 use leasehold::Locks;
 use tokio::runtime::{Builder, Runtime};
 
 use super::float;
-use crate::place;
+use crate::cpus;
 use crate::table::{Goal, Rounds, Table};
 
 /// A grace, and how often a holder is killed with it.
@@ -23,40 +23,52 @@ pub(super) fn show() -> Result<()> {
         let what = format!("kill -9 to the next holds, crash-grace={grace}s");
         table.add(&what, "ours", "s", &took, None);
         let goal = Goal::AtMost(float(grace) + 0.6);
-        table.add(&format!("{what}, longest"), "ours", "s", &took.longest(), Some(goal));
+        table.add(
+            &format!("{what}, longest"),
+            "ours",
+            "s",
+            &took.longest(),
+            Some(goal),
+        );
     }
     table.finish()
 }
 
 fn measure(grace: u64, times: usize) -> Result<Rounds> {
-    let server = place::server();
+    let server = cpus::server();
     let url = format!("{}?crash-grace={grace}s", server.url());
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let onlooker = runtime.block_on(leasehold::open(&url))?;
+    let observer = runtime.block_on(leasehold::open(&url))?;
     let mut took = Rounds::default();
     for time in 0..times {
         let mut holder = start(&url, 0)?;
-        holder.hear_granted()?;
+        holder.wait_for_grant()?;
         let mut next = start(&url, 1)?;
-        see_waiting(&runtime, &onlooker)?;
+        see_waiting(&runtime, &observer)?;
         // At another moment of what is done now and then.
         sleep(Duration::from_millis(time as u64 * 170));
         let killed = holder.kill_now()?;
-        took.add(float(next.hear_granted()?.at - killed) / 1e9);
-        next.tell()?;
+        took.add(float(next.wait_for_grant()?.at - killed) / 1e9);
+        next.send_signal()?;
         next.finish()?;
     }
     Ok(took)
 }
 
-fn start(url: &str, first_hand: u32) -> Result<Process> {
-    let orders = Orders { store: url.to_owned(), api: Api::Async, work: Work::Told, first_hand, ..Orders::default() };
-    Process::start(Path::new(env!("CARGO_BIN_EXE_taker")), orders)
+fn start(url: &str, first_thread: u32) -> Result<Process> {
+    let config = WorkerConfig {
+        store: url.to_owned(),
+        api: Api::Async,
+        work: HoldWork::UntilSignal,
+        first_thread,
+        ..WorkerConfig::default()
+    };
+    Process::start(Path::new(env!("CARGO_BIN_EXE_worker")), config)
 }
 
-fn see_waiting(runtime: &Runtime, onlooker: &Locks) -> Result<()> {
+fn see_waiting(runtime: &Runtime, observer: &Locks) -> Result<()> {
     until("somebody to wait", || {
-        let line = runtime.block_on(onlooker.look("a"))?;
-        Ok((line.waiters().count() > 0).then_some(()))
+        let lock_state = runtime.block_on(observer.inspect("a"))?;
+        Ok((lock_state.waiters().count() > 0).then_some(()))
     })
 }

@@ -6,10 +6,10 @@ use lab_servers::Redis;
 
 use super::{ROUNDS, float};
 use crate::client::Client;
+use crate::cpus::{self, Cpus};
 use crate::peers;
-use crate::place::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
-use crate::task::Task;
+use crate::workload::Workload;
 
 const NAMES: usize = 64;
 /// A round takes each peer about this long.
@@ -26,11 +26,18 @@ struct Measured {
 }
 
 pub(super) fn show() -> Result<()> {
-    let server = place::server();
-    let names = ["raw", "scripts", "ours"].map(str::to_owned).into_iter().chain(peers::others()?);
-    let mut peers = names.map(|name| start(name, &server)).collect::<Result<Vec<_>>>()?;
+    let server = cpus::server();
+    let names = ["raw", "scripts", "ours"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(peers::others()?);
+    let mut peers = names
+        .map(|name| start(name, &server))
+        .collect::<Result<Vec<_>>>()?;
     for _ in 0..ROUNDS {
-        peers.iter_mut().try_for_each(|peer| peer.measure(&server))?;
+        peers
+            .iter_mut()
+            .try_for_each(|peer| peer.measure(&server))?;
     }
     let mut table = Table::new("names");
     rates(&mut table, &peers)?;
@@ -40,8 +47,18 @@ pub(super) fn show() -> Result<()> {
 
 fn start(name: String, server: &Redis) -> Result<Measured> {
     let client = Client::start(&name, Cpus::Split.client(), &server.url())?;
-    let each = if name.ends_with("_py") { EACH_SLOW } else { EACH };
-    let mut peer = Measured { client, name, each, rate: Rounds::default(), server: Rounds::default() };
+    let each = if name.ends_with("_py") {
+        EACH_SLOW
+    } else {
+        EACH
+    };
+    let mut peer = Measured {
+        client,
+        name,
+        each,
+        rate: Rounds::default(),
+        server: Rounds::default(),
+    };
     // Names are new and scripts unknown the first time.
     peer.pass(EACH_SLOW)?;
     Ok(peer)
@@ -59,20 +76,35 @@ impl Measured {
     }
 
     fn pass(&mut self, each: usize) -> Result<u64> {
-        let took = self.client.run(&Task::Names { names: NAMES, each })?;
-        took.and_then(|took| took.first().copied()).context("every peer knows names")
+        let took = self.client.run(&Workload::Names { names: NAMES, each })?;
+        took.and_then(|took| took.first().copied())
+            .context("every peer knows names")
     }
 }
 
 fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
-    let (raw, rslock, ours) = (find(peers, "raw")?, find(peers, "rslock")?, find(peers, "ours")?);
+    let (raw, rslock, leasehold) = (
+        find(peers, "raw")?,
+        find(peers, "rslock")?,
+        find(peers, "ours")?,
+    );
     let what = "pairs, 64 names at once";
     table.add(what, "raw", "/ms", &raw.rate, None);
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
         let goal = (peer.name == "ours").then_some(Goal::AtLeast(0.6));
-        table.add_beside((what, &peer.name, "/ms"), &peer.rate, ("raw", &raw.rate), goal);
+        table.add_beside(
+            (what, &peer.name, "/ms"),
+            &peer.rate,
+            ("raw", &raw.rate),
+            goal,
+        );
     }
-    table.add_beside((what, "ours", "/ms"), &ours.rate, ("rslock", &rslock.rate), Some(Goal::AtLeast(0.95)));
+    table.add_beside(
+        (what, "ours", "/ms"),
+        &leasehold.rate,
+        ("rslock", &rslock.rate),
+        Some(Goal::AtLeast(0.95)),
+    );
     Ok(())
 }
 
@@ -81,12 +113,22 @@ fn costs(table: &mut Table, peers: &[Measured]) -> Result<()> {
     let what = "server CPU per pair";
     table.add(what, "raw", "µs", &raw.server, None);
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
-        let goal = ["ours", "scripts"].contains(&peer.name.as_str()).then_some(Goal::AtMost(2.0));
-        table.add_beside((what, &peer.name, "µs"), &peer.server, ("raw", &raw.server), goal);
+        let goal = ["ours", "scripts"]
+            .contains(&peer.name.as_str())
+            .then_some(Goal::AtMost(2.0));
+        table.add_beside(
+            (what, &peer.name, "µs"),
+            &peer.server,
+            ("raw", &raw.server),
+            goal,
+        );
     }
     Ok(())
 }
 
 fn find<'a>(peers: &'a [Measured], name: &str) -> Result<&'a Measured> {
-    peers.iter().find(|peer| peer.name == name).with_context(|| format!("there is no peer {name}"))
+    peers
+        .iter()
+        .find(|peer| peer.name == name)
+        .with_context(|| format!("there is no peer {name}"))
 }

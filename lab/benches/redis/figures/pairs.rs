@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use super::{ROUNDS, micros, permille};
 use crate::client::Client;
 use crate::table::Rounds;
-use crate::task::Task;
+use crate::workload::Workload;
 
 /// A round is so many turns of each peer, so that a slow moment of the machine meets all.
 const TURNS: usize = 10;
@@ -21,7 +21,12 @@ pub(super) struct Measured {
 impl Measured {
     pub(super) fn start(name: &str, peer: &str, cpu: usize, url: &str) -> Result<Self> {
         let client = Client::start(peer, cpu, url)?;
-        Ok(Self { name: name.to_owned(), p50: Rounds::default(), p99: Rounds::default(), client })
+        Ok(Self {
+            name: name.to_owned(),
+            p50: Rounds::default(),
+            p99: Rounds::default(),
+            client,
+        })
     }
 }
 
@@ -34,7 +39,10 @@ fn round(peers: &mut [Measured], pairs: usize) -> Result<()> {
     let mut took = vec![Vec::new(); peers.len()];
     for _ in 0..TURNS {
         for (peer, took) in peers.iter_mut().zip(&mut took) {
-            let pairs = peer.client.run(&Task::Pairs { name: "a".to_owned(), count: pairs })?;
+            let pairs = peer.client.run(&Workload::Pairs {
+                name: "a".to_owned(),
+                count: pairs,
+            })?;
             took.append(&mut pairs.context("every peer knows pairs")?);
         }
     }

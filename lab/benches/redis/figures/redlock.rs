@@ -7,7 +7,7 @@ use anyhow::Result;
 use lab_servers::{Redis, Wire};
 
 use super::pairs::{Measured, measure};
-use crate::place::{self, Cpus};
+use crate::cpus::{self, Cpus};
 use crate::table::{Goal, Table};
 
 /// Each way.
@@ -15,15 +15,25 @@ const DELAY: Duration = Duration::from_micros(500);
 
 pub(super) fn show() -> Result<()> {
     let mut table = Table::new("redlock");
-    let masters: Vec<Redis> = (0..5).map(|_| place::server()).collect();
-    add(&mut table, "p50", &masters.iter().map(Redis::address).collect::<Vec<_>>(), 100)?;
+    let masters: Vec<Redis> = (0..5).map(|_| cpus::server()).collect();
+    add(
+        &mut table,
+        "p50",
+        &masters.iter().map(Redis::address).collect::<Vec<_>>(),
+        100,
+    )?;
     let far = |master: &Redis| {
         let wire = Wire::to(master.address());
         wire.delay(DELAY);
         wire
     };
     let wires: Vec<Wire> = masters.iter().map(far).collect();
-    add(&mut table, "p50, 1 ms round trip", &wires.iter().map(Wire::address).collect::<Vec<_>>(), 20)?;
+    add(
+        &mut table,
+        "p50, 1 ms round trip",
+        &wires.iter().map(Wire::address).collect::<Vec<_>>(),
+        20,
+    )?;
     table.finish()
 }
 
@@ -42,13 +52,20 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
         ("ours, dialect=classic", "ours", &classic),
         ("rslock, five masters", "rslock", &all),
     ];
-    let start = |(name, peer, url): (&str, &str, &String)| Measured::start(name, peer, Cpus::Split.client(), url);
+    let start = |(name, peer, url): (&str, &str, &String)| {
+        Measured::start(name, peer, Cpus::Split.client(), url)
+    };
     let mut peers = peers.into_iter().map(start).collect::<Result<Vec<_>>>()?;
     measure(&mut peers, pairs)?;
     let one = peers[1].p50.clone();
     for peer in &peers {
         let goal = (peer.name == "ours, redlock").then_some(Goal::AtMost(1.5));
-        table.add_beside((what, &peer.name, "µs"), &peer.p50, ("ours, one master", &one), goal);
+        table.add_beside(
+            (what, &peer.name, "µs"),
+            &peer.p50,
+            ("ours, one master", &one),
+            goal,
+        );
     }
     Ok(())
 }

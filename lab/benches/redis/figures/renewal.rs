@@ -8,9 +8,9 @@ use lab_servers::{Redis, Reply};
 
 use super::{ROUNDS, float};
 use crate::client::Client;
-use crate::place::{self, Cpus};
+use crate::cpus::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
-use crate::task::Task;
+use crate::workload::Workload;
 
 const NAMES: usize = 100_000;
 /// Every lease of 30 s is renewed once in such a time.
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 const BATCH: usize = 100;
 
 /// One server with its client.
-struct Site {
+struct Measured {
     server: Redis,
     client: Client,
     server_share: Rounds,
@@ -26,19 +26,26 @@ struct Site {
 }
 
 pub(super) fn show() -> Result<()> {
-    let mut ours = Site::start("ours")?;
-    let mut raw = Site::start("raw")?;
-    ours.client.run(&Task::Hold { names: NAMES })?.context("it can hold")?;
+    let mut leasehold = Measured::start("ours")?;
+    let mut raw = Measured::start("raw")?;
+    leasehold
+        .client
+        .run(&Workload::Hold { names: NAMES })?
+        .context("it can hold")?;
     raw.renew()?;
     // Until all that the beginning has brought is done.
     sleep(PERIOD);
-    ours.server.command(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
-    ours.server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+    leasehold
+        .server
+        .command(&["CONFIG", "SET", "slowlog-max-len", "10000"]);
+    leasehold
+        .server
+        .command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
     let [mut longest, mut mean] = [Rounds::default(), Rounds::default()];
     for _ in 0..ROUNDS {
-        ours.server.command(&["SLOWLOG", "RESET"]);
-        period(&mut ours, &mut raw)?;
-        let took = scripts(&ours.server);
+        leasehold.server.command(&["SLOWLOG", "RESET"]);
+        period(&mut leasehold, &mut raw)?;
+        let took = scripts(&leasehold.server);
         ensure!(!took.is_empty(), "nothing was renewed");
         longest.add(took.iter().copied().fold(0.0, f64::max));
         mean.add(took.iter().sum::<f64>() / float(took.len() as u64));
@@ -47,50 +54,99 @@ pub(super) fn show() -> Result<()> {
     let limit = "raw";
     let what = "server CPU, 100,000 locks";
     table.add(what, limit, "%", &raw.server_share, None);
-    table.add(what, "ours", "%", &ours.server_share, Some(Goal::AtMost(1.2)));
-    table.add_beside((what, "ours", "%"), &ours.server_share, (limit, &raw.server_share), None);
-    table.add("client CPU, 100,000 locks", "ours", "%", &ours.client_share, None);
+    table.add(
+        what,
+        "ours",
+        "%",
+        &leasehold.server_share,
+        Some(Goal::AtMost(1.2)),
+    );
+    table.add_beside(
+        (what, "ours", "%"),
+        &leasehold.server_share,
+        (limit, &raw.server_share),
+        None,
+    );
+    table.add(
+        "client CPU, 100,000 locks",
+        "ours",
+        "%",
+        &leasehold.client_share,
+        None,
+    );
     table.add("script that renews 100, mean", "ours", "µs", &mean, None);
-    table.add("script that renews 100, longest", "ours", "µs", &longest, Some(Goal::AtMost(250.0)));
+    table.add(
+        "script that renews 100, longest",
+        "ours",
+        "µs",
+        &longest,
+        Some(Goal::AtMost(250.0)),
+    );
     table.finish()
 }
 
-impl Site {
+impl Measured {
     fn start(peer: &str) -> Result<Self> {
-        let server = place::server();
+        let server = cpus::server();
         let client = Client::start(peer, Cpus::Split.client(), &server.url())?;
-        Ok(Self { server, client, server_share: Rounds::default(), client_share: Rounds::default() })
+        Ok(Self {
+            server,
+            client,
+            server_share: Rounds::default(),
+            client_share: Rounds::default(),
+        })
     }
 
     fn renew(&mut self) -> Result<()> {
-        self.client.run(&Task::Renew { names: NAMES, batch: BATCH })?.context("it can renew").map(drop)
+        self.client
+            .run(&Workload::Renew {
+                names: NAMES,
+                batch: BATCH,
+            })?
+            .context("it can renew")
+            .map(drop)
     }
 
     fn used(&self) -> Result<(Duration, Duration)> {
-        Ok((self.server.cpu_used(), Duration::from_nanos(self.client.cpu_used()?)))
+        Ok((
+            self.server.cpu_used(),
+            Duration::from_nanos(self.client.cpu_used()?),
+        ))
     }
 
-    fn note(&mut self, before: (Duration, Duration), passed: Duration) -> Result<()> {
+    fn footnote(&mut self, before: (Duration, Duration), passed: Duration) -> Result<()> {
         let (server, client) = self.used()?;
-        self.server_share.add(100.0 * server.saturating_sub(before.0).as_secs_f64() / passed.as_secs_f64());
-        self.client_share.add(100.0 * client.saturating_sub(before.1).as_secs_f64() / passed.as_secs_f64());
+        self.server_share
+            .add(100.0 * server.saturating_sub(before.0).as_secs_f64() / passed.as_secs_f64());
+        self.client_share
+            .add(100.0 * client.saturating_sub(before.1).as_secs_f64() / passed.as_secs_f64());
         Ok(())
     }
 }
 
-fn period(ours: &mut Site, raw: &mut Site) -> Result<()> {
+fn period(leasehold: &mut Measured, raw: &mut Measured) -> Result<()> {
     let begun = Instant::now();
-    let before = [ours.used()?, raw.used()?];
+    let before = [leasehold.used()?, raw.used()?];
     raw.renew()?;
     sleep(PERIOD.saturating_sub(begun.elapsed()));
     let passed = begun.elapsed();
-    ours.note(before[0], passed)?;
-    raw.note(before[1], passed)
+    leasehold.footnote(before[0], passed)?;
+    raw.footnote(before[1], passed)
 }
 
 /// How many microseconds each script took.
 fn scripts(server: &Redis) -> Vec<f64> {
-    let told = server.command(&["SLOWLOG", "GET", "10000"]);
-    let is_script = |entry: &&Reply| entry.list()[3].texts().first().is_some_and(|word| word.starts_with("EVAL"));
-    told.list().iter().filter(is_script).map(|entry| float(entry.list()[2].int().unsigned_abs())).collect()
+    let events = server.command(&["SLOWLOG", "GET", "10000"]);
+    let is_script = |entry: &&Reply| {
+        entry.list()[3]
+            .texts()
+            .first()
+            .is_some_and(|push| push.starts_with("EVAL"))
+    };
+    events
+        .list()
+        .iter()
+        .filter(is_script)
+        .map(|entry| float(entry.list()[2].int().unsigned_abs()))
+        .collect()
 }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 
 use super::pairs::{Measured, measure};
+use crate::cpus::{self, Cpus};
 use crate::peers;
-use crate::place::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
 
 const PAIRS: usize = 200;
@@ -18,21 +18,33 @@ pub(super) fn show() -> Result<()> {
 }
 
 fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
-    let server = place::server();
-    let names = ["raw".to_owned(), "ours".to_owned()].into_iter().chain(peers::others()?);
+    let server = cpus::server();
+    let names = ["raw".to_owned(), "ours".to_owned()]
+        .into_iter()
+        .chain(peers::others()?);
     let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
     let mut peers = names.map(start).collect::<Result<Vec<_>>>()?;
     measure(&mut peers, PAIRS)?;
     let (raw, others) = peers.split_first().context("the limit is the first")?;
     let cpus_name = cpus.name();
-    for (what, of, goal) in
-        [("p50", (|m: &Measured| m.p50.clone()) as fn(&Measured) -> Rounds, 1.10), ("p99", |m| m.p99.clone(), 1.30)]
-    {
+    for (what, of, goal) in [
+        (
+            "p50",
+            (|m: &Measured| m.p50.clone()) as fn(&Measured) -> Rounds,
+            1.10,
+        ),
+        ("p99", |m| m.p99.clone(), 1.30),
+    ] {
         let what = format!("{what}, {cpus_name} CPUs");
         table.add(&what, "raw", "µs", &of(raw), None);
         for peer in others {
             let goal = (peer.name == "ours").then_some(Goal::AtMost(goal));
-            table.add_beside((&what, &peer.name, "µs"), &of(peer), ("raw", &of(raw)), goal);
+            table.add_beside(
+                (&what, &peer.name, "µs"),
+                &of(peer),
+                ("raw", &of(raw)),
+                goal,
+            );
         }
     }
     Ok(())

@@ -8,14 +8,18 @@ use anyhow::Result;
 use super::handover::{HOP, hops};
 use super::{ROUNDS, count, float, micros, p50};
 use crate::client::Client;
+use crate::cpus::{self, Cpus};
+use crate::holds::{Contest, HoldSpans};
 use crate::peers;
-use crate::place::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
-use crate::turns::{Contest, Turns};
 
 const HOLD: Duration = Duration::from_millis(2);
-const CONTEST: Contest =
-    Contest { hands: 4, hold: HOLD, think: Duration::from_millis(10), lasts: Duration::from_secs(4) };
+const CONTEST: Contest = Contest {
+    threads: 4,
+    hold: HOLD,
+    think: Duration::from_millis(10),
+    lasts: Duration::from_secs(4),
+};
 
 struct Measured {
     name: String,
@@ -27,28 +31,51 @@ struct Measured {
 }
 
 pub(super) fn show() -> Result<()> {
-    let server = place::server();
+    let server = cpus::server();
     let start = |name: String| {
-        let clients = place::clients(&name, 2, Cpus::Split, &server.url())?;
+        let clients = cpus::clients(&name, 2, Cpus::Split, &server.url())?;
         let [idle, idle_p50, used, longest] = Default::default();
-        anyhow::Ok(Measured { name, clients, idle, idle_p50, used, longest })
+        anyhow::Ok(Measured {
+            name,
+            clients,
+            idle,
+            idle_p50,
+            used,
+            longest,
+        })
     };
-    let mut peers = ["ours".to_owned()].into_iter().chain(peers::others()?).map(start).collect::<Result<Vec<_>>>()?;
-    let mut raw = place::clients("raw", 2, Cpus::Split, &server.url())?;
+    let mut peers = ["ours".to_owned()]
+        .into_iter()
+        .chain(peers::others()?)
+        .map(start)
+        .collect::<Result<Vec<_>>>()?;
+    let mut raw = cpus::clients("raw", 2, Cpus::Split, &server.url())?;
     let mut hop = Rounds::default();
     for _ in 0..ROUNDS {
         hop.add(p50(hops(&mut raw)?));
         for peer in &mut peers {
-            let turns = CONTEST.run(&mut peer.clients)?;
-            peer.note(&turns);
+            let hold_spans = CONTEST.run(&mut peer.clients)?;
+            peer.footnote(&hold_spans);
         }
     }
     let mut table = Table::new("utilisation");
     table.add("message, p50", HOP, "µs", &hop, None);
     for peer in &peers {
         let goal = (peer.name == "ours").then_some(Goal::AtLeast(97.0));
-        table.add("time held, 8 contenders, 2 ms", &peer.name, "%", &peer.used, goal);
-        table.add("nobody holds, per hand-over", &peer.name, "µs", &peer.idle, None);
+        table.add(
+            "time held, 8 contenders, 2 ms",
+            &peer.name,
+            "%",
+            &peer.used,
+            goal,
+        );
+        table.add(
+            "nobody holds, per hand-over",
+            &peer.name,
+            "µs",
+            &peer.idle,
+            None,
+        );
         let what = "nobody holds, per hand-over, p50";
         table.add_beside((what, &peer.name, "µs"), &peer.idle_p50, (HOP, &hop), None);
         table.add("longest wait", &peer.name, "ms", &peer.longest, None);
@@ -58,13 +85,14 @@ pub(super) fn show() -> Result<()> {
 
 impl Measured {
     /// Timers hold a little longer than they are told to, so the share is that of the 2 ms asked for.
-    fn note(&mut self, turns: &Turns) {
-        let idle = turns.idle_times();
+    fn footnote(&mut self, hold_spans: &HoldSpans) {
+        let idle = hold_spans.idle_times();
         let mean = float(idle.iter().sum()) / count(idle.len()) / 1e3;
         self.idle.add(mean);
         self.idle_p50.add(p50(idle));
         let hold = HOLD.as_secs_f64() * 1e6;
         self.used.add(100.0 * hold / (hold + mean));
-        self.longest.add(micros(turns.waits().into_iter().max().unwrap_or(0)) / 1e3);
+        self.longest
+            .add(micros(hold_spans.waits().into_iter().max().unwrap_or(0)) / 1e3);
     }
 }

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use lab::{Api, Orders, Process, Work, until};
+use lab::{Api, HoldWork, Process, WorkerConfig, until};
 use lab_servers::Redis;
 use leasehold::Locks;
 use tokio::runtime::{Builder, Runtime};
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use super::commands::Watch;
 use super::{count, float};
+use crate::cpus::{self, Cpus};
 use crate::peers::nanos;
-use crate::place::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
-use crate::task::Task;
+use crate::workload::Workload;
 
 /// How many clients wait, and how many requests a second each may send.
 const WAITING: [(usize, f64); 2] = [(60, 0.2), (1_000, 0.15)];
@@ -34,33 +34,62 @@ pub(super) fn show() -> Result<()> {
         let what = format!("requests per second and waiter, {waiters} clients wait");
         table.add(&what, "ours", "/s", &each, Some(Goal::AtMost(most)));
     }
-    table.add("requests per second and waiter, 60 threads wait", "redis-py", "/s", &rate_of_redis_py(60)?, None);
+    table.add(
+        "requests per second and waiter, 60 threads wait",
+        "redis-py",
+        "/s",
+        &rate_of_redis_py(60)?,
+        None,
+    );
     for dying in DYING {
         let (took, sent) = takeover(dying)?;
         let what = format!("kill -9 of holder and first {dying} waiters, grace {GRACE} s");
-        let looks = if dying == 0 { 0 } else { (2 * (dying + 1)).min(LEASE / 3) };
+        let looks = if dying == 0 {
+            0
+        } else {
+            (2 * (dying + 1)).min(LEASE / 3)
+        };
         // The first looks come before the absence is seen.
         let most = float(GRACE) + 0.6 + float(looks);
-        table.add(&format!("{what}, to the next holds"), "ours", "s", &took, Some(Goal::AtMost(most)));
-        table.add(&format!("{what}, requests until then"), "ours", "", &sent, None);
+        table.add(
+            &format!("{what}, to the next holds"),
+            "ours",
+            "s",
+            &took,
+            Some(Goal::AtMost(most)),
+        );
+        table.add(
+            &format!("{what}, requests until then"),
+            "ours",
+            "",
+            &sent,
+            None,
+        );
     }
     table.finish()
 }
 
 /// Each waiter is a client of its own, with its own connections.
 fn rate(waiters: usize) -> Result<Rounds> {
-    let server = place::server();
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let server = cpus::server();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let mut rounds = Rounds::default();
     runtime.block_on(async {
         let holder = leasehold::open(&server.url()).await?;
-        let held = holder.mutex("a").lease(Duration::from_secs(3_600)).acquire().await?;
+        let held = holder
+            .mutex("a")
+            .lease(Duration::from_secs(3_600))
+            .acquire()
+            .await?;
         let mut waiting = JoinSet::new();
         for _ in 0..waiters {
             let client = leasehold::open(&server.url()).await?;
             waiting.spawn(async move { client.mutex("a").acquire().await });
         }
-        while holder.look("a").await?.waiters().count() < waiters {
+        while holder.inspect("a").await?.waiters().count() < waiters {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let watch = Watch::begin(&server)?;
@@ -76,12 +105,17 @@ fn rate(waiters: usize) -> Result<Rounds> {
 /// It asks again every 100 ms.
 fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
     const LASTS: Duration = Duration::from_secs(5);
-    let server = place::server();
+    let server = cpus::server();
     server.command(&["SET", "c", "held", "PX", "60000"]);
-    let mut clients = place::clients("redis_py", 1, Cpus::Split, &server.url())?;
+    let mut clients = cpus::clients("redis_py", 1, Cpus::Split, &server.url())?;
     let client = clients.first_mut().context("one was started")?;
     let until = lab::now() + nanos(LASTS + Duration::from_secs(2));
-    client.begin(&Task::Contend { hands: waiters, hold_micros: 0, think_micros: 0, until })?;
+    client.begin(&Workload::Contend {
+        threads: waiters,
+        hold_micros: 0,
+        think_micros: 0,
+        until,
+    })?;
     sleep(Duration::from_secs(1));
     let watch = Watch::begin(&server)?;
     sleep(LASTS);
@@ -94,12 +128,12 @@ fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
 
 /// How long the next takes, and how many requests all clients send meanwhile.
 fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
-    let server = place::server();
+    let server = cpus::server();
     let url = format!("{}?crash-grace={GRACE}s", server.url());
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let observer = runtime.block_on(leasehold::open(&url))?;
     let mut holder = start(&url, 0)?;
-    holder.hear_granted()?;
+    holder.wait_for_grant()?;
     let mut waiters = Vec::new();
     for number in 0..dying {
         waiters.push(start(&url, u32::try_from(number)? + 1)?);
@@ -115,9 +149,9 @@ fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
         waiter.kill_now()?;
     }
     let (mut took, mut sent) = (Rounds::default(), Rounds::default());
-    took.add(float(next.hear_granted()?.at - killed) / 1e9);
+    took.add(float(next.wait_for_grant()?.at - killed) / 1e9);
     sent.add(count(watch.end(&server)?));
-    next.tell()?;
+    next.send_signal()?;
     next.finish()?;
     Ok((took, sent))
 }
@@ -128,21 +162,21 @@ fn next_second(server: &Redis) {
     sleep(Duration::from_secs(1));
 }
 
-fn start(url: &str, first_hand: u32) -> Result<Process> {
-    let orders = Orders {
+fn start(url: &str, first_thread: u32) -> Result<Process> {
+    let config = WorkerConfig {
         store: url.to_owned(),
         api: Api::Async,
-        work: Work::Told,
-        first_hand,
-        lease: Some(LEASE * 1_000),
-        ..Orders::default()
+        work: HoldWork::UntilSignal,
+        first_thread,
+        lease_millis: Some(LEASE * 1_000),
+        ..WorkerConfig::default()
     };
-    Process::start(Path::new(env!("CARGO_BIN_EXE_taker")), orders)
+    Process::start(Path::new(env!("CARGO_BIN_EXE_worker")), config)
 }
 
 fn see_waiting(runtime: &Runtime, observer: &Locks, waiters: usize) -> Result<()> {
     until("all to wait", || {
-        let line = runtime.block_on(observer.look("a"))?;
-        Ok((line.waiters().count() >= waiters).then_some(()))
+        let lock_state = runtime.block_on(observer.inspect("a"))?;
+        Ok((lock_state.waiters().count() >= waiters).then_some(()))
     })
 }

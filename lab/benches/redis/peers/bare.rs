@@ -7,7 +7,7 @@ use lab_servers::Raw;
 
 use super::Peer;
 use super::library::nanos;
-use crate::task::Task;
+use crate::workload::Workload;
 
 /// How a lock is taken and given back: the bytes of two requests.
 pub(crate) trait Requests: Sized {
@@ -18,16 +18,16 @@ pub(crate) trait Requests: Sized {
     /// The request to release, written at the end of `requests`.
     fn release(&mut self, requests: &mut Vec<u8>);
     /// Whether an answer says that it holds.
-    fn is_granted(answer: &[u8]) -> bool;
+    fn is_granted(reply: &[u8]) -> bool;
     /// Whether an answer says that it held until now.
-    fn is_released(answer: &[u8]) -> bool;
+    fn is_released(reply: &[u8]) -> bool;
 }
 
-/// Does [`Task::Pairs`] and [`Task::Names`].
-pub(crate) fn run<R: Requests>(raw: &mut Raw, task: &Task) -> Result<Option<Vec<u64>>> {
+/// Does [`Workload::Pairs`] and [`Workload::Names`].
+pub(crate) fn run<R: Requests>(raw: &mut Raw, task: &Workload) -> Result<Option<Vec<u64>>> {
     match task {
-        Task::Pairs { name, count } => pairs::<R>(raw, name, *count).map(Some),
-        Task::Names { names, each } => many_names::<R>(raw, *names, *each).map(Some),
+        Workload::Pairs { name, count } => pairs::<R>(raw, name, *count).map(Some),
+        Workload::Names { names, each } => many_names::<R>(raw, *names, *each).map(Some),
         _ => Ok(None),
     }
 }
@@ -40,10 +40,16 @@ fn pairs<R: Requests>(raw: &mut Raw, name: &str, count: usize) -> Result<Vec<u64
         let begun = Instant::now();
         request.clear();
         lock.acquire(&mut request);
-        ensure!(R::is_granted(raw.ask_bytes(&request)?), "it was not granted");
+        ensure!(
+            R::is_granted(raw.request_bytes(&request)?),
+            "it was not granted"
+        );
         request.clear();
         lock.release(&mut request);
-        ensure!(R::is_released(raw.ask_bytes(&request)?), "it was not held");
+        ensure!(
+            R::is_released(raw.request_bytes(&request)?),
+            "it was not held"
+        );
         took.push(nanos(begun.elapsed()));
     }
     Ok(took)
@@ -51,7 +57,9 @@ fn pairs<R: Requests>(raw: &mut Raw, name: &str, count: usize) -> Result<Vec<u64
 
 /// All names at once: those who acquire send in one go, and release in one go when all have been granted.
 fn many_names<R: Requests>(raw: &mut Raw, names: usize, each: usize) -> Result<Vec<u64>> {
-    let mut locks = (0..names).map(|name| R::of(raw, &format!("n{name}"))).collect::<Result<Vec<R>>>()?;
+    let mut locks = (0..names)
+        .map(|name| R::of(raw, &format!("n{name}")))
+        .collect::<Result<Vec<R>>>()?;
     let begun = Instant::now();
     for _ in 0..each {
         wave(raw, &mut locks, R::acquire, R::is_granted)?;
@@ -72,7 +80,7 @@ fn wave<R>(
     }
     raw.send(&requests)?;
     for _ in locks {
-        ensure!(is_done(raw.hear_bytes()?), "it was refused");
+        ensure!(is_done(raw.receive_bytes()?), "it was refused");
     }
     Ok(())
 }
@@ -85,12 +93,15 @@ pub(crate) struct Bare<R> {
 
 impl<R: Requests + 'static> Bare<R> {
     pub(crate) fn connect(url: &str) -> Result<Box<dyn Peer>> {
-        Ok(Box::new(Self { raw: connect(url)?, requests: std::marker::PhantomData }))
+        Ok(Box::new(Self {
+            raw: connect(url)?,
+            requests: std::marker::PhantomData,
+        }))
     }
 }
 
 impl<R: Requests> Peer for Bare<R> {
-    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         run::<R>(&mut self.raw, task)
     }
 }

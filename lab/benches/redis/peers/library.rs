@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::Peer;
-use crate::task::Task;
+use crate::workload::Workload;
 
 /// A lock library.
 pub(crate) trait Library: Sized + Send + Sync + 'static {
@@ -35,22 +35,39 @@ impl<L: Library> Tasks<L> {
     pub(crate) fn connect(url: &str) -> Result<Box<dyn Peer>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let library = Arc::new(runtime.block_on(L::open(url))?);
-        Ok(Box::new(Self { runtime, library, kept: Vec::new() }))
+        Ok(Box::new(Self {
+            runtime,
+            library,
+            kept: Vec::new(),
+        }))
     }
 }
 
 impl<L: Library> Peer for Tasks<L> {
-    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         let library = Arc::clone(&self.library);
         match *task {
-            Task::Pairs { ref name, count } => self.runtime.block_on(pairs(&library, name, count)).map(Some),
-            Task::Names { names, each } => self.runtime.block_on(many_names(&library, names, each)).map(Some),
-            Task::Contend { hands, hold_micros, think_micros, until } => {
+            Workload::Pairs { ref name, count } => self
+                .runtime
+                .block_on(pairs(&library, name, count))
+                .map(Some),
+            Workload::Names { names, each } => self
+                .runtime
+                .block_on(many_names(&library, names, each))
+                .map(Some),
+            Workload::Contend {
+                threads,
+                hold_micros,
+                think_micros,
+                until,
+            } => {
                 // Holding, and needing it no more.
                 let pauses = [hold_micros, think_micros].map(Duration::from_micros);
-                self.runtime.block_on(contend(&library, hands, pauses, until)).map(Some)
+                self.runtime
+                    .block_on(contend(&library, threads, pauses, until))
+                    .map(Some)
             }
-            Task::Hold { names } => {
+            Workload::Hold { names } => {
                 let begun = Instant::now();
                 self.kept = self.runtime.block_on(hold(&library, names))?;
                 Ok(Some(vec![nanos(begun.elapsed())]))
@@ -73,41 +90,50 @@ async fn pairs<L: Library>(library: &Arc<L>, name: &str, count: usize) -> Result
 
 async fn many_names<L: Library>(library: &Arc<L>, names: usize, each: usize) -> Result<Vec<u64>> {
     let begun = Instant::now();
-    let mut hands = JoinSet::new();
+    let mut threads = JoinSet::new();
     for name in 0..names {
         let library = Arc::clone(library);
-        hands.spawn(async move { pairs(&library, &format!("n{name}"), each).await });
+        threads.spawn(async move { pairs(&library, &format!("n{name}"), each).await });
     }
-    while let Some(done) = hands.join_next().await {
+    while let Some(done) = threads.join_next().await {
         done??;
     }
     Ok(vec![nanos(begun.elapsed())])
 }
 
-async fn contend<L: Library>(library: &Arc<L>, hands: usize, pauses: [Duration; 2], until: u64) -> Result<Vec<u64>> {
+async fn contend<L: Library>(
+    library: &Arc<L>,
+    threads: usize,
+    pauses: [Duration; 2],
+    until: u64,
+) -> Result<Vec<u64>> {
     let mut running = JoinSet::new();
-    for _ in 0..hands {
-        running.spawn(one_hand(Arc::clone(library), pauses, until));
+    for _ in 0..threads {
+        running.spawn(one_thread(Arc::clone(library), pauses, until));
     }
-    let mut turns = Vec::new();
+    let mut rounds = Vec::new();
     while let Some(done) = running.join_next().await {
-        turns.append(&mut done??);
+        rounds.append(&mut done??);
     }
-    Ok(turns)
+    Ok(rounds)
 }
 
-async fn one_hand<L: Library>(library: Arc<L>, pauses: [Duration; 2], until: u64) -> Result<Vec<u64>> {
-    let mut turns = Vec::new();
+async fn one_thread<L: Library>(
+    library: Arc<L>,
+    pauses: [Duration; 2],
+    until: u64,
+) -> Result<Vec<u64>> {
+    let mut rounds = Vec::new();
     while lab::now() < until {
-        turns.push(lab::now());
+        rounds.push(lab::now());
         let held = library.acquire("c").await?;
-        turns.push(lab::now());
+        rounds.push(lab::now());
         pause(pauses[0]).await;
-        turns.push(lab::now());
+        rounds.push(lab::now());
         library.release(held).await?;
         pause(pauses[1]).await;
     }
-    Ok(turns)
+    Ok(rounds)
 }
 
 async fn pause(time: Duration) {
@@ -118,19 +144,19 @@ async fn pause(time: Duration) {
 
 async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>> {
     const AT_ONCE: usize = 64;
-    let mut hands = JoinSet::new();
-    for hand in 0..AT_ONCE {
+    let mut threads = JoinSet::new();
+    for thread in 0..AT_ONCE {
         let library = Arc::clone(library);
-        hands.spawn(async move {
+        threads.spawn(async move {
             let mut held = Vec::new();
-            for name in (hand..names).step_by(AT_ONCE) {
+            for name in (thread..names).step_by(AT_ONCE) {
                 held.push(library.acquire(&format!("h{name}")).await?);
             }
             anyhow::Ok(held)
         });
     }
     let mut held = Vec::with_capacity(names);
-    while let Some(done) = hands.join_next().await {
+    while let Some(done) = threads.join_next().await {
         held.append(&mut done??);
     }
     Ok(held)

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::library::nanos;
 use super::{Peer, bare};
-use crate::task::Task;
+use crate::workload::Workload;
 
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
@@ -31,7 +31,7 @@ struct Master {
 pub(super) fn connect(urls: &str) -> Result<Box<dyn Peer>> {
     let (mut masters, mut hash) = (Vec::new(), String::new());
     for url in urls.split(',') {
-        bare::connect(url)?.ask(&["SCRIPT", "LOAD", RELEASE])?.text().clone_into(&mut hash);
+        bare::connect(url)?.request(&["SCRIPT", "LOAD", RELEASE])?.text().clone_into(&mut hash);
         let stream = TcpStream::connect(url.trim_start_matches("redis://"))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -42,14 +42,14 @@ pub(super) fn connect(urls: &str) -> Result<Box<dyn Peer>> {
 }
 
 impl Peer for Quorum {
-    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
-        let Task::Pairs { count, .. } = task else { return Ok(None) };
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
+        let Workload::Pairs { count, .. } = task else { return Ok(None) };
         let mut took = Vec::with_capacity(*count);
         for _ in 0..*count {
             let begun = Instant::now();
             let (set, release) = (self.set.clone(), self.release.clone());
-            self.ask(&set)?;
-            self.ask(&release)?;
+            self.send(&set)?;
+            self.send(&release)?;
             took.push(nanos(begun.elapsed()));
         }
         Ok(Some(took))
@@ -58,7 +58,7 @@ impl Peer for Quorum {
 
 impl Quorum {
     /// Sends to all, and waits until three of five have answered this.
-    fn ask(&mut self, request: &[u8]) -> Result<()> {
+    fn send(&mut self, request: &[u8]) -> Result<()> {
         for master in &mut self.masters {
             master.stream.write_all(request)?;
             master.owed += 1;

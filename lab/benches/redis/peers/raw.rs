@@ -8,7 +8,7 @@ use lab_servers::{Raw, request};
 
 use super::Peer;
 use super::bare::{self, Requests};
-use crate::task::Task;
+use crate::workload::Workload;
 
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
@@ -17,8 +17,8 @@ const CHANNEL: &str = "hop";
 /// Two connections, as one that is subscribed cannot ask.
 struct Limit {
     url: String,
-    asks: Raw,
-    hears: Option<Raw>,
+    requests: Raw,
+    pushes: Option<Raw>,
 }
 
 struct SetAndDelete {
@@ -27,17 +27,17 @@ struct SetAndDelete {
 }
 
 pub(super) fn connect(url: &str) -> Result<Box<dyn Peer>> {
-    Ok(Box::new(Limit { url: url.to_owned(), asks: bare::connect(url)?, hears: None }))
+    Ok(Box::new(Limit { url: url.to_owned(), requests: bare::connect(url)?, pushes: None }))
 }
 
 impl Peer for Limit {
-    fn run(&mut self, task: &Task) -> Result<Option<Vec<u64>>> {
+    fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         match *task {
-            Task::Subscribe => self.subscribe().map(Some),
-            Task::Hear { count } => self.hear(count).map(Some),
-            Task::Publish { count, gap_micros } => self.publish(count, Duration::from_micros(gap_micros)).map(Some),
-            Task::Renew { names, batch } => self.renew(names, batch).map(Some),
-            _ => bare::run::<SetAndDelete>(&mut self.asks, task),
+            Workload::Subscribe => self.subscribe().map(Some),
+            Workload::Hear { count } => self.receive(count).map(Some),
+            Workload::Publish { count, gap_micros } => self.publish(count, Duration::from_micros(gap_micros)).map(Some),
+            Workload::Renew { names, batch } => self.renew(names, batch).map(Some),
+            _ => bare::run::<SetAndDelete>(&mut self.requests, task),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Peer for Limit {
 impl Requests for SetAndDelete {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
         let key = format!("raw:{name}");
-        let hash = raw.ask(&["SCRIPT", "LOAD", RELEASE])?.text().to_owned();
+        let hash = raw.request(&["SCRIPT", "LOAD", RELEASE])?.text().to_owned();
         let set = request(&["SET", &key, OWNER, "NX", "PX", "30000"]);
         Ok(Self { set, delete: request(&["EVALSHA", &hash, "1", &key, OWNER]) })
     }
@@ -58,30 +58,30 @@ impl Requests for SetAndDelete {
         requests.extend_from_slice(&self.delete);
     }
 
-    fn is_granted(answer: &[u8]) -> bool {
-        answer == b"+OK\r\n"
+    fn is_granted(reply: &[u8]) -> bool {
+        reply == b"+OK\r\n"
     }
 
-    fn is_released(answer: &[u8]) -> bool {
-        answer == b":1\r\n"
+    fn is_released(reply: &[u8]) -> bool {
+        reply == b":1\r\n"
     }
 }
 
 impl Limit {
     fn subscribe(&mut self) -> Result<Vec<u64>> {
-        if self.hears.is_none() {
+        if self.pushes.is_none() {
             let mut hears = bare::connect(&self.url)?;
-            hears.ask(&["SUBSCRIBE", CHANNEL])?;
-            self.hears = Some(hears);
+            hears.request(&["SUBSCRIBE", CHANNEL])?;
+            self.pushes = Some(hears);
         }
         Ok(Vec::new())
     }
 
-    fn hear(&mut self, count: usize) -> Result<Vec<u64>> {
-        let hears = self.hears.as_mut().context("it is not subscribed")?;
+    fn receive(&mut self, count: usize) -> Result<Vec<u64>> {
+        let hears = self.pushes.as_mut().context("it is not subscribed")?;
         let mut came = Vec::with_capacity(count);
         for _ in 0..count {
-            hears.hear_bytes()?;
+            hears.receive_bytes()?;
             came.push(lab::now());
         }
         Ok(came)
@@ -92,7 +92,7 @@ impl Limit {
         let mut sent = Vec::with_capacity(count);
         for _ in 0..count {
             sent.push(lab::now());
-            self.asks.ask_bytes(&publish)?;
+            self.requests.request_bytes(&publish)?;
             sleep(gap);
         }
         Ok(sent)
@@ -108,9 +108,9 @@ impl Limit {
             |key: String| request(&["PEXPIRE", &key, "30000"]),
         ] {
             for first in (0..names).step_by(batch) {
-                self.asks.send(&requests(first, command))?;
+                self.requests.send(&requests(first, command))?;
                 for _ in first..names.min(first + batch) {
-                    self.asks.hear_bytes()?;
+                    self.requests.receive_bytes()?;
                 }
             }
         }

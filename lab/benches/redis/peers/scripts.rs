@@ -30,7 +30,7 @@ struct Scripts {
 
 impl Requests for Scripts {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
-        let [mut enter, leave] = seen(raw.stream().peer_addr()?)?.map(|words| of_name(&words, name));
+        let [mut enter, leave] = seen(raw.stream().peer_addr()?)?.map(|pushes| of_name(&pushes, name));
         NEVER.clone_into(&mut enter[NOT_AFTER_AT]);
         // The record begins with its token, and follows the key.
         let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
@@ -50,19 +50,19 @@ impl Requests for Scripts {
         requests.extend_from_slice(&self.leave);
     }
 
-    fn is_granted(answer: &[u8]) -> bool {
-        answer.starts_with(b"$39\r\n") && answer[5 + TOKEN_LEN] == b'H'
+    fn is_granted(reply: &[u8]) -> bool {
+        reply.starts_with(b"$39\r\n") && reply[5 + TOKEN_LEN] == b'H'
     }
 
-    fn is_released(answer: &[u8]) -> bool {
-        answer.starts_with(b"$23\r\n1")
+    fn is_released(reply: &[u8]) -> bool {
+        reply.starts_with(b"$23\r\n1")
     }
 }
 
 /// What leasehold sends for a pair, when the scripts are known to the server.
 fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
     let mut watch = Raw::connect(server)?;
-    watch.ask(&["MONITOR"])?;
+    watch.request(&["MONITOR"])?;
     Builder::new_current_thread().enable_all().build()?.block_on(async {
         let lock = leasehold::open(&format!("redis://{server}")).await?.mutex(NAME);
         for _ in 0..2 {
@@ -70,14 +70,14 @@ fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
         }
         anyhow::Ok(())
     })?;
-    Raw::connect(server)?.ask(&["ECHO", "that is all"])?;
+    Raw::connect(server)?.request(&["ECHO", "that is all"])?;
     let mut pair = Vec::new();
     loop {
-        let line = String::from_utf8_lossy(watch.hear_bytes()?).into_owned();
-        let words = words(&line);
-        match words.first().map(String::as_str) {
+        let line = String::from_utf8_lossy(watch.receive_bytes()?).into_owned();
+        let pushes = words(&line);
+        match pushes.first().map(String::as_str) {
             Some("ECHO") => break,
-            Some("EVALSHA") if words.get(3).is_some_and(|key| key.contains(NAME)) => pair.push(words),
+            Some("EVALSHA") if pushes.get(3).is_some_and(|key| key.contains(NAME)) => pair.push(pushes),
             _ => {}
         }
     }
@@ -91,9 +91,9 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// The same request about another lock.
-fn of_name(words: &[String], name: &str) -> Vec<String> {
+fn of_name(pushes: &[String], name: &str) -> Vec<String> {
     let key = format!("leasehold:{{{name}}}");
-    words.iter().enumerate().map(|(at, word)| if at == 3 { key.clone() } else { word.clone() }).collect()
+    pushes.iter().enumerate().map(|(at, push)| if at == 3 { key.clone() } else { push.clone() }).collect()
 }
 
 fn micros() -> u128 {

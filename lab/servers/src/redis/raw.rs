@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::reply::{Reply, size};
 
 /// How long an answer may take before a test gives up on it: no promise, only the end of patience.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Fits the replies of a lock many times over, and grows for others.
 const BUFFER: usize = 16 * 1024;
 
@@ -40,7 +40,7 @@ impl Raw {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let raw = Self::new(stream);
-        raw.wait_at_most(PATIENCE)?;
+        raw.wait_at_most(TIMEOUT)?;
         Ok(raw)
     }
 
@@ -48,15 +48,20 @@ impl Raw {
     ///
     /// # Errors
     /// If it is nothing.
-    pub fn wait_at_most(&self, patience: Duration) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(patience))
+    pub fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(timeout))
     }
 }
 
 impl<S: Read + Write> Raw<S> {
     /// Speaks over a stream.
     pub fn new(stream: S) -> Self {
-        Self { stream, buffer: vec![0; BUFFER], begin: 0, end: 0 }
+        Self {
+            stream,
+            buffer: vec![0; BUFFER],
+            begin: 0,
+            end: 0,
+        }
     }
 
     /// The stream below.
@@ -68,18 +73,18 @@ impl<S: Read + Write> Raw<S> {
     ///
     /// # Errors
     /// If the connection fails, or nothing is answered in time.
-    pub fn ask(&mut self, words: &[&str]) -> io::Result<Reply> {
+    pub fn request(&mut self, words: &[&str]) -> io::Result<Reply> {
         self.send(&request(words))?;
-        self.hear()
+        self.receive_reply()
     }
 
     /// Asks what [`request`] made, and waits for the answer, which is not read any further.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn ask_bytes(&mut self, request: &[u8]) -> io::Result<&[u8]> {
+    /// As [`request`](Self::request).
+    pub fn request_bytes(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.send(request)?;
-        self.hear_bytes()
+        self.receive_bytes()
     }
 
     /// Sends requests, and waits for nothing.
@@ -93,17 +98,17 @@ impl<S: Read + Write> Raw<S> {
     /// Waits for the next answer, or message.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn hear(&mut self) -> io::Result<Reply> {
-        let bytes = self.hear_bytes()?;
+    /// As [`request`](Self::request).
+    pub fn receive_reply(&mut self) -> io::Result<Reply> {
+        let bytes = self.receive_bytes()?;
         Ok(Reply::read(bytes).expect("its size was measured").0)
     }
 
     /// Waits for the next answer, or message, which is not read any further.
     ///
     /// # Errors
-    /// As [`ask`](Self::ask).
-    pub fn hear_bytes(&mut self) -> io::Result<&[u8]> {
+    /// As [`request`](Self::request).
+    pub fn receive_bytes(&mut self) -> io::Result<&[u8]> {
         loop {
             if let Some(size) = size(&self.buffer[self.begin..self.end]) {
                 let whole = self.begin..self.begin + size;
@@ -122,14 +127,20 @@ impl<S: Read + Write> Raw<S> {
         }
         let size = self.stream.read(&mut self.buffer[self.end..])?;
         self.end += size;
-        if size == 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+        if size == 0 {
+            Err(ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The bytes of a request.
 #[must_use]
 pub fn request(words: &[&str]) -> Vec<u8> {
-    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words = words
+        .iter()
+        .map(|word| format!("${}\r\n{word}\r\n", word.len()));
     let begin = std::iter::once(format!("*{}\r\n", words.len()));
     begin.chain(words).collect::<String>().into_bytes()
 }

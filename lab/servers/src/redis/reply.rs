@@ -31,20 +31,28 @@ impl Reply {
     /// Why it refuses, if it does.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
-        if let Self::Error(why) = self { Some(why) } else { None }
+        if let Self::Error(why) = self {
+            Some(why)
+        } else {
+            None
+        }
     }
 
     /// The number. Panics if it is none.
     #[must_use]
     pub fn int(&self) -> i64 {
-        let Self::Int(number) = self else { panic!("a number was expected: {self:?}") };
+        let Self::Int(number) = self else {
+            panic!("a number was expected: {self:?}")
+        };
         *number
     }
 
     /// The value. Panics if it is none.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        let Self::Bytes(bytes) = self else { panic!("a value was expected: {self:?}") };
+        let Self::Bytes(bytes) = self else {
+            panic!("a value was expected: {self:?}")
+        };
         bytes
     }
 
@@ -57,7 +65,9 @@ impl Reply {
     /// The several. Panics if it is one.
     #[must_use]
     pub fn list(&self) -> &[Self] {
-        let Self::List(several) = self else { panic!("a list was expected: {self:?}") };
+        let Self::List(several) = self else {
+            panic!("a list was expected: {self:?}")
+        };
         several
     }
 
@@ -73,7 +83,10 @@ impl Reply {
         let (kind, line, next) = (bytes[0], &bytes[1..end], end + 2);
         match kind {
             b'+' => Some((Self::Bytes(line.to_vec()), next)),
-            b'-' => Some((Self::Error(String::from_utf8_lossy(line).into_owned()), next)),
+            b'-' => Some((
+                Self::Error(String::from_utf8_lossy(line).into_owned()),
+                next,
+            )),
             b':' => Some((Self::Int(count(line)), next)),
             b'$' => Self::read_value(bytes, count(line), next),
             b'*' => Self::read_several(bytes, count(line), next),
@@ -82,7 +95,9 @@ impl Reply {
     }
 
     fn read_value(bytes: &[u8], size: i64, begin: usize) -> Option<(Self, usize)> {
-        let Ok(size) = usize::try_from(size) else { return Some((Self::Nil, begin)) };
+        let Ok(size) = usize::try_from(size) else {
+            return Some((Self::Nil, begin));
+        };
         let value = bytes.get(begin..begin + size + 2)?;
         Some((Self::Bytes(value[..size].to_vec()), begin + size + 2))
     }
@@ -132,7 +147,9 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 }
 
 fn count(line: &[u8]) -> i64 {
-    let number = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
+    let number = std::str::from_utf8(line)
+        .ok()
+        .and_then(|line| line.parse().ok());
     number.unwrap_or_else(|| panic!("no number: {}", String::from_utf8_lossy(line)))
 }
 
@@ -141,8 +158,13 @@ mod tests {
     use super::{Reply, size};
 
     #[test]
-    fn every_kind_is_read_when_it_is_whole_and_not_before() {
-        let list = Reply::List(vec![Reply::Int(-7), Reply::List(vec![]), Reply::Nil, Reply::from("a\r\nb")]);
+    fn replies_are_parsed_only_when_complete() {
+        let list = Reply::List(vec![
+            Reply::Int(-7),
+            Reply::List(vec![]),
+            Reply::Nil,
+            Reply::from("a\r\nb"),
+        ]);
         check(b"+OK\r\n", &Reply::from("OK"));
         check(b"-ERR no\r\n", &Reply::Error("ERR no".into()));
         check(b"*-1\r\n", &Reply::Nil);
@@ -152,7 +174,11 @@ mod tests {
 
     fn check(bytes: &[u8], reply: &Reply) {
         for cut in 0..bytes.len() {
-            assert_eq!((Reply::read(&bytes[..cut]), size(&bytes[..cut])), (None, None), "cut at {cut}");
+            assert_eq!(
+                (Reply::read(&bytes[..cut]), size(&bytes[..cut])),
+                (None, None),
+                "cut at {cut}"
+            );
         }
         let more = [bytes, b"+more\r\n"].concat();
         assert_eq!(Reply::read(&more), Some((reply.clone(), bytes.len())));

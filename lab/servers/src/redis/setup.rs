@@ -5,7 +5,7 @@ use std::io;
 
 use tempfile::TempDir;
 
-use super::{CONFIGURATION, Place, Redis, Release};
+use super::{CONFIGURATION, LaunchSpec, Redis, Release};
 use crate::certificates;
 use crate::clock::Clock;
 use crate::port::Port;
@@ -39,7 +39,8 @@ impl Setup {
 
     /// Keeps what is written in an append-only file, synced `always`, `everysec` or `no`.
     pub fn append_only(self, synced: &str) -> Self {
-        self.config("appendonly", "yes").config("appendfsync", synced)
+        self.config("appendonly", "yes")
+            .config("appendfsync", synced)
     }
 
     /// Wants this password of the default user.
@@ -62,7 +63,7 @@ impl Setup {
     /// Follows a master, which must live.
     pub fn replica_of(self, master: &Redis) -> Self {
         let follows = self.config("replicaof", &format!("127.0.0.1 {}", master.port()));
-        match &master.place.password {
+        match &master.spec.password {
             Some(password) => follows.config("masterauth", &quoted(password)),
             None => follows,
         }
@@ -89,25 +90,42 @@ impl Setup {
     /// Starts it, and waits until it answers.
     #[must_use]
     pub fn start(self) -> Redis {
-        let place = self.place().expect("a temporary folder can be written");
-        Redis { child: place.start(), place }
+        let spec = self.spec().expect("a temporary folder can be written");
+        Redis {
+            child: spec.start(),
+            spec,
+        }
     }
 
-    fn place(self) -> io::Result<Place> {
+    fn spec(self) -> io::Result<LaunchSpec> {
         let folder = tempfile::Builder::new().prefix("redis-").tempdir()?;
         let port = Port::reserve();
         let tls_port = self.tls.then(Port::reserve);
         if self.tls {
             certificates::make(folder.path());
         }
-        fs::write(folder.path().join(CONFIGURATION), self.configuration(&folder, &port, tls_port.as_ref()))?;
+        fs::write(
+            folder.path().join(CONFIGURATION),
+            self.configuration(&folder, &port, tls_port.as_ref()),
+        )?;
         let clock = self.own_clock.then(|| Clock::make(folder.path()));
-        Ok(Place { folder, port, tls_port, password: self.password, cpu: self.cpu, release: self.release, clock })
+        Ok(LaunchSpec {
+            folder,
+            port,
+            tls_port,
+            password: self.password,
+            cpu: self.cpu,
+            release: self.release,
+            clock,
+        })
     }
 
     fn configuration(&self, folder: &TempDir, port: &Port, tls_port: Option<&Port>) -> String {
         let folder = folder.path().display();
-        let places = format!("dir {folder}\nunixsocket {folder}/socket\nport {}\n", port.number());
+        let places = format!(
+            "dir {folder}\nunixsocket {folder}/socket\nport {}\n",
+            port.number()
+        );
         let tls = tls_port.map(|port| {
             format!(
                 "tls-port {}\ntls-cert-file {folder}/server.crt\ntls-key-file {folder}/server.key\n\
@@ -115,7 +133,14 @@ impl Setup {
                 port.number()
             )
         });
-        [&self.release.base(), &places, &tls.unwrap_or_default(), &self.lines.join("\n"), "\n"].concat()
+        [
+            &self.release.base(),
+            &places,
+            &tls.unwrap_or_default(),
+            &self.lines.join("\n"),
+            "\n",
+        ]
+        .concat()
     }
 }
 

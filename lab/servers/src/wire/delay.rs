@@ -28,7 +28,9 @@ impl Delay {
             Self::Even(delay) => (*delay, 0),
             Self::Drawn(micros) => (Duration::from_micros(fastrand::u64(micros.clone())), 0),
             Self::Lossy(probability) => {
-                let losses = (0..LOSSES_MAX).take_while(|_| fastrand::f64() < *probability).count();
+                let losses = (0..LOSSES_MAX)
+                    .take_while(|_| fastrand::f64() < *probability)
+                    .count();
                 let losses = u32::try_from(losses).expect("a few");
                 (RESENT_AFTER * ((1 << losses) - 1), losses)
             }

@@ -13,7 +13,14 @@ pub enum ZooKeeperRelease {
 }
 
 /// The jars of Debian's `libzookeeper-java` and of what it depends on that any server needs.
-const COMMON: [&str; 6] = ["slf4j-api", "slf4j-simple", "netty-all", "netty-codec", "snappy-java", "metrics-core"];
+const COMMON: [&str; 6] = [
+    "slf4j-api",
+    "slf4j-simple",
+    "netty-all",
+    "netty-codec",
+    "snappy-java",
+    "metrics-core",
+];
 
 impl ZooKeeperRelease {
     /// All jars of a server.
@@ -27,9 +34,16 @@ impl ZooKeeperRelease {
         });
         let jars: Vec<PathBuf> = own.into_iter().chain(COMMON.map(installed)).collect();
         for jar in &jars {
-            assert!(jar.exists(), "{} is missing: run `cargo xtask needs`, which sees to it", jar.display());
+            assert!(
+                jar.exists(),
+                "{} is missing: run `cargo xtask needs`, which sees to it",
+                jar.display()
+            );
         }
-        jars.iter().map(|jar| jar.display().to_string()).collect::<Vec<_>>().join(":")
+        jars.iter()
+            .map(|jar| jar.display().to_string())
+            .collect::<Vec<_>>()
+            .join(":")
     }
 }
 

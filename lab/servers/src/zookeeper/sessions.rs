@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
-use super::{PATIENCE, ZooKeeper};
+use super::{TIMEOUT, ZooKeeper};
 
 /// What the server makes passwords of sessions from, with the session's number (`ZooKeeperServer.superSecret`).
 const SECRET: i64 = 0xB341_5C00;
@@ -13,10 +13,15 @@ impl ZooKeeper {
     /// The numbers of all sessions.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
-        let told = self.ask("cons").expect("a living server answers");
-        let ids = told.lines().filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next());
-        let mut ids: Vec<i64> =
-            ids.filter_map(|id| u64::from_str_radix(id, 16).ok()).map(u64::cast_signed).filter(|id| *id != 0).collect();
+        let printed = self.request("cons").expect("a living server answers");
+        let ids = printed
+            .lines()
+            .filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next());
+        let mut ids: Vec<i64> = ids
+            .filter_map(|id| u64::from_str_radix(id, 16).ok())
+            .map(u64::cast_signed)
+            .filter(|id| *id != 0)
+            .collect();
         ids.sort_unstable();
         ids
     }
@@ -26,7 +31,7 @@ impl ZooKeeper {
     /// # Errors
     /// If the server does not answer.
     pub fn close_session(&self, session: i64) -> io::Result<bool> {
-        let (mut stream, there) = self.greet(session)?;
+        let (mut stream, there) = self.handshake(session)?;
         let is_there = there == Some(session);
         if is_there {
             close(&mut stream)?;
@@ -40,19 +45,28 @@ impl ZooKeeper {
     /// If it does not answer, or takes no session.
     pub fn time(&self) -> io::Result<i64> {
         let refused = || io::Error::other("no session of its own");
-        let (mut stream, session) = self.greet(0)?;
+        let (mut stream, session) = self.handshake(0)?;
         let session = session.ok_or_else(refused)?;
-        let told = self.ask("cons")?;
-        let mut lines = told.lines().filter(|line| line.contains(&format!("sid={session:#x},")));
-        let came = lines.find_map(|line| line.split("est=").nth(1)?.split(',').next()?.parse::<i64>().ok());
+        let printed = self.request("cons")?;
+        let mut lines = printed
+            .lines()
+            .filter(|line| line.contains(&format!("sid={session:#x},")));
+        let came = lines.find_map(|line| {
+            line.split("est=")
+                .nth(1)?
+                .split(',')
+                .next()?
+                .parse::<i64>()
+                .ok()
+        });
         close(&mut stream)?;
         Ok(came.ok_or_else(refused)? * 1_000)
     }
 
     /// Asks for a session that is there, or for a new one by 0; which one it is, if any.
-    fn greet(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
+    fn handshake(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let timeout: i32 = 10_000;
         let password = password(session);
         let size = i32::try_from(password.len()).expect("16 bytes");
@@ -67,17 +81,22 @@ impl ZooKeeper {
         ];
         send(&mut stream, &greeting.concat())?;
         // It hangs up on who asks for what is not there.
-        let answer = hear(&mut stream).unwrap_or_default();
+        let reply = receive(&mut stream).unwrap_or_default();
         // Version and timeout come before the number of the session, which is nothing if there is none.
-        let id = answer.get(8..16).map(|id| i64::from_be_bytes(id.try_into().expect("eight bytes")));
+        let id = reply
+            .get(8..16)
+            .map(|id| i64::from_be_bytes(id.try_into().expect("eight bytes")));
         Ok((stream, id.filter(|id| *id != 0)))
     }
 }
 
 fn close(stream: &mut TcpStream) -> io::Result<()> {
-    send(stream, &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat())?;
+    send(
+        stream,
+        &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat(),
+    )?;
     // It hangs up, with an answer or without.
-    let _ = hear(stream);
+    let _ = receive(stream);
     Ok(())
 }
 
@@ -86,10 +105,14 @@ fn send(stream: &mut TcpStream, packet: &[u8]) -> io::Result<()> {
     stream.write_all(&[&size.to_be_bytes()[..], packet].concat())
 }
 
-fn hear(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut size = [0; 4];
     stream.read_exact(&mut size)?;
-    let mut packet = vec![0; usize::try_from(i32::from_be_bytes(size)).expect("no server sends less than nothing")];
+    let mut packet = vec![
+        0;
+        usize::try_from(i32::from_be_bytes(size))
+            .expect("no server sends less than nothing")
+    ];
     stream.read_exact(&mut packet)?;
     Ok(packet)
 }

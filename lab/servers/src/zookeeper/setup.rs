@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use super::{CONFIGURATION, Place, ZooKeeper, ZooKeeperRelease};
+use super::{CONFIGURATION, LaunchSpec, ZooKeeper, ZooKeeperRelease};
 use crate::certificates;
 use crate::clock::Clock;
 use crate::port::Port;
@@ -70,7 +70,10 @@ impl ZooKeeperSetup {
     /// Speaks TLS too, on a port of its own, with a certificate for `localhost` and `127.0.0.1`; it asks clients for none.
     pub fn tls(mut self) -> Self {
         self.tls = true;
-        self.property("zookeeper.serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory")
+        self.property(
+            "zookeeper.serverCnxnFactory",
+            "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        )
     }
 
     /// As [`tls`](Self::tls), and lets in only clients with a certificate of its authority.
@@ -100,28 +103,52 @@ impl ZooKeeperSetup {
 
     /// Starts it; `number` is its own among others, if it has any.
     pub(super) fn launch(self, port: Port, number: Option<usize>) -> ZooKeeper {
-        let place = self.place(port, number);
-        ZooKeeper { child: place.start(), place }
+        let spec = self.spec(port, number);
+        ZooKeeper {
+            child: spec.start(),
+            spec,
+        }
     }
 
-    fn place(self, port: Port, number: Option<usize>) -> Place {
-        let folder = tempfile::Builder::new().prefix("zookeeper-").tempdir().expect("a temporary folder can be made");
+    fn spec(self, port: Port, number: Option<usize>) -> LaunchSpec {
+        let folder = tempfile::Builder::new()
+            .prefix("zookeeper-")
+            .tempdir()
+            .expect("a temporary folder can be made");
         let tls_port = self.tls.then(Port::reserve);
         if self.tls {
             certificates::make(folder.path());
-            let pem = |name: &str| fs::read_to_string(folder.path().join(name)).expect("it was just made");
+            let pem = |name: &str| {
+                fs::read_to_string(folder.path().join(name)).expect("it was just made")
+            };
             // A store of Java's has the key and its certificate in one file.
             let both = [pem("server.key"), pem("server.crt")].concat();
-            fs::write(folder.path().join("server.pem"), both).expect("a temporary folder can be written");
-            fs::write(folder.path().join("authority.pem"), pem("ca.crt")).expect("a temporary folder can be written");
+            fs::write(folder.path().join("server.pem"), both)
+                .expect("a temporary folder can be written");
+            fs::write(folder.path().join("authority.pem"), pem("ca.crt"))
+                .expect("a temporary folder can be written");
         }
         if let Some(number) = number {
-            fs::write(folder.path().join("myid"), number.to_string()).expect("a temporary folder can be written");
+            fs::write(folder.path().join("myid"), number.to_string())
+                .expect("a temporary folder can be written");
         }
-        let text = self.configuration(&folder.path().display().to_string(), &port, tls_port.as_ref());
-        fs::write(folder.path().join(CONFIGURATION), text).expect("a temporary folder can be written");
+        let text = self.configuration(
+            &folder.path().display().to_string(),
+            &port,
+            tls_port.as_ref(),
+        );
+        fs::write(folder.path().join(CONFIGURATION), text)
+            .expect("a temporary folder can be written");
         let clock = self.own_clock.then(|| Clock::make(folder.path()));
-        Place { folder, port, tls_port, release: self.release, cpu: self.cpu, properties: self.properties, clock }
+        LaunchSpec {
+            folder,
+            port,
+            tls_port,
+            release: self.release,
+            cpu: self.cpu,
+            properties: self.properties,
+            clock,
+        }
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
@@ -140,7 +167,11 @@ impl ZooKeeperSetup {
             text.push_str(&line);
         }
         for (key, value) in [("syncLimit", "5"), ("ssl.clientAuth", "none")] {
-            if !self.lines.iter().any(|line| line.starts_with(&format!("{key}="))) {
+            if !self
+                .lines
+                .iter()
+                .any(|line| line.starts_with(&format!("{key}=")))
+            {
                 writeln!(text, "{key}={value}").expect("a string takes all");
             }
         }

@@ -8,24 +8,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::Orders;
+use lab::WorkerConfig;
 use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks};
 use tokio::runtime::Builder;
 use tokio::time::sleep;
 
-use super::site;
+use super::testbed;
 
 const SETTINGS: &str = "crash-grace=1s";
 const POLLS: u32 = 12;
 /// The longest that anything may be found of what was dropped: a connection that is silent is replaced after two seconds, and
 /// then what was asked on it is asked again.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What becomes of the answers to whoever acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answers {
-    Come,
+enum Replies {
+    Arrive,
     /// The first is lost, with all that follow on the same connection.
     AreLost,
     AreLate,
@@ -34,87 +34,123 @@ enum Answers {
 }
 
 #[test]
-fn with_answers_that_come() -> Result<()> {
-    sweep(Answers::Come)
+fn cancellation_with_prompt_replies_leaves_no_entry() -> Result<()> {
+    sweep(Replies::Arrive)
 }
 
 #[test]
-fn with_answers_that_are_lost() -> Result<()> {
-    sweep(Answers::AreLost)
+fn cancellation_with_lost_replies_leaves_no_entry() -> Result<()> {
+    sweep(Replies::AreLost)
 }
 
 #[test]
-fn with_answers_that_are_late() -> Result<()> {
-    sweep(Answers::AreLate)
+fn cancellation_with_late_replies_leaves_no_entry() -> Result<()> {
+    sweep(Replies::AreLate)
 }
 
 #[test]
-fn with_answers_that_are_reset() -> Result<()> {
-    sweep(Answers::AreReset)
+fn cancellation_with_reset_connections_leaves_no_entry() -> Result<()> {
+    sweep(Replies::AreReset)
 }
 
 #[test]
-fn with_answers_that_refuse() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let ours = site.locks();
+fn cancellation_with_refused_requests_leaves_no_entry() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let leasehold = testbed.locks();
     for polls in 0..POLLS {
-        site.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let lock = ours.mutex("a");
-        site.run(async {
-            poll(polls, Duration::from_millis(1), Box::pin(lock.acquire()), async |_| {}).await;
+        testbed.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let lock = leasehold.mutex("a");
+        testbed.run(async {
+            poll(
+                polls,
+                Duration::from_millis(1),
+                Box::pin(lock.acquire()),
+                async |_| {},
+            )
+            .await;
             leasehold::drain().await;
         });
-        site.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-        site.check_empty(&["a".to_owned()])?;
+        testbed.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        testbed.check_empty(&["a".to_owned()])?;
     }
-    site.check_clean(&Orders::default())
+    testbed.check_clean(&WorkerConfig::default())
 }
 
 /// Every number of polls at once, each with a client and a wire of its own.
-fn sweep(answers: Answers) -> Result<()> {
-    let site = site(SETTINGS)?;
-    let cases = (0..POLLS).flat_map(|polls| [false, true].map(|contended| Case { answers, polls, contended }));
+fn sweep(replies: Replies) -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let cases = (0..POLLS).flat_map(|polls| {
+        [false, true].map(|contended| Case {
+            replies,
+            polls,
+            contended,
+        })
+    });
     let cases: Vec<Case> = cases.collect();
-    let (redis, url) = (&site.redis, &site.url());
+    let (redis, url) = (&testbed.redis, &testbed.url());
     thread::scope(|scope| {
-        let tries: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run(redis, url))).collect();
-        tries.into_iter().try_for_each(|tried| tried.join().expect("a drop does not panic"))
+        let tries: Vec<_> = cases
+            .iter()
+            .map(|case| scope.spawn(|| case.run(redis, url)))
+            .collect();
+        tries
+            .into_iter()
+            .try_for_each(|tried| tried.join().expect("a drop does not panic"))
     })?;
     let names = cases.iter().map(|case| case.name()).collect();
-    site.check_clean(&Orders { names, ..Orders::default() })
+    testbed.check_clean(&WorkerConfig {
+        names,
+        ..WorkerConfig::default()
+    })
 }
 
 /// One drop.
 #[derive(Clone, Copy)]
 struct Case {
-    answers: Answers,
+    replies: Replies,
     polls: u32,
     contended: bool,
 }
 
 impl Case {
     fn name(self) -> String {
-        format!("{}-{}", self.polls, if self.contended { "contended" } else { "free" })
+        format!(
+            "{}-{}",
+            self.polls,
+            if self.contended { "contended" } else { "free" }
+        )
     }
 
     fn run(self, redis: &Redis, url: &str) -> Result<()> {
         let wire = Wire::to(redis.address());
-        Builder::new_current_thread().enable_all().build()?.block_on(async {
-            let theirs = leasehold::open(url).await?;
-            let ours = leasehold::open(&format!("{}?{SETTINGS}", wire.url_of("redis"))).await?;
-            self.drop_after(&theirs, &ours, &wire).await?;
-            nothing_left(&theirs, &self.name()).await
-        })
+        Builder::new_current_thread()
+            .enable_all()
+            .build()?
+            .block_on(async {
+                let theirs = leasehold::open(url).await?;
+                let leasehold =
+                    leasehold::open(&format!("{}?{SETTINGS}", wire.url_of("redis"))).await?;
+                self.drop_after(&theirs, &leasehold, &wire).await?;
+                nothing_left(&theirs, &self.name()).await
+            })
     }
 
-    async fn drop_after(self, theirs: &Locks, ours: &Locks, wire: &Wire) -> Result<()> {
-        let mut holder = if self.contended { Some(theirs.mutex(&self.name()).acquire().await?) } else { None };
-        begin(wire, self.answers);
-        let lock = ours.mutex(&self.name());
-        let pause = Duration::from_millis(if self.answers == Answers::AreLate { 5 } else { 1 });
+    async fn drop_after(self, theirs: &Locks, leasehold: &Locks, wire: &Wire) -> Result<()> {
+        let mut holder = if self.contended {
+            Some(theirs.mutex(&self.name()).acquire().await?)
+        } else {
+            None
+        };
+        begin(wire, self.replies);
+        let lock = leasehold.mutex(&self.name());
+        let pause = Duration::from_millis(if self.replies == Replies::AreLate {
+            5
+        } else {
+            1
+        });
         let middle = async |at: u32| {
             if at == self.polls / 2 {
-                halfway(wire, self.answers, holder.take()).await;
+                halfway(wire, self.replies, holder.take()).await;
             }
         };
         poll(self.polls, pause, Box::pin(lock.acquire()), middle).await;
@@ -126,20 +162,23 @@ impl Case {
     }
 }
 
-fn begin(wire: &Wire, answers: Answers) {
-    match answers {
-        Answers::Come | Answers::AreReset => {}
-        Answers::AreLost => wire.drop_replies(1),
-        Answers::AreLate => wire.delay(Duration::from_millis(10)),
+fn begin(wire: &Wire, replies: Replies) {
+    match replies {
+        Replies::Arrive | Replies::AreReset => {}
+        Replies::AreLost => wire.drop_replies(1),
+        Replies::AreLate => wire.delay(Duration::from_millis(10)),
     }
 }
 
-async fn halfway(wire: &Wire, answers: Answers, holder: Option<Guard>) {
+async fn halfway(wire: &Wire, replies: Replies, holder: Option<Guard>) {
     if let Some(holder) = holder {
-        holder.release().await.expect("it was held, and the server can be reached");
+        holder
+            .release()
+            .await
+            .expect("it was held, and the server can be reached");
     }
-    if answers == Answers::AreReset {
-        wire.cut();
+    if replies == Replies::AreReset {
+        wire.partition();
     }
 }
 
@@ -152,7 +191,10 @@ async fn poll<T>(
 ) {
     for at in 0..polls {
         between(at).await;
-        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if let Poll::Ready(done) = future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
             drop(done);
             return;
         }
@@ -162,8 +204,8 @@ async fn poll<T>(
 
 async fn nothing_left(theirs: &Locks, name: &str) -> Result<()> {
     let begun = Instant::now();
-    while !theirs.look(name).await?.entries.is_empty() {
-        ensure!(begun.elapsed() < PATIENCE, "left in the line of {name}");
+    while !theirs.inspect(name).await?.entries.is_empty() {
+        ensure!(begun.elapsed() < TIMEOUT, "left in the line of {name}");
         sleep(Duration::from_millis(1)).await;
     }
     Ok(theirs.mutex(name).acquire().await?.release().await?)

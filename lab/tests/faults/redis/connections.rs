@@ -4,75 +4,85 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{Event, Orders, Process, RedisSite, Work, check};
+use lab::{Event, HoldWork, Process, RedisTestbed, WorkerConfig, check};
 use lab_servers::Wire;
 use leasehold::Locks;
 
-use super::site;
+use super::testbed;
 
 const SETTINGS: &str = "crash-grace=1s";
 
 /// A client of the site's server behind a wire.
-fn behind(site: &RedisSite, wire: &Wire, settings: &str) -> Result<Locks> {
-    Ok(site.run(leasehold::open(&format!("{}?{settings}", wire.url_of("redis"))))?)
+fn behind(testbed: &RedisTestbed, wire: &Wire, settings: &str) -> Result<Locks> {
+    Ok(testbed.run(leasehold::open(&format!(
+        "{}?{settings}",
+        wire.url_of("redis")
+    )))?)
 }
 
 /// Each time shorter than the grace, for many graces.
 #[test]
-fn killed_by_the_server_they_cost_no_lock() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let mut holder = site.start(Orders { work: Work::Watched(6_000_000), ..Orders::default() })?;
-    holder.hear_granted()?;
-    let waiter = site.start(Orders::default())?;
-    site.see_waiting("a", waiter.hand())?;
+fn killed_connections_do_not_cost_the_lock() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let mut holder = testbed.start(WorkerConfig {
+        work: HoldWork::CheckedSleep(6_000_000),
+        ..WorkerConfig::default()
+    })?;
+    holder.wait_for_grant()?;
+    let waiter = testbed.start(WorkerConfig::default())?;
+    testbed.wait_until_waiting("a", waiter.first_thread())?;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         for kind in ["pubsub", "normal"] {
-            site.redis.command(&["CLIENT", "KILL", "TYPE", kind]);
+            testbed.redis.command(&["CLIENT", "KILL", "TYPE", kind]);
         }
         // The pace of the faults.
         sleep(Duration::from_millis(400));
     }
-    let told = [holder.finish()?, waiter.finish()?].concat();
-    ensure!(check::all(&told)?.len() == 2);
-    site.check_clean(&Orders::default())
+    let events = [holder.finish()?, waiter.finish()?].concat();
+    ensure!(check::all(&events)?.len() == 2);
+    testbed.check_clean(&WorkerConfig::default())
 }
 
 /// A connection on which nothing arrives any more, while a new one would do, costs no lock.
 #[test]
-fn gone_deaf_they_cost_no_lock() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let wire = Wire::to(site.redis.address());
-    let locks = behind(&site, &wire, "crash-grace=2s")?;
-    let guard = site.run(locks.mutex("a").acquire())?;
-    wire.deafen();
-    let lost = site.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
+fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let wire = Wire::to(testbed.redis.address());
+    let locks = behind(&testbed, &wire, "crash-grace=2s")?;
+    let guard = testbed.run(locks.mutex("a").acquire())?;
+    wire.drop_replies_silently();
+    let lost =
+        testbed.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");
-    Ok(site.run(guard.release())?)
+    Ok(testbed.run(guard.release())?)
 }
 
 /// Whoever asks by another connection notices that the one by which grants are told is deaf.
 #[test]
-fn a_deaf_inbox_is_replaced() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let wire = Wire::to(site.redis.address());
-    let ours = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
-    wire.deafen();
+fn deaf_push_connection_is_replaced() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let wire = Wire::to(testbed.redis.address());
+    let leasehold = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
+    wire.drop_replies_silently();
     let begun = Instant::now();
-    while handed_over(&site, &ours)? > Duration::from_millis(200) {
-        ensure!(begun.elapsed() < Duration::from_secs(15), "grants are still found by looking");
+    while handed_over(&testbed, &leasehold)? > Duration::from_millis(200) {
+        ensure!(
+            begun.elapsed() < Duration::from_secs(15),
+            "grants are still found by looking"
+        );
     }
     Ok(())
 }
 
 /// How long after a release the one who waited held.
-fn handed_over(site: &RedisSite, ours: &leasehold::blocking::Locks) -> Result<Duration> {
-    let held = site.run(site.locks().mutex("a").acquire())?;
-    let waiting = ours.mutex("a").label("1");
+fn handed_over(testbed: &RedisTestbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
+    let held = testbed.run(testbed.locks().mutex("a").acquire())?;
+    let waiting = leasehold.mutex("a").label("1");
     let waiter = std::thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
-    site.see_waiting("a", 1)?;
+    testbed.wait_until_waiting("a", 1)?;
     let released = Instant::now();
-    site.run(held.release())?;
+    testbed.run(held.release())?;
     let (guard, granted) = waiter.join().expect("a wait does not panic")?;
     guard.release()?;
     Ok(granted - released)
@@ -80,52 +90,55 @@ fn handed_over(site: &RedisSite, ours: &leasehold::blocking::Locks) -> Result<Du
 
 /// The server does not see that it is frozen out, so its lease decides.
 #[test]
-fn frozen_they_cost_the_lock_before_another_has_it() -> Result<()> {
+fn frozen_connections_end_the_hold_before_the_next_grant() -> Result<()> {
     cut_off(|wire| wire.freeze(true))
 }
 
 /// The server sees it gone, so the grace decides.
 #[test]
-fn cut_for_long_they_cost_the_lock_before_another_has_it() -> Result<()> {
+fn long_partition_ends_the_hold_before_the_next_grant() -> Result<()> {
     cut_off(|wire| {
         wire.refuse(true);
-        wire.cut();
+        wire.partition();
     })
 }
 
 #[test]
-fn deaf_for_long_they_cost_the_lock_before_another_has_it() -> Result<()> {
+fn long_reply_loss_ends_the_hold_before_the_next_grant() -> Result<()> {
     cut_off(|wire| wire.lose_replies(true))
 }
 
 fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
-    let site = site(SETTINGS)?;
-    let wire = Wire::to(site.redis.address());
-    let mut holder = held_behind(&site, &wire)?;
-    let mut next = site.start(Orders { lease: Some(3_000), ..Orders::default() })?;
-    let mut told: Vec<Event> = vec![site.see_waiting("a", next.hand())?];
+    let testbed = testbed(SETTINGS)?;
+    let wire = Wire::to(testbed.redis.address());
+    let mut holder = held_behind(&testbed, &wire)?;
+    let mut next = testbed.start(WorkerConfig {
+        lease_millis: Some(3_000),
+        ..WorkerConfig::default()
+    })?;
+    let mut events: Vec<Event> = vec![testbed.wait_until_waiting("a", next.first_thread())?];
     fault(&wire);
-    next.hear_granted()?;
+    next.wait_for_grant()?;
     wire.freeze(false);
     wire.lose_replies(false);
     wire.refuse(false);
-    holder.hear(|what| matches!(what, lab::What::RanOut))?;
-    told.extend(holder.finish()?);
-    told.extend(next.finish()?);
-    let holds = check::all(&told)?;
+    holder.wait_for(|kind| matches!(kind, lab::EventKind::Expired))?;
+    events.extend(holder.finish()?);
+    events.extend(next.finish()?);
+    let holds = check::all(&events)?;
     let first = holds.first().context("the first holds")?;
     ensure!(holds.len() == 2 && first.until < u64::MAX);
-    site.check_clean(&Orders::default())
+    testbed.check_clean(&WorkerConfig::default())
 }
 
-fn held_behind(site: &RedisSite, wire: &Wire) -> Result<Process> {
-    let mut holder = site.start(Orders {
+fn held_behind(testbed: &RedisTestbed, wire: &Wire) -> Result<Process> {
+    let mut holder = testbed.start(WorkerConfig {
         store: format!("{}?{SETTINGS}", wire.url_of("redis")),
-        lease: Some(3_000),
-        trouble: lab::Trouble::Endured,
-        work: Work::Watched(u64::MAX),
-        ..Orders::default()
+        lease_millis: Some(3_000),
+        on_error: lab::OnError::Retry,
+        work: HoldWork::CheckedSleep(u64::MAX),
+        ..WorkerConfig::default()
     })?;
-    holder.hear_granted()?;
+    holder.wait_for_grant()?;
     Ok(holder)
 }

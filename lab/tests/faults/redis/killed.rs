@@ -3,94 +3,100 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab::{Event, Orders, Process, RedisSite, Work, check};
+use lab::{Event, HoldWork, Process, RedisTestbed, WorkerConfig, check};
 
-use super::site;
+use super::testbed;
 use crate::killed::survive;
 
 const SETTINGS: &str = "crash-grace=1s";
 const GRACE: Duration = Duration::from_secs(1);
 /// How long after the grace the first in line may hold.
-const NOTICED: Duration = Duration::from_millis(600);
+const DETECTED: Duration = Duration::from_millis(600);
 /// How often the second waiter looks, in case the first is gone too.
-const BEHIND: Duration = Duration::from_secs(4);
+const FOREMOST_POLL: Duration = Duration::from_secs(4);
 /// What a busy machine adds.
 const SLACK: Duration = Duration::from_millis(700);
 
 #[test]
-fn the_next_holds_within_the_grace() -> Result<()> {
-    let site = site(SETTINGS)?;
+fn next_waiter_is_granted_within_the_grace() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
     for _ in 0..3 {
-        let (holder, next) = (start(&site, 1)?, waiter(&site)?);
-        check_time(took(holder, next)?, NOTICED)?;
+        let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
+        check_time(took(holder, next)?, DETECTED)?;
     }
-    site.check_clean(&Orders::default())
+    testbed.check_clean(&WorkerConfig::default())
 }
 
 /// Whoever is subscribed to everything is not taken for a holder.
 #[test]
-fn a_monitor_of_all_channels_changes_nothing() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let mut monitor = site.redis.connection();
-    monitor.ask(&["PSUBSCRIBE", "*"])?;
-    let (holder, next) = (start(&site, 1)?, waiter(&site)?);
-    check_time(took(holder, next)?, NOTICED)
+fn subscriber_to_all_channels_is_not_a_holder() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let mut monitor = testbed.redis.connection();
+    monitor.request(&["PSUBSCRIBE", "*"])?;
+    let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
+    check_time(took(holder, next)?, DETECTED)
 }
 
 #[test]
-fn the_one_behind_holds_when_the_next_in_line_was_killed_with_the_holder() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let both = start(&site, 2)?;
-    site.see_waiting("a", both.hand() + 1).or_else(|_| site.see_waiting("a", both.hand()))?;
-    let next = waiter(&site)?;
-    check_time(took(both, next)?, BEHIND + NOTICED)?;
-    check_clean_in_the_end(&site)
+fn second_waiter_is_granted_after_holder_and_first_waiter_die() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let both = start(&testbed, 2)?;
+    testbed
+        .wait_until_waiting("a", both.first_thread() + 1)
+        .or_else(|_| testbed.wait_until_waiting("a", both.first_thread()))?;
+    let next = waiter(&testbed)?;
+    check_time(took(both, next)?, FOREMOST_POLL + DETECTED)?;
+    check_clean_in_the_end(&testbed)
 }
 
 #[test]
-fn of_the_holder_and_the_next_in_line() -> Result<()> {
+fn killed_holder_then_first_waiter_are_skipped() -> Result<()> {
     survived(&[0, 1])
 }
 
 #[test]
-fn of_the_next_in_line_and_the_holder() -> Result<()> {
+fn killed_first_waiter_then_holder_are_skipped() -> Result<()> {
     survived(&[1, 0])
 }
 
 #[test]
-fn of_all_but_the_last() -> Result<()> {
+fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
     survived(&[1, 0, 2])
 }
 
-fn survived(victims: &[usize]) -> Result<()> {
-    let site = site("crash-grace=500ms")?;
-    survive(&site, 2, victims)?;
-    check_clean_in_the_end(&site)
+fn survived(resources: &[usize]) -> Result<()> {
+    let testbed = testbed("crash-grace=500ms")?;
+    survive(&testbed, 2, resources)?;
+    check_clean_in_the_end(&testbed)
 }
 
-fn check_clean_in_the_end(site: &RedisSite) -> Result<()> {
-    let last = Orders::default();
-    site.outlast_killed_waiters(&last.names)?;
-    site.check_clean(&last)
+fn check_clean_in_the_end(testbed: &RedisTestbed) -> Result<()> {
+    let last = WorkerConfig::default();
+    testbed.outlast_killed_waiters(&last.names)?;
+    testbed.check_clean(&last)
 }
 
 /// Hands of one process, of which the first to come holds until it is killed.
-fn start(site: &RedisSite, hands: u32) -> Result<Process> {
-    let mut process = site.start(Orders { hands, work: Work::Watched(u64::MAX), ..Orders::default() })?;
-    process.hear_granted()?;
+fn start(testbed: &RedisTestbed, threads: u32) -> Result<Process> {
+    let mut process = testbed.start(WorkerConfig {
+        threads,
+        work: HoldWork::CheckedSleep(u64::MAX),
+        ..WorkerConfig::default()
+    })?;
+    process.wait_for_grant()?;
     Ok(process)
 }
 
-fn waiter(site: &RedisSite) -> Result<Process> {
-    let waiter = site.start(Orders::default())?;
-    site.see_waiting("a", waiter.hand())?;
+fn waiter(testbed: &RedisTestbed) -> Result<Process> {
+    let waiter = testbed.start(WorkerConfig::default())?;
+    testbed.wait_until_waiting("a", waiter.first_thread())?;
     Ok(waiter)
 }
 
 /// How long after the kill the other held.
 fn took(mut holder: Process, mut next: Process) -> Result<Duration> {
     let killed = holder.kill_now()?;
-    let granted = next.hear_granted()?.at;
+    let granted = next.wait_for_grant()?.at;
     let events: Vec<Event> = [holder.end()?, next.finish()?].concat();
     check::all(&events)?;
     Ok(Duration::from_nanos(granted - killed))
@@ -99,6 +105,9 @@ fn took(mut holder: Process, mut next: Process) -> Result<Duration> {
 fn check_time(took: Duration, noticed: Duration) -> Result<()> {
     println!("held {took:?} after the kill");
     ensure!(took >= GRACE, "only {took:?} after the kill");
-    ensure!(took <= GRACE + noticed + SLACK, "as late as {took:?} after the kill");
+    ensure!(
+        took <= GRACE + noticed + SLACK,
+        "as late as {took:?} after the kill"
+    );
     Ok(())
 }

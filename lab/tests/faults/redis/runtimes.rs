@@ -5,12 +5,12 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{RedisSite, until};
+use lab::{RedisTestbed, until};
 use lab_servers::Wire;
 use leasehold::{Locks, blocking};
 use tokio::runtime::{Builder, Runtime};
 
-use super::site;
+use super::testbed;
 
 const SETTINGS: &str = "crash-grace=500ms";
 
@@ -19,13 +19,13 @@ fn runtime() -> Result<Runtime> {
 }
 
 #[test]
-fn a_store_outlives_the_runtime_it_was_opened_in() -> Result<()> {
-    let site = site(SETTINGS)?;
+fn store_outlives_the_runtime_it_was_opened_in() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
     let first = runtime()?;
-    let locks = first.block_on(leasehold::open(&site.url()))?;
+    let locks = first.block_on(leasehold::open(&testbed.url()))?;
     let held = first.block_on(locks.mutex("a").acquire())?;
     drop(first);
-    heard_at_once(&site, &blocking::Locks::from(locks.clone()))?;
+    heard_at_once(&testbed, &blocking::Locks::from(locks.clone()))?;
     let second = runtime()?;
     second.block_on(async {
         drop(locks.mutex("b").acquire().await?);
@@ -35,58 +35,67 @@ fn a_store_outlives_the_runtime_it_was_opened_in() -> Result<()> {
 }
 
 #[test]
-fn an_idle_runtime_is_not_waited_for() -> Result<()> {
-    let site = site(SETTINGS)?;
+fn idle_runtime_is_not_waited_for() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
     let idle = runtime()?;
-    let locks = idle.block_on(leasehold::open(&site.url()))?;
-    heard_at_once(&site, &blocking::Locks::from(locks))
+    let locks = idle.block_on(leasehold::open(&testbed.url()))?;
+    heard_at_once(&testbed, &blocking::Locks::from(locks))
 }
 
 #[test]
-fn a_connection_that_breaks_while_its_runtime_is_idle_is_made_again() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let wire = Wire::to(site.redis.address());
+fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let wire = Wire::to(testbed.redis.address());
     let idle = runtime()?;
-    let locks = idle.block_on(leasehold::open(&format!("{}?{SETTINGS}", wire.url_of("redis"))))?;
-    wire.cut();
-    heard_at_once(&site, &blocking::Locks::from(locks))?;
+    let locks = idle.block_on(leasehold::open(&format!(
+        "{}?{SETTINGS}",
+        wire.url_of("redis")
+    )))?;
+    wire.partition();
+    heard_at_once(&testbed, &blocking::Locks::from(locks))?;
     // The one that drove the connection, and one that was to make it again.
     let tasks = idle.metrics().num_alive_tasks();
-    ensure!(tasks <= 2, "{tasks} tasks wait for a runtime that stands idle");
+    ensure!(
+        tasks <= 2,
+        "{tasks} tasks wait for a runtime that stands idle"
+    );
     Ok(())
 }
 
 /// In the end a grant is heard of, not found by looking.
-fn heard_at_once(site: &RedisSite, ours: &blocking::Locks) -> Result<()> {
-    until(
-        "grants to be heard of",
-        || Ok((handed_over(site, ours, "heard")? < Duration::from_millis(200)).then_some(())),
-    )
+fn heard_at_once(testbed: &RedisTestbed, leasehold: &blocking::Locks) -> Result<()> {
+    until("grants to be heard of", || {
+        Ok((handed_over(testbed, leasehold, "heard")? < Duration::from_millis(200)).then_some(()))
+    })
 }
 
 /// How long after a release the one who waited held.
-fn handed_over(site: &RedisSite, ours: &blocking::Locks, name: &str) -> Result<Duration> {
-    let held = site.run(site.locks().mutex(name).acquire())?;
-    let waiting = ours.mutex(name).label("1");
+fn handed_over(
+    testbed: &RedisTestbed,
+    leasehold: &blocking::Locks,
+    name: &str,
+) -> Result<Duration> {
+    let held = testbed.run(testbed.locks().mutex(name).acquire())?;
+    let waiting = leasehold.mutex(name).label("1");
     let waiter = thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
-    site.see_waiting(name, 1)?;
+    testbed.wait_until_waiting(name, 1)?;
     let released = Instant::now();
-    site.run(held.release())?;
+    testbed.run(held.release())?;
     let (guard, granted) = waiter.join().expect("a wait does not panic")?;
     guard.release()?;
     Ok(granted.saturating_duration_since(released))
 }
 
 #[test]
-fn a_busy_runtime_costs_no_lock() -> Result<()> {
-    let site = site(SETTINGS)?;
-    let (told, begun) = channel();
-    let url = site.url();
+fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
+    let testbed = testbed(SETTINGS)?;
+    let (events, begun) = channel();
+    let url = testbed.url();
     let busy = thread::spawn(move || -> Result<()> {
         runtime()?.block_on(async {
             let locks = leasehold::open(&url).await?;
             let held = locks.mutex("a").acquire().await?;
-            told.send(())?;
+            events.send(())?;
             // Nothing else runs on this runtime meanwhile.
             sleep(Duration::from_secs(3));
             held.check()?;
@@ -94,7 +103,12 @@ fn a_busy_runtime_costs_no_lock() -> Result<()> {
         })
     });
     begun.recv()?;
-    let lock: Locks = site.locks().clone();
-    ensure!(site.run(lock.mutex("a").try_acquire_for(Duration::from_secs(2)))?.is_none(), "it was taken over");
+    let lock: Locks = testbed.locks().clone();
+    ensure!(
+        testbed
+            .run(lock.mutex("a").try_acquire_for(Duration::from_secs(2)))?
+            .is_none(),
+        "it was taken over"
+    );
     busy.join().expect("a holder does not panic")
 }

@@ -3,17 +3,17 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::{RedlockSite, until};
+use lab::{RedlockTestbed, until};
 use lab_servers::Wire;
 use leasehold::{Guard, Locks};
 
-use crate::TAKER;
+use crate::WORKER;
 
 const LEASE: Duration = Duration::from_secs(5);
 
 /// Somebody holds by the votes of three masters, as he cannot reach the others; then one of the three forgets.
-struct Scene {
-    site: RedlockSite,
+struct Fixture {
+    testbed: RedlockTestbed,
     first: Guard,
     /// Another client, who reaches all.
     others: Locks,
@@ -22,48 +22,68 @@ struct Scene {
     _wires: Vec<Wire>,
 }
 
-fn scene(settings: &str, forget: impl FnOnce(&mut RedlockSite)) -> Result<Scene> {
-    let mut site = RedlockSite::start(TAKER, settings)?;
-    let wires: Vec<Wire> = site.masters[3..].iter().map(|master| Wire::to(master.address())).collect();
+fn fixture(settings: &str, forget: impl FnOnce(&mut RedlockTestbed)) -> Result<Fixture> {
+    let mut testbed = RedlockTestbed::start(WORKER, settings)?;
+    let wires: Vec<Wire> = testbed.masters[3..]
+        .iter()
+        .map(|master| Wire::to(master.address()))
+        .collect();
     for wire in &wires {
         wire.refuse(true);
     }
-    let apart = site.url_with(settings, &[(3, &wires[0]), (4, &wires[1])]);
+    let apart = testbed.url_with(settings, &[(3, &wires[0]), (4, &wires[1])]);
     let opening = Instant::now();
-    let holder = site.run(leasehold::open(&apart))?;
-    let others = site.run(leasehold::open(&site.url_with(settings, &[])))?;
+    let holder = testbed.run(leasehold::open(&apart))?;
+    let others = testbed.run(leasehold::open(&testbed.url_with(settings, &[])))?;
     let wrong = opening.elapsed();
-    let first = site.run(holder.mutex("a").lease(LEASE).fixed().acquire())?;
-    let votes = site.look("a")?.views.iter().filter(|view| view.holder.is_some()).count();
+    let first = testbed.run(holder.mutex("a").lease(LEASE).no_renewal().acquire())?;
+    let votes = testbed
+        .inspect("a")?
+        .servers
+        .iter()
+        .filter(|view| view.holder.is_some())
+        .count();
     ensure!(votes == 3, "it has {votes} votes");
     let clocks_on = Instant::now() + wrong;
-    forget(&mut site);
-    Ok(Scene { site, first, others, clocks_on, _wires: wires })
+    forget(&mut testbed);
+    Ok(Fixture {
+        testbed,
+        first,
+        others,
+        clocks_on,
+        _wires: wires,
+    })
 }
 
-fn restart(site: &mut RedlockSite) {
-    site.masters[2].restart();
+fn restart(testbed: &mut RedlockTestbed) {
+    testbed.masters[2].restart();
 }
 
-fn empty(site: &mut RedlockSite) {
-    site.masters[2].command(&["FLUSHALL"]);
+fn empty(testbed: &mut RedlockTestbed) {
+    testbed.masters[2].command(&["FLUSHALL"]);
 }
 
 #[test]
-fn restarted_it_does_not_give_its_vote_away() -> Result<()> {
+fn restarted_master_does_not_vote_during_quarantine() -> Result<()> {
     waits(restart)
 }
 
 #[test]
-fn emptied_it_does_not_give_its_vote_away() -> Result<()> {
+fn emptied_master_does_not_vote_during_quarantine() -> Result<()> {
     waits(empty)
 }
 
-fn waits(forget: impl FnOnce(&mut RedlockSite)) -> Result<()> {
-    let Scene { site, first, others, _wires, .. } = scene("longest-lease=5s", forget)?;
+fn waits(forget: impl FnOnce(&mut RedlockTestbed)) -> Result<()> {
+    let Fixture {
+        testbed,
+        first,
+        others,
+        _wires,
+        ..
+    } = fixture("longest-lease=5s", forget)?;
     let lock = others.mutex("a").lease(LEASE);
     let second = loop {
-        match site.run(lock.try_acquire()) {
+        match testbed.run(lock.try_acquire()) {
             Ok(Some(guard)) => break guard,
             // Nobody can say who has it.
             Err(error) if !error.is_unavailable() => bail!(error),
@@ -71,40 +91,79 @@ fn waits(forget: impl FnOnce(&mut RedlockSite)) -> Result<()> {
         }
     };
     ensure!(first.check().is_err(), "two hold at once");
-    ensure!(second.token() > first.token(), "{} after {}", second.token(), first.token());
-    Ok(site.run(second.release())?)
+    ensure!(
+        second.token() > first.token(),
+        "{} after {}",
+        second.token(),
+        first.token()
+    );
+    Ok(testbed.run(second.release())?)
 }
 
 /// The same with masters that are believed whatever they have forgotten: this is what quarantine is for.
 #[test]
-fn believed_too_early_two_hold() -> Result<()> {
-    for forget in [restart as fn(&mut RedlockSite), empty] {
-        let Scene { site, first, others, clocks_on, _wires } = scene("longest-lease=5s&quarantine=off", forget)?;
+fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
+    for forget in [restart as fn(&mut RedlockTestbed), empty] {
+        let Fixture {
+            testbed,
+            first,
+            others,
+            clocks_on,
+            _wires,
+        } = fixture("longest-lease=5s&quarantine=off", forget)?;
         std::thread::sleep(clocks_on.saturating_duration_since(Instant::now()));
         let second = until("another to hold", || {
-            let asked = site.run(others.mutex("a").lease(LEASE).try_acquire());
-            Ok(asked.ok().flatten())
+            let sent_at = testbed.run(others.mutex("a").lease(LEASE).try_acquire());
+            Ok(sent_at.ok().flatten())
         })?;
-        ensure!(first.check().is_ok() && second.check().is_ok(), "the first was over too early for this to show");
-        ensure!(second.token() > first.token(), "clocks went on, so tokens still tell who came later");
+        ensure!(
+            first.check().is_ok() && second.check().is_ok(),
+            "the first was over too early for this to show"
+        );
+        ensure!(
+            second.token() > first.token(),
+            "clocks went on, so tokens still tell who came later"
+        );
     }
     Ok(())
 }
 
 /// Who asks is told which masters are not believed, and `show` says for how long.
 #[test]
-fn it_is_said_how_long_it_takes() -> Result<()> {
-    let mut site = RedlockSite::start(TAKER, "longest-lease=5s")?;
+fn remaining_quarantine_is_reported() -> Result<()> {
+    let mut testbed = RedlockTestbed::start(WORKER, "longest-lease=5s")?;
     for at in [0, 1, 2] {
-        site.masters[at].restart();
+        testbed.masters[at].restart();
     }
-    let error = site.run(site.locks().mutex("a").lease(LEASE).try_acquire()).err().context("most have forgotten")?;
-    ensure!(error.is_unavailable() && error.to_string().contains("of 5 masters vote"), "{error}");
-    let views = until("masters to be back", || Ok(site.look("a").ok().map(|line| line.views)))?;
-    let said =
-        |text: &str| views.iter().filter(|view| view.trouble.as_ref().is_some_and(|why| why.contains(text))).count();
-    ensure!(said("counts in") + said("cannot") + said("broke") > 0, "{views:?}");
-    site.wait_until_believed()?;
-    ensure!(site.run(site.locks().mutex("a").lease(LEASE).try_acquire())?.is_some());
+    let error = testbed
+        .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())
+        .err()
+        .context("most have forgotten")?;
+    ensure!(
+        error.is_unavailable() && error.to_string().contains("of 5 masters vote"),
+        "{error}"
+    );
+    let views = until("masters to be back", || {
+        Ok(testbed
+            .inspect("a")
+            .ok()
+            .map(|lock_state| lock_state.servers))
+    })?;
+    let said = |text: &str| {
+        views
+            .iter()
+            .filter(|view| view.error.as_ref().is_some_and(|why| why.contains(text)))
+            .count()
+    };
+    ensure!(
+        said("counts in") + said("cannot") + said("broke") > 0,
+        "{views:?}"
+    );
+    testbed.wait_for_quarantine()?;
+    ensure!(
+        testbed
+            .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())?
+            .is_some()
+    );
     Ok(())
 }

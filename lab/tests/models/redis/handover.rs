@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use leasehold::modelled::{Known, Moment, Told, hold_from, trusted};
-use leasehold::{Crash, Standing, Token};
+use leasehold::modelled::{BootInstant, ClaimState, Push, hold_from, safe_duration};
+use leasehold::{CrashDetection, Standing, Token};
 use stateright::{Model, Property};
 
-use super::line::{Asking, How, Id, Line, Link, Reply, Script, Word};
-use super::presence::answer;
+use super::crash_detection::answer;
+use super::lock_model::{EnterMode, EnterRequest, Id, Link, LockModel, ModelPush, Reply, Script};
 use super::{breaks, holds};
 
-const OURS: Id = 1;
+const OWN: Id = 1;
 /// Who holds at first, and who comes later.
 const OTHERS: [Id; 2] = [0, 2];
 /// In ticks.
@@ -21,15 +21,15 @@ const GRACE: u8 = 1;
 /// The last moment there is.
 const END: u8 = 4;
 /// So often our claim enters: for the first time, and again where it was not answered.
-const QUESTIONS: u8 = 2;
+const REQUESTS: u8 = 2;
 
 /// What is different from the library, to see whether it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Twin {
+enum Mutation {
     /// Nothing.
     None,
     /// Answers do not say which tokens were given before.
-    AnswersWithoutTokens,
+    RepliesWithoutTokens,
     /// A grant counts from when it is heard of.
     FromReceipt,
     /// A hold is trusted for as long as the claim was kept while it waited.
@@ -41,67 +41,76 @@ enum Twin {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct HandOver(Twin);
+struct HandOver(Mutation);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
-    line: Line,
+    model: LockModel,
     /// When the lease of each claim ends, by its number.
     ends: [u8; 3],
-    known: Known,
+    known: ClaimState,
     /// When the last script ran that granted or found our claim: no absence that began before counts.
     served: u8,
     /// When the grant was heard of.
-    heard_of: u8,
+    pushed: u8,
     flight: Flight,
-    asked: u8,
+    requests: u8,
     /// Told to our client, and not read yet.
-    inbox: Vec<Word>,
+    inbox: Vec<ModelPush>,
     leaving: Leaving,
-    has_come: bool,
+    has_entered: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Flight {
     None,
-    Asked(u8),
-    Answered(u8, Reply),
+    Sent(u8),
+    Replied(u8, Reply),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Leaving {
     No,
-    Asked,
+    Sent,
     Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Action {
     Tick,
-    Ask,
+    Send,
     Serve,
     /// A question, or an answer, is lost.
-    Lose,
-    Hear,
-    HearWord,
-    LoseWord,
+    LoseReply,
+    ReceiveReply,
+    ReceivePush,
+    LosePush,
     Leave,
     ServeLeave,
     /// The other one comes.
-    Come,
+    Enter,
     /// Somebody else who holds leaves.
     OtherLeaves,
     /// Our connection has been gone for the grace: a contender ends our hold.
     Revoke,
 }
 
-fn moment(tick: u8) -> Moment {
-    Moment::from_nanos(u64::from(tick + 1) * 1_000_000_000)
+fn moment(tick: u8) -> BootInstant {
+    BootInstant::from_nanos(u64::from(tick + 1) * 1_000_000_000)
 }
 
-fn asking(id: Id) -> Asking {
-    Asking { id, how: How::Queue, link: Link { epoch: 1, judged: false }, nonce: 1, ripe: Vec::new() }
+fn asking(id: Id) -> EnterRequest {
+    EnterRequest {
+        id,
+        mode: EnterMode::Queue,
+        link: Link {
+            epoch: 1,
+            verdict: false,
+        },
+        nonce: 1,
+        expired: Vec::new(),
+    }
 }
 
 impl Model for HandOver {
@@ -111,16 +120,16 @@ impl Model for HandOver {
     fn init_states(&self) -> Vec<State> {
         let mut state = State {
             now: 0,
-            line: Line::default(),
+            model: LockModel::default(),
             ends: [0; 3],
-            known: Known::default(),
+            known: ClaimState::default(),
             served: 0,
-            heard_of: 0,
+            pushed: 0,
             flight: Flight::None,
-            asked: 0,
+            requests: 0,
             inbox: Vec::new(),
             leaving: Leaving::No,
-            has_come: false,
+            has_entered: false,
         };
         state.run(OTHERS[0], |script| script.enter(&asking(OTHERS[0])));
         vec![state]
@@ -131,27 +140,29 @@ impl Model for HandOver {
             actions.push(Action::Tick);
         }
         match state.flight {
-            Flight::None if state.asked < QUESTIONS && state.leaving == Leaving::No => actions.push(Action::Ask),
+            Flight::None if state.requests < REQUESTS && state.leaving == Leaving::No => {
+                actions.push(Action::Send)
+            }
             Flight::None => {}
-            Flight::Asked(_) => actions.extend([Action::Serve, Action::Lose]),
-            Flight::Answered(..) => actions.extend([Action::Hear, Action::Lose]),
+            Flight::Sent(_) => actions.extend([Action::Serve, Action::LoseReply]),
+            Flight::Replied(..) => actions.extend([Action::ReceiveReply, Action::LoseReply]),
         }
         if !state.inbox.is_empty() {
-            actions.extend([Action::HearWord, Action::LoseWord]);
+            actions.extend([Action::ReceivePush, Action::LosePush]);
         }
-        let may_leave = state.flight == Flight::None || self.0 == Twin::LeavingOvertakes;
+        let may_leave = state.flight == Flight::None || self.0 == Mutation::LeavingOvertakes;
         match state.leaving {
-            Leaving::No if state.asked > 0 && may_leave => actions.push(Action::Leave),
-            Leaving::Asked => actions.push(Action::ServeLeave),
+            Leaving::No if state.requests > 0 && may_leave => actions.push(Action::Leave),
+            Leaving::Sent => actions.push(Action::ServeLeave),
             Leaving::No | Leaving::Done => {}
         }
-        if !state.has_come {
-            actions.push(Action::Come);
+        if !state.has_entered {
+            actions.push(Action::Enter);
         }
-        if state.line.holder.is_some_and(|holder| holder.id != OURS) {
+        if state.model.holder.is_some_and(|holder| holder.id != OWN) {
             actions.push(Action::OtherLeaves);
         }
-        let is_ours = state.line.holder.is_some_and(|holder| holder.id == OURS);
+        let is_ours = state.model.holder.is_some_and(|holder| holder.id == OWN);
         if is_ours && state.now >= state.served + GRACE {
             actions.push(Action::Revoke);
         }
@@ -161,57 +172,62 @@ impl Model for HandOver {
         let mut next = state.clone();
         match action {
             Action::Tick => next.tick(),
-            Action::Ask => {
-                next.asked += 1;
-                next.flight = Flight::Asked(next.now);
+            Action::Send => {
+                next.requests += 1;
+                next.flight = Flight::Sent(next.now);
             }
             Action::Serve => {
-                let Flight::Asked(at) = next.flight else { return None };
-                let reply = next.run(OURS, |script| script.enter(&asking(OURS)));
-                next.flight = Flight::Answered(at, reply);
-            }
-            Action::Lose => next.flight = Flight::None,
-            Action::Hear => {
-                let Flight::Answered(at, reply) = std::mem::replace(&mut next.flight, Flight::None) else {
+                let Flight::Sent(at) = next.flight else {
                     return None;
                 };
-                let mut answer = answer(reply);
-                if self.0 == Twin::AnswersWithoutTokens {
-                    answer.last = 0;
-                }
-                next.known.answered(&answer, moment(at), 1, 1, moment(next.now));
-                next.heard_of = next.now;
+                let model_reply = next.run(OWN, |script| script.enter(&asking(OWN)));
+                next.flight = Flight::Replied(at, model_reply);
             }
-            Action::HearWord => {
-                let told = match next.inbox.remove(0) {
-                    Word::Held(token) => Told::Held(Token::new(u64::from(token))?),
-                    Word::Next => Told::Next,
-                    Word::Gone => Told::Gone,
+            Action::LoseReply => next.flight = Flight::None,
+            Action::ReceiveReply => {
+                let Flight::Replied(at, model_reply) =
+                    std::mem::replace(&mut next.flight, Flight::None)
+                else {
+                    return None;
                 };
-                next.known.told(&told);
-                next.heard_of = next.now;
+                let mut reply = answer(model_reply);
+                if self.0 == Mutation::RepliesWithoutTokens {
+                    reply.last_token = 0;
+                }
+                next.known
+                    .with_reply_timeout(&reply, moment(at), 1, 1, moment(next.now));
+                next.pushed = next.now;
             }
-            Action::LoseWord => drop(next.inbox.remove(0)),
-            Action::Leave => next.leaving = Leaving::Asked,
+            Action::ReceivePush => {
+                let events = match next.inbox.remove(0) {
+                    ModelPush::Held(token) => Push::Held(Token::new(u64::from(token))?),
+                    ModelPush::Next => Push::Next,
+                    ModelPush::Gone => Push::Gone,
+                };
+                next.known.apply_push(&events);
+                next.pushed = next.now;
+            }
+            Action::LosePush => drop(next.inbox.remove(0)),
+            Action::Leave => next.leaving = Leaving::Sent,
             Action::ServeLeave => {
-                if self.0 == Twin::NoHandOver {
-                    next.line.holder.take_if(|holder| holder.id == OURS);
-                    next.line.queue.retain(|waiter| waiter.id != OURS);
+                if self.0 == Mutation::NoHandOver {
+                    next.model.holder.take_if(|holder| holder.id == OWN);
+                    next.model.queue.retain(|waiter| waiter.id != OWN);
                 } else {
-                    next.run(OURS, |script| script.leave(OURS));
+                    next.run(OWN, |script| script.leave(OWN));
                 }
                 next.leaving = Leaving::Done;
             }
-            Action::Come => {
-                next.has_come = true;
+            Action::Enter => {
+                next.has_entered = true;
                 next.run(OTHERS[1], |script| script.enter(&asking(OTHERS[1])));
             }
             Action::OtherLeaves => {
-                let id = next.line.holder?.id;
+                let id = next.model.holder?.id;
                 next.run(id, |script| script.leave(id));
             }
             Action::Revoke => {
-                next.run(OURS, |script| script.leave(OURS));
+                next.run(OWN, |script| script.leave(OWN));
             }
         }
         Some(next)
@@ -220,23 +236,33 @@ impl Model for HandOver {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("no two hold", |model: &Self, state: &State| {
-                let other = state.line.holder.is_some_and(|holder| holder.id != OURS && !holder.over);
-                !other || !state.believes(model.0)
+                let other = state
+                    .model
+                    .holder
+                    .is_some_and(|holder| holder.id != OWN && !holder.expired);
+                !other || !state.trusts(model.0)
             }),
             Property::always("what has left is not in line", |_, state: &State| {
                 // A lease that is over is nobody's, whatever is still written.
-                let is_there = state.line.holder.is_some_and(|holder| holder.id == OURS && !holder.over)
-                    || state.line.queue.iter().any(|waiter| waiter.id == OURS);
+                let is_there = state
+                    .model
+                    .holder
+                    .is_some_and(|holder| holder.id == OWN && !holder.expired)
+                    || state.model.queue.iter().any(|waiter| waiter.id == OWN);
                 state.leaving != Leaving::Done || !is_there
             }),
             Property::always("nobody waits for nobody", |_, state: &State| {
-                state.line.queue.is_empty() || state.line.holder.is_some()
+                state.model.queue.is_empty() || state.model.holder.is_some()
             }),
             Property::sometimes("a grant is told", |model: &Self, state: &State| {
-                state.asked == 1 && state.flight == Flight::None && state.believes(model.0)
+                state.requests == 1 && state.flight == Flight::None && state.trusts(model.0)
             }),
             Property::sometimes("it is handed over when it leaves", |_, state: &State| {
-                state.leaving == Leaving::Done && state.line.holder.is_some_and(|holder| holder.id == OTHERS[1])
+                state.leaving == Leaving::Done
+                    && state
+                        .model
+                        .holder
+                        .is_some_and(|holder| holder.id == OTHERS[1])
             }),
         ]
     }
@@ -245,47 +271,52 @@ impl Model for HandOver {
 impl State {
     /// Runs a script for a claim, whose lease begins anew, as does that of whoever is granted.
     fn run<T>(&mut self, of: Id, ask: impl FnOnce(&mut Script<'_>) -> T) -> T {
-        let mut script = Script::on(&mut self.line, &|_| true);
-        let answer = ask(&mut script);
+        let mut script = Script::on(&mut self.model, &|_| true);
+        let reply = ask(&mut script);
         let ends = self.now + LEASE;
         self.ends[usize::from(of)] = ends;
-        if of == OURS {
+        if of == OWN {
             self.served = self.now;
         }
-        for (id, word) in script.words {
-            if matches!(word, Word::Held(_)) {
+        for (id, push) in script.pushes {
+            if matches!(push, ModelPush::Held(_)) {
                 self.ends[usize::from(id)] = ends;
-                if id == OURS {
+                if id == OWN {
                     self.served = self.now;
                 }
             }
-            if id == OURS {
-                self.inbox.push(word);
+            if id == OWN {
+                self.inbox.push(push);
             }
         }
-        answer
+        reply
     }
 
     fn tick(&mut self) {
         self.now += 1;
         let (now, ends) = (self.now, self.ends);
         let is_over = |id: Id| ends[usize::from(id)] <= now;
-        if let Some(holder) = &mut self.line.holder {
-            holder.over |= is_over(holder.id);
+        if let Some(holder) = &mut self.model.holder {
+            holder.expired |= is_over(holder.id);
         }
-        for waiter in &mut self.line.queue {
-            waiter.over |= is_over(waiter.id);
+        for waiter in &mut self.model.queue {
+            waiter.expired |= is_over(waiter.id);
         }
     }
 
     /// Whether our client counts on holding.
-    fn believes(&self, twin: Twin) -> bool {
+    fn trusts(&self, mutation: Mutation) -> bool {
         let [lease, grace] = [LEASE, GRACE].map(|ticks| Duration::from_secs(u64::from(ticks)));
-        let kept_until = self.known.heard.map(|(asked, _)| asked.after(trusted(lease)));
-        let is_trusted = match twin {
-            Twin::FromReceipt => self.now < self.heard_of + GRACE,
-            Twin::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
-            _ => kept_until.is_some_and(|until| moment(self.now) < hold_from(until, lease, Crash::Within(grace)).0),
+        let kept_until = self
+            .known
+            .renewed_at
+            .map(|(sent_at, _)| sent_at.saturating_add(safe_duration(lease)));
+        let is_trusted = match mutation {
+            Mutation::FromReceipt => self.now < self.pushed + GRACE,
+            Mutation::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),
+            _ => kept_until.is_some_and(|until| {
+                moment(self.now) < hold_from(until, lease, CrashDetection::Within(grace)).0
+            }),
         };
         let is_held = matches!(self.known.standing, Some(Standing::Held { .. }));
         is_held && is_trusted && self.leaving == Leaving::No
@@ -293,31 +324,34 @@ impl State {
 }
 
 #[test]
-fn handing_over_keeps_two_apart() {
-    holds(HandOver(Twin::None));
+fn handover_model_keeps_exclusion() {
+    holds(HandOver(Mutation::None));
 }
 
 #[test]
-fn an_earlier_grant_that_is_believed_makes_two() {
-    breaks(HandOver(Twin::AnswersWithoutTokens), "no two hold");
+fn trusting_an_earlier_grant_breaks_exclusion() {
+    breaks(HandOver(Mutation::RepliesWithoutTokens), "no two hold");
 }
 
 #[test]
-fn a_grant_that_counts_from_its_receipt_makes_two() {
-    breaks(HandOver(Twin::FromReceipt), "no two hold");
+fn validity_counted_from_receipt_breaks_exclusion() {
+    breaks(HandOver(Mutation::FromReceipt), "no two hold");
 }
 
 #[test]
 fn hold_trusted_for_the_waiters_lease_makes_two() {
-    breaks(HandOver(Twin::WaitersLease), "no two hold");
+    breaks(HandOver(Mutation::WaitersLease), "no two hold");
 }
 
 #[test]
-fn leaving_that_overtakes_leaves_a_claim_behind() {
-    breaks(HandOver(Twin::LeavingOvertakes), "what has left is not in line");
+fn leave_that_overtakes_enter_leaves_an_entry() {
+    breaks(
+        HandOver(Mutation::LeavingOvertakes),
+        "what has left is not in line",
+    );
 }
 
 #[test]
-fn leaving_that_hands_over_to_nobody_is_found() {
-    breaks(HandOver(Twin::NoHandOver), "nobody waits for nobody");
+fn leave_without_handover_is_detected() {
+    breaks(HandOver(Mutation::NoHandOver), "nobody waits for nobody");
 }

@@ -1,6 +1,6 @@
 //! Exclusion with clocks that run alike: a master may forget everything, once.
 
-use leasehold::stores::redlock::{Count, Outcome, Seat, Verdict};
+use leasehold::stores::redlock::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
 use super::{breaks, holds};
@@ -15,15 +15,15 @@ struct Exclusion {
     /// For how long a master that has forgotten is not believed.
     quarantine: u8,
     /// From when on a lease counts for its holder.
-    counts_from: Beginning,
+    counts_from: ValidityStart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beginning {
+enum ValidityStart {
     /// Before the question: as the library does.
-    Question,
+    Request,
     /// When as many answers have come as decide.
-    Answer,
+    Reply,
 }
 
 /// Masters are alike, so they are kept in order: which is which does not matter.
@@ -37,18 +37,18 @@ struct State {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Master {
-    seat: Seat<u8>,
+    register: VoteRegister<u8>,
     /// When the lease ends of whoever has its vote.
     ends: u8,
-    believed_from: u8,
+    counts_from: u8,
     /// Requests on their way to it, a bit for each acquisition.
     votes: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Acquisition {
-    asked: u8,
-    count: Count,
+    sent_at: u8,
+    count: Tally,
     /// Until when it holds, as it knows; 0 if not.
     until: u8,
 }
@@ -71,7 +71,12 @@ impl Model for Exclusion {
 
     fn init_states(&self) -> Vec<State> {
         let masters = [Master::default(); MASTERS];
-        vec![State { now: 1, masters, acquisitions: Vec::new(), has_forgotten: false }]
+        vec![State {
+            now: 1,
+            masters,
+            acquisitions: Vec::new(),
+            has_forgotten: false,
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -95,18 +100,30 @@ impl Model for Exclusion {
         match action {
             Action::Tick => {
                 next.now += 1;
-                let over = next.masters.iter_mut().filter(|master| master.ends <= next.now);
-                over.for_each(|master| master.seat.expire());
+                let over = next
+                    .masters
+                    .iter_mut()
+                    .filter(|master| master.ends <= next.now);
+                over.for_each(|master| master.register.expire());
             }
             Action::Begin => {
                 let bit = 1 << next.acquisitions.len();
-                next.acquisitions.push(Acquisition { asked: next.now, count: Count::of(MASTERS), until: 0 });
-                next.masters.iter_mut().for_each(|master| master.votes |= bit);
+                next.acquisitions.push(Acquisition {
+                    sent_at: next.now,
+                    count: Tally::of(MASTERS),
+                    until: 0,
+                });
+                next.masters
+                    .iter_mut()
+                    .for_each(|master| master.votes |= bit);
             }
             Action::Vote { master, by } => self.vote(&mut next, master, by),
             Action::Forget(at) => {
                 // Its connections break, and what was on its way is lost.
-                next.masters[at] = Master { believed_from: next.now + self.quarantine, ..Master::default() };
+                next.masters[at] = Master {
+                    counts_from: next.now + self.quarantine,
+                    ..Master::default()
+                };
                 next.has_forgotten = true;
             }
         }
@@ -117,10 +134,20 @@ impl Model for Exclusion {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("no two hold", |_, state: &State| {
-                state.acquisitions.iter().filter(|one| state.now < one.until).count() < 2
+                state
+                    .acquisitions
+                    .iter()
+                    .filter(|one| state.now < one.until)
+                    .count()
+                    < 2
             }),
             Property::sometimes("both are granted", |_, state: &State| {
-                state.acquisitions.iter().filter(|one| one.until > 0).count() == 2
+                state
+                    .acquisitions
+                    .iter()
+                    .filter(|one| one.until > 0)
+                    .count()
+                    == 2
             }),
         ]
     }
@@ -128,44 +155,72 @@ impl Model for Exclusion {
 
 impl Exclusion {
     fn vote(self, state: &mut State, at: usize, by: u8) {
-        let (master, one) = (&mut state.masters[at], &mut state.acquisitions[usize::from(by)]);
+        let (master, one) = (
+            &mut state.masters[at],
+            &mut state.acquisitions[usize::from(by)],
+        );
         master.votes &= !(1 << by);
         // Each proposes more than the one before.
-        let is_granted = master.seat.vote(by, u64::from(by) + 1) == Verdict::Granted;
+        let is_granted = master.register.vote(by, u64::from(by) + 1) == VoteOutcome::Granted;
         if is_granted {
             master.ends = state.now + LEASE;
         }
         if one.count.outcome().is_some() {
             return;
         }
-        match (is_granted, master.believed_from <= state.now) {
+        match (is_granted, master.counts_from <= state.now) {
             (true, true) => one.count.granted += 1,
             (true, false) => one.count.unknown += 1,
             (false, _) => one.count.refused += 1,
         }
-        if one.count.outcome() == Some(Outcome::Won) {
-            let from = if self.counts_from == Beginning::Question { one.asked } else { state.now };
+        if one.count.outcome() == Some(TallyOutcome::Won) {
+            let from = if self.counts_from == ValidityStart::Request {
+                one.sent_at
+            } else {
+                state.now
+            };
             one.until = from + LEASE;
         }
     }
 }
 
 #[test]
-fn quarantine_keeps_two_apart() {
-    holds(Exclusion { quarantine: LEASE, counts_from: Beginning::Question });
+fn quarantine_keeps_exclusion() {
+    holds(Exclusion {
+        quarantine: LEASE,
+        counts_from: ValidityStart::Request,
+    });
 }
 
 #[test]
-fn without_quarantine_two_hold() {
-    breaks(Exclusion { quarantine: 0, counts_from: Beginning::Question }, "no two hold");
+fn missing_quarantine_breaks_exclusion() {
+    breaks(
+        Exclusion {
+            quarantine: 0,
+            counts_from: ValidityStart::Request,
+        },
+        "no two hold",
+    );
 }
 
 #[test]
-fn a_shorter_quarantine_is_too_short() {
-    breaks(Exclusion { quarantine: LEASE - 1, counts_from: Beginning::Question }, "no two hold");
+fn quarantine_shorter_than_the_lease_breaks_exclusion() {
+    breaks(
+        Exclusion {
+            quarantine: LEASE - 1,
+            counts_from: ValidityStart::Request,
+        },
+        "no two hold",
+    );
 }
 
 #[test]
-fn counted_from_the_answer_two_hold() {
-    breaks(Exclusion { quarantine: LEASE, counts_from: Beginning::Answer }, "no two hold");
+fn validity_counted_from_vote_reply_breaks_exclusion() {
+    breaks(
+        Exclusion {
+            quarantine: LEASE,
+            counts_from: ValidityStart::Reply,
+        },
+        "no two hold",
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use leasehold::stores::redlock::{Count, Outcome, Seat, Verdict};
+use leasehold::stores::redlock::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
 use super::{breaks, holds};
@@ -11,7 +11,7 @@ const MASTERS: usize = 3;
 
 /// What is different from the library, to see whether it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Twin {
+enum Mutation {
     /// Nothing.
     None,
     /// A master grants any token while it is free.
@@ -28,7 +28,7 @@ struct Tokens {
     token_max: u64,
     /// Whether anybody gives back, and answers are lost; leases end by themselves in any case, and requests are lost.
     leaves: bool,
-    twin: Twin,
+    twin: Mutation,
 }
 
 /// Masters are alike, so they are kept in order: which is which does not matter.
@@ -42,9 +42,9 @@ struct State {
 /// A master, and what is on its way to it: for each acquisition a bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Master {
-    seat: Seat<u8>,
+    register: VoteRegister<u8>,
     votes: u8,
-    leavings: u8,
+    releases: u8,
     /// Who is known here to have left.
     left: u8,
 }
@@ -52,7 +52,7 @@ struct Master {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Acquisition {
     token: u64,
-    count: Count,
+    count: Tally,
     /// Had been granted before this one was begun, a bit each.
     after: u8,
     is_won: bool,
@@ -67,7 +67,7 @@ enum Action {
     Vote {
         master: usize,
         by: u8,
-        is_heard: bool,
+        is_received: bool,
     },
     /// Granted or not, it gives back what it may have.
     GiveBack(u8),
@@ -85,7 +85,11 @@ impl Model for Tokens {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        vec![State { masters: [Master::default(); MASTERS], acquisitions: Vec::new(), has_forgotten: false }]
+        vec![State {
+            masters: [Master::default(); MASTERS],
+            acquisitions: Vec::new(),
+            has_forgotten: false,
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -96,19 +100,27 @@ impl Model for Tokens {
         for (master, at) in state.masters.iter().zip(0..) {
             for by in 0..begun {
                 if master.votes & (1 << by) != 0 {
-                    actions.push(Action::Vote { master: at, by, is_heard: true });
+                    actions.push(Action::Vote {
+                        master: at,
+                        by,
+                        is_received: true,
+                    });
                     if self.leaves {
-                        actions.push(Action::Vote { master: at, by, is_heard: false });
+                        actions.push(Action::Vote {
+                            master: at,
+                            by,
+                            is_received: false,
+                        });
                     }
                 }
-                if master.leavings & (1 << by) != 0 {
+                if master.releases & (1 << by) != 0 {
                     actions.push(Action::Leave { master: at, by });
                 }
             }
-            if master.seat.held.is_some() {
+            if master.register.held.is_some() {
                 actions.push(Action::Expire(at));
             }
-            if self.twin == Twin::Amnesia && !state.has_forgotten {
+            if self.twin == Mutation::Amnesia && !state.has_forgotten {
                 actions.push(Action::Forget(at));
             }
         }
@@ -122,15 +134,21 @@ impl Model for Tokens {
         let mut next = state.clone();
         match action {
             Action::Begin(token) => next.begin(token),
-            Action::Vote { master, by, is_heard } => self.vote(&mut next, master, by, is_heard),
+            Action::Vote {
+                master,
+                by,
+                is_received: is_heard,
+            } => self.vote(&mut next, master, by, is_heard),
             Action::GiveBack(by) => {
                 next.acquisitions[usize::from(by)].has_left = true;
-                next.masters.iter_mut().for_each(|master| master.leavings |= 1 << by);
+                next.masters
+                    .iter_mut()
+                    .for_each(|master| master.releases |= 1 << by);
             }
             Action::Leave { master, by } => self.leave(&mut next, master, by),
-            Action::Expire(master) => next.masters[master].seat.expire(),
+            Action::Expire(master) => next.masters[master].register.expire(),
             Action::Forget(master) => {
-                next.masters[master].seat = Seat::default();
+                next.masters[master].register = VoteRegister::default();
                 next.has_forgotten = true;
             }
         }
@@ -146,11 +164,18 @@ impl Model for Tokens {
             }),
             Property::always("tokens rise", |_, state: &State| {
                 state.won().all(|(_, later)| {
-                    state.won().all(|(at, earlier)| later.after & (1 << at) == 0 || later.token > earlier.token)
+                    state.won().all(|(at, earlier)| {
+                        later.after & (1 << at) == 0 || later.token > earlier.token
+                    })
                 })
             }),
             Property::always("what has left holds nothing", |_, state: &State| {
-                state.masters.iter().all(|master| master.seat.held.is_none_or(|(_, by)| master.left & (1 << by) == 0))
+                state.masters.iter().all(|master| {
+                    master
+                        .register
+                        .held
+                        .is_none_or(|(_, by)| master.left & (1 << by) == 0)
+                })
             }),
             Property::sometimes("all are granted", |model: &Self, state: &State| {
                 state.won().count() == usize::from(model.acquisitions)
@@ -161,30 +186,35 @@ impl Model for Tokens {
 
 impl Tokens {
     fn vote(&self, state: &mut State, at: usize, by: u8, is_heard: bool) {
-        let (master, one) = (&mut state.masters[at], &mut state.acquisitions[usize::from(by)]);
+        let (master, one) = (
+            &mut state.masters[at],
+            &mut state.acquisitions[usize::from(by)],
+        );
         master.votes &= !(1 << by);
-        if self.twin == Twin::AnyToken {
-            master.seat.last = 0;
+        if self.twin == Mutation::AnyToken {
+            master.register.last_token = 0;
         }
-        let verdict = master.seat.vote(by, one.token);
+        let verdict = master.register.vote(by, one.token);
         if !is_heard || one.has_left || one.count.outcome().is_some() {
             return;
         }
         match verdict {
-            Verdict::Granted => one.count.granted += 1,
-            Verdict::Held(_) | Verdict::Low(_) => one.count.refused += 1,
+            VoteOutcome::Granted => one.count.granted += 1,
+            VoteOutcome::Held(_) | VoteOutcome::Stale(_) => one.count.refused += 1,
         }
-        one.is_won = one.count.outcome() == Some(Outcome::Won);
+        one.is_won = one.count.outcome() == Some(TallyOutcome::Won);
     }
 
     fn leave(&self, state: &mut State, at: usize, by: u8) {
         let master = &mut state.masters[at];
-        let last = master.seat.last;
-        master.seat.leave(by, state.acquisitions[usize::from(by)].token);
-        if self.twin == Twin::NoTombstone {
-            master.seat.last = last;
+        let last = master.register.last_token;
+        master
+            .register
+            .leave(by, state.acquisitions[usize::from(by)].token);
+        if self.twin == Mutation::NoTombstone {
+            master.register.last_token = last;
         }
-        master.leavings &= !(1 << by);
+        master.releases &= !(1 << by);
         master.left |= 1 << by;
     }
 }
@@ -195,46 +225,88 @@ impl State {
     }
 
     fn begin(&mut self, token: u64) {
-        let (by, count) = (self.begun(), Count::of(MASTERS));
+        let (by, count) = (self.begun(), Tally::of(MASTERS));
         let after = self.won().map(|(other, _)| 1 << other).sum();
-        self.acquisitions.push(Acquisition { token, count, after, is_won: false, has_left: false });
-        self.masters.iter_mut().for_each(|master| master.votes |= 1 << by);
+        self.acquisitions.push(Acquisition {
+            token,
+            count,
+            after,
+            is_won: false,
+            has_left: false,
+        });
+        self.masters
+            .iter_mut()
+            .for_each(|master| master.votes |= 1 << by);
     }
 
     fn won(&self) -> impl Iterator<Item = (usize, &Acquisition)> {
-        self.acquisitions.iter().enumerate().filter(|(_, one)| one.is_won)
+        self.acquisitions
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| one.is_won)
     }
 }
 
 #[test]
-fn two_acquisitions() {
-    holds(Tokens { acquisitions: 2, token_max: 3, leaves: true, twin: Twin::None });
+fn two_acquisitions_keep_token_properties() {
+    holds(Tokens {
+        acquisitions: 2,
+        token_max: 3,
+        leaves: true,
+        twin: Mutation::None,
+    });
 }
 
 /// Nobody gives anything back, and every answer comes: with that there would be more than can be tried out in a minute.
 #[test]
-fn three_acquisitions() {
-    holds(Tokens { acquisitions: 3, token_max: 3, leaves: false, twin: Twin::None });
+fn three_acquisitions_keep_token_properties() {
+    holds(Tokens {
+        acquisitions: 3,
+        token_max: 3,
+        leaves: false,
+        twin: Mutation::None,
+    });
 }
 
 #[test]
-fn any_token_breaks_it() {
+fn accepting_any_token_breaks_monotonicity() {
     for property in ["no token is given twice", "tokens rise"] {
-        breaks(Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::AnyToken }, property);
+        breaks(
+            Tokens {
+                acquisitions: 2,
+                token_max: 2,
+                leaves: true,
+                twin: Mutation::AnyToken,
+            },
+            property,
+        );
     }
 }
 
 #[test]
-fn without_tombstones_it_breaks() {
+fn missing_tombstones_revive_released_claims() {
     breaks(
-        Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::NoTombstone },
+        Tokens {
+            acquisitions: 2,
+            token_max: 2,
+            leaves: true,
+            twin: Mutation::NoTombstone,
+        },
         "what has left holds nothing",
     );
 }
 
 #[test]
-fn one_that_forgets_breaks_it() {
+fn forgetful_master_breaks_monotonicity() {
     for property in ["no token is given twice", "tokens rise"] {
-        breaks(Tokens { acquisitions: 2, token_max: 2, leaves: true, twin: Twin::Amnesia }, property);
+        breaks(
+            Tokens {
+                acquisitions: 2,
+                token_max: 2,
+                leaves: true,
+                twin: Mutation::Amnesia,
+            },
+            property,
+        );
     }
 }

@@ -6,19 +6,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, chmodat, fstat, fsync, mkdirat, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, Stat, chmodat, fstat, fsync, mkdirat, openat, statat,
+};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
 use super::filesystem::{Locality, check_local};
-use super::trouble::trouble;
+use super::io_error::io_error;
 use crate::{Error, Result};
 
 /// What is made is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 /// Opens a directory that may not be read, so that its owner can be named.
 const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const READ: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
 /// What the user adds to a URL for a file system of which leasehold knows nothing.
 const STATE_LOCAL: &str = "if it is local to this machine, add ?local=yes to the URL of the store";
 
@@ -35,7 +39,7 @@ impl Directory {
     pub(super) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
         let found = match openat(CWD, path, LOOK, Mode::empty()) {
             Err(Errno::NOENT) => make_path(path, locality)?,
-            found => found.map_err(|error| trouble(error, "open the folder", path))?,
+            found => found.map_err(|error| io_error(error, "open the folder", path))?,
         };
         let directory = Self::accept(&found, path.to_owned())?;
         check_local(&directory, path, locality, STATE_LOCAL)?;
@@ -58,7 +62,7 @@ impl Directory {
         match openat(self, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(Self { fd, path })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(trouble(error, "list the folder", &path)),
+            Err(error) => Err(io_error(error, "list the folder", &path)),
         }
     }
 
@@ -68,16 +72,20 @@ impl Directory {
 
     /// A file in it.
     pub(super) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
-        Location { directory: Arc::clone(self), relative: name.into() }
+        Location {
+            directory: Arc::clone(self),
+            relative: name.into(),
+        }
     }
 
     /// Checks the owner of what was opened, not of what has the path now, and opens the same for reading.
     fn accept(found: &OwnedFd, path: PathBuf) -> Result<Self> {
-        let about = fstat(found).map_err(|error| trouble(error, "look at the folder", &path))?;
-        if !is_trusted(&about) {
-            return Err(of_another(&about, &path));
+        let what = fstat(found).map_err(|error| io_error(error, "look at the folder", &path))?;
+        if !is_trusted(&what) {
+            return Err(of_another(&what, &path));
         }
-        let fd = openat(found, ".", READ, Mode::empty()).map_err(|error| trouble(error, "open the folder", &path))?;
+        let fd = openat(found, ".", READ, Mode::empty())
+            .map_err(|error| io_error(error, "open the folder", &path))?;
         Ok(Self { fd, path })
     }
 }
@@ -103,15 +111,20 @@ pub(super) struct Location {
 
 impl Location {
     pub(super) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        openat(&self.directory, &self.relative, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())
+        openat(
+            &self.directory,
+            &self.relative,
+            flags | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+            Mode::empty(),
+        )
     }
 
     /// What stands there, which may be a symbolic link; `None` if nothing does.
     pub(super) fn stat(&self) -> Result<Option<Stat>> {
         match statat(&self.directory, &self.relative, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(about) => Ok(Some(about)),
+            Ok(what) => Ok(Some(what)),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(trouble(error, "look at", &self.path())),
+            Err(error) => Err(io_error(error, "look at", &self.path())),
         }
     }
 
@@ -154,19 +167,29 @@ impl Location {
 /// Sets the mode of what was just made, whatever the umask has left of it: `fchmod` needs a descriptor that is open for
 /// reading or writing, and the umask may forbid both.
 pub(super) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    chmodat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), mode, AtFlags::empty())
+    chmodat(
+        CWD,
+        format!("/proc/self/fd/{}", file.as_raw_fd()),
+        mode,
+        AtFlags::empty(),
+    )
 }
 
 /// Follows the path as far as it exists, and makes the rest one part at a time, each inside the one before.
 fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
     let mut here = PathBuf::from("/");
-    let mut at = openat(CWD, &here, LOOK, Mode::empty()).map_err(|error| trouble(error, "open the folder", &here))?;
+    let mut at = openat(CWD, &here, LOOK, Mode::empty())
+        .map_err(|error| io_error(error, "open the folder", &here))?;
     let mut is_made = false;
 
     for part in path.components().filter(|part| *part != Component::RootDir) {
         let part = part.as_os_str();
         here.push(part);
-        let found = if is_made { Err(Errno::NOENT) } else { openat(&at, part, LOOK, Mode::empty()) };
+        let found = if is_made {
+            Err(Errno::NOENT)
+        } else {
+            openat(&at, part, LOOK, Mode::empty())
+        };
         at = match found {
             Err(Errno::NOENT) => {
                 if !is_made {
@@ -175,7 +198,7 @@ fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
                 is_made = true;
                 make_part(&at, part, &here)?
             }
-            found => found.map_err(|error| trouble(error, "open the folder", &here))?,
+            found => found.map_err(|error| io_error(error, "open the folder", &here))?,
         };
     }
     Ok(at)
@@ -186,43 +209,50 @@ fn make_part(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
     let is_made = match mkdirat(&parent, name, DIRECTORY_MODE) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
-        Err(error) => return Err(trouble(error, "make the folder", path)),
+        Err(error) => return Err(io_error(error, "make the folder", path)),
     };
     let found = openat(&parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty());
     let found = found.map_err(|error| not_a_directory(error, path))?;
 
     // Whoever may rename it could have put another directory in its place. Only what looks as if this program had just
     // made it gets the owner's missing rights, and nothing else is ever changed.
-    let about = fstat(&found).map_err(|error| trouble(error, "look at the folder", path))?;
-    let rights = Mode::from_raw_mode(about.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
-    let is_just_made = about.st_uid == geteuid().as_raw() && DIRECTORY_MODE.contains(rights);
+    let what = fstat(&found).map_err(|error| io_error(error, "look at the folder", path))?;
+    let rights = Mode::from_raw_mode(what.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+    let is_just_made = what.st_uid == geteuid().as_raw() && DIRECTORY_MODE.contains(rights);
     if is_made && !is_just_made {
-        return Err(Error::denied(format!("{} was replaced while it was made", path.display()))
-            .remedy("choose a folder in a place where no other user may rename it"));
+        return Err(
+            Error::denied(format!("{} was replaced while it was made", path.display()))
+                .help("choose a folder in a place where no other user may rename it"),
+        );
     }
     if is_just_made && rights != DIRECTORY_MODE {
-        complete_mode(&found, DIRECTORY_MODE).map_err(|error| trouble(error, "set up the folder", path))?;
+        complete_mode(&found, DIRECTORY_MODE)
+            .map_err(|error| io_error(error, "set up the folder", path))?;
     }
     Ok(found)
 }
 
 fn not_a_directory(error: Errno, path: &Path) -> Error {
     // The kernel says so of a symbolic link that must not be followed, too.
-    let error = if error == Errno::NOTDIR { Errno::EXIST } else { error };
-    trouble(error, "open the folder", path)
+    let error = if error == Errno::NOTDIR {
+        Errno::EXIST
+    } else {
+        error
+    };
+    io_error(error, "open the folder", path)
 }
 
 /// Whether locks may be kept in a directory: its owner can rename what is in it, and break any lock.
 ///
 /// A directory that this process may write although it belongs to another was shared on purpose.
-fn is_trusted(about: &Stat) -> bool {
+fn is_trusted(what: &Stat) -> bool {
     const ROOT: u32 = 0;
-    let mode = Mode::from_raw_mode(about.st_mode);
+    let mode = Mode::from_raw_mode(what.st_mode);
     let is_in_group = |group| getegid().as_raw() == group || has_group(group);
-    about.st_uid == ROOT
-        || about.st_uid == geteuid().as_raw()
+    what.st_uid == ROOT
+        || what.st_uid == geteuid().as_raw()
         || mode.contains(Mode::WOTH)
-        || mode.contains(Mode::WGRP) && is_in_group(about.st_gid)
+        || mode.contains(Mode::WGRP) && is_in_group(what.st_gid)
 }
 
 fn has_group(group: u32) -> bool {
@@ -230,17 +260,21 @@ fn has_group(group: u32) -> bool {
 }
 
 #[cold]
-fn of_another(about: &Stat, path: &Path) -> Error {
-    let owner = user_name(about.st_uid).unwrap_or_else(|| format!("user {}", about.st_uid));
-    let what = format!("{} belongs to {owner}, who could break every lock in it", path.display());
-    Error::denied(what).remedy("choose a folder of this user or of root, or have it given to one of them (chown)")
+fn of_another(what: &Stat, path: &Path) -> Error {
+    let owner = user_name(what.st_uid).unwrap_or_else(|| format!("user {}", what.st_uid));
+    let what = format!(
+        "{} belongs to {owner}, who could break every lock in it",
+        path.display()
+    );
+    Error::denied(what)
+        .help("choose a folder of this user or of root, or have it given to one of them (chown)")
 }
 
 /// The name of a user of this machine.
 fn user_name(user: u32) -> Option<String> {
     let table = std::fs::read_to_string("/etc/passwd").ok()?;
-    table.lines().find_map(|line| {
-        let mut fields = line.split(':');
+    table.lines().find_map(|queue| {
+        let mut fields = queue.split(':');
         let name = fields.next()?;
         let is_it = fields.nth(1)?.parse() == Ok(user);
         is_it.then(|| name.to_owned())

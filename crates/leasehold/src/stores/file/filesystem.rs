@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{fstat, fstatfs, major, minor};
 
-use super::trouble::trouble;
+use super::io_error::io_error;
 use crate::{Error, Result};
 
 /// How a file system becomes acceptable.
@@ -19,28 +19,42 @@ pub(crate) enum Locality {
 
 /// Refuses a file system that other machines may use too: a FIFO and often a flock are seen by one machine alone, so
 /// two of them would hold one lock. `help` says how to state that an unknown file system is local.
-pub(crate) fn check_local(folder: impl AsFd, path: &Path, locality: Locality, help: &str) -> Result<()> {
-    let about = fstatfs(&folder).map_err(|error| trouble(error, "look at the folder", path))?;
+pub(crate) fn check_local(
+    folder: impl AsFd,
+    path: &Path,
+    locality: Locality,
+    help: &str,
+) -> Result<()> {
+    let what = fstatfs(&folder).map_err(|error| io_error(error, "look at the folder", path))?;
     // The field's type differs between machines; the numbers are 32 bits wide everywhere.
-    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
-    let number = about.f_type as u32;
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::cast_possible_truncation,
+        clippy::unnecessary_cast
+    )]
+    let number = what.f_type as u32;
 
     if is_local(number) {
         return Ok(());
     }
     if let Some(system) = network_system(number) {
-        let what = format!("{} is on {system}, where file locks do not hold between machines", path.display());
-        return Err(
-            Error::unsupported(what).remedy("choose a folder on a local disk, or a store made for several machines")
+        let what = format!(
+            "{} is on {system}, where file locks do not hold between machines",
+            path.display()
         );
+        return Err(Error::unsupported(what)
+            .help("choose a folder on a local disk, or a store made for several machines"));
     }
     if locality == Locality::Stated {
         return Ok(());
     }
 
     let system = mounted_system(&folder).unwrap_or_else(|| "of a type without a name".to_owned());
-    let what = format!("{} is on an unknown file system, {system} (0x{number:X})", path.display());
-    Err(Error::unsupported(what).remedy(help.to_owned()))
+    let what = format!(
+        "{} is on an unknown file system, {system} (0x{number:X})",
+        path.display()
+    );
+    Err(Error::unsupported(what).help(help.to_owned()))
 }
 
 /// The numbers of statfs(2) for file systems that belong to one machine.
@@ -94,12 +108,14 @@ fn mounted_system(folder: impl AsFd) -> Option<String> {
     let device = fstat(folder).ok()?.st_dev;
     let device = format!("{}:{}", major(device), minor(device));
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    table.lines().find_map(|line| system_of(line, &device).map(str::to_owned))
+    table
+        .lines()
+        .find_map(|queue| system_of(queue, &device).map(str::to_owned))
 }
 
 /// Reads a line such as `36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda1 rw`.
-fn system_of<'a>(line: &'a str, device: &str) -> Option<&'a str> {
-    let (mount, system) = line.split_once(" - ")?;
+fn system_of<'a>(queue: &'a str, device: &str) -> Option<&'a str> {
+    let (mount, system) = queue.split_once(" - ")?;
     let is_it = mount.split(' ').nth(2) == Some(device);
     is_it.then(|| system.split(' ').next()).flatten()
 }
@@ -120,9 +136,10 @@ mod tests {
 
     #[test]
     fn mounted_system_is_named_as_the_kernel_names_it() {
-        let line = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - fuse.sshfs me@host:/ rw,errors=continue";
-        assert_eq!(system_of(line, "98:0"), Some("fuse.sshfs"));
-        assert_eq!(system_of(line, "98:1"), None);
+        let queue =
+            "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - fuse.sshfs me@host:/ rw,errors=continue";
+        assert_eq!(system_of(queue, "98:0"), Some("fuse.sshfs"));
+        assert_eq!(system_of(queue, "98:1"), None);
 
         let proc = std::fs::File::open("/proc").expect("it is mounted");
         assert_eq!(mounted_system(&proc).as_deref(), Some("proc"));
@@ -130,9 +147,16 @@ mod tests {
 
     #[test]
     fn stated_locality_accepts_unknown_file_systems() {
-        let (proc, path) = (std::fs::File::open("/proc").expect("it is mounted"), Path::new("/proc"));
-        let refused = check_local(&proc, path, Locality::Known, "say so").expect_err("it keeps no files");
-        assert!(refused.is_unsupported() && refused.to_string().contains("unknown file system, proc"), "{refused}");
+        let (proc, path) = (
+            std::fs::File::open("/proc").expect("it is mounted"),
+            Path::new("/proc"),
+        );
+        let refused =
+            check_local(&proc, path, Locality::Known, "say so").expect_err("it keeps no files");
+        assert!(
+            refused.is_unsupported() && refused.to_string().contains("unknown file system, proc"),
+            "{refused}"
+        );
         check_local(&proc, path, Locality::Stated, "say so").expect("stated");
     }
 }

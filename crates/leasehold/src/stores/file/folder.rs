@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use super::directory::{Directory, Location};
 use super::filesystem::Locality;
+use super::io_error::io_error;
 use super::names;
-use super::trouble::trouble;
 use crate::{ClaimId, Error, Name, Result};
 
 /// Only its owner may read or write a file.
@@ -21,11 +21,11 @@ pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Where the processes that use a store are known by.
 const MEMBERS: &str = ".members";
 const LOCK: &str = ".lock";
-const LINE: &str = ".line";
+const QUEUE: &str = ".queue";
 /// Begins the name, in `.members`, of a file that is being made.
 pub(super) const PENDING: &str = "new-";
 
-/// Per lock `NAME.lock`, which flock(1) users take too, and `NAME.line`, who holds and waits; and `.members`, one FIFO
+/// Per lock `NAME.lock`, which flock(1) users take too, and `NAME.queue`, who holds and waits; and `.members`, one FIFO
 /// for each process. The files of a name stay when it is free: unlinking a file that others may be about to lock would
 /// let two of them in.
 #[derive(Debug)]
@@ -46,16 +46,24 @@ impl Opened {
     fn open(path: &Path, locality: Locality) -> Result<Self> {
         let root = Directory::open_or_make(path, locality)?;
         let members = root.open_or_make_inside(OsStr::new(MEMBERS))?;
-        Ok(Self { root: Arc::new(root), members: Arc::new(members) })
+        Ok(Self {
+            root: Arc::new(root),
+            members: Arc::new(members),
+        })
     }
 }
 
 impl Folder {
     /// Opens the folder, making it if it is missing.
     pub(super) fn open(path: &Path, locality: Locality) -> Result<Self> {
-        let path = std::path::absolute(path).map_err(|error| trouble(error, "find the folder", path))?;
+        let path =
+            std::path::absolute(path).map_err(|error| io_error(error, "find the folder", path))?;
         let opened = RwLock::new(Opened::open(&path, locality)?);
-        Ok(Self { path, locality, opened })
+        Ok(Self {
+            path,
+            locality,
+            opened,
+        })
     }
 
     /// Opens what has the path now, or makes it: the folder may have been deleted or replaced.
@@ -67,11 +75,16 @@ impl Folder {
 
     /// The user's state folder.
     pub(super) fn default_path() -> Result<PathBuf> {
-        let var = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let state = var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
+        let var = |name| {
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
+        };
+        let state =
+            var("XDG_STATE_HOME").or_else(|| var("HOME").map(|home| home.join(".local/state")));
         let state = state.ok_or_else(|| {
             Error::invalid("neither XDG_STATE_HOME nor HOME says where this user's files are")
-                .remedy("name a folder: file:/some/folder")
+                .help("name a folder: file:/some/folder")
         })?;
         Ok(state.join("leasehold"))
     }
@@ -84,20 +97,27 @@ impl Folder {
         Arc::clone(&self.opened.read().members)
     }
 
-    pub(super) fn lock(&self, name: &Name) -> Location {
+    pub(super) fn lock_path(&self, name: &Name) -> Location {
         self.location(name, LOCK)
     }
 
-    pub(super) fn line(&self, name: &Name) -> Location {
-        self.location(name, LINE)
+    pub(super) fn queue_path(&self, name: &Name) -> Location {
+        self.location(name, QUEUE)
     }
 
     fn location(&self, name: &Name, ending: &str) -> Location {
-        self.opened.read().root.file(names::path_of(Path::new(""), name, ending))
+        self.opened
+            .read()
+            .root
+            .file(names::path_of(Path::new(""), name, ending))
     }
 
     /// Opens a file, and makes it if it is missing.
-    pub(super) fn open_or_make_file(&self, at: &Location, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn open_or_make_file(
+        &self,
+        at: &Location,
+        flags: OFlags,
+    ) -> rustix::io::Result<OwnedFd> {
         loop {
             match at.open(flags) {
                 Err(Errno::NOENT) => self.make_file(at)?,
@@ -114,8 +134,15 @@ impl Folder {
         let pending = format!("{PENDING}{}", ClaimId::draw());
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = openat(&members, &pending, flags, FILE_MODE)?;
-        let named = fchmod(&file, FILE_MODE)
-            .and_then(|()| linkat(&members, &pending, at.directory(), at.relative(), AtFlags::empty()));
+        let named = fchmod(&file, FILE_MODE).and_then(|()| {
+            linkat(
+                &members,
+                &pending,
+                at.directory(),
+                at.relative(),
+                AtFlags::empty(),
+            )
+        });
         unlinkat(&members, &pending, AtFlags::empty())?;
         match named {
             // Another process made it at the same moment.
@@ -135,13 +162,20 @@ impl Folder {
 }
 
 fn collect(folder: &Directory, begun: &str, names: &mut Vec<Name>) -> Result<()> {
-    let failed = |error| trouble(error, "list the folder", folder.path());
+    let failed = |error| io_error(error, "list the folder", folder.path());
     for entry in Dir::read_from(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         // What is not ours may be called anything.
-        match entry.file_name().to_str().ok().and_then(|file| names::piece_of(file, LINE)) {
+        match entry
+            .file_name()
+            .to_str()
+            .ok()
+            .and_then(|file| names::piece_of(file, QUEUE))
+        {
             // Some file systems do not tell the types of their entries.
-            Some((piece, true)) if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) => {
+            Some((piece, true))
+                if matches!(entry.file_type(), FileType::Directory | FileType::Unknown) =>
+            {
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
                 if let Some(inner) = folder.read_inside(name)? {
                     collect(&inner, &format!("{begun}{piece}"), names)?;

@@ -17,11 +17,19 @@ const CONTINUED: char = '+';
 /// nothing is hidden, and there is no `..` and no `/`.
 pub(super) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
-    let mut pieces = encoded.as_bytes().chunks(PIECE_MAX).map(|piece| String::from_utf8_lossy(piece)).peekable();
+    let mut pieces = encoded
+        .as_bytes()
+        .chunks(PIECE_MAX)
+        .map(|piece| String::from_utf8_lossy(piece))
+        .peekable();
     let mut path = folder.to_owned();
     while let Some(piece) = pieces.next() {
         let last = pieces.peek().is_none();
-        path.push(if last { format!("{piece}{ending}") } else { format!("{piece}{CONTINUED}") });
+        path.push(if last {
+            format!("{piece}{ending}")
+        } else {
+            format!("{piece}{CONTINUED}")
+        });
     }
     path
 }
@@ -56,29 +64,39 @@ mod tests {
     use proptest::prelude::*;
 
     fn path(name: &str) -> PathBuf {
-        path_of(Path::new("/d"), &Name::parse(name).expect("a good name"), ".lock")
+        path_of(
+            Path::new("/d"),
+            &Name::parse(name).expect("a good name"),
+            ".lock",
+        )
     }
 
     #[test]
-    fn hostile_names_stay_inside() {
+    fn hostile_names_stay_inside_the_folder() {
         assert_eq!(path("orders/42"), Path::new("/d/orders%2F42.lock"));
         assert_eq!(path(".."), Path::new("/d/%2E..lock"));
-        assert_eq!(path("../../etc/passwd"), Path::new("/d/%2E.%2F..%2Fetc%2Fpasswd.lock"));
+        assert_eq!(
+            path("../../etc/passwd"),
+            Path::new("/d/%2E.%2F..%2Fetc%2Fpasswd.lock")
+        );
         assert_eq!(path("a\0b\n"), Path::new("/d/a%00b%0A.lock"));
         assert_eq!(path(".members"), Path::new("/d/%2Emembers.lock"));
         assert_eq!(path("a+"), Path::new("/d/a%2B.lock"));
     }
 
     #[test]
-    fn long_names_go_on_in_folders() {
+    fn long_names_are_split_into_folders() {
         let long = path(&"ä".repeat(256));
         assert!(long.components().all(|part| part.as_os_str().len() <= 255));
-        assert_eq!(long.components().count(), 2 + 1536_usize.div_ceil(PIECE_MAX));
+        assert_eq!(
+            long.components().count(),
+            2 + 1536_usize.div_ceil(PIECE_MAX)
+        );
     }
 
     proptest! {
         #[test]
-        fn every_name_comes_back(text in "\\PC{1,100}|[./%+a\0]{1,20}") {
+        fn every_name_round_trips(text in "\\PC{1,100}|[./%+a\0]{1,20}") {
             let name = Name::parse(&text).expect("1 to 400 bytes");
             prop_assert_eq!(decode(&encode(&text)), Some(name));
         }

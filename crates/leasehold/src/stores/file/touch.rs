@@ -10,12 +10,21 @@ const YOUNG: Duration = Duration::from_secs(60);
 
 /// Sets the times of a file that is in use to now, unless they are recent.
 pub(super) fn touch(file: impl AsFd) {
-    let Ok(about) = fstat(&file) else { return };
-    let oldest = about.st_mtime.min(about.st_atime).try_into().unwrap_or(0);
+    let Ok(what) = fstat(&file) else { return };
+    let oldest = what.st_mtime.min(what.st_atime).try_into().unwrap_or(0);
     let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(oldest));
     if age.is_ok_and(|age| age > YOUNG) {
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
         // Only the owner of a file may do this, or who may write it; the lock is held all the same.
-        let _ = futimens(file, &Timestamps { last_access: now, last_modification: now });
+        let _ = futimens(
+            file,
+            &Timestamps {
+                last_access: now,
+                last_modification: now,
+            },
+        );
     }
 }

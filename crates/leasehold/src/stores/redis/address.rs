@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::super::words::{decoded, duration, password_in};
+use super::super::settings::{decoded, duration, password_in};
 use crate::{Error, Result, background};
 
 /// Where a server is, and as whom to talk to it.
@@ -19,12 +19,16 @@ pub(super) struct Address {
     /// Where the password is kept, if it is not in the URL.
     pub(super) password_file: Option<String>,
     pub(super) old_protocol: bool,
-    pub(super) terms: Terms,
+    pub(super) settings: Settings,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    Tcp { host: String, port: u16, tls: Option<Tls> },
+    Tcp {
+        host: String,
+        port: u16,
+        tls: Option<Tls>,
+    },
     Socket(PathBuf),
 }
 
@@ -36,15 +40,18 @@ pub(super) struct Tls {
 
 /// What a store may be told about itself in its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct Settings {
     /// `None`: crashes are noticed when the lease ends.
     pub(super) crash_grace: Option<Duration>,
     pub(super) replicas: u32,
 }
 
-impl Default for Terms {
+impl Default for Settings {
     fn default() -> Self {
-        Self { crash_grace: Some(Duration::from_secs(10)), replicas: 0 }
+        Self {
+            crash_grace: Some(Duration::from_secs(10)),
+            replicas: 0,
+        }
     }
 }
 
@@ -52,12 +59,17 @@ const PORT: u16 = 6379;
 
 impl Address {
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let url = Url::parse(text).map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
+        let url = Url::parse(text)
+            .map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
         check_end(&url)?;
         let (target, database) = match url.scheme() {
             "redis" | "rediss" => (tcp(&url)?, database(url.path().trim_matches('/'))?),
             "redis+unix" => (socket(&url)?, 0),
-            other => return Err(Error::invalid(format!("{other:?} is not a scheme of Redis"))),
+            other => {
+                return Err(Error::invalid(format!(
+                    "{other:?} is not a scheme of Redis"
+                )));
+            }
         };
         let mut address = Self {
             target,
@@ -66,7 +78,7 @@ impl Address {
             password: url.password().map(decoded).transpose()?,
             password_file: None,
             old_protocol: false,
-            terms: Terms::default(),
+            settings: Settings::default(),
         };
         for (key, value) in url.query_pairs() {
             address.set(&key, &value)?;
@@ -78,11 +90,17 @@ impl Address {
     ///
     /// If the file cannot be read, the password is the one of the opening: the file may be on its way.
     pub(super) async fn with_current_password(&self) -> Self {
-        const STALE: &str = "the password file cannot be read; connecting with the password of the opening";
+        const STALE: &str =
+            "the password file cannot be read; connecting with the password of the opening";
         let mut address = self.clone();
-        let Some(path) = address.password_file.clone() else { return address };
+        let Some(path) = address.password_file.clone() else {
+            return address;
+        };
 
-        match background::handle().spawn_blocking(move || password_in(&path)).await {
+        match background::handle()
+            .spawn_blocking(move || password_in(&path))
+            .await
+        {
             Ok(Ok(password)) => address.password = Some(password),
             Ok(Err(error)) => {
                 tracing::warn!(server = %self, %error, "{STALE}");
@@ -96,8 +114,8 @@ impl Address {
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match key {
-            "crash-grace" => self.terms.crash_grace = grace(value)?,
-            "replicas" => self.terms.replicas = number(key, value)?,
+            "crash-grace" => self.settings.crash_grace = grace(value)?,
+            "replicas" => self.settings.replicas = number(key, value)?,
             "db" => self.database = database(value)?,
             "protocol" => self.old_protocol = number(key, value)? == 2,
             "password-file" => {
@@ -109,8 +127,11 @@ impl Address {
                 _ => return Err(Error::invalid("ca= goes with rediss:// only")),
             },
             _ => {
-                return Err(Error::invalid(format!("{key:?} is not a setting of a Redis URL"))
-                    .remedy("there are crash-grace, replicas, db, protocol, password-file and ca"));
+                return Err(
+                    Error::invalid(format!("{key:?} is not a setting of a Redis URL")).help(
+                        "there are crash-grace, replicas, db, protocol, password-file and ca",
+                    ),
+                );
             }
         }
         Ok(())
@@ -120,37 +141,50 @@ impl Address {
 /// A password with `/`, `?` or `#` in it ends the host too early; what follows must not be taken for anything else, or told.
 fn check_end(url: &Url) -> Result<()> {
     let is_path = |key: &str| key == "ca" || key == "password-file";
-    let in_settings = url.query_pairs().any(|(key, value)| key.contains('@') || value.contains('@') && !is_path(&key));
+    let in_settings = url
+        .query_pairs()
+        .any(|(key, value)| key.contains('@') || value.contains('@') && !is_path(&key));
     let in_path = url.has_host() && url.path().contains('@');
     if in_settings || in_path || url.fragment().is_some() {
         return Err(Error::invalid("the URL has a # or a late @")
-            .remedy("write %2F, %3F and %23 for /, ? and # in user and password"));
+            .help("write %2F, %3F and %23 for /, ? and # in user and password"));
     }
     Ok(())
 }
 
 fn tcp(url: &Url) -> Result<Target> {
     let host = url.host_str().filter(|host| !host.is_empty());
-    let host = host.ok_or_else(|| Error::invalid("the URL names no host").remedy("write redis://host:6379"))?;
+    let host = host
+        .ok_or_else(|| Error::invalid("the URL names no host").help("write redis://host:6379"))?;
     let host = host.trim_matches(['[', ']']).to_owned();
     let tls = (url.scheme() == "rediss").then(Tls::default);
-    Ok(Target::Tcp { host, port: url.port().unwrap_or(PORT), tls })
+    Ok(Target::Tcp {
+        host,
+        port: url.port().unwrap_or(PORT),
+        tls,
+    })
 }
 
 fn socket(url: &Url) -> Result<Target> {
     let path = decoded(url.path())?;
     if path.len() < 2 {
-        return Err(Error::invalid("the URL names no socket").remedy("write redis+unix:///run/redis/redis.sock"));
+        return Err(Error::invalid("the URL names no socket")
+            .help("write redis+unix:///run/redis/redis.sock"));
     }
     Ok(Target::Socket(path.into()))
 }
 
 fn database(text: &str) -> Result<i64> {
-    if text.is_empty() { Ok(0) } else { number("db", text).map(i64::from) }
+    if text.is_empty() {
+        Ok(0)
+    } else {
+        number("db", text).map(i64::from)
+    }
 }
 
 fn number(key: &str, text: &str) -> Result<u32> {
-    text.parse().map_err(|_| Error::invalid(format!("{key} takes a whole number")))
+    text.parse()
+        .map_err(|_| Error::invalid(format!("{key} takes a whole number")))
 }
 
 fn grace(text: &str) -> Result<Option<Duration>> {
@@ -166,7 +200,8 @@ pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
     if grace >= MIN && grace <= Duration::from_secs(3600) {
         return Ok(grace);
     }
-    Err(Error::invalid("the crash grace is from 500ms to 1 hour").remedy("write crash-grace=10s, or crash-grace=off"))
+    Err(Error::invalid("the crash grace is from 500ms to 1 hour")
+        .help("write crash-grace=10s, or crash-grace=off"))
 }
 
 /// As a URL, without user, password and settings.
@@ -180,7 +215,11 @@ impl fmt::Display for Address {
                 } else {
                     write!(f, "{scheme}://{host}:{port}")?;
                 }
-                if self.database == 0 { Ok(()) } else { write!(f, "/{}", self.database) }
+                if self.database == 0 {
+                    Ok(())
+                } else {
+                    write!(f, "/{}", self.database)
+                }
             }
             Target::Socket(path) => write!(f, "redis+unix://{}", path.display()),
         }
@@ -198,26 +237,56 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
-        let address = Address::parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2").expect("good");
-        assert_eq!(address.target, Target::Tcp { host: "host".into(), port: 1234, tls: None });
-        assert_eq!((address.user.as_deref(), address.password.as_deref()), (Some("me"), Some("p@ss")));
-        assert_eq!((address.database, address.terms), (3, Terms { crash_grace: None, replicas: 2 }));
+    fn urls_are_parsed() {
+        let address = Address::parse("redis://me:p%40ss@host:1234/3?crash-grace=off&replicas=2")
+            .expect("good");
+        assert_eq!(
+            address.target,
+            Target::Tcp {
+                host: "host".into(),
+                port: 1234,
+                tls: None
+            }
+        );
+        assert_eq!(
+            (address.user.as_deref(), address.password.as_deref()),
+            (Some("me"), Some("p@ss"))
+        );
+        assert_eq!(
+            (address.database, address.settings),
+            (
+                3,
+                Settings {
+                    crash_grace: None,
+                    replicas: 2
+                }
+            )
+        );
         assert_eq!(address.to_string(), "redis://host:1234/3");
     }
 
     #[test]
-    fn sockets_and_ipv6_are_understood() {
+    fn socket_and_ipv6_urls_are_parsed() {
         let address = Address::parse("redis+unix:///run/a%20b.sock?db=1").expect("good");
-        assert_eq!((address.target, address.database), (Target::Socket("/run/a b.sock".into()), 1));
+        assert_eq!(
+            (address.target, address.database),
+            (Target::Socket("/run/a b.sock".into()), 1)
+        );
         let address = Address::parse("rediss://[::1]").expect("good");
         let tls = Some(Tls::default());
-        assert_eq!(address.target, Target::Tcp { host: "::1".into(), port: PORT, tls });
+        assert_eq!(
+            address.target,
+            Target::Tcp {
+                host: "::1".into(),
+                port: PORT,
+                tls
+            }
+        );
         assert_eq!(address.to_string(), "rediss://[::1]:6379");
     }
 
     #[test]
-    fn wrong_urls_are_refused_without_telling_the_password() {
+    fn wrong_urls_are_refused_without_showing_the_password() {
         for url in [
             "redis://",
             "redis://:secret@/0",
@@ -231,7 +300,10 @@ mod tests {
             "redis+unix://",
         ] {
             let error = Address::parse(url).expect_err(url);
-            assert!(error.is_invalid() && !format!("{error:?}").contains("secret"), "{url}: {error:?}");
+            assert!(
+                error.is_invalid() && !format!("{error:?}").contains("secret"),
+                "{url}: {error:?}"
+            );
         }
     }
 }

@@ -11,26 +11,27 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::Address;
-use super::session::{Ear, Session};
+use super::session::{PushHandler, Session};
 use crate::{Error, Result, background};
 
 /// How long to try to connect at a time.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-const PAUSE_MIN: Duration = Duration::from_millis(10);
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MIN: Duration = Duration::from_millis(10);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that lived for less counts as a failed attempt: a proxy may accept it and hang up at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// How often it is looked whether questions are being answered.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A connection that answers nothing for so many looks, though it was asked, is deaf.
-const SILENT_LOOKS_MAX: u32 = 4;
+const SILENT_CHECKS_MAX: u32 = 4;
 /// After so many looks the server is greeted again.
-const VISIT: u32 = 120;
+const HANDSHAKE_EVERY: u32 = 120;
 
 /// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
-pub(super) type Greeting = Option<Arc<str>>;
+pub(super) type Handshake = Option<Arc<str>>;
 /// Greets a new session, and again now and then.
-pub(super) type Greet = Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Greeting>> + Send + Sync>;
+pub(super) type DoHandshake =
+    Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Handshake>> + Send + Sync>;
 
 /// ```text
 /// Connecting ──► Up(1) ──► Down(2) ──► Up(3) ──► …
@@ -41,7 +42,7 @@ pub(super) type Greet = Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Gr
 pub(super) enum State {
     Connecting,
     Down(u32, Error),
-    Up(Arc<Session>, Greeting),
+    Up(Arc<Session>, Handshake),
 }
 
 impl State {
@@ -57,31 +58,37 @@ impl State {
 #[derive(Debug)]
 pub(super) struct Link {
     states: watch::Receiver<State>,
-    home: Option<runtime::Id>,
-    keeper: AbortHandle,
+    runtime: Option<runtime::Id>,
+    supervisor: AbortHandle,
 }
 
-pub(super) struct Plan {
+pub(super) struct LinkConfig {
     pub(super) address: Address,
     pub(super) channel: String,
-    pub(super) ear: Ear,
-    pub(super) greet: Greet,
+    pub(super) on_push: PushHandler,
+    pub(super) handshake: DoHandshake,
     /// Whose runtime drives the connection; none is the background, which also takes over from one that has ended or stands
     /// idle when the connection is to be made again.
-    pub(super) home: Option<Handle>,
+    pub(super) runtime: Option<Handle>,
 }
 
 impl Link {
-    pub(super) fn keep(plan: Plan) -> Self {
+    pub(super) fn spawn(config: LinkConfig) -> Self {
         let (sender, states) = watch::channel(State::Connecting);
-        let home = plan.home.as_ref().map(Handle::id);
-        let keeper = background::handle().spawn(keep(plan, sender)).abort_handle();
-        Self { states, home, keeper }
+        let runtime = config.runtime.as_ref().map(Handle::id);
+        let supervisor = background::handle()
+            .spawn(supervise(config, sender))
+            .abort_handle();
+        Self {
+            states,
+            runtime,
+            supervisor,
+        }
     }
 
     /// Whether a question from here is best asked on this link: the runtime that drives it is the one that asks.
-    pub(super) fn is_home(&self) -> bool {
-        self.home.is_some() && self.home == background::asked_from()
+    pub(super) fn is_on_caller_runtime(&self) -> bool {
+        self.runtime.is_some() && self.runtime == background::caller_runtime()
     }
 
     /// Lends the state to `read`, which must not wait.
@@ -97,38 +104,43 @@ impl Link {
         self.states.clone()
     }
 
-    /// The session, or the one to come within `patience`; else why there is none.
-    pub(super) async fn session(&self, patience: Duration) -> Result<Arc<Session>> {
+    /// The session, or the one to come within `timeout`; else why there is none.
+    pub(super) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         if let State::Up(session, _) = &*self.states.borrow()
-            && !session.is_over()
+            && !session.is_closed()
         {
             return Ok(Arc::clone(session));
         }
-        Box::pin(self.session_to_come(patience)).await
+        Box::pin(self.wait_for_session(timeout)).await
     }
 
     #[cold]
-    async fn session_to_come(&self, patience: Duration) -> Result<Arc<Session>> {
-        let until = Instant::now() + patience;
+    async fn wait_for_session(&self, timeout: Duration) -> Result<Arc<Session>> {
+        let until = Instant::now() + timeout;
         let mut states = self.states.clone();
-        let up = states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_over()));
+        let up =
+            states.wait_for(|state| matches!(state, State::Up(session, _) if !session.is_closed()));
         match timeout_at(until, up).await {
             Ok(Ok(state)) => match &*state {
                 State::Up(session, _) => Ok(Arc::clone(session)),
                 _ => unreachable!("it was waited for"),
             },
-            _ => Err(self.trouble()),
+            _ => Err(self.last_error()),
         }
     }
 
-    /// Resolves once there has been no session for `patience`, with the reason.
-    pub(super) async fn unreachable(&self, patience: Duration) -> Error {
+    /// Resolves once there has been no session for `timeout`, with the reason.
+    pub(super) async fn unreachable(&self, timeout: Duration) -> Error {
         loop {
             let mut states = self.states.clone();
-            if states.wait_for(|state| matches!(state, State::Down(..))).await.is_err() {
+            if states
+                .wait_for(|state| matches!(state, State::Down(..)))
+                .await
+                .is_err()
+            {
                 return Error::unavailable("the store was closed");
             }
-            if let Err(error) = self.session(patience).await {
+            if let Err(error) = self.session(timeout).await {
                 return error;
             }
         }
@@ -137,7 +149,9 @@ impl Link {
     /// Waits for the first attempt to connect; its failure is the answer.
     pub(super) async fn first(&self) -> Result<()> {
         let mut states = self.states.clone();
-        let first = states.wait_for(|state| !matches!(state, State::Connecting)).await;
+        let first = states
+            .wait_for(|state| !matches!(state, State::Connecting))
+            .await;
         match first.as_deref() {
             Ok(State::Up(..)) => Ok(()),
             Ok(State::Down(_, error)) => Err(error.clone()),
@@ -145,7 +159,7 @@ impl Link {
         }
     }
 
-    fn trouble(&self) -> Error {
+    fn last_error(&self) -> Error {
         match &*self.states.borrow() {
             State::Down(_, error) => error.clone(),
             State::Connecting | State::Up(..) => Error::unavailable("the server does not answer"),
@@ -155,7 +169,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.supervisor.abort();
     }
 }
 
@@ -172,14 +186,23 @@ struct ReconnectDelay {
 
 impl ReconnectDelay {
     fn new(grace: Option<Duration>) -> Self {
-        let max = grace.map_or(PAUSE_MAX, |grace| PAUSE_MAX.min(grace / 20));
-        Self { next: PAUSE_MIN, max, grace_is_known: grace.is_some(), broken_at: Instant::now() }
+        let max = grace.map_or(BACKOFF_MAX, |grace| BACKOFF_MAX.min(grace / 20));
+        Self {
+            next: BACKOFF_MIN,
+            max,
+            grace_is_known: grace.is_some(),
+            broken_at: Instant::now(),
+        }
     }
 
     /// The pause after an attempt that failed.
     fn after_failure(&mut self) -> Duration {
-        let longest = if self.grace_is_known { self.max } else { self.broken_at.elapsed() / 12 };
-        self.take().min(longest.max(PAUSE_MIN))
+        let longest = if self.grace_is_known {
+            self.max
+        } else {
+            self.broken_at.elapsed() / 12
+        };
+        self.take().min(longest.max(BACKOFF_MIN))
     }
 
     /// The pause after a connection that was made at `connected_at` and has broken.
@@ -189,7 +212,7 @@ impl ReconnectDelay {
             return self.take();
         }
 
-        self.next = PAUSE_MIN;
+        self.next = BACKOFF_MIN;
         Duration::ZERO
     }
 
@@ -200,21 +223,24 @@ impl ReconnectDelay {
     }
 }
 
-async fn keep(plan: Plan, states: watch::Sender<State>) {
-    let mut delay = ReconnectDelay::new(plan.address.terms.crash_grace);
-    let mut home = plan.home.clone();
+async fn supervise(config: LinkConfig, states: watch::Sender<State>) {
+    let mut delay = ReconnectDelay::new(config.address.settings.crash_grace);
+    let mut runtime = config.runtime.clone();
     for epoch in (1u32..).step_by(2) {
-        match connect(&plan, &mut home, epoch).await {
-            Ok((session, greeting)) => {
+        match connect(&config, &mut runtime, epoch).await {
+            Ok((session, handshake_result)) => {
                 let connected_at = Instant::now();
-                states.send_replace(State::Up(Arc::clone(&session), greeting.clone()));
-                look_after(&plan, &session, &greeting).await;
-                session.poison();
-                states.send_replace(State::Down(epoch + 1, Error::unavailable("the connection broke")));
+                states.send_replace(State::Up(Arc::clone(&session), handshake_result.clone()));
+                monitor(&config, &session, &handshake_result).await;
+                session.close();
+                states.send_replace(State::Down(
+                    epoch + 1,
+                    Error::unavailable("the connection broke"),
+                ));
                 tokio::time::sleep(delay.after_break(connected_at)).await;
             }
             Err(error) => {
-                tracing::debug!(server = %plan.address, %error, "cannot connect");
+                tracing::debug!(server = %config.address, %error, "cannot connect");
                 states.send_replace(State::Down(epoch + 1, error));
                 tokio::time::sleep(delay.after_failure()).await;
             }
@@ -222,57 +248,85 @@ async fn keep(plan: Plan, states: watch::Sender<State>) {
     }
 }
 
-async fn connect(plan: &Plan, home: &mut Option<Handle>, epoch: u32) -> Result<(Arc<Session>, Greeting)> {
-    let (address, channel, ear) = (plan.address.clone(), plan.channel.clone(), Arc::clone(&plan.ear));
+async fn connect(
+    config: &LinkConfig,
+    runtime: &mut Option<Handle>,
+    epoch: u32,
+) -> Result<(Arc<Session>, Handshake)> {
+    let (address, channel, on_push) = (
+        config.address.clone(),
+        config.channel.clone(),
+        Arc::clone(&config.on_push),
+    );
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
     let opening = async move {
         begins.store(true, Ordering::Release);
-        Session::open(&address, &channel, epoch, ear).await
+        Session::open(&address, &channel, epoch, on_push).await
     };
-    let greeted = async {
-        let at = home.as_ref().unwrap_or_else(|| background::handle());
+    let handshaken = async {
+        let at = runtime.as_ref().unwrap_or_else(|| background::handle());
         let Ok(opened) = at.spawn(opening).await else {
             // From now on the background drives it.
-            *home = None;
-            return Err(Error::unavailable("the runtime that drove the connection has ended"));
+            *runtime = None;
+            return Err(Error::unavailable(
+                "the runtime that drove the connection has ended",
+            ));
         };
         let session = Arc::new(opened?);
-        let greeting = (plan.greet)(Arc::clone(&session)).await?;
-        Ok((session, greeting))
+        let handshake_result = (config.handshake)(Arc::clone(&session)).await?;
+        Ok((session, handshake_result))
     };
-    if let Ok(connected) = timeout(CONNECT_MAX, greeted).await {
+    if let Ok(connected) = timeout(CONNECT_MAX, handshaken).await {
         return connected;
     }
     if begun.load(Ordering::Acquire) {
-        return Err(Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}")));
+        return Err(Error::unavailable(format!(
+            "the server did not answer within {CONNECT_MAX:?}"
+        )));
     }
-    *home = None;
-    Err(Error::unavailable("the runtime that drove the connection stands idle"))
+    *runtime = None;
+    Err(Error::unavailable(
+        "the runtime that drove the connection stands idle",
+    ))
 }
 
 /// Returns when the session has ended or gone deaf, or the server is no longer what it was.
 ///
 /// One timer for all questions: setting one for each would cost as much as the question.
-async fn look_after(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) {
-    let (mut silent, mut heard) = (0, 0);
-    for look in 1u32.. {
-        if timeout(LOOK, session.ended()).await.is_ok() {
+async fn monitor(config: &LinkConfig, session: &Arc<Session>, handshake_result: &Handshake) {
+    let (mut silent, mut received) = (0, 0);
+    for check in 1u32.. {
+        if timeout(POLL_INTERVAL, session.closed_signal())
+            .await
+            .is_ok()
+        {
             return;
         }
-        let (in_flight, now_heard) = session.progress();
-        silent = if in_flight && now_heard == heard { silent + 1 } else { 0 };
-        heard = now_heard;
-        let deaf = silent >= SILENT_LOOKS_MAX;
-        if deaf || look % VISIT == 0 && !is_the_same(plan, session, greeting).await {
+        let (in_flight, now_received) = session.progress();
+        silent = if in_flight && now_received == received {
+            silent + 1
+        } else {
+            0
+        };
+        received = now_received;
+        let deaf = silent >= SILENT_CHECKS_MAX;
+        if deaf
+            || check % HANDSHAKE_EVERY == 0
+                && !is_same_server(config, session, handshake_result).await
+        {
             return;
         }
     }
 }
 
-async fn is_the_same(plan: &Plan, session: &Arc<Session>, greeting: &Greeting) -> bool {
-    let again = timeout(CONNECT_MAX, (plan.greet)(Arc::clone(session))).await;
-    again.is_ok_and(|again| again.is_ok_and(|again| again == *greeting))
+async fn is_same_server(
+    config: &LinkConfig,
+    session: &Arc<Session>,
+    handshake_result: &Handshake,
+) -> bool {
+    let again = timeout(CONNECT_MAX, (config.handshake)(Arc::clone(session))).await;
+    again.is_ok_and(|again| again.is_ok_and(|again| again == *handshake_result))
 }
 
 #[cfg(test)]
@@ -281,32 +335,49 @@ mod tests {
 
     /// The moment of an event that lies back by this.
     fn ago(past: Duration) -> Instant {
-        Instant::now().checked_sub(past).expect("the clock has run for a while")
+        Instant::now()
+            .checked_sub(past)
+            .expect("the clock has run for a while")
     }
 
     #[test]
     fn reconnect_pauses_stay_below_a_twentieth_of_the_grace() {
         let mut delay = ReconnectDelay::new(Some(Duration::from_secs(4)));
         let pauses: Vec<Duration> = (0..20).map(|_| delay.after_failure()).collect();
-        assert!(pauses.iter().all(|pause| *pause <= Duration::from_millis(200)), "{pauses:?}");
-        assert!(pauses[10] >= Duration::from_millis(100), "they grow: {pauses:?}");
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| *pause <= Duration::from_millis(200)),
+            "{pauses:?}"
+        );
+        assert!(
+            pauses[10] >= Duration::from_millis(100),
+            "they grow: {pauses:?}"
+        );
     }
 
     #[test]
     fn reconnect_pauses_follow_the_outage_where_no_grace_is_known() {
         let mut delay = ReconnectDelay::new(None);
-        delay.next = PAUSE_MAX;
+        delay.next = BACKOFF_MAX;
         delay.broken_at = ago(Duration::from_millis(600));
         assert!(delay.after_failure() < Duration::from_millis(100));
         delay.broken_at = ago(Duration::from_secs(60));
-        assert!(delay.after_failure() >= PAUSE_MAX / 2);
+        assert!(delay.after_failure() >= BACKOFF_MAX / 2);
     }
 
     #[test]
     fn short_lived_connection_counts_as_a_failed_attempt() {
         let mut delay = ReconnectDelay::new(Some(Duration::from_secs(10)));
         let pauses: Vec<Duration> = (0..10).map(|_| delay.after_break(Instant::now())).collect();
-        assert!(pauses[0] <= PAUSE_MIN && pauses[9] >= Duration::from_millis(250), "{pauses:?}");
-        assert_eq!(delay.after_break(ago(STABLE_AFTER)), Duration::ZERO, "one that lived is made again at once");
+        assert!(
+            pauses[0] <= BACKOFF_MIN && pauses[9] >= Duration::from_millis(250),
+            "{pauses:?}"
+        );
+        assert_eq!(
+            delay.after_break(ago(STABLE_AFTER)),
+            Duration::ZERO,
+            "one that lived is made again at once"
+        );
     }
 }

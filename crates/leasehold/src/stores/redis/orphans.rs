@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use super::link::State;
 use super::session::Session;
-use super::{answered, script};
-use crate::clock::Moment;
+use super::{script, with_reply_timeout};
+use crate::clock::BootInstant;
 use crate::{Error, Result, background};
 
 /// How often, and for how long each time, the client tries to release an orphan. Beyond that it ends with its lease.
@@ -36,10 +36,10 @@ impl Orphans {
     }
 
     /// Takes the claim out of the queue at `due`, when no request can put it there any more.
-    pub(super) fn release(&self, orphan: Orphan, due: Moment) {
+    pub(super) fn release(&self, orphan: Orphan, due: BootInstant) {
         let orphans = self.clone();
         background::handle().spawn(async move {
-            tokio::time::sleep(due.since(Moment::now())).await;
+            tokio::time::sleep(due.duration_since(BootInstant::now())).await;
             orphans.try_release(&orphan).await;
         });
     }
@@ -48,12 +48,20 @@ impl Orphans {
         for _ in 0..TRIES {
             match timeout(TRY_MAX, self.leave(orphan)).await {
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet"),
-                Err(_) => tracing::debug!(key = orphan.key, "no connection to release an orphaned claim yet"),
+                Ok(Err(error)) => {
+                    tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet")
+                }
+                Err(_) => tracing::debug!(
+                    key = orphan.key,
+                    "no connection to release an orphaned claim yet"
+                ),
             }
             tokio::time::sleep(TRY_MAX / 10).await;
         }
-        tracing::warn!(key = orphan.key, "gave up releasing an orphaned claim; it ends with its lease");
+        tracing::warn!(
+            key = orphan.key,
+            "gave up releasing an orphaned claim; it ends with its lease"
+        );
     }
 
     async fn leave(&mut self, orphan: &Orphan) -> Result<()> {
@@ -62,11 +70,13 @@ impl Orphans {
         let keys = [orphan.key.as_str()];
         let arguments = [whose.as_str(), &*self.client];
         let leaving = script::LEAVE.run(&session, &keys, &arguments);
-        answered(&session, TRY_MAX, leaving).await.map(drop)
+        with_reply_timeout(&session, TRY_MAX, leaving)
+            .await
+            .map(drop)
     }
 
     async fn session(&mut self) -> Result<Arc<Session>> {
-        let is_up = |state: &State| matches!(state, State::Up(session, _) if !session.is_over());
+        let is_up = |state: &State| matches!(state, State::Up(session, _) if !session.is_closed());
         let state = self.states.wait_for(is_up).await;
         match state.as_deref() {
             Ok(State::Up(session, _)) => Ok(Arc::clone(session)),

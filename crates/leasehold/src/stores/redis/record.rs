@@ -1,4 +1,4 @@
-//! How a claim is written in Redis, and how scripts answer. The layout is described in lua/line.lua.
+//! How a claim is written in Redis, and how scripts answer. The layout is described in lua/queue.lua.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::{Claim, ClaimId, Entry, Error, Name, Note, Result, Share, Standing, Token};
+use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Name, Result, Share, Standing, Token};
 
 pub(super) const PREFIX: &str = "leasehold:{";
 /// A nonce that is none.
-const NONE: &str = "-----------";
+const NO_NONCE: &str = "-----------";
 /// A server that is none: the claim is not judged by its connection.
-const NOWHERE: &str = "----------";
+const NO_SERVER: &str = "----------";
 const ID_LEN: usize = 22;
 const NONCE_LEN: usize = 11;
 const GRACE_LEN: usize = 7;
@@ -24,13 +24,18 @@ const POSITION_LEN: usize = 8;
 const VERSION: &str = " v1";
 const VERSION_AT: usize = 86;
 /// Where the terms of a record begin.
-const TERMS: usize = VERSION_AT + VERSION.len() + 1;
+const SHARE_AT: usize = VERSION_AT + VERSION.len() + 1;
 /// How much longer than its lease a record lives, so that its token outlives it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Everything but what is plain in keys, patterns and shells.
-pub(super) const PLAIN: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':').remove(b'@');
+pub(super) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b'@');
 
 /// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.
 pub(super) fn key_of(name: &Name) -> String {
@@ -84,37 +89,49 @@ pub(super) fn id_from(text: &str) -> Option<ClaimId> {
 
 /// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
 #[derive(Clone, Debug)]
-pub(super) struct Bond {
+pub(super) struct LivenessRef {
     pub(super) client: Arc<str>,
     pub(super) epoch: u32,
     /// `None` if the connection says nothing about the claim.
-    pub(super) judge: Option<Judge>,
+    pub(super) crash_check: Option<CrashCheck>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Judge {
+pub(super) struct CrashCheck {
     pub(super) server: Arc<str>,
     /// How long the holder counts on an answer: whoever takes its lock has waited for as long, whatever grace is his own.
     pub(super) grace: Duration,
 }
 
-impl Bond {
+impl LivenessRef {
     fn write(&self, text: &mut String) {
-        let (server, grace) = self.judge.as_ref().map_or((NOWHERE, 0), |judge| (&*judge.server, millis(judge.grace)));
+        let (server, grace) = self
+            .crash_check
+            .as_ref()
+            .map_or((NO_SERVER, 0), |crash_check| {
+                (&*crash_check.server, millis(crash_check.grace))
+            });
         let _ = write!(text, "{}{:08}{server}{grace:07}", self.client, self.epoch);
     }
 }
 
 /// The record of a claim that is its lock's only holder, with the token it proposes.
-pub(super) fn record(claim: &Claim, id: &str, proposal: u64, bond: &Bond) -> String {
+pub(super) fn record(claim: &Claim, id: &str, proposal: u64, liveness_ref: &LivenessRef) -> String {
     let mut text = String::with_capacity(256);
-    let _ = write!(text, "{proposal:016}H{id}{NONE}");
-    bond.write(&mut text);
-    let (share, note) = (claim.share, &claim.note);
-    let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+    let _ = write!(text, "{proposal:016}H{id}{NO_NONCE}");
+    liveness_ref.write(&mut text);
+    let (share, info) = (claim.share, &claim.info);
+    let since = info.since.duration_since(UNIX_EPOCH).map_or(0, millis);
     text.push_str(VERSION);
-    let _ = write!(text, " {} {} {} {since} {}", share.weight(), share.capacity(), millis(claim.lease), note.pid);
-    for word in [&note.host, &note.program, &note.label] {
+    let _ = write!(
+        text,
+        " {} {} {} {since} {}",
+        share.weight(),
+        share.capacity(),
+        millis(claim.lease),
+        info.pid
+    );
+    for word in [&info.host, &info.program, &info.label] {
         text.push(' ');
         text.extend(plain(word));
     }
@@ -126,10 +143,10 @@ fn plain(text: &str) -> percent_encoding::PercentEncode<'_> {
 }
 
 /// What a renewal expects to stand behind the claims of records whose holders were not missed and have not moved.
-pub(super) fn expected(bond: &Bond) -> String {
+pub(super) fn expected(liveness_ref: &LivenessRef) -> String {
     let mut text = String::with_capacity(47);
-    text.push_str(NONE);
-    bond.write(&mut text);
+    text.push_str(NO_NONCE);
+    liveness_ref.write(&mut text);
     text
 }
 
@@ -144,17 +161,17 @@ fn millis(duration: Duration) -> u64 {
 
 /// The answer of enter.lua.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Answer {
+pub struct EnterReply {
     /// Where the claim stands.
     pub standing: Standing,
     /// The last token that was given for the name, as of this answer.
-    pub last: u64,
+    pub last_token: u64,
     /// First of those who wait.
     pub is_next: bool,
     /// The position among those who wait, where 1 is the first; 0 if it does not wait.
     pub position: u32,
     /// How soon somebody's lease ends, where it was looked at.
-    pub soonest: Option<Duration>,
+    pub next_expiry: Option<Duration>,
     /// Holders whose connection is gone, with the nonce that says since when.
     pub absences: Vec<Absence>,
 }
@@ -170,7 +187,7 @@ pub struct Absence {
     pub grace: Duration,
 }
 
-impl Answer {
+impl EnterReply {
     /// `None` if this is not an answer about `id`.
     pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
         let number: u64 = text.get(..16)?.parse().ok()?;
@@ -179,21 +196,44 @@ impl Answer {
         }
         let state = text.as_bytes()[16];
         let standing = match state {
-            b'H' => Standing::Held { token: Token::new(number)? },
-            b'N' | b'Q' => Standing::Queued { ahead: u32::try_from(number).ok()? },
+            b'H' => Standing::Held {
+                token: Token::new(number)?,
+            },
+            b'N' | b'Q' => Standing::Queued {
+                ahead: u32::try_from(number).ok()?,
+            },
             b'G' => Standing::Gone,
             _ => return None,
         };
         let more = text.get(17 + ID_LEN..)?;
         let (last, position, more) = match state {
             b'H' => (number, 0, more),
-            _ => (more.get(..16)?.parse().ok()?, more.get(16..24)?.parse().ok()?, &more[24..]),
+            _ => (
+                more.get(..16)?.parse().ok()?,
+                more.get(16..24)?.parse().ok()?,
+                &more[24..],
+            ),
         };
-        let soonest = more.get(..10).map(|ms| ms.parse().map(Duration::from_millis)).transpose().ok()?;
-        let absences = more.get(10..).unwrap_or_default().as_bytes().chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
+        let next_expiry = more
+            .get(..10)
+            .map(|ms| ms.parse().map(Duration::from_millis))
+            .transpose()
+            .ok()?;
+        let absences = more
+            .get(10..)
+            .unwrap_or_default()
+            .as_bytes()
+            .chunks_exact(ID_LEN + NONCE_LEN + GRACE_LEN);
         let absences = absences.map(|absence| Absence::parse(std::str::from_utf8(absence).ok()?));
         let absences = absences.collect::<Option<_>>()?;
-        Some(Self { standing, last, is_next: state == b'N', position, soonest, absences })
+        Some(Self {
+            standing,
+            last_token: last,
+            is_next: state == b'N',
+            position,
+            next_expiry,
+            absences,
+        })
     }
 }
 
@@ -202,13 +242,17 @@ impl Absence {
         let (claim, rest) = text.split_at_checked(ID_LEN)?;
         let (nonce, grace) = rest.split_at_checked(NONCE_LEN)?;
         let grace = Duration::from_millis(grace.parse().ok()?);
-        Some(Self { claim: claim.to_owned(), nonce: nonce.to_owned(), grace })
+        Some(Self {
+            claim: claim.to_owned(),
+            nonce: nonce.to_owned(),
+            grace,
+        })
     }
 }
 
 /// What is told to a client's inbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Push {
     /// Granted.
     Held(Token),
     /// First of those who wait.
@@ -217,17 +261,20 @@ pub enum Told {
     Gone,
 }
 
-impl Told {
+impl Push {
     /// With the claim it concerns, and the key of a lock that was granted.
     pub(super) fn parse(text: &str) -> Option<(ClaimId, Self, &str)> {
-        let (told, rest) = match text.as_bytes().first()? {
-            b'H' => (Self::Held(Token::new(text.get(1..17)?.parse().ok()?)?), text.get(17..)?),
+        let (push, rest) = match text.as_bytes().first()? {
+            b'H' => (
+                Self::Held(Token::new(text.get(1..17)?.parse().ok()?)?),
+                text.get(17..)?,
+            ),
             b'N' => (Self::Next, text.get(1..)?),
             b'G' => (Self::Gone, text.get(1..)?),
             _ => return None,
         };
         let (id, key) = rest.split_at_checked(ID_LEN)?;
-        Some((id_from(id)?, told, key))
+        Some((id_from(id)?, push, key))
     }
 }
 
@@ -282,35 +329,55 @@ pub(super) fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Ve
 }
 
 /// What helps where two versions of the layout meet.
-pub(super) const OTHER_VERSION: &str =
-    "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
+pub(super) const OTHER_VERSION: &str = "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 /// A record as an entry of a line.
 pub(super) fn entry(record: &str, ahead: u32) -> Result<Entry> {
-    read(record, ahead).unwrap_or_else(|| Err(Error::damaged("a record in this line is not of leasehold")))
+    read(record, ahead)
+        .unwrap_or_else(|| Err(Error::damaged("a record in this line is not of leasehold")))
 }
 
 fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
     let number: u64 = record.get(..16)?.parse().ok()?;
     let standing = match record.as_bytes().get(16)? {
-        b'H' => Standing::Held { token: Token::new(number)? },
+        b'H' => Standing::Held {
+            token: Token::new(number)?,
+        },
         b'Q' => Standing::Queued { ahead },
         _ => return None,
     };
     let id = id_from(record.get(17..17 + ID_LEN)?)?;
     if record.get(VERSION_AT..VERSION_AT + VERSION.len())? != VERSION {
         let what = "the record of this lock has the layout of another version of leasehold";
-        return Some(Err(Error::unsupported(what).remedy(OTHER_VERSION)));
+        return Some(Err(Error::unsupported(what).help(OTHER_VERSION)));
     }
-    let mut fields = record.get(TERMS..)?.split(' ');
+    let mut fields = record.get(SHARE_AT..)?.split(' ');
     let (weight, capacity) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let (_lease, since) = (fields.next()?, fields.next()?.parse().ok()?);
     let pid = fields.next()?.parse().ok()?;
-    let mut text = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
+    let mut text = || {
+        Some(
+            percent_decode_str(fields.next()?)
+                .decode_utf8()
+                .ok()?
+                .into_owned(),
+        )
+    };
     let (host, program, label) = (text()?, text()?, text()?);
     let since = SystemTime::UNIX_EPOCH + Duration::from_millis(since);
-    let note = Note { host, pid, program, label, since };
-    Some(Share::from_parts(weight, capacity).map(|share| Entry { id, share, standing, note }))
+    let info = ClaimantInfo {
+        host,
+        pid,
+        program,
+        label,
+        since,
+    };
+    Some(Share::from_parts(weight, capacity).map(|share| Entry {
+        id,
+        share,
+        standing,
+        info,
+    }))
 }
 
 #[cfg(test)]
@@ -318,59 +385,102 @@ mod tests {
     use super::*;
 
     fn claim(name: &str, label: &str) -> Claim {
-        let (name, note) = (Name::parse(name).expect("a name"), Arc::new(Note::here(label).expect("a label")));
+        let (name, info) = (
+            Name::parse(name).expect("a name"),
+            Arc::new(ClaimantInfo::here(label).expect("a label")),
+        );
         let lease = Duration::from_secs(30);
-        Claim { name, id: ClaimId::draw(), share: Share::MUTEX, lease, note, renewed: true }
+        Claim {
+            name,
+            id: ClaimId::draw(),
+            share: Share::MUTEX,
+            lease,
+            info,
+            auto_renew: true,
+        }
     }
 
-    fn bond(server: Option<&str>) -> Bond {
-        let judge = server.map(|server| Judge { server: server.into(), grace: Duration::from_secs(3600) });
-        Bond { client: "0123456789a".into(), epoch: 7, judge }
+    fn liveness_ref(server: Option<&str>) -> LivenessRef {
+        let crash_check = server.map(|server| CrashCheck {
+            server: server.into(),
+            grace: Duration::from_secs(3600),
+        });
+        LivenessRef {
+            client: "0123456789a".into(),
+            epoch: 7,
+            crash_check,
+        }
     }
 
     #[test]
-    fn names_and_keys_go_both_ways() {
-        for name in ["orders/42", "a}b{c", "{}x", "x{u}", "*[?]\\", "\0\r\n", "ü%7D", "a b"] {
+    fn names_and_keys_round_trip() {
+        for name in [
+            "orders/42",
+            "a}b{c",
+            "{}x",
+            "x{u}",
+            "*[?]\\",
+            "\0\r\n",
+            "ü%7D",
+            "a b",
+        ] {
             let name = Name::parse(name).expect("a name");
             let key = key_of(&name);
             assert_eq!(name_of(&key), Some(name));
-            assert_eq!((key.matches('{').count(), key.matches('}').count()), (1, 1), "{key}");
+            assert_eq!(
+                (key.matches('{').count(), key.matches('}').count()),
+                (1, 1),
+                "{key}"
+            );
         }
         assert_eq!(name_of("leasehold:{a}:queue"), None);
     }
 
     #[test]
-    fn the_longest_record_is_read_as_it_was_written() {
+    fn longest_record_round_trips() {
         let mut claim = claim("a", &"ü ".repeat(21));
-        let note = Arc::make_mut(&mut claim.note);
-        note.host = "h".repeat(64);
-        note.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        let info = Arc::make_mut(&mut claim.info);
+        info.host = "h".repeat(64);
+        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
         for server in [None, Some("0123456789")] {
-            let text = record(&claim, &id_text(claim.id), 1_795_268_260_247_958, &bond(server));
-            assert_eq!(text.as_bytes()[TERMS - 1], b' ');
-            assert!(text[39..].starts_with(&expected(&bond(server))));
+            let text = record(
+                &claim,
+                &id_text(claim.id),
+                1_795_268_260_247_958,
+                &liveness_ref(server),
+            );
+            assert_eq!(text.as_bytes()[SHARE_AT - 1], b' ');
+            assert!(text[39..].starts_with(&expected(&liveness_ref(server))));
             let entry = entry(&text, 0).expect("readable");
-            assert_eq!((entry.id, entry.share, &entry.note), (claim.id, claim.share, &*claim.note));
+            assert_eq!(
+                (entry.id, entry.share, &entry.info),
+                (claim.id, claim.share, &*claim.info)
+            );
             assert_eq!(entry.token().map(Token::get), Some(1_795_268_260_247_958));
         }
     }
 
     #[test]
-    fn no_nonce_comes_again() {
+    fn nonces_never_repeat() {
         let draw = || {
             fastrand::seed(7);
             let nonces = Nonces::default();
-            (0..1_000).map(|_| nonces.fresh()).collect::<std::collections::HashSet<_>>()
+            (0..1_000)
+                .map(|_| nonces.fresh())
+                .collect::<std::collections::HashSet<_>>()
         };
         let (ours, theirs) = (draw(), draw());
         assert_eq!((ours.len(), ours.intersection(&theirs).count()), (1_000, 0));
-        assert!(ours.iter().all(|nonce| nonce.len() == NONCE_LEN && nonce != NONE));
+        assert!(
+            ours.iter()
+                .all(|nonce| nonce.len() == NONCE_LEN && nonce != NO_NONCE)
+        );
     }
 
     #[test]
-    fn answers_about_others_are_refused() {
+    fn replies_about_other_claims_are_refused() {
         let (id, other) = (ClaimId::draw(), ClaimId::draw());
-        let answer = |id| {
+        let reply = |id| {
             format!(
                 "0000000000000003N{}0000000000000007000000020000000250{}{}0005000",
                 id_text(id),
@@ -378,24 +488,40 @@ mod tests {
                 "n".repeat(11)
             )
         };
-        assert_eq!(Answer::parse(&answer(other), &id_text(id)), None);
-        let parsed = Answer::parse(&answer(id), &id_text(id)).expect("about this one");
-        assert_eq!((parsed.standing, parsed.is_next), (Standing::Queued { ahead: 3 }, true));
-        assert_eq!((parsed.last, parsed.position), (7, 2));
-        assert_eq!(parsed.soonest, Some(Duration::from_millis(250)));
+        assert_eq!(EnterReply::parse(&reply(other), &id_text(id)), None);
+        let parsed = EnterReply::parse(&reply(id), &id_text(id)).expect("about this one");
+        assert_eq!(
+            (parsed.standing, parsed.is_next),
+            (Standing::Queued { ahead: 3 }, true)
+        );
+        assert_eq!((parsed.last_token, parsed.position), (7, 2));
+        assert_eq!(parsed.next_expiry, Some(Duration::from_millis(250)));
         let grace = Duration::from_secs(5);
-        assert_eq!(parsed.absences, [Absence { claim: "c".repeat(22), nonce: "n".repeat(11), grace }]);
+        assert_eq!(
+            parsed.absences,
+            [Absence {
+                claim: "c".repeat(22),
+                nonce: "n".repeat(11),
+                grace
+            }]
+        );
     }
 
     #[test]
-    fn whatever_is_told_is_understood_or_ignored() {
+    fn pushes_are_parsed_or_ignored() {
         let id = ClaimId::draw();
         let token = Token::new(5).expect("above zero");
         let granted = format!("H0000000000000005{}leasehold:{{a}}", id_text(id));
-        assert_eq!(Told::parse(&granted), Some((id, Told::Held(token), "leasehold:{a}")));
-        assert_eq!(Told::parse(&format!("G{}", id_text(id))), Some((id, Told::Gone, "")));
+        assert_eq!(
+            Push::parse(&granted),
+            Some((id, Push::Held(token), "leasehold:{a}"))
+        );
+        assert_eq!(
+            Push::parse(&format!("G{}", id_text(id))),
+            Some((id, Push::Gone, ""))
+        );
         for odd in ["", "H", "N", "Nü", "H000000000000000ü", "Xabc"] {
-            assert_eq!(Told::parse(odd), None);
+            assert_eq!(Push::parse(odd), None);
         }
     }
 
@@ -411,8 +537,17 @@ mod tests {
             waits(1, AbsenceSeen::None),
         ];
         let positions = "000000030000001200000001";
-        assert_eq!(parse_renewals(&format!("id1A0!aQ{positions}"), "id", 6), Some(expected));
-        for wrong in ["id1A0!aQ", "ix1", "id1A0!aQ0000000300000012", "id1?0000000", "id1110000000100000002"] {
+        assert_eq!(
+            parse_renewals(&format!("id1A0!aQ{positions}"), "id", 6),
+            Some(expected)
+        );
+        for wrong in [
+            "id1A0!aQ",
+            "ix1",
+            "id1A0!aQ0000000300000012",
+            "id1?0000000",
+            "id1110000000100000002",
+        ] {
             assert_eq!(parse_renewals(wrong, "id", 6), None, "{wrong}");
         }
     }
@@ -420,7 +555,12 @@ mod tests {
     #[test]
     fn record_of_another_version_is_refused() {
         let claim = claim("a", "");
-        let text = record(&claim, &id_text(claim.id), 7, &bond(None)).replacen(VERSION, " v2", 1);
-        assert!(entry(&text, 0).expect_err("of another version").is_unsupported());
+        let text =
+            record(&claim, &id_text(claim.id), 7, &liveness_ref(None)).replacen(VERSION, " v2", 1);
+        assert!(
+            entry(&text, 0)
+                .expect_err("of another version")
+                .is_unsupported()
+        );
     }
 }

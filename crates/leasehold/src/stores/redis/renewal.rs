@@ -8,8 +8,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::record::{self, Renewed};
 use super::session::Session;
-use super::{Redis, answered, patience, script, text};
-use crate::clock::Moment;
+use super::{Redis, reply_timeout, script, text, with_reply_timeout};
+use crate::clock::BootInstant;
 use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
@@ -23,58 +23,80 @@ impl Redis {
     /// Every third of a lease a script renews it. In between, a hold that is judged by its connection needs a sign of life
     /// of that connection, one for all. A claim that waits needs none: its connection is looked for when its turn comes.
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let question = Moment::now();
-        let session = self.far.session(shortest(claims)).await?;
+        let request = BootInstant::now();
+        let session = self.background_link.session(shortest(claims)).await?;
         // A claim of another client is not renewed: its grant would be pushed to this one.
-        let ours = claims.iter().filter(|claim| self.ledger.page(claim.id).is_some());
-        let (alive, due): (Vec<_>, Vec<_>) = ours.partition(|claim| self.is_alive(claim, &session, question));
-        let (renewed, alive) = join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
+        let ours = claims
+            .iter()
+            .filter(|claim| self.claims.tracked(claim.id).is_some());
+        let (alive, due): (Vec<_>, Vec<_>) =
+            ours.partition(|claim| self.is_alive(claim, &session, request));
+        let (renewed, alive) =
+            join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
         let missed = renewed?;
         alive?;
         if !missed.unusable.is_empty() {
             // They are asked for again soon, and ever sooner as their end comes near.
             tokio::time::sleep(UNUSABLE_PAUSE).await;
         }
-        Ok(claims.iter().map(|claim| self.safe_from(question, claim, &missed)).collect())
+        Ok(claims
+            .iter()
+            .map(|claim| self.safe_from(request, claim, &missed))
+            .collect())
     }
 
-    /// For how long from `question` a claim is safe. Everything was asked after that moment.
-    fn safe_from(&self, question: Moment, claim: &Claim, missed: &Missed) -> Option<Duration> {
+    /// For how long from `request` a claim is safe. Everything was asked after that moment.
+    fn safe_from(&self, request: BootInstant, claim: &Claim, missed: &Missed) -> Option<Duration> {
         if missed.gone.contains(&claim.id) {
             return None;
         }
-        let page = self.ledger.page(claim.id)?;
+        let tracked = self.claims.tracked(claim.id)?;
         if missed.unusable.contains(&claim.id) {
-            return Some(page.safe_until().since(question));
+            return Some(tracked.safe_until().duration_since(request));
         }
-        let known = page.known();
+        let state = tracked.state();
         // A claim that waits is kept for its lease, and counts on nothing else. The engine trusts a grant for less.
-        let most = if known.is_held() { self.safe_for(claim) } else { claim.lease };
-        let safe = known.lease_left(claim.lease, question).min(most);
-        page.set_safe_until(question.after(safe));
+        let most = if state.is_held() {
+            self.safe_for(claim)
+        } else {
+            claim.lease
+        };
+        let safe = state.lease_left(claim.lease, request).min(most);
+        tracked.set_safe_until(request.saturating_add(safe));
         Some(safe)
     }
 
     /// Whether a sign of life on this session is enough for a claim.
-    fn is_alive(&self, claim: &Claim, session: &Session, now: Moment) -> bool {
-        let Some(grace) = self.grace(claim) else { return false };
-        let Some(page) = self.ledger.page(claim.id) else { return false };
-        page.known().is_vouched_for(session.epoch, claim.lease, grace, now)
+    fn is_alive(&self, claim: &Claim, session: &Session, now: BootInstant) -> bool {
+        let Some(grace) = self.grace(claim) else {
+            return false;
+        };
+        let Some(tracked) = self.claims.tracked(claim.id) else {
+            return false;
+        };
+        tracked
+            .state()
+            .is_covered_by_liveness(session.epoch, claim.lease, grace, now)
     }
 
     async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
         if claims.is_empty() {
             return Ok(());
         }
-        answered(session, self.patience_with(claims), session.ping()).await
+        with_reply_timeout(session, self.reply_timeout_for(claims), session.ping()).await
     }
 
     /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
     /// the engine, which listens for a third of what is left, asks anew.
-    fn patience_with(&self, claims: &[&Claim]) -> Duration {
+    fn reply_timeout_for(&self, claims: &[&Claim]) -> Duration {
         const MIN: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(5);
-        claims.iter().map(|claim| self.safe_for(claim) / 6).min().unwrap_or(MAX).clamp(MIN, MAX)
+        claims
+            .iter()
+            .map(|claim| self.safe_for(claim) / 6)
+            .min()
+            .unwrap_or(MAX)
+            .clamp(MIN, MAX)
     }
 
     /// The ones that were not renewed, of those that were due.
@@ -82,40 +104,64 @@ impl Redis {
         // What a script is told of its claims, it is told once: most of a client's are alike.
         let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
         for claim in due {
-            alike.entry((claim.lease, self.grace(claim))).or_default().push(claim);
+            alike
+                .entry((claim.lease, self.grace(claim)))
+                .or_default()
+                .push(claim);
         }
         let batches = alike.values().flat_map(|claims| claims.chunks(BATCH));
-        let batches: Vec<_> = batches.map(|batch| self.renew_batch(session, batch)).collect();
+        let batches: Vec<_> = batches
+            .map(|batch| self.renew_batch(session, batch))
+            .collect();
         let add = |mut all: Missed, more: Missed| async move {
             all.gone.extend(more.gone);
             all.unusable.extend(more.unusable);
             Ok(all)
         };
-        stream::iter(batches).buffer_unordered(BATCHES).try_fold(Missed::default(), add).await
+        stream::iter(batches)
+            .buffer_unordered(BATCHES)
+            .try_fold(Missed::default(), add)
+            .await
     }
 
     /// Renews claims with the same lease and the same grace.
     async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Missed> {
-        let Some(first) = claims.first() else { return Ok(Missed::default()) };
-        let keys: Vec<String> = claims.iter().map(|claim| record::key_of(&claim.name)).collect();
+        let Some(first) = claims.first() else {
+            return Ok(Missed::default());
+        };
+        let keys: Vec<String> = claims
+            .iter()
+            .map(|claim| record::key_of(&claim.name))
+            .collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let ids: String = claims.iter().map(|claim| record::id_text(claim.id)).collect();
-        let (bond, life) = (self.bond(first), record::life(first).to_string());
-        let arguments: [&str; 3] = [&ids, &record::expected(&bond), &life];
-        let asked = Moment::now();
-        let answer =
-            answered(session, self.patience_with(claims), script::RENEW.run(session, &keys, &arguments)).await?;
-        let answer = text(answer)?;
-        let Some(answers) = record::parse_renewals(&answer, &record::id_text(first.id), claims.len()) else {
-            return Err(self.strange());
+        let ids: String = claims
+            .iter()
+            .map(|claim| record::id_text(claim.id))
+            .collect();
+        let (liveness_ref, life) = (self.liveness_ref(first), record::life(first).to_string());
+        let arguments: [&str; 3] = [&ids, &record::expected(&liveness_ref), &life];
+        let sent_at = BootInstant::now();
+        let reply = with_reply_timeout(
+            session,
+            self.reply_timeout_for(claims),
+            script::RENEW.run(session, &keys, &arguments),
+        )
+        .await?;
+        let reply = text(reply)?;
+        let Some(replies) =
+            record::parse_renewals(&reply, &record::id_text(first.id), claims.len())
+        else {
+            return Err(self.protocol_error());
         };
         let mut missed = Missed::default();
-        for (claim, renewed) in claims.iter().zip(answers) {
-            let Some(page) = self.ledger.page(claim.id) else { continue };
+        for (claim, renewed) in claims.iter().zip(replies) {
+            let Some(tracked) = self.claims.tracked(claim.id) else {
+                continue;
+            };
             if renewed == Renewed::Unusable {
                 missed.unusable.insert(claim.id);
-            } else if !page.renewal(renewed, asked, bond.epoch) {
-                page.gone();
+            } else if !tracked.renewal(renewed, sent_at, liveness_ref.epoch) {
+                tracked.revoked();
                 missed.gone.insert(claim.id);
             }
         }
@@ -132,5 +178,9 @@ struct Missed {
 }
 
 fn shortest(claims: &[Claim]) -> Duration {
-    claims.iter().map(|claim| patience(claim.lease)).min().unwrap_or(Duration::from_secs(1))
+    claims
+        .iter()
+        .map(|claim| reply_timeout(claim.lease))
+        .min()
+        .unwrap_or(Duration::from_secs(1))
 }

@@ -20,23 +20,23 @@ macro_rules! script {
     };
 }
 
-pub(super) static ENTER: Script = script!("enter", "line", "enter_line");
-pub(super) static LEAVE: Script = script!("leave", "line", "leave_line");
-pub(super) static RENEW: Script = script!("renew", "line", "renew_each");
-pub(super) static LOOK: Script = script!("look", "line", "look_line");
-pub(super) static NAMES: Script = script!("names");
-pub(super) static PRESENCE: Script = script!("presence");
+pub(super) static ENTER: Script = script!("enter", "queue", "enter_slow");
+pub(super) static LEAVE: Script = script!("leave", "queue", "leave_slow");
+pub(super) static RENEW: Script = script!("renew", "queue", "renew_slow");
+pub(super) static POLL_INTERVAL: Script = script!("inspect", "queue", "inspect_slow");
+pub(super) static NAMES: Script = script!("list");
+pub(super) static PRESENCE: Script = script!("server_id");
 pub(super) static PROBE: Script = script!("probe");
 
 pub(super) static VOTE: Script = script!("redlock/vote");
 pub(super) static VOTE_LEAVE: Script = script!("redlock/leave");
-pub(super) static VOTE_LOOK: Script = script!("redlock/look");
-pub(super) static VOTE_NAMES: Script = script!("redlock/names");
-pub(super) static MARK: Script = script!("redlock/mark");
+pub(super) static VOTE_LOOK: Script = script!("redlock/inspect");
+pub(super) static VOTE_NAMES: Script = script!("redlock/list");
+pub(super) static MARK: Script = script!("redlock/incarnation");
 pub(super) static PLAIN: Script = script!("redlock/plain_vote");
 pub(super) static PLAIN_LEAVE: Script = script!("redlock/plain_leave");
-pub(super) static PLAIN_LOOK: Script = script!("redlock/plain_look");
-pub(super) static PLAIN_NAMES: Script = script!("redlock/plain_names");
+pub(super) static PLAIN_LOOK: Script = script!("redlock/plain_inspect");
+pub(super) static PLAIN_NAMES: Script = script!("redlock/plain_list");
 
 impl Script {
     fn hash(&self) -> &str {
@@ -48,20 +48,34 @@ impl Script {
     }
 
     /// Asks for it with these keys and arguments.
-    pub(super) async fn run(&self, session: &Session, keys: &[&str], arguments: &[&str]) -> Result<Value> {
-        match session.ask(&call("EVALSHA", self.hash(), keys, arguments)).await {
+    pub(super) async fn run(
+        &self,
+        session: &Session,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
+        match session
+            .send(&call("EVALSHA", self.hash(), keys, arguments))
+            .await
+        {
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
-            answer => return answer.map_err(super::trouble::told),
+            reply => return reply.map_err(super::reply_error::store_error),
         }
         // Nothing was run, so the same arguments may be sent again.
-        session.ask(&call("EVAL", self.text, keys, arguments)).await.map_err(super::trouble::told)
+        session
+            .send(&call("EVAL", self.text, keys, arguments))
+            .await
+            .map_err(super::reply_error::store_error)
     }
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
     let parts = keys.iter().chain(arguments);
     let len: usize = parts.clone().map(|part| part.len()).sum();
-    let mut call = Cmd::with_capacity(3 + keys.len() + arguments.len(), command.len() + script.len() + 8 + len);
+    let mut call = Cmd::with_capacity(
+        3 + keys.len() + arguments.len(),
+        command.len() + script.len() + 8 + len,
+    );
     call.arg(command).arg(script).arg(keys.len());
     for argument in parts {
         call.arg(*argument);
@@ -75,37 +89,79 @@ mod tests {
 
     use lab_servers::{Redis, Reply};
 
-    use super::super::record::{self, Bond, Judge};
+    use super::super::record::{self, CrashCheck, LivenessRef};
     use super::*;
-    use crate::{Claim, ClaimId, Name, Note, Share};
+    use crate::{Claim, ClaimId, ClaimantInfo, Name, Share};
 
     fn claim(share: Share) -> Claim {
-        let (name, note) = (Name::parse("a").expect("a good name"), Note::here("").expect("a good label"));
-        let note = std::sync::Arc::new(note);
-        Claim { name, id: ClaimId::draw(), share, lease: Duration::from_secs(30), renewed: true, note }
+        let (name, info) = (
+            Name::parse("a").expect("a good name"),
+            ClaimantInfo::here("").expect("a good label"),
+        );
+        let info = std::sync::Arc::new(info);
+        Claim {
+            name,
+            id: ClaimId::draw(),
+            share,
+            lease: Duration::from_secs(30),
+            auto_renew: true,
+            info,
+        }
     }
 
     /// The bond of a client whose connection is gone.
-    fn broken(server: &Redis) -> Bond {
+    fn broken(server: &Redis) -> LivenessRef {
         let about = server.info("replication");
-        let id = about.lines().find_map(|line| line.strip_prefix("master_replid:")).expect("every server has one");
-        let judge = Judge { server: id[..10].into(), grace: Duration::from_secs(5) };
-        Bond { client: record::fresh_client().into(), epoch: 1, judge: Some(judge) }
+        let id = about
+            .lines()
+            .find_map(|lock_state| lock_state.strip_prefix("master_replid:"))
+            .expect("every server has one");
+        let crash_check = CrashCheck {
+            server: id[..10].into(),
+            grace: Duration::from_secs(5),
+        };
+        LivenessRef {
+            client: record::fresh_client().into(),
+            epoch: 1,
+            crash_check: Some(crash_check),
+        }
     }
 
-    fn enter(server: &Redis, claim: &Claim, bond: &Bond, how: char) -> Reply {
-        let (key, text) = (record::key_of(&claim.name), record::record(claim, &record::id_text(claim.id), 0, bond));
-        let (life, terms) = (record::life(claim).to_string(), format!("{how}{:016}{}", 0, record::fresh_client()));
-        server.command(&["EVAL", ENTER.text, "1", &key, &text, &life, &terms, "9999999999"])
+    fn enter(server: &Redis, claim: &Claim, liveness_ref: &LivenessRef, mode: char) -> Reply {
+        let (key, text) = (
+            record::key_of(&claim.name),
+            record::record(claim, &record::id_text(claim.id), 0, liveness_ref),
+        );
+        let (life, settings) = (
+            record::life(claim).to_string(),
+            format!("{mode}{:016}{}", 0, record::fresh_client()),
+        );
+        server.command(&[
+            "EVAL",
+            ENTER.text,
+            "1",
+            &key,
+            &text,
+            &life,
+            &settings,
+            "9999999999",
+        ])
     }
 
     /// Its connection may have just broken; it will be heard of again, or its absence found as that of any holder.
     #[test]
-    fn whoever_asks_is_there() {
+    fn requesting_claim_counts_as_alive() {
         let server = Redis::start();
-        let (slot, bond) = (claim(Share::slots(1, 2).expect("in range")), broken(&server));
-        for how in ['R', 'F', 'Q'] {
-            assert_eq!(&enter(&server, &slot, &bond, how).text()[16..17], "H", "asked with {how}");
+        let (slot, liveness_ref) = (
+            claim(Share::slots(1, 2).expect("in range")),
+            broken(&server),
+        );
+        for mode in ['R', 'F', 'Q'] {
+            assert_eq!(
+                &enter(&server, &slot, &liveness_ref, mode).text()[16..17],
+                "H",
+                "asked with {mode}"
+            );
         }
     }
 }

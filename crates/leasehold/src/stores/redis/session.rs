@@ -6,17 +6,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
-use redis::{AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, Value,
+};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::address::Address;
+use super::reply_error;
 use super::stream::Stream;
-use super::trouble;
 use crate::{Error, Result};
 
 /// Is told the channel, and what is heard on it.
-pub(super) type Ear = Arc<dyn Fn(&str, &str) + Send + Sync>;
+pub(super) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// A connection, subscribed to one channel. It ends when it breaks or is poisoned, and no other takes its place here.
 #[derive(Debug)]
@@ -26,28 +29,28 @@ pub(super) struct Session {
     /// Where the server speaks RESP2 only, a subscription is a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
-    over: Arc<Over>,
+    closed: Arc<Closed>,
     tasks: Mutex<Vec<AbortHandle>>,
-    asked: AtomicU64,
+    sent: AtomicU64,
     /// Questions that were answered, or that nobody listens for any more.
     done: AtomicU64,
     /// Of these, the ones that were answered.
-    heard: AtomicU64,
+    received: AtomicU64,
 }
 
 /// Counts a question as done when it ends in any way.
-struct Asking<'a>(&'a Session);
+struct RequestsInFlight<'a>(&'a Session);
 
-impl Drop for Asking<'_> {
+impl Drop for RequestsInFlight<'_> {
     fn drop(&mut self) {
         self.0.done.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 #[derive(Debug, Default)]
-struct Over {
-    is_over: AtomicBool,
-    told: Notify,
+struct Closed {
+    is_set: AtomicBool,
+    notify: Notify,
 }
 
 /// How many requests may be on their way to a driver.
@@ -56,27 +59,40 @@ const REQUESTS_MAX: usize = 4096;
 impl Session {
     /// Connects and subscribes; returns once the subscription is acknowledged. The connection is driven by the runtime this
     /// is called in.
-    pub(super) async fn open(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self> {
+    pub(super) async fn open(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
         let address = &address.with_current_password().await;
         if address.old_protocol {
-            return Self::open_old(address, channel, epoch, ear).await;
+            return Self::open_old(address, channel, epoch, on_push).await;
         }
-        match Self::open_new(address, channel, epoch, Arc::clone(&ear)).await {
-            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, ear).await,
+        match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
+            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, on_push).await,
             Err(Refused::For(error)) => Err(error),
             Ok(session) => Ok(session),
         }
     }
 
     /// RESP3: one connection for requests, answers and what is pushed.
-    async fn open_new(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self, Refused> {
-        let stream = Stream::connect(&address.target).await.map_err(Refused::For)?;
+    async fn open_new(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self, Refused> {
+        let stream = Stream::connect(&address.target)
+            .await
+            .map_err(Refused::For)?;
         let pushed = move |push: PushInfo| -> Result<(), ()> {
             if push.kind == PushKind::Message
                 && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
-                && let (Ok(channel), Ok(text)) = (std::str::from_utf8(channel), std::str::from_utf8(text))
+                && let (Ok(channel), Ok(text)) =
+                    (std::str::from_utf8(channel), std::str::from_utf8(text))
             {
-                ear(channel, text);
+                on_push(channel, text);
             }
             Ok(())
         };
@@ -85,67 +101,94 @@ impl Session {
             .set_response_timeout(None)
             .set_pipeline_buffer_size(REQUESTS_MAX);
         let login = login(address, ProtocolVersion::RESP3);
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&login, stream, config).await.map_err(Refused::because)?;
-        let over = Arc::<Over>::default();
-        let driving = drive(driver, &over);
+        let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
+            .await
+            .map_err(Refused::from_error)?;
+        let closed = Arc::<Closed>::default();
+        let driving = drive(driver, &closed);
         let session = Self {
             epoch,
             connection,
             subscription: None,
             channel: channel.to_owned(),
-            over,
+            closed,
             tasks: Mutex::new(vec![driving]),
-            asked: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             done: AtomicU64::new(0),
-            heard: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         };
         let subscribed = session.connection.clone().subscribe(channel).await;
-        subscribed.map_err(|error| Refused::For(trouble::told(error)))?;
+        subscribed.map_err(|error| Refused::For(reply_error::store_error(error)))?;
         Ok(session)
     }
 
     /// RESP2: a connection for requests, and one for the subscription.
-    async fn open_old(address: &Address, channel: &str, epoch: u32, ear: Ear) -> Result<Self> {
+    async fn open_old(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
         let login = login(address, ProtocolVersion::RESP2);
         let stream = Stream::connect(&address.target).await?;
-        let mut subscription = PubSub::new(&login, stream).await.map_err(trouble::told)?;
-        subscription.subscribe(channel).await.map_err(trouble::told)?;
+        let mut subscription = PubSub::new(&login, stream)
+            .await
+            .map_err(reply_error::store_error)?;
+        subscription
+            .subscribe(channel)
+            .await
+            .map_err(reply_error::store_error)?;
         let stream = Stream::connect(&address.target).await?;
-        let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(REQUESTS_MAX);
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&login, stream, config).await.map_err(trouble::told)?;
-        let over = Arc::<Over>::default();
-        let driving = drive(driver, &over);
+        let config = AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_MAX);
+        let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
+            .await
+            .map_err(reply_error::store_error)?;
+        let closed = Arc::<Closed>::default();
+        let driving = drive(driver, &closed);
         let (sink, mut messages) = subscription.split();
         let hearing = async move {
             while let Some(message) = messages.next().await {
                 if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
-                    ear(message.get_channel_name(), text);
+                    on_push(message.get_channel_name(), text);
                 }
             }
         };
-        let hearing = drive(hearing, &over);
+        let hearing = drive(hearing, &closed);
         let tasks = Mutex::new(vec![driving, hearing]);
-        let (asked, done, heard) = Default::default();
+        let (requested, done, received) = Default::default();
         let (subscription, channel) = (Some(sink), channel.to_owned());
-        Ok(Self { epoch, connection, subscription, channel, over, tasks, asked, done, heard })
+        Ok(Self {
+            epoch,
+            connection,
+            subscription,
+            channel,
+            closed,
+            tasks,
+            sent: requested,
+            done,
+            received,
+        })
     }
 
     /// Whether anything is under way, and how much was answered.
     pub(super) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
-        (self.asked.load(Ordering::Relaxed) > done, self.heard.load(Ordering::Relaxed))
+        (
+            self.sent.load(Ordering::Relaxed) > done,
+            self.received.load(Ordering::Relaxed),
+        )
     }
 
-    pub(super) async fn ask(&self, request: &Cmd) -> Result<Value, RedisError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let _asking = Asking(self);
-        let answer = self.connection.clone().send_packed_command(request).await?;
-        self.heard.fetch_add(1, Ordering::Relaxed);
-        match answer {
+    pub(super) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let _asking = RequestsInFlight(self);
+        let reply = self.connection.clone().send_packed_command(request).await?;
+        self.received.fetch_add(1, Ordering::Relaxed);
+        match reply {
             Value::ServerError(error) => Err(error.into()),
-            answer => Ok(answer),
+            reply => Ok(reply),
         }
     }
 
@@ -153,97 +196,104 @@ impl Session {
     pub(super) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
             // Any answer is a sign of life, also that the user may not ask.
-            let answer: Result<Value, RedisError> = subscription.clone().ping().await;
-            return answer.map(drop).map_err(trouble::told);
+            let reply: Result<Value, RedisError> = subscription.clone().ping().await;
+            return reply.map(drop).map_err(reply_error::store_error);
         }
         // Only the server itself can answer this; a PING might be answered by something on the way.
         let mut request = redis::cmd("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
-        let answer = self.ask(&request).await.map_err(trouble::told)?;
-        if subscribers(&answer).is_some_and(|count| count > 0) {
+        let reply = self
+            .send(&request)
+            .await
+            .map_err(reply_error::store_error)?;
+        if subscribers(&reply).is_some_and(|count| count > 0) {
             return Ok(());
         }
-        self.poison();
-        Err(Error::unavailable("the connection has lost its subscription"))
+        self.close();
+        Err(Error::unavailable(
+            "the connection has lost its subscription",
+        ))
     }
 
     /// Hears one more channel, from when this returns.
     pub(super) async fn listen(&self, channel: &str) -> Result<()> {
-        let answer = match &self.subscription {
+        let reply = match &self.subscription {
             Some(subscription) => subscription.clone().subscribe(channel).await,
             None => self.connection.clone().subscribe(channel).await,
         };
-        answer.map_err(trouble::told)
+        reply.map_err(reply_error::store_error)
     }
 
     /// Hears a channel no more.
-    pub(super) async fn ignore(&self, channel: &str) -> Result<()> {
-        let answer = match &self.subscription {
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+        let reply = match &self.subscription {
             Some(subscription) => subscription.clone().unsubscribe(channel).await,
             None => self.connection.clone().unsubscribe(channel).await,
         };
-        answer.map_err(trouble::told)
+        reply.map_err(reply_error::store_error)
     }
 
     /// Ends it; every request that is under way fails.
-    pub(super) fn poison(&self) {
+    pub(super) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        self.over.set();
+        self.closed.set();
     }
 
     /// Waits until it has broken.
-    pub(super) async fn ended(&self) {
-        self.over.wait().await;
+    pub(super) async fn closed_signal(&self) {
+        self.closed.wait().await;
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_over.load(Ordering::Acquire)
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.is_set.load(Ordering::Acquire)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.poison();
+        self.close();
     }
 }
 
-impl Over {
+impl Closed {
     fn set(&self) {
-        self.is_over.store(true, Ordering::Release);
-        self.told.notify_waiters();
+        self.is_set.store(true, Ordering::Release);
+        self.notify.notify_waiters();
     }
 
     async fn wait(&self) {
         loop {
-            let told = self.told.notified();
-            if self.is_over.load(Ordering::Acquire) {
+            let push = self.notify.notified();
+            if self.is_set.load(Ordering::Acquire) {
                 return;
             }
-            told.await;
+            push.await;
         }
     }
 }
 
 /// Lets a connection run, and says when it has ended, however it did.
-fn drive(driver: impl Future<Output = ()> + Send + 'static, over: &Arc<Over>) -> AbortHandle {
-    struct Says(Arc<Over>);
-    impl Drop for Says {
+fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>) -> AbortHandle {
+    struct Greeted(Arc<Closed>);
+    impl Drop for Greeted {
         fn drop(&mut self) {
             self.0.set();
         }
     }
-    let says = Says(Arc::clone(over));
+    let greeted = Greeted(Arc::clone(closed));
     let driving = async move {
         driver.await;
-        drop(says);
+        drop(greeted);
     };
     tokio::spawn(driving).abort_handle()
 }
 
 fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default().set_db(address.database).set_protocol(protocol);
+    let mut login = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(protocol);
     login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
     if let Some(user) = &address.user {
         login = login.set_username(user);
@@ -254,13 +304,19 @@ fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
     }
 }
 
-fn subscribers(answer: &Value) -> Option<i64> {
-    match answer {
+fn subscribers(reply: &Value) -> Option<i64> {
+    match reply {
         Value::Array(pair) => pair.get(1),
         Value::Map(pairs) => pairs.first().map(|(_, count)| count),
         _ => None,
     }
-    .and_then(|count| if let Value::Int(count) = count { Some(*count) } else { None })
+    .and_then(|count| {
+        if let Value::Int(count) = count {
+            Some(*count)
+        } else {
+            None
+        }
+    })
 }
 
 enum Refused {
@@ -270,12 +326,13 @@ enum Refused {
 }
 
 impl Refused {
-    fn because(error: RedisError) -> Self {
+    fn from_error(error: RedisError) -> Self {
         let text = error.to_string();
-        let unknown = text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
+        let unknown =
+            text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
         if unknown || error.kind() == redis::ErrorKind::RESP3NotSupported {
             return Self::Protocol;
         }
-        Self::For(trouble::told(error))
+        Self::For(reply_error::store_error(error))
     }
 }

@@ -29,10 +29,16 @@ pub(super) enum Stream {
 impl Stream {
     pub(super) async fn connect(target: &Target) -> Result<Self> {
         match target {
-            Target::Tcp { host, port, tls: None } => Ok(Self::Tcp(tcp(host, *port).await?)),
-            Target::Tcp { host, port, tls: Some(tls) } => {
-                Ok(Self::Tls(Box::new(tls::connect(host, *port, tls).await?)))
-            }
+            Target::Tcp {
+                host,
+                port,
+                tls: None,
+            } => Ok(Self::Tcp(tcp(host, *port).await?)),
+            Target::Tcp {
+                host,
+                port,
+                tls: Some(tls),
+            } => Ok(Self::Tls(Box::new(tls::connect(host, *port, tls).await?))),
             Target::Socket(path) => {
                 let stream = UnixStream::connect(path).await;
                 stream.map(Self::Unix).map_err(|error| closed(error, path))
@@ -66,15 +72,19 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 
 fn unreachable(error: io::Error) -> Error {
     Error::unavailable(format!("the server cannot be reached: {error}"))
-        .remedy("check host and port, and that it runs")
+        .help("check host and port, and that it runs")
         .caused_by(error)
 }
 
 fn closed(error: io::Error, path: &Path) -> Error {
     let what = format!("the socket {} cannot be opened: {error}", path.display());
-    let kind =
-        if error.kind() == io::ErrorKind::PermissionDenied { Error::denied(what) } else { Error::unavailable(what) };
-    kind.remedy("check the path, and `unixsocketperm` of the server").caused_by(error)
+    let kind = if error.kind() == io::ErrorKind::PermissionDenied {
+        Error::denied(what)
+    } else {
+        Error::unavailable(what)
+    };
+    kind.help("check the path, and `unixsocketperm` of the server")
+        .caused_by(error)
 }
 
 /// So that a peer that went away without a word is noticed, and no small request waits for another.
@@ -100,13 +110,21 @@ macro_rules! each {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         each!(self, stream => Pin::new(stream).poll_read(context, buffer))
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         each!(self, stream => Pin::new(stream).poll_write(context, bytes))
     }
 

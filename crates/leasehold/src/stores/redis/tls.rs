@@ -26,9 +26,9 @@ static CONFIGS: Mutex<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>> = Mutex::new
 
 pub(super) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
     let authority = tls.authority.clone();
-    let known = CONFIGS.lock().get(&authority).cloned();
+    let state = CONFIGS.lock().get(&authority).cloned();
 
-    if let Some(config) = known {
+    if let Some(config) = state {
         match encrypted(host, port, config).await {
             // The authorities may have changed since they were read.
             Err(error) if error.is_denied() => {}
@@ -40,16 +40,22 @@ pub(super) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypte
 
 async fn encrypted(host: &str, port: u16, config: Arc<ClientConfig>) -> Result<Encrypted> {
     let stream = tcp(host, port).await?;
-    let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error))?;
-    TlsConnector::from(config).connect(name, stream).await.map_err(|error| untrusted(error, "redis://"))
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| {
+        Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error)
+    })?;
+    TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|error| untrusted(error, "redis://"))
 }
 
 /// Reads the authorities on a thread that may block: a connect may run on the one background thread.
 async fn load(authority: Option<PathBuf>) -> Result<Arc<ClientConfig>> {
     let path = authority.clone();
     let reading = background::handle().spawn_blocking(move || config(path.as_deref()));
-    let read = reading.await.map_err(|error| Error::unavailable("the authorities cannot be read").caused_by(error))?;
+    let read = reading
+        .await
+        .map_err(|error| Error::unavailable("the authorities cannot be read").caused_by(error))?;
 
     let config = Arc::new(read?);
     CONFIGS.lock().insert(authority, Arc::clone(&config));

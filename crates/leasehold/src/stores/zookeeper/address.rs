@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::super::words::{decoded, duration, password_in};
+use super::super::settings::{decoded, duration, password_in};
 use super::layout::Dialect;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(super) struct Address {
     /// `user:password`.
     pub(super) digest: Option<String>,
     pub(super) tls: Option<Tls>,
-    pub(super) terms: Terms,
+    pub(super) settings: Settings,
 }
 
 /// TLS: the authority to trust if not the system's, and a certificate of our own if the servers ask for one.
@@ -37,16 +37,20 @@ pub(super) struct Identity {
 
 /// What a store may be told about itself in its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct Settings {
     pub(super) session: Duration,
     pub(super) dialect: Dialect,
     /// Nodes are for those who show the same credentials.
     pub(super) private: bool,
 }
 
-impl Default for Terms {
+impl Default for Settings {
     fn default() -> Self {
-        Self { session: Duration::from_secs(10), dialect: Dialect::Curator, private: false }
+        Self {
+            session: Duration::from_secs(10),
+            dialect: Dialect::Curator,
+            private: false,
+        }
     }
 }
 
@@ -55,25 +59,33 @@ const BASE: &str = "/leasehold";
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(|| Error::invalid("the URL names no server"))?;
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| Error::invalid("the URL names no server"))?;
         let tls = match scheme {
             "zookeeper" => None,
             "zookeeper+tls" => Some(Tls::default()),
-            other => return Err(Error::invalid(format!("{other:?} is not a scheme of ZooKeeper"))),
+            other => {
+                return Err(Error::invalid(format!(
+                    "{other:?} is not a scheme of ZooKeeper"
+                )));
+            }
         };
-        let (place, settings) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+        let (url, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
         if settings.contains('@') || path.contains(['@', '#']) || authority.contains('#') {
             return Err(Error::invalid("the URL has a # or a late @")
-                .remedy("write %2F, %3F, %40 and %23 for /, ?, @ and # in user and password"));
+                .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in user and password"));
         }
-        let (user, servers) = authority.rsplit_once('@').map_or((None, authority), |(user, hosts)| (Some(user), hosts));
+        let (user, servers) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(user, hosts)| (Some(user), hosts));
         let mut address = Self {
             servers: servers.split(',').map(server).collect::<Result<_>>()?,
             base: base(path)?,
             digest: None,
             tls,
-            terms: Terms::default(),
+            settings: Settings::default(),
         };
         let (mut password_file, mut certificate, mut key_file) = (None, None, None);
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
@@ -87,23 +99,27 @@ impl Address {
         }
         address.identify(certificate, key_file)?;
         address.digest = digest(user, password_file.as_deref())?;
-        if address.terms.private && address.digest.is_none() {
-            return Err(Error::invalid("acl=creator is for a user, and the URL names none")
-                .remedy("write zookeeper://user:password@host"));
+        if address.settings.private && address.digest.is_none() {
+            return Err(
+                Error::invalid("acl=creator is for a user, and the URL names none")
+                    .help("write zookeeper://user:password@host"),
+            );
         }
         Ok(address)
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
         match (key, &mut self.tls) {
-            ("session", _) => self.terms.session = check_session(duration(value))?,
-            ("dialect", _) => self.terms.dialect = Dialect::parse(value)?,
-            ("acl", _) => self.terms.private = private(value)?,
+            ("session", _) => self.settings.session = check_session(duration(value))?,
+            ("dialect", _) => self.settings.dialect = Dialect::parse(value)?,
+            ("acl", _) => self.settings.private = private(value)?,
             ("ca", Some(tls)) => tls.authority = Some(value.into()),
             ("ca", None) => return Err(only_with_tls("ca")),
             _ => {
-                return Err(Error::invalid(format!("{key:?} is not a setting of a ZooKeeper URL"))
-                    .remedy("there are session, dialect, acl, password-file, ca, cert and key"));
+                return Err(
+                    Error::invalid(format!("{key:?} is not a setting of a ZooKeeper URL"))
+                        .help("there are session, dialect, acl, password-file, ca, cert and key"),
+                );
             }
         }
         Ok(())
@@ -114,9 +130,14 @@ impl Address {
             (None, None, _) => {}
             (_, _, None) => return Err(only_with_tls("cert= and key")),
             (Some(certificate), Some(key), Some(tls)) => {
-                tls.identity = Some(Identity { certificate: certificate.into(), key: key.into() });
+                tls.identity = Some(Identity {
+                    certificate: certificate.into(),
+                    key: key.into(),
+                });
             }
-            (..) => return Err(Error::invalid("cert= and key= go together").remedy("give both, or none")),
+            (..) => {
+                return Err(Error::invalid("cert= and key= go together").help("give both, or none"));
+            }
         }
         Ok(())
     }
@@ -127,10 +148,18 @@ impl Address {
     /// maximum: after five rounds through one server it would pause for longer than half of a session. Within a long
     /// list its pauses are short.
     pub(super) fn cluster(&self) -> String {
-        let attempts = if self.terms.session <= LONG_SESSION { 10 } else { 20 };
+        let attempts = if self.settings.session <= LONG_SESSION {
+            10
+        } else {
+            20
+        };
         let rounds = usize::div_ceil(attempts, self.servers.len().max(1));
         let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
-        let servers: Vec<String> = self.servers.iter().map(|server| format!("{protocol}{server}")).collect();
+        let servers: Vec<String> = self
+            .servers
+            .iter()
+            .map(|server| format!("{protocol}{server}"))
+            .collect();
         vec![servers.join(","); rounds].join(",")
     }
 }
@@ -146,19 +175,28 @@ fn only_with_tls(setting: &str) -> Error {
 fn server(text: &str) -> Result<String> {
     let wrong = || {
         Error::invalid("the URL does not name a server where it should")
-            .remedy("write zookeeper://host1:2181,host2:2181/folder")
+            .help("write zookeeper://host1:2181,host2:2181/folder")
     };
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| wrong())?),
         _ => (text, PORT),
     };
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_name = |host: &str| host.bytes().all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c));
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let is_name = |host: &str| {
+        host.bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c))
+    };
     let is_good = match bare {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
         None => !host.is_empty() && is_name(host),
     };
-    if is_good && port != 0 { Ok(format!("{host}:{port}")) } else { Err(wrong()) }
+    if is_good && port != 0 {
+        Ok(format!("{host}:{port}"))
+    } else {
+        Err(wrong())
+    }
 }
 
 /// Without a path there is a folder of our own; `/` is the root.
@@ -168,24 +206,37 @@ fn base(path: &str) -> Result<String> {
     }
     let path = decoded(path)?;
     let path = path.trim_end_matches('/');
-    let is_wrong = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains(char::is_control);
-    if path.split('/').skip(1).any(is_wrong) || path.starts_with("/zookeeper/") || path == "/zookeeper" {
-        return Err(Error::invalid(format!("{path:?} is no path of a ZooKeeper node that locks may be in")));
+    let is_wrong = |part: &str| {
+        part.is_empty() || part == "." || part == ".." || part.contains(char::is_control)
+    };
+    if path.split('/').skip(1).any(is_wrong)
+        || path.starts_with("/zookeeper/")
+        || path == "/zookeeper"
+    {
+        return Err(Error::invalid(format!(
+            "{path:?} is no path of a ZooKeeper node that locks may be in"
+        )));
     }
     Ok(path.to_owned())
 }
 
 fn digest(user: Option<&str>, password_file: Option<&str>) -> Result<Option<String>> {
     let Some(user) = user else {
-        return if password_file.is_some() { Err(Error::invalid("password-file= goes with a user")) } else { Ok(None) };
+        return if password_file.is_some() {
+            Err(Error::invalid("password-file= goes with a user"))
+        } else {
+            Ok(None)
+        };
     };
-    let (user, password) = user.split_once(':').map_or((user, None), |(user, password)| (user, Some(password)));
+    let (user, password) = user
+        .split_once(':')
+        .map_or((user, None), |(user, password)| (user, Some(password)));
     let password = match (password, password_file) {
         (Some(password), None) => decoded(password)?,
         (None, Some(path)) => password_in(path)?,
         _ => {
             return Err(Error::invalid("a user of ZooKeeper has one password")
-                .remedy("write zookeeper://user:password@host, or give password-file="));
+                .help("write zookeeper://user:password@host, or give password-file="));
         }
     };
     Ok(Some(format!("{}:{password}", decoded(user)?)))
@@ -204,14 +255,22 @@ pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
     if timeout >= Duration::from_secs(1) && timeout <= Duration::from_secs(3600) {
         return Ok(timeout);
     }
-    Err(Error::invalid("a session lasts from 1 second to 1 hour").remedy("write session=10s"))
+    Err(Error::invalid("a session lasts from 1 second to 1 hour").help("write session=10s"))
 }
 
 /// As a URL, without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls.is_some() { "zookeeper+tls" } else { "zookeeper" };
-        let base = if self.base.is_empty() { "/" } else { &self.base };
+        let scheme = if self.tls.is_some() {
+            "zookeeper+tls"
+        } else {
+            "zookeeper"
+        };
+        let base = if self.base.is_empty() {
+            "/"
+        } else {
+            &self.base
+        };
         write!(f, "{scheme}://{}{base}", self.servers.join(","))
     }
 }
@@ -227,19 +286,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
-        let address =
-            Address::parse("zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator");
+    fn urls_are_parsed() {
+        let address = Address::parse(
+            "zookeeper://me:p%40s%3As@h1:1,h2,[::1]:3/a/b?session=4s&dialect=kazoo&acl=creator",
+        );
         let address = address.expect("good");
         assert_eq!(address.servers, ["h1:1", "h2:2181", "[::1]:3"]);
-        assert_eq!((&*address.base, address.digest.as_deref()), ("/a/b", Some("me:p@s:s")));
-        let terms = Terms { session: Duration::from_secs(4), dialect: Dialect::Kazoo, private: true };
-        assert_eq!(address.terms, terms);
+        assert_eq!(
+            (&*address.base, address.digest.as_deref()),
+            ("/a/b", Some("me:p@s:s"))
+        );
+        let settings = Settings {
+            session: Duration::from_secs(4),
+            dialect: Dialect::Kazoo,
+            private: true,
+        };
+        assert_eq!(address.settings, settings);
         assert_eq!(address.to_string(), "zookeeper://h1:1,h2:2181,[::1]:3/a/b");
     }
 
     #[test]
-    fn without_a_path_there_is_a_folder_of_our_own() {
+    fn url_without_path_uses_the_default_folder() {
         let base = |url| Address::parse(url).expect("good").base;
         assert_eq!(base("zookeeper://h"), "/leasehold");
         assert_eq!(base("zookeeper://h/"), "");
@@ -247,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_urls_are_refused_without_telling_the_password() {
+    fn wrong_urls_are_refused_without_showing_the_password() {
         for url in [
             "zookeeper://",
             "zookeeper:h",
@@ -270,7 +337,10 @@ mod tests {
             "zookeeper://me:secret@h?password-file=/nowhere",
         ] {
             let error = Address::parse(url).expect_err(url);
-            assert!(error.is_invalid() && !format!("{error:?}").contains("secret"), "{url}: {error:?}");
+            assert!(
+                error.is_invalid() && !format!("{error:?}").contains("secret"),
+                "{url}: {error:?}"
+            );
         }
     }
 }

@@ -25,7 +25,7 @@
 //!    ordered with all creates. So there is never a claim of an earlier generation beside a claim
 //!    of a later one, in any order of requests.
 //! 3. A holder's child goes when the holder leaves, when the hold is broken, or when its session
-//!    ends. A holder stops trusting its hold before its session can end (`proof.rs`). So when the
+//!    ends. A holder stops trusting its hold before its session can end (`liveness.rs`). So when the
 //!    node is removed, no holder of that generation trusts its hold. This is the rule by which a
 //!    lock passes from one claim to the next within one generation.
 //! 4. A create that reaches the servers after the removal fails, as there is no parent, or makes a
@@ -57,7 +57,7 @@ use parking_lot::Mutex;
 use zookeeper_client::Stat;
 
 use crate::Error;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 
 /// A claim with this number or a larger one is not granted. A million numbers are left for requests
 /// under way and for clients that do not withdraw.
@@ -83,7 +83,10 @@ const REMEDY: &str = "stop all clients of this lock, delete its node, and start 
 /// The error of a claim on a node that has no more numbers, and that no client may replace.
 #[cold]
 pub(super) fn worn_out(path: &str) -> Error {
-    Error::damaged(format!("the node {path} has numbered too many claims, and has no numbers left")).remedy(REMEDY)
+    Error::damaged(format!(
+        "the node {path} has numbered too many claims, and has no numbers left"
+    ))
+    .help(REMEDY)
 }
 
 /// The error of a claim on a node that has no more numbers, and in which other clients go on.
@@ -92,21 +95,23 @@ pub(super) fn used_by_others(path: &str) -> Error {
     let what = format!(
         "the node {path} has no numbers left, and clients of another library or of an older release still use it"
     );
-    Error::unavailable(what).remedy(REMEDY)
+    Error::unavailable(what).help(REMEDY)
 }
 
 /// The error of claims whose numbers do not order them.
 #[cold]
 pub(super) fn out_of_order() -> Error {
-    Error::damaged("the lock's node has no numbers left, and the numbers of its claims do not order them")
-        .remedy(REMEDY)
+    Error::damaged(
+        "the lock's node has no numbers left, and the numbers of its claims do not order them",
+    )
+    .help(REMEDY)
 }
 
 /// What a client remembers of nodes whose numbers come to their end.
 #[derive(Debug, Default)]
 pub(super) struct Wear {
     worn_out: Mutex<BTreeSet<String>>,
-    warned: Mutex<Option<Moment>>,
+    warned: Mutex<Option<BootInstant>>,
 }
 
 impl Wear {
@@ -126,7 +131,7 @@ impl Wear {
 
     /// Warns of a node that has given many numbers.
     pub(super) fn warn(&self, path: &str, sequence: i64) {
-        if sequence < WARNED_FROM || !self.is_warning_due(Moment::now()) {
+        if sequence < WARNED_FROM || !self.is_warning_due(BootInstant::now()) {
             return;
         }
 
@@ -139,9 +144,9 @@ impl Wear {
     }
 
     /// Whether the last warning is old enough. If so, the next one is due after another pause.
-    fn is_warning_due(&self, now: Moment) -> bool {
+    fn is_warning_due(&self, now: BootInstant) -> bool {
         let mut warned = self.warned.lock();
-        if warned.is_some_and(|at| now.since(at) < WARNING_PAUSE) {
+        if warned.is_some_and(|at| now.duration_since(at) < WARNING_PAUSE) {
             return false;
         }
         *warned = Some(now);
@@ -170,8 +175,8 @@ mod tests {
         assert!(!is_warned(0) && !is_warned(WARNED_FROM - 1));
         assert!(is_warned(WARNED_FROM) && is_warned(WORN_OUT_FROM));
 
-        let (wear, now) = (Wear::default(), Moment::now());
+        let (wear, now) = (Wear::default(), BootInstant::now());
         assert!(wear.is_warning_due(now) && !wear.is_warning_due(now));
-        assert!(wear.is_warning_due(now.after(WARNING_PAUSE)));
+        assert!(wear.is_warning_due(now.saturating_add(WARNING_PAUSE)));
     }
 }

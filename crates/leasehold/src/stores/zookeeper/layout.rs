@@ -46,14 +46,14 @@ impl Dialect {
 
     /// The name of a claim's node, up to its digits.
     pub(super) fn prefix(self, claim: &Claim) -> String {
-        let mark = self.mark(claim.share);
+        let share_mark = self.share_mark(claim.share);
         match self {
-            Self::Curator => format!("_c_{}-{mark}", dashed(claim.id)),
-            Self::Kazoo => format!("{}{mark}", claim.id),
+            Self::Curator => format!("_c_{}-{share_mark}", dashed(claim.id)),
+            Self::Kazoo => format!("{}{share_mark}", claim.id),
         }
     }
 
-    fn mark(self, share: Share) -> String {
+    fn share_mark(self, share: Share) -> String {
         let (weight, capacity) = (share.weight(), share.capacity());
         match (self, share) {
             (Self::Curator, Share::MUTEX) => "lock-".to_owned(),
@@ -85,13 +85,22 @@ impl Dialect {
             _ => return None,
         };
         let share = self.share(head)?;
-        Some(Member { node: node.to_owned(), sequence, share, id: self.id(head) })
+        Some(Member {
+            node: node.to_owned(),
+            sequence,
+            share,
+            id: self.id(head),
+        })
     }
 
     fn share(self, head: &str) -> Option<Share> {
         let (ends, slots): ([(&str, Share); 3], _) = match self {
             Self::Curator => {
-                let ends = [("lock-", Share::MUTEX), (WRITER, Share::WRITER), (READER, Share::READER)];
+                let ends = [
+                    ("lock-", Share::MUTEX),
+                    (WRITER, Share::WRITER),
+                    (READER, Share::READER),
+                ];
                 (
                     ends,
                     head.strip_suffix('-')
@@ -101,7 +110,11 @@ impl Dialect {
             }
             Self::Kazoo => {
                 // Both marks end alike, so the longer one comes first.
-                let ends = [("__rlock__", Share::READER), ("__lock__", Share::MUTEX), ("__lock__", Share::MUTEX)];
+                let ends = [
+                    ("__rlock__", Share::READER),
+                    ("__lock__", Share::MUTEX),
+                    ("__lock__", Share::MUTEX),
+                ];
                 (
                     ends,
                     head.strip_suffix("__")
@@ -122,7 +135,9 @@ impl Dialect {
             Self::Curator => head.strip_prefix("_c_")?.get(..36)?,
             Self::Kazoo => head.get(..32)?,
         };
-        Some(ClaimId::from_bytes(uuid::Uuid::try_parse(text).ok()?.into_bytes()))
+        Some(ClaimId::from_bytes(
+            uuid::Uuid::try_parse(text).ok()?.into_bytes(),
+        ))
     }
 
     #[cold]
@@ -132,16 +147,23 @@ impl Dialect {
             Self::Kazoo => Self::Curator,
         };
         if other.read(node).is_some() {
-            return Error::mismatch(format!("the name is in use in the layout of {other}, by the node {node:?}"))
-                .remedy(format!("add dialect={} to the URL, or use another name or folder", other.word()));
+            return Error::mismatch(format!(
+                "the name is in use in the layout of {other}, by the node {node:?}"
+            ))
+            .help(format!(
+                "add dialect={} to the URL, or use another name or folder",
+                other.name()
+            ));
         }
         let what = match node {
             "locks" | "leases" => "by a semaphore of Curator's",
             _ if node.contains("latch-") => "by a leader latch of Curator's",
             _ => "for something that is no lock",
         };
-        Error::mismatch(format!("the name is in use {what}, which has the node {node:?}"))
-            .remedy("use another name, or another folder in the URL")
+        Error::mismatch(format!(
+            "the name is in use {what}, which has the node {node:?}"
+        ))
+        .help("use another name, or another folder in the URL")
     }
 
     /// Whether others count on the node of a lock to stay once they have seen it.
@@ -149,7 +171,7 @@ impl Dialect {
         self == Self::Kazoo
     }
 
-    fn word(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Curator => "curator",
             Self::Kazoo => "kazoo",
@@ -160,12 +182,18 @@ impl Dialect {
 /// As its users write it.
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Curator { "Curator" } else { "kazoo" })
+        f.write_str(if *self == Self::Curator {
+            "Curator"
+        } else {
+            "kazoo"
+        })
     }
 }
 
 fn dashed(id: ClaimId) -> String {
-    uuid::Uuid::from_bytes(id.to_bytes()).hyphenated().to_string()
+    uuid::Uuid::from_bytes(id.to_bytes())
+        .hyphenated()
+        .to_string()
 }
 
 /// All that may not be in the name of a node, and `%`; what is not ASCII is encoded anyway.
@@ -196,20 +224,32 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Note;
+    use crate::ClaimantInfo;
 
     fn claim(share: Share) -> Claim {
-        let (name, note) = (Name::parse("a").expect("a name"), Arc::new(Note::here("").expect("a label")));
-        Claim { name, id: ClaimId::draw(), share, lease: Duration::from_secs(30), renewed: true, note }
+        let (name, info) = (
+            Name::parse("a").expect("a name"),
+            Arc::new(ClaimantInfo::here("").expect("a label")),
+        );
+        Claim {
+            name,
+            id: ClaimId::draw(),
+            share,
+            lease: Duration::from_secs(30),
+            auto_renew: true,
+            info,
+        }
     }
 
     #[test]
-    fn nodes_are_read_as_they_were_written() {
+    fn node_names_round_trip() {
         let slots = Share::slots(2, 30).expect("it fits");
         for dialect in [Dialect::Curator, Dialect::Kazoo] {
             for share in [Share::MUTEX, Share::READER, Share::WRITER, slots] {
                 let claim = claim(share);
-                let member = dialect.member(&format!("{}0000000012", dialect.prefix(&claim))).expect("it is ours");
+                let member = dialect
+                    .member(&format!("{}0000000012", dialect.prefix(&claim)))
+                    .expect("it is ours");
                 assert_eq!((member.id, member.sequence), (Some(claim.id), 12));
                 assert_eq!(member.share.units(), share.units());
             }
@@ -223,7 +263,9 @@ mod tests {
             for share in [Share::MUTEX, Share::READER, Share::WRITER, slots] {
                 for (number, digits) in [(-5, "-000000005"), (-2_147_483_648, "-2147483648")] {
                     let claim = claim(share);
-                    let member = dialect.member(&format!("{}{digits}", dialect.prefix(&claim))).expect("it is ours");
+                    let member = dialect
+                        .member(&format!("{}{digits}", dialect.prefix(&claim)))
+                        .expect("it is ours");
                     assert_eq!((member.id, member.sequence), (Some(claim.id), number));
                     assert_eq!(member.share.units(), share.units());
                 }
@@ -232,38 +274,78 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_understood() {
-        let share = |dialect: Dialect, node: &str| dialect.member(node).map(|member| member.share).ok();
+    fn node_names_of_other_libraries_are_parsed() {
+        let share =
+            |dialect: Dialect, node: &str| dialect.member(node).map(|member| member.share).ok();
         let uuid = "79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5";
-        assert_eq!(share(Dialect::Curator, &format!("_c_{uuid}-lock-0000000003")), Some(Share::MUTEX));
-        assert_eq!(share(Dialect::Curator, "lock-0000000003"), Some(Share::MUTEX));
-        assert_eq!(share(Dialect::Curator, &format!("_c_{uuid}-__READ__0000000003")), Some(Share::READER));
         assert_eq!(
-            share(Dialect::Kazoo, &format!("{}__rlock__0000000003", uuid.replace('-', ""))),
+            share(Dialect::Curator, &format!("_c_{uuid}-lock-0000000003")),
+            Some(Share::MUTEX)
+        );
+        assert_eq!(
+            share(Dialect::Curator, "lock-0000000003"),
+            Some(Share::MUTEX)
+        );
+        assert_eq!(
+            share(Dialect::Curator, &format!("_c_{uuid}-__READ__0000000003")),
+            Some(Share::READER)
+        );
+        assert_eq!(
+            share(
+                Dialect::Kazoo,
+                &format!("{}__rlock__0000000003", uuid.replace('-', ""))
+            ),
             Some(Share::READER)
         );
     }
 
     #[test]
-    fn foreign_nodes_are_refused_with_the_cure() {
-        let told = |dialect: Dialect, node: &str| dialect.member(node).expect_err("foreign").to_string();
-        assert!(told(Dialect::Curator, "0123__lock__0000000003").contains("dialect=kazoo"));
-        assert!(told(Dialect::Kazoo, "_c_x-lock-0000000003").contains("dialect=curator"));
-        assert!(told(Dialect::Curator, "leases").contains("semaphore of Curator's"));
-        for node in ["", "x", "ü000000000", "x-lock-+000000003", "x-lock-000000000a", "_c_x-latch-0000000003"] {
-            assert!(Dialect::Curator.member(node).expect_err("foreign").is_mismatch(), "{node}");
+    fn foreign_nodes_are_refused_with_help() {
+        let error =
+            |dialect: Dialect, node: &str| dialect.member(node).expect_err("foreign").to_string();
+        assert!(error(Dialect::Curator, "0123__lock__0000000003").contains("dialect=kazoo"));
+        assert!(error(Dialect::Kazoo, "_c_x-lock-0000000003").contains("dialect=curator"));
+        assert!(error(Dialect::Curator, "leases").contains("semaphore of Curator's"));
+        for node in [
+            "",
+            "x",
+            "ü000000000",
+            "x-lock-+000000003",
+            "x-lock-000000000a",
+            "_c_x-latch-0000000003",
+        ] {
+            assert!(
+                Dialect::Curator
+                    .member(node)
+                    .expect_err("foreign")
+                    .is_mismatch(),
+                "{node}"
+            );
         }
     }
 
     #[test]
-    fn names_and_nodes_go_both_ways() {
-        for name in ["orders/42", ".", "..", "zookeeper", "a b", "%2F", "\0\r\n", "ü", "\u{202e}"] {
+    fn names_and_nodes_round_trip() {
+        for name in [
+            "orders/42",
+            ".",
+            "..",
+            "zookeeper",
+            "a b",
+            "%2F",
+            "\0\r\n",
+            "ü",
+            "\u{202e}",
+        ] {
             let name = Name::parse(name).expect("a name");
             let node = node_of(&name);
             assert_eq!(name_of(&node), Some(name));
             assert!(node != "." && node != ".." && !node.contains('/') && node.is_ascii());
         }
-        assert_eq!(node_of(&Name::parse("my lock:1").expect("a name")), "my lock:1");
+        assert_eq!(
+            node_of(&Name::parse("my lock:1").expect("a name")),
+            "my lock:1"
+        );
         assert_eq!(name_of("%"), None);
     }
 }

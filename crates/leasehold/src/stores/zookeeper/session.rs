@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Client, Error as Told, MultiWriteError};
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use super::address::Address;
-use super::proof::{self, Beat, Proof};
-use super::{tls, trouble};
-use crate::clock::Moment;
+use super::liveness::{self, Beat, Liveness};
+use super::{reply_error, tls};
+use crate::clock::BootInstant;
 use crate::{Error, Result, background};
 
 /// One session. Its ephemeral nodes live as long as it does.
@@ -36,7 +36,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    fn new(client: Client, proof: &Proof) -> Self {
+    fn new(client: Client, liveness: &Liveness) -> Self {
         let session = Self {
             client,
             until: AtomicU64::default(),
@@ -48,7 +48,7 @@ impl Session {
             is_abandoned: AtomicBool::default(),
             abandoned: Notify::default(),
         };
-        session.proven(proof);
+        session.confirm_until(liveness);
         session
     }
 
@@ -62,10 +62,11 @@ impl Session {
     }
 
     /// For how long, counted from a moment, it certainly lives; an error if it may be over.
-    pub(super) fn left(&self, from: Moment) -> Result<Duration> {
-        let left = Moment::from_nanos(self.until.load(Ordering::Acquire)).since(from);
-        if !left.is_zero() {
-            return Ok(left);
+    pub(super) fn remaining(&self, from: BootInstant) -> Result<Duration> {
+        let remaining =
+            BootInstant::from_nanos(self.until.load(Ordering::Acquire)).duration_since(from);
+        if !remaining.is_zero() {
+            return Ok(remaining);
         }
         Err(unconfirmed())
     }
@@ -74,7 +75,7 @@ impl Session {
     pub(super) async fn confirmed(&self) {
         loop {
             let confirmed = self.confirmed.notified();
-            if self.is_over() || self.is_living() {
+            if self.is_over() || self.is_confirmed() {
                 return;
             }
             tokio::select! {
@@ -87,8 +88,10 @@ impl Session {
     /// Takes note that a claim is held: from now on the session is confirmed more often, for as long as it is renewed.
     pub(super) fn note_holder(&self) {
         self.has_held.store(true, Ordering::Release);
-        let before = self.held_until.swap(self.held_for().as_nanos(), Ordering::AcqRel);
-        if before <= Moment::now().as_nanos() {
+        let before = self
+            .held_until
+            .swap(self.held_for().as_nanos(), Ordering::AcqRel);
+        if before <= BootInstant::now().as_nanos() {
             self.held.notify_one();
         }
     }
@@ -103,27 +106,31 @@ impl Session {
 
         let confirmed = self.confirmed.notified();
         self.note_holder();
-        if self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 2) {
+        if self
+            .remaining(BootInstant::now())
+            .is_ok_and(|remaining| remaining >= self.timeout() / 2)
+        {
             // Without one the session is valid for as long as the last one says.
             let _ = timeout(self.timeout() / 12, confirmed).await;
         }
     }
 
     /// Holders renew every tenth of a session or sooner.
-    fn held_for(&self) -> Moment {
-        Moment::now().after(self.timeout() / 8)
+    fn held_for(&self) -> BootInstant {
+        BootInstant::now().saturating_add(self.timeout() / 8)
     }
 
     fn is_held(&self) -> bool {
-        Moment::now().as_nanos() < self.held_until.load(Ordering::Acquire)
+        BootInstant::now().as_nanos() < self.held_until.load(Ordering::Acquire)
     }
 
-    /// Waits until the beat after the last one of `proof` is due.
-    async fn next_beat(&self, proof: &Proof) {
+    /// Waits until the beat after the last one of `liveness` is due.
+    async fn next_beat(&self, liveness: &Liveness) {
         loop {
-            let due = proof.next(proof::pause(self.timeout(), self.is_held()));
+            let due = liveness
+                .next_heartbeat(liveness::heartbeat_interval(self.timeout(), self.is_held()));
             tokio::select! {
-                () = sleep(due.since(Moment::now())) => return,
+                () = sleep(due.duration_since(BootInstant::now())) => return,
                 () = self.held.notified() => {}
             }
         }
@@ -131,13 +138,14 @@ impl Session {
 
     fn half_tick(&self) -> Duration {
         match self.half_tick.load(Ordering::Acquire) {
-            0 => proof::half_tick(self.timeout()),
-            nanos => Duration::from_nanos(nanos).min(proof::half_tick(self.timeout())),
+            0 => liveness::half_tick(self.timeout()),
+            nanos => Duration::from_nanos(nanos).min(liveness::half_tick(self.timeout())),
         }
     }
 
-    fn is_living(&self) -> bool {
-        self.left(Moment::now()).is_ok_and(|left| left >= self.timeout() / 4)
+    fn is_confirmed(&self) -> bool {
+        self.remaining(BootInstant::now())
+            .is_ok_and(|remaining| remaining >= self.timeout() / 4)
     }
 
     /// Whether the servers have ended it, or this client has.
@@ -169,13 +177,16 @@ impl Session {
         self.is_abandoned.store(true, Ordering::Release);
         self.abandoned.notify_waiters();
         Error::unavailable("a server shows nodes that the others do not have")
-            .remedy("its data are damaged: stop it, empty its data folder, and start it again")
+            .help("its data are damaged: stop it, empty its data folder, and start it again")
     }
 
-    fn proven(&self, proof: &Proof) {
+    fn confirm_until(&self, liveness: &Liveness) {
         // Less what two clocks may differ in rate (500 ppm): the engine takes off its share of what is left, not of the whole.
         let certain = self.timeout().saturating_sub(self.timeout() / 2_000);
-        self.until.store(proof.from().after(certain).as_nanos(), Ordering::Release);
+        self.until.store(
+            liveness.valid_from().saturating_add(certain).as_nanos(),
+            Ordering::Release,
+        );
         self.confirmed.notify_waiters();
     }
 }
@@ -184,29 +195,36 @@ impl Session {
 #[derive(Clone, Debug)]
 enum State {
     Missing(Option<Error>),
-    Here(Arc<Session>),
+    Connected(Arc<Session>),
 }
 
 /// Sees to it that there is a session for as long as this lives.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct SessionSupervisor {
     states: watch::Receiver<State>,
-    keeping: AbortHandle,
+    task: AbortHandle,
 }
 
-impl Keeper {
+impl SessionSupervisor {
     pub(super) fn start(address: Arc<Address>) -> Self {
-        let (told, states) = watch::channel(State::Missing(None));
-        let keeping = background::handle().spawn(keep(address, told)).abort_handle();
-        Self { states, keeping }
+        let (publish, states) = watch::channel(State::Missing(None));
+        let keeping = background::handle()
+            .spawn(supervise(address, publish))
+            .abort_handle();
+        Self {
+            states,
+            task: keeping,
+        }
     }
 
     /// The first session, or why there is none.
     pub(super) async fn first(&self) -> Result<Arc<Session>> {
         let mut states = self.states.clone();
-        let found = states.wait_for(|state| !matches!(state, State::Missing(None))).await;
+        let found = states
+            .wait_for(|state| !matches!(state, State::Missing(None)))
+            .await;
         match found.map(|state| state.clone()) {
-            Ok(State::Here(session)) => Ok(session),
+            Ok(State::Connected(session)) => Ok(session),
             Ok(State::Missing(error)) => Err(error.unwrap_or_else(closed)),
             Err(_) => Err(closed()),
         }
@@ -214,41 +232,48 @@ impl Keeper {
 
     /// The session there is, waiting for one if need be.
     pub(super) async fn session(&self, limit: Duration) -> Result<Arc<Session>> {
-        if let Some(session) = self.present() {
+        if let Some(session) = self.current() {
             return Ok(session);
         }
         let mut states = self.states.clone();
-        let found = pin!(states.wait_for(|state| matches!(state, State::Here(session) if !session.is_over())));
-        let Ok(found) = timeout(limit, found).await else { return Err(self.missing()) };
+        let found = pin!(
+            states
+                .wait_for(|state| matches!(state, State::Connected(session) if !session.is_over()))
+        );
+        let Ok(found) = timeout(limit, found).await else {
+            return Err(self.absent());
+        };
         match found.map(|state| state.clone()) {
-            Ok(State::Here(session)) => Ok(session),
+            Ok(State::Connected(session)) => Ok(session),
             _ => Err(closed()),
         }
     }
 
     /// A session that certainly lives, waiting for it if need be.
-    pub(super) async fn living(&self, limit: Duration) -> Result<Arc<Session>> {
-        let living = async {
+    pub(super) async fn confirmed_session(&self, limit: Duration) -> Result<Arc<Session>> {
+        let confirmed = async {
             loop {
                 let session = self.session(limit).await?;
                 session.confirmed().await;
-                if session.is_living() {
+                if session.is_confirmed() {
                     return Ok(session);
                 }
             }
         };
-        timeout(limit, living).await.unwrap_or_else(|_| Err(unconfirmed()))
+        timeout(limit, confirmed)
+            .await
+            .unwrap_or_else(|_| Err(unconfirmed()))
     }
 
     /// The session there is now.
-    pub(super) fn present(&self) -> Option<Arc<Session>> {
+    pub(super) fn current(&self) -> Option<Arc<Session>> {
         match &*self.states.borrow() {
-            State::Here(session) if !session.is_over() => Some(Arc::clone(session)),
+            State::Connected(session) if !session.is_over() => Some(Arc::clone(session)),
             _ => None,
         }
     }
 
-    fn missing(&self) -> Error {
+    fn absent(&self) -> Error {
         match &*self.states.borrow() {
             State::Missing(Some(error)) => error.clone(),
             _ => Error::unavailable("there is no session"),
@@ -256,9 +281,9 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for SessionSupervisor {
     fn drop(&mut self) {
-        self.keeping.abort();
+        self.task.abort();
     }
 }
 
@@ -270,36 +295,40 @@ fn closed() -> Error {
     Error::unavailable("the store was closed")
 }
 
-const PAUSE_MIN: Duration = Duration::from_millis(50);
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 /// One session after the other.
-async fn keep(address: Arc<Address>, told: watch::Sender<State>) {
-    let mut pause = PAUSE_MIN;
+async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
+    let mut pause = BACKOFF_MIN;
     loop {
-        let asked = Moment::now();
-        match connect(&address, address.terms.session).await {
+        let sent_at = BootInstant::now();
+        match connect(&address, address.settings.session).await {
             Ok(client) => {
-                pause = PAUSE_MIN;
+                pause = BACKOFF_MIN;
                 warn_of_cap(&address, &client);
-                let proof = Proof::begun(asked, Moment::now());
-                let session = Arc::new(Session::new(client, &proof));
-                let _ = told.send(State::Here(Arc::clone(&session)));
-                beat_on(&session, &address, proof).await;
-                let _ = told.send(State::Missing(Some(Error::unavailable("the session has ended"))));
+                let liveness = Liveness::started(sent_at, BootInstant::now());
+                let session = Arc::new(Session::new(client, &liveness));
+                let _ = publish.send(State::Connected(Arc::clone(&session)));
+                heartbeat_loop(&session, &address, liveness).await;
+                let _ = publish.send(State::Missing(Some(Error::unavailable(
+                    "the session has ended",
+                ))));
             }
             Err(error) => {
                 // Whoever asks meanwhile is told why there is none.
-                let _ = told.send(State::Missing(Some(error)));
+                let _ = publish.send(State::Missing(Some(error)));
                 sleep(pause).await;
-                pause = (pause * 2).min(PAUSE_MAX);
+                pause = (pause * 2).min(BACKOFF_MAX);
             }
         }
     }
 }
 
 async fn connect(address: &Address, session: Duration) -> Result<Client> {
-    let mut connector = Client::connector().with_session_timeout(session).with_fail_eagerly();
+    let mut connector = Client::connector()
+        .with_session_timeout(session)
+        .with_fail_eagerly();
     if let Some(digest) = &address.digest {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
@@ -307,42 +336,43 @@ async fn connect(address: &Address, session: Duration) -> Result<Client> {
         connector = tls::encrypted(connector, &address.servers, tls)?;
     }
     match (connector.connect(&address.cluster()).await, &address.tls) {
-        (Err(error), Some(tls)) => {
-            Err(tls::refusal(&address.servers, tls).await.unwrap_or_else(|| trouble::told(error)))
-        }
-        (connected, _) => connected.map_err(trouble::told),
+        (Err(error), Some(tls)) => Err(tls::refusal(&address.servers, tls)
+            .await
+            .unwrap_or_else(|| reply_error::store_error(error))),
+        (connected, _) => connected.map_err(reply_error::store_error),
     }
 }
 
 fn warn_of_cap(address: &Address, client: &Client) {
-    let (asked, given) = (address.terms.session, client.session_timeout());
-    if asked != given {
-        tracing::warn!(store = %address, ?asked, ?given, "the servers agree to another session timeout than was asked for");
+    let (sent, given) = (address.settings.session, client.session_timeout());
+    if sent != given {
+        tracing::warn!(store = %address, ?sent, ?given, "the servers agree to another session timeout than was asked for");
     }
 }
 
 /// Until the session is over.
-async fn beat_on(session: &Arc<Session>, address: &Arc<Address>, mut proof: Proof) {
+async fn heartbeat_loop(session: &Arc<Session>, address: &Arc<Address>, mut liveness: Liveness) {
     let mut asks_for_tick = true;
-    let beats = async {
+    let heartbeats = async {
         loop {
-            session.next_beat(&proof).await;
+            session.next_beat(&liveness).await;
             if asks_for_tick && session.is_held() {
                 asks_for_tick = false;
-                background::handle().spawn(find_half_tick(Arc::clone(session), Arc::clone(address)));
+                background::handle()
+                    .spawn(find_half_tick(Arc::clone(session), Arc::clone(address)));
             }
-            match beat(session, address).await {
-                Ok(beat) => {
-                    proof.beat(beat, session.half_tick());
-                    session.proven(&proof);
+            match heartbeat(session, address).await {
+                Ok(heartbeat) => {
+                    liveness.heartbeat(heartbeat, session.half_tick());
+                    session.confirm_until(&liveness);
                 }
                 // It is connecting again, or soon will be.
-                Err(_) => sleep(PAUSE_MIN).await,
+                Err(_) => sleep(BACKOFF_MIN).await,
             }
         }
     };
     tokio::select! {
-        () = beats => {}
+        () = heartbeats => {}
         () = session.ended() => {}
     }
 }
@@ -356,21 +386,32 @@ async fn find_half_tick(session: Arc<Session>, address: Arc<Address>) {
         return;
     };
 
-    let half_tick = proof::half_tick(probe.session_timeout());
-    session.half_tick.store(u64::try_from(half_tick.as_nanos()).unwrap_or(u64::MAX), Ordering::Release);
+    let half_tick = liveness::half_tick(probe.session_timeout());
+    session.half_tick.store(
+        u64::try_from(half_tick.as_nanos()).unwrap_or(u64::MAX),
+        Ordering::Release,
+    );
 }
 
 /// A `sync` and then a write that changes nothing.
-async fn beat(session: &Session, address: &Address) -> Result<Beat, Told> {
-    let folder = if address.base.is_empty() { "/" } else { &address.base };
-    let begun = Moment::now();
+async fn heartbeat(session: &Session, address: &Address) -> Result<Beat, ZkError> {
+    let folder = if address.base.is_empty() {
+        "/"
+    } else {
+        &address.base
+    };
+    let begun = BootInstant::now();
     session.client.sync(folder).await?;
-    let asked = Moment::now();
+    let sent_at = BootInstant::now();
     let mut writer = session.client.new_multi_writer();
     writer.add_check_version(folder, -1)?;
     match writer.commit().await {
         // A check that fails is written by a majority as well.
-        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Beat { begun, asked, answered: Moment::now() }),
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Beat {
+            begun,
+            asked: sent_at,
+            answered: BootInstant::now(),
+        }),
         Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }
 }

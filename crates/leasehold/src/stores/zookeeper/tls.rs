@@ -21,7 +21,7 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::address::{Identity, Tls};
-use super::trouble;
+use super::reply_error;
 use crate::stores::tls::{roots, untrusted};
 use crate::{Error, Result};
 
@@ -35,14 +35,20 @@ pub(super) fn encrypted(connector: Connector, servers: &[String], tls: &Tls) -> 
     }
     // These say what is wrong with the files and the names; the client library panics at some.
     config(tls)?;
-    servers.iter().try_for_each(|server| name(server).map(drop))?;
+    servers
+        .iter()
+        .try_for_each(|server| name(server).map(drop))?;
     let authority = match &tls.authority {
         Some(path) => read(path)?,
         None => system_authorities(),
     };
-    let mut options = TlsOptions::new().with_pem_ca(&authority).map_err(trouble::told)?;
+    let mut options = TlsOptions::new()
+        .with_pem_ca(&authority)
+        .map_err(reply_error::store_error)?;
     if let Some(Identity { certificate, key }) = &tls.identity {
-        options = options.with_pem_identity(&read(certificate)?, &read(key)?).map_err(trouble::told)?;
+        options = options
+            .with_pem_identity(&read(certificate)?, &read(key)?)
+            .map_err(reply_error::store_error)?;
     }
     Ok(connector.with_tls(options))
 }
@@ -50,8 +56,13 @@ pub(super) fn encrypted(connector: Connector, servers: &[String], tls: &Tls) -> 
 /// Why no server lets us in, if it is for a certificate. The client library knows only that none does, so all are asked again.
 pub(super) async fn refusal(servers: &[String], tls: &Tls) -> Option<Error> {
     let config = Arc::new(config(tls).ok()?);
-    let asked = servers.iter().map(|server| timeout(ASKED_MAX, refusal_of(server, Arc::clone(&config))));
-    join_all(asked).await.into_iter().find_map(|answer| answer.ok().flatten())
+    let sent = servers
+        .iter()
+        .map(|server| timeout(ASKED_MAX, refusal_of(server, Arc::clone(&config))));
+    join_all(sent)
+        .await
+        .into_iter()
+        .find_map(|reply| reply.ok().flatten())
 }
 
 async fn refusal_of(server: &str, config: Arc<ClientConfig>) -> Option<Error> {
@@ -59,11 +70,13 @@ async fn refusal_of(server: &str, config: Arc<ClientConfig>) -> Option<Error> {
     let stream = TcpStream::connect(server).await.ok()?;
     match TlsConnector::from(config).connect(name, stream).await {
         // By TLS 1.3 a server looks at our certificate after the handshake has ended for us.
-        Ok(mut stream) => poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0])))
-            .await
-            .err()
-            .filter(is_alert)
-            .map(refused),
+        Ok(mut stream) => {
+            poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0])))
+                .await
+                .err()
+                .filter(is_alert)
+                .map(refused)
+        }
         Err(error) if is_alert(&error) => Some(refused(error)),
         Err(error) => Some(untrusted(error, "zookeeper://")),
     }
@@ -72,19 +85,24 @@ async fn refusal_of(server: &str, config: Arc<ClientConfig>) -> Option<Error> {
 /// What the certificate of `host:port` is to be for.
 fn name(server: &str) -> Result<ServerName<'static>> {
     let host = server.rsplit_once(':').map_or(server, |(host, _port)| host);
-    ServerName::try_from(host.trim_matches(['[', ']']).to_owned())
-        .map_err(|error| Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error))
+    ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|error| {
+        Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error)
+    })
 }
 
 fn is_alert(error: &io::Error) -> bool {
-    let told = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(told, Some(rustls::Error::AlertReceived(_)))
+    let refused_error = error
+        .get_ref()
+        .and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(refused_error, Some(rustls::Error::AlertReceived(_)))
 }
 
 fn refused(error: io::Error) -> Error {
-    Error::denied(format!("the server does not accept this client's certificate, or that it has none: {error}"))
-        .remedy("give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem")
-        .caused_by(error)
+    Error::denied(format!(
+        "the server does not accept this client's certificate, or that it has none: {error}"
+    ))
+    .help("give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem")
+    .caused_by(error)
 }
 
 fn config(tls: &Tls) -> Result<ClientConfig> {
@@ -92,24 +110,33 @@ fn config(tls: &Tls) -> Result<ClientConfig> {
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
         .with_root_certificates(roots(tls.authority.as_deref())?);
-    let Some(Identity { certificate, key }) = &tls.identity else { return Ok(config.with_no_client_auth()) };
-    let certificates =
-        CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let Some(Identity { certificate, key }) = &tls.identity else {
+        return Ok(config.with_no_client_auth());
+    };
+    let certificates = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| {
-        Error::invalid(format!("the certificate {} cannot be read: {error}", certificate.display()))
-            .remedy("give cert= a file of PEM certificates")
+        Error::invalid(format!(
+            "the certificate {} cannot be read: {error}",
+            certificate.display()
+        ))
+        .help("give cert= a file of PEM certificates")
     })?;
     let unusable = |error: &dyn std::fmt::Display| {
         Error::invalid(format!("the key {} cannot be used: {error}", key.display()))
-            .remedy("give key= the PEM file of the key that belongs to cert=")
+            .help("give key= the PEM file of the key that belongs to cert=")
     };
     let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(&error))?;
-    config.with_client_auth_cert(certificates, key).map_err(|error| unusable(&error))
+    config
+        .with_client_auth_cert(certificates, key)
+        .map_err(|error| unusable(&error))
 }
 
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
-        Error::invalid(format!("{} cannot be read", path.display())).remedy("give a file of PEM").caused_by(error)
+        Error::invalid(format!("{} cannot be read", path.display()))
+            .help("give a file of PEM")
+            .caused_by(error)
     })
 }
 
@@ -117,8 +144,8 @@ fn system_authorities() -> String {
     let mut text = String::new();
     for certificate in rustls_native_certs::load_native_certs().certs {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
-            text.push_str(&String::from_utf8_lossy(line));
+        for lock_state in STANDARD.encode(&certificate).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(lock_state));
             text.push('\n');
         }
         text.push_str("-----END CERTIFICATE-----\n");

@@ -30,7 +30,7 @@ if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(prop
     return string.sub(claim, 1, 39)
 end
 -- Others wait for the whole already, and one of them knows that it is next: this one waits behind them, which changes
--- nothing for anybody. The layout is that of line.lua, which does all else.
+-- nothing for anybody. The layout is that of queue.lua, which does all else.
 local queues = mode == 'W' and string.sub(ARGV[3], 1, 1) == 'Q' and string.sub(ARGV[3], 2, 17) <= last
 if queues and string.sub(state, -22) ~= '----------------------' then
     local capacity, lease = string.match(claim, '^ v1 %d+ (%d+) (%d+)', 87)
@@ -41,14 +41,14 @@ if queues and string.sub(state, -22) ~= '----------------------' then
         local deadline = string.format('%016d', clock[1] * 1000000 + clock[2] + lease * 1000)
         local record = deadline .. '0000000000000000Q' .. string.sub(claim, 18)
         if redis.call('HSETNX', key .. ':claims', id, record) == 1 then
-            local waiting, place = string.sub(state, -71, -64), string.sub(state, -63, -52) + 1
-            redis.call('ZADD', key .. ':queue', string.format('%d', place), id)
+            local waiting, next_seq = string.sub(state, -71, -64), string.sub(state, -63, -52) + 1
+            redis.call('ZADD', key .. ':queue', string.format('%d', next_seq), id)
             -- Somebody deleted the keys: the new ones have no end yet.
             if redis.call('HLEN', key .. ':claims') == 1 then
                 redis.call('PEXPIRE', key .. ':claims', '172800000')
                 redis.call('PEXPIRE', key .. ':queue', '172800000')
             end
-            local count = string.format('%08d%012d', waiting + 1, place)
+            local count = string.format('%08d%012d', waiting + 1, next_seq)
             redis.call('SETRANGE', key, string.format('%d', #state - 71), count)
             local position = string.format('%08d', waiting + 1)
             return '00000000' .. position .. 'Q' .. id .. last .. position

@@ -14,7 +14,7 @@ if string.sub(state, 17, 39) == ARGV[1] then
     end
     return '1' .. string.sub(ARGV[1], 2)
 end
--- The whole goes to the next, who wants it, is there, and has somebody behind it or not. The layout is that of line.lua,
+-- The whole goes to the next, who wants it, is there, and has somebody behind it or not. The layout is that of queue.lua,
 -- which does all else.
 if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV[1] then
     local claims, queue, time = key .. ':claims', key .. ':queue', redis.call('TIME')
@@ -26,12 +26,12 @@ if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV
     if record and behind and tonumber(string.sub(record, 1, 16)) > now then
         weight, capacity, lease, rest = string.match(record, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', 103)
     end
-    -- A token ten years ahead is damage, which line.lua refuses.
+    -- A token ten years ahead is damage, which queue.lua refuses.
     if weight and weight == capacity and string.sub(state, 1, 16) - now < 315576000000000 then
         local there = string.sub(record, 86, 95) == '----------'
         if not there then
-            local told = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(record, 67, 77))
-            there = told.err ~= nil or tonumber(told[2]) > 0
+            local result = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(record, 67, 77))
+            there = result.err ~= nil or tonumber(result[2]) > 0
         end
         if there then
             -- First, as it is allowed without memory, and what follows is allowed after it.
@@ -48,7 +48,7 @@ if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV
                 holder = 'H' .. holder
             end
             redis.call('SET', key, number .. holder, 'PX', string.format('%d', lease + 86400000))
-            -- Without the permission nobody is told, and everybody finds out by asking.
+            -- Without the permission nobody is told, and everybody finds out by caller.
             local inbox = 'leasehold:inbox:'
             redis.pcall('PUBLISH', inbox .. string.sub(record, 67, 77), 'H' .. number .. waiting[1] .. key)
             if waiting[2] then

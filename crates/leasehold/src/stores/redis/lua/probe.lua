@@ -1,7 +1,7 @@
 -- Whether this server runs leasehold's scripts. Writes nothing.
 --
 -- KEYS[1]  a key that no client writes
--- replies  what Redis and Valkey reply; see greeting.rs
+-- replies  what Redis and Valkey reply; see handshake.rs
 --
 -- Other scripts read keys that they derive from a declared one, count with the digits of texts, cut fractions by %d, and
 -- take lists apart. A server that speaks the protocol but has another Lua, or refuses undeclared keys, fails here.

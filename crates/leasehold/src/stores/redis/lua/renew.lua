@@ -10,15 +10,15 @@
 --          and for each that waits its position among those who wait (8, 1 is first)
 --
 -- Most hold, are alone, and have not been missed.
-local ids, bond, life = ARGV[1], ARGV[2], ARGV[3]
-local answers, others = {}, {}
+local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3]
+local replies, others = {}, {}
 for i = 1, #KEYS do
-    if redis.pcall('GETRANGE', KEYS[i], '16', '85') == 'H' .. string.sub(ids, 22 * i - 21, 22 * i) .. bond then
+    if redis.pcall('GETRANGE', KEYS[i], '16', '85') == 'H' .. string.sub(ids, 22 * i - 21, 22 * i) .. liveness then
         redis.call('PEXPIRE', KEYS[i], life)
-        answers[i] = '1'
+        replies[i] = '1'
     else
         others[#others + 1] = i
     end
 end
-if #others == 0 then return string.sub(ids, 1, 22) .. table.concat(answers) end
+if #others == 0 then return string.sub(ids, 1, 22) .. table.concat(replies) end
 local key

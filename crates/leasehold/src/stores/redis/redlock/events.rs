@@ -22,8 +22,8 @@ pub(super) struct Events {
     prefix: String,
     /// A key that is deleted to hear of it.
     trial: String,
-    has_told: AtomicBool,
-    told: Notify,
+    has_pushed: AtomicBool,
+    pushed: Notify,
     /// How many listen to each channel.
     listeners: Mutex<HashMap<String, usize>>,
     /// The connection that was last tried, and whether it tells. Held while a channel is joined or left: one after another.
@@ -43,8 +43,8 @@ impl Events {
         Self {
             prefix: format!("__keyspace@{database}__:"),
             trial: format!("leasehold:plain:events:{client}"),
-            has_told: AtomicBool::new(false),
-            told: Notify::new(),
+            has_pushed: AtomicBool::new(false),
+            pushed: Notify::new(),
             listeners: Mutex::default(),
             tried: AsyncMutex::new((0, false)),
         }
@@ -52,10 +52,12 @@ impl Events {
 
     /// The key that is free now, if this is an event that says so.
     pub(super) fn freed<'a>(&self, channel: &'a str, event: &str) -> Option<&'a str> {
-        let key = channel.strip_prefix(&self.prefix).filter(|_| matches!(event, "del" | "expired"))?;
+        let key = channel
+            .strip_prefix(&self.prefix)
+            .filter(|_| matches!(event, "del" | "expired"))?;
         if key == self.trial {
-            self.has_told.store(true, Ordering::Release);
-            self.told.notify_one();
+            self.has_pushed.store(true, Ordering::Release);
+            self.pushed.notify_one();
             return None;
         }
         Some(key)
@@ -67,10 +69,14 @@ impl Events {
     }
 
     /// `None` where the server tells nothing, or may not be listened to.
-    pub(super) async fn listen(self: &Arc<Self>, session: &Arc<Session>, key: &str) -> Option<Listening> {
+    pub(super) async fn listen(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        key: &str,
+    ) -> Option<Listening> {
         let mut tried = self.tried.lock().await;
         if tried.0 != session.epoch {
-            *tried = (session.epoch, self.tells(session).await);
+            *tried = (session.epoch, self.supports_events(session).await);
             tracing::debug!(tells = tried.1, "events of keys");
         }
         if !tried.1 {
@@ -79,40 +85,56 @@ impl Events {
         let channel = format!("{}{key}", self.prefix);
         *self.listeners.lock().entry(channel.clone()).or_default() += 1;
         // From here on it is left again, whatever comes of joining it.
-        let listening = Listening { events: Arc::clone(self), session: Arc::clone(session), channel };
-        session.listen(&listening.channel).await.ok().map(|()| listening)
+        let listening = Listening {
+            events: Arc::clone(self),
+            session: Arc::clone(session),
+            channel,
+        };
+        session
+            .listen(&listening.channel)
+            .await
+            .ok()
+            .map(|()| listening)
     }
 
-    async fn tells(&self, session: &Session) -> bool {
-        self.has_told.store(false, Ordering::Release);
+    async fn supports_events(&self, session: &Session) -> bool {
+        self.has_pushed.store(false, Ordering::Release);
         let channel = format!("{}{}", self.prefix, self.trial);
         // Denied or not, it is no error: then nobody listens.
-        let tells = self.hears_trial(session, &channel).await.unwrap_or(false);
-        let _ = session.ignore(&channel).await;
-        tells
+        let supported = self.try_out(session, &channel).await.unwrap_or(false);
+        let _ = session.unsubscribe(&channel).await;
+        supported
     }
 
-    async fn hears_trial(&self, session: &Session, channel: &str) -> Result<bool> {
+    async fn try_out(&self, session: &Session, channel: &str) -> Result<bool> {
         /// With two connections, what was told may come a little after the answer.
-        const LITTLE: Duration = Duration::from_millis(20);
+        const MARGIN: Duration = Duration::from_millis(20);
         session.listen(channel).await?;
-        for request in
-            [redis::cmd("SET").arg(&self.trial).arg("").arg("PX").arg("1000"), redis::cmd("DEL").arg(&self.trial)]
-        {
-            session.ask(request).await.map_err(super::super::trouble::told)?;
+        for request in [
+            redis::cmd("SET")
+                .arg(&self.trial)
+                .arg("")
+                .arg("PX")
+                .arg("1000"),
+            redis::cmd("DEL").arg(&self.trial),
+        ] {
+            session
+                .send(request)
+                .await
+                .map_err(super::super::reply_error::store_error)?;
         }
         session.ping().await?;
-        if !self.has_told.load(Ordering::Acquire) {
-            let _ = timeout(LITTLE, self.told.notified()).await;
+        if !self.has_pushed.load(Ordering::Acquire) {
+            let _ = timeout(MARGIN, self.pushed.notified()).await;
         }
-        Ok(self.has_told.load(Ordering::Acquire))
+        Ok(self.has_pushed.load(Ordering::Acquire))
     }
 
     fn stop(&self, channel: &str) {
         let mut listeners = self.listeners.lock();
-        if let Some(count) = listeners.get_mut(channel) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(tally) = listeners.get_mut(channel) {
+            *tally -= 1;
+            if *tally == 0 {
                 listeners.remove(channel);
             }
         }
@@ -123,22 +145,26 @@ impl Events {
         let _one_after_another = self.tried.lock().await;
         if !self.listeners.lock().contains_key(channel) {
             // A connection that breaks has left it.
-            let _ = session.ignore(channel).await;
+            let _ = session.unsubscribe(channel).await;
         }
     }
 }
 
 impl Listening {
     /// Whether what happens now is still heard.
-    pub(super) fn goes_on(&self) -> bool {
-        !self.session.is_over()
+    pub(super) fn is_open(&self) -> bool {
+        !self.session.is_closed()
     }
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         self.events.stop(&self.channel);
-        let (events, session, channel) = (Arc::clone(&self.events), Arc::clone(&self.session), self.channel.clone());
+        let (events, session, channel) = (
+            Arc::clone(&self.events),
+            Arc::clone(&self.session),
+            self.channel.clone(),
+        );
         background::handle().spawn(async move { events.leave(&session, &channel).await });
     }
 }

@@ -10,23 +10,23 @@ use redis::Value;
 use tokio::runtime::Handle;
 
 use super::super::address::Address;
-use super::super::greeting::{self, ServerClock};
-use super::super::link::{Greet, Greeting, Link, Plan, State};
+use super::super::handshake::{self, ServerClock};
+use super::super::link::{DoHandshake, Handshake, Link, LinkConfig, State};
+use super::super::reply_error;
 use super::super::script;
-use super::super::session::{Ear, Session};
-use super::super::trouble;
-use super::address::Terms;
-use super::record::{MARK, SINCE, millis};
-use crate::clock::Moment;
+use super::super::session::{PushHandler, Session};
+use super::address::MasterSettings;
+use super::record::{INCARNATION_KEY, SINCE, millis};
+use crate::clock::BootInstant;
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {
-    pub(super) near: Link,
-    pub(super) far: Link,
-    pub(super) place: String,
+    pub(super) caller_link: Link,
+    pub(super) background_link: Link,
+    pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
-    pub(super) trust: Arc<Trust>,
+    pub(super) quarantine: Arc<Quarantine>,
     /// It has not answered in time, and nothing since: nobody waits for it but if it takes it to decide.
     pub(super) silent: AtomicBool,
 }
@@ -37,68 +37,90 @@ pub(super) struct Master {
 /// count: until then whatever it has forgotten is over. It is told from one that remembers by its mark, a key that goes with all
 /// the others and names the run of the server.
 #[derive(Debug)]
-pub(super) struct Trust {
-    place: String,
+pub(super) struct Quarantine {
+    url: String,
     is_one_of_several: bool,
-    runs: Arc<Runs>,
-    terms: Terms,
-    known: Mutex<Option<Known>>,
+    run_ids: Arc<RunIds>,
+    settings: MasterSettings,
+    incarnation: Mutex<Option<Incarnation>>,
     is_duplicate: AtomicBool,
 }
 
 /// Which run of a server each master is, by its place.
-pub(super) type Runs = Mutex<HashMap<String, String>>;
+pub(super) type RunIds = Mutex<HashMap<String, String>>;
 
 #[derive(Clone, Debug)]
-struct Known {
-    mark: Greeting,
+struct Incarnation {
+    id: Handshake,
     /// From when on votes of a master with this mark count.
-    from: Moment,
+    counts_from: BootInstant,
 }
 
 impl Master {
-    pub(super) fn keep(
+    pub(super) fn spawn(
         address: &Address,
-        terms: Terms,
-        runs: Arc<Runs>,
+        settings: MasterSettings,
+        run_ids: Arc<RunIds>,
         client: &str,
-        ear: Ear,
-        home: Option<Handle>,
+        on_push: PushHandler,
+        runtime: Option<Handle>,
     ) -> Self {
         let clock = Arc::<ServerClock>::default();
-        let is_one_of_several = terms.longest_lease < Duration::MAX;
-        let (place, known) = (address.to_string(), Mutex::default());
+        let is_one_of_several = settings.longest_lease < Duration::MAX;
+        let (url, latest) = (address.to_string(), Mutex::default());
         let is_duplicate = AtomicBool::new(false);
-        let trust = Arc::new(Trust { place, is_one_of_several, runs, terms, known, is_duplicate });
-        let greet = greet(Arc::clone(&clock), Arc::clone(&trust));
-        let plan = |channel: &str, ear: Ear, home| Plan {
+        let quarantine = Arc::new(Quarantine {
+            url,
+            is_one_of_several,
+            run_ids,
+            settings,
+            incarnation: latest,
+            is_duplicate,
+        });
+        let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
+        let config = |channel: &str, on_push: PushHandler, runtime| LinkConfig {
             address: address.clone(),
             channel: format!("leasehold:{channel}:{client}"),
-            ear,
-            greet: Arc::clone(&greet),
-            home,
+            on_push,
+            handshake: Arc::clone(&handshake),
+            runtime,
         };
-        let near = Link::keep(plan("inbox", ear, home));
-        let far = Link::keep(plan("far", Arc::new(|_, _| {}), None));
-        Self { near, far, place: address.to_string(), clock, trust, silent: AtomicBool::new(false) }
+        let caller_link = Link::spawn(config("inbox", on_push, runtime));
+        let background_link = Link::spawn(config("far", Arc::new(|_, _| {}), None));
+        Self {
+            caller_link,
+            background_link,
+            url: address.to_string(),
+            clock,
+            quarantine,
+            silent: AtomicBool::new(false),
+        }
     }
 
     /// Waits until both links have been tried.
     pub(super) async fn first(&self) -> Result<()> {
-        self.far.first().await?;
-        self.near.first().await
+        self.background_link.first().await?;
+        self.caller_link.first().await
     }
 
-    pub(super) fn link(&self, near: bool) -> &Link {
-        if near { &self.near } else { &self.far }
+    pub(super) fn link(&self, on_caller_link: bool) -> &Link {
+        if on_caller_link {
+            &self.caller_link
+        } else {
+            &self.background_link
+        }
     }
 
     /// The session there is, with the mark it was greeted with; else why there is none.
-    pub(super) fn session(&self, near: bool) -> Result<(Arc<Session>, Greeting)> {
-        self.link(near).with_state(|state| match state {
-            State::Up(session, mark) if !session.is_over() => Ok((Arc::clone(session), mark.clone())),
+    pub(super) fn session(&self, on_caller_link: bool) -> Result<(Arc<Session>, Handshake)> {
+        self.link(on_caller_link).with_state(|state| match state {
+            State::Up(session, incarnation) if !session.is_closed() => {
+                Ok((Arc::clone(session), incarnation.clone()))
+            }
             State::Down(_, error) => Err(error.clone()),
-            State::Connecting | State::Up(..) => Err(Error::unavailable("the server does not answer")),
+            State::Connecting | State::Up(..) => {
+                Err(Error::unavailable("the server does not answer"))
+            }
         })
     }
 }
@@ -106,45 +128,57 @@ impl Master {
 impl Master {
     /// Ends both connections: each is greeted anew.
     #[cold]
-    pub(super) fn distrust(&self) {
-        for link in [&self.near, &self.far] {
+    pub(super) fn reconnect(&self) {
+        for link in [&self.caller_link, &self.background_link] {
             link.with_state(|state| {
                 if let State::Up(session, _) = state {
-                    session.poison();
+                    session.close();
                 }
             });
         }
     }
 }
 
-impl Trust {
+impl Quarantine {
     /// Whether a vote counts that was given on a connection with this mark, and found it there or not.
-    pub(super) fn counts(&self, mark: &Greeting, found: bool) -> bool {
-        if !self.terms.quarantine {
+    pub(super) fn counts(&self, incarnation: &Handshake, found: bool) -> bool {
+        if !self.settings.quarantine {
             return true;
         }
-        let known = self.known.lock();
-        found && known.as_ref().is_some_and(|known| known.mark == *mark && known.from <= Moment::now())
+        let latest = self.incarnation.lock();
+        found
+            && latest.as_ref().is_some_and(|latest| {
+                latest.id == *incarnation && latest.counts_from <= BootInstant::now()
+            })
     }
 
     /// For how long its votes do not count yet.
-    pub(super) fn quarantine(&self) -> Duration {
-        let known = self.known.lock();
-        let from = known.as_ref().filter(|_| self.terms.quarantine).map(|known| known.from);
-        from.map_or(Duration::ZERO, |from| from.since(Moment::now()))
+    pub(super) fn remaining(&self) -> Duration {
+        let latest = self.incarnation.lock();
+        let from = latest
+            .as_ref()
+            .filter(|_| self.settings.quarantine)
+            .map(|latest| latest.counts_from);
+        from.map_or(Duration::ZERO, |from| {
+            from.duration_since(BootInstant::now())
+        })
     }
 
     /// No two masters may be one server.
-    fn is_apart(&self, run: &str) -> Result<()> {
-        let mut runs = self.runs.lock();
-        if let Some((other, _)) =
-            runs.iter().find(|(place, known)| **place != self.place && !run.is_empty() && *known == run)
+    fn check_distinct(&self, run: &str) -> Result<()> {
+        let mut run_ids = self.run_ids.lock();
+        if let Some((other, _)) = run_ids
+            .iter()
+            .find(|(url, latest)| **url != self.url && !run.is_empty() && *latest == run)
         {
             self.is_duplicate.store(true, Ordering::Release);
-            return Err(Error::invalid(format!("{other} and {} are one and the same server", self.place))
-                .remedy("name each master once"));
+            return Err(Error::invalid(format!(
+                "{other} and {} are one and the same server",
+                self.url
+            ))
+            .help("name each master once"));
         }
-        runs.insert(self.place.clone(), run.to_owned());
+        run_ids.insert(self.url.clone(), run.to_owned());
         Ok(())
     }
 
@@ -155,62 +189,94 @@ impl Trust {
 
     /// Takes note of a mark, and from when on votes with it count. A master that has kept its mark has forgotten nothing
     /// since it was first trusted, whatever its clock says of the mark's age.
-    fn learn(&self, mark: Greeting, from: Moment) {
-        let mut known = self.known.lock();
-        let earlier = known.as_ref().filter(|known| known.mark == mark).map(|known| known.from);
+    fn learn(&self, incarnation: Handshake, from: BootInstant) {
+        let mut latest = self.incarnation.lock();
+        let earlier = latest
+            .as_ref()
+            .filter(|latest| latest.id == incarnation)
+            .map(|latest| latest.counts_from);
         let from = earlier.map_or(from, |earlier| earlier.min(from));
-        *known = Some(Known { mark, from });
+        *latest = Some(Incarnation {
+            id: incarnation,
+            counts_from: from,
+        });
     }
 
     /// Whether it has ever been greeted, and its clock asked.
     pub(super) fn is_known(&self) -> bool {
-        self.known.lock().is_some()
+        self.incarnation.lock().is_some()
     }
 }
 
-fn greet(clock: Arc<ServerClock>, trust: Arc<Trust>) -> Greet {
+fn handshake(clock: Arc<ServerClock>, quarantine: Arc<Quarantine>) -> DoHandshake {
     Arc::new(move |session: Arc<Session>| {
-        let (clock, trust) = (Arc::clone(&clock), Arc::clone(&trust));
+        let (clock, quarantine) = (Arc::clone(&clock), Arc::clone(&quarantine));
         Box::pin(async move {
-            let role = greeting::about(&session, "replication").await?;
-            if trust.is_one_of_several && greeting::field(&role, "role") == Some("slave") {
-                return Err(Error::invalid(format!("{} is a replica, which has no vote of its own", trust.place))
-                    .remedy("name masters that know nothing of each other"));
+            let role = handshake::info_section(&session, "replication").await?;
+            if quarantine.is_one_of_several && handshake::field(&role, "role") == Some("slave") {
+                return Err(Error::invalid(format!(
+                    "{} is a replica, which has no vote of its own",
+                    quarantine.url
+                ))
+                .help("name masters that know nothing of each other"));
             }
-            greeting::greet(&session, &clock).await?;
-            let about = greeting::about(&session, "server").await?;
-            let run = greeting::field(&about, "run_id").unwrap_or_default().to_owned();
-            trust.is_apart(&run)?;
-            let mark = if trust.terms.quarantine { Some(mark(&session, &run, &trust).await?) } else { None };
-            let (mark, from) = mark.map_or((None, Moment::now()), |(mark, from)| (Some(mark), from));
-            trust.learn(mark.clone(), from);
-            Ok(mark)
+            handshake::handshake(&session, &clock).await?;
+            let about = handshake::info_section(&session, "server").await?;
+            let run = handshake::field(&about, "run_id")
+                .unwrap_or_default()
+                .to_owned();
+            quarantine.check_distinct(&run)?;
+            let incarnation = if quarantine.settings.quarantine {
+                Some(read_incarnation(&session, &run, &quarantine).await?)
+            } else {
+                None
+            };
+            let (incarnation, from) = incarnation
+                .map_or((None, BootInstant::now()), |(incarnation, from)| {
+                    (Some(incarnation), from)
+                });
+            quarantine.learn(incarnation.clone(), from);
+            Ok(incarnation)
         })
     })
 }
 
 /// Reads the mark, or sets it; and from when on it says that nothing is forgotten.
-async fn mark(session: &Session, run: &str, trust: &Trust) -> Result<(Arc<str>, Moment)> {
+async fn read_incarnation(
+    session: &Session,
+    run: &str,
+    quarantine: &Quarantine,
+) -> Result<(Arc<str>, BootInstant)> {
     if run.is_empty() {
-        return Err(Error::unsupported("the user may not ask whether the master was restarted")
-            .remedy("allow +info, or say quarantine=off if no master ever forgets what it has answered"));
+        return Err(
+            Error::unsupported("the user may not ask whether the master was restarted").help(
+                "allow +info, or say quarantine=off if no master ever forgets what it has answered",
+            ),
+        );
     }
-    let longest = millis(trust.terms.longest_lease);
-    let answer = script::MARK.run(session, &[MARK, SINCE], &[run, &longest.to_string()]).await?;
-    let (mark, age, theirs): (String, u64, u64) = redis::from_redis_value(answer).map_err(|_| trouble::strange())?;
+    let longest = millis(quarantine.settings.longest_lease);
+    let reply = script::MARK
+        .run(
+            session,
+            &[INCARNATION_KEY, SINCE],
+            &[run, &longest.to_string()],
+        )
+        .await?;
+    let (incarnation, age, theirs): (String, u64, u64) =
+        redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
     if theirs != longest {
         return Err(Error::mismatch(format!("others use longest-lease={theirs}ms with this master, not {longest}ms"))
-            .remedy(format!(
-                "use the same everywhere; to change it, stop all clients and delete {MARK} on every master"
+            .help(format!(
+                "use the same everywhere; to change it, stop all clients and delete {INCARNATION_KEY} on every master"
             )));
     }
     // What two clocks differ in rate, and a little for their grain.
-    let wait = trust.terms.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
-    let from = Moment::now().after(wait.saturating_sub(Duration::from_micros(age)));
-    Ok((mark.into(), from))
+    let wait = quarantine.settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
+    let from = BootInstant::now().saturating_add(wait.saturating_sub(Duration::from_micros(age)));
+    Ok((incarnation.into(), from))
 }
 
 /// The text of an answer.
-pub(super) fn text(answer: Value) -> Result<String> {
-    redis::from_redis_value(answer).map_err(|_| trouble::strange())
+pub(super) fn text(reply: Value) -> Result<String> {
+    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
 }

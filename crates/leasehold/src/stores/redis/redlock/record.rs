@@ -10,12 +10,12 @@ use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
 use super::super::record::{PLAIN, id_from, id_text};
 use super::super::script::{self, Script};
-use super::rule::Verdict;
-use crate::{Claim, ClaimId, Error, Name, Note, Result, Share};
+use super::voting::VoteOutcome;
+use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
 
 /// What a lock looks like on a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum WireFormat {
     /// Of our own, where a master remembers the last token.
     Fenced,
     /// `SET NX PX` of a random value, as everybody else does it.
@@ -25,12 +25,12 @@ pub(super) enum Format {
     },
 }
 
-pub(super) const MARK: &str = "leasehold:redlock:mark";
+pub(super) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
 /// From when on the age of a mark counts that is later than its server's clock.
 pub(super) const SINCE: &str = "leasehold:redlock:mark:since";
-const FENCED: &str = "leasehold:redlock:{";
-const BESIDE: &str = "leasehold:plain:{";
-const OURS: &str = "leasehold:";
+const FENCED_PREFIX: &str = "leasehold:redlock:{";
+const PLAIN_PREFIX: &str = "leasehold:plain:{";
+const OWN_PREFIX: &str = "leasehold:";
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const TOKEN_LEN: usize = 19;
 const ID_LEN: usize = 22;
@@ -44,20 +44,20 @@ pub(super) struct Keys {
     pub(super) tokens: String,
 }
 
-impl Format {
+impl WireFormat {
     pub(super) fn keys(self, name: &Name) -> Result<Keys> {
         let encoded = utf8_percent_encode(name.as_str(), PLAIN);
         match self {
             Self::Fenced => {
-                let lock = format!("{FENCED}{encoded}}}");
+                let lock = format!("{FENCED_PREFIX}{encoded}}}");
                 Ok(Keys { waits: format!("{lock}:waits"), tokens: String::new(), lock })
             }
-            Self::Plain { .. } if name.as_str().starts_with(OURS) => Err(Error::invalid(
+            Self::Plain { .. } if name.as_str().starts_with(OWN_PREFIX) => Err(Error::invalid(
                 "here a name is a key as it stands, and keys that begin with leasehold: are leasehold's own",
             )
-            .remedy("use another name")),
+            .help("use another name")),
             Self::Plain { .. } => {
-                let (waits, tokens) = (format!("{BESIDE}{encoded}}}:waits"), format!("{BESIDE}{encoded}}}:token"));
+                let (waits, tokens) = (format!("{PLAIN_PREFIX}{encoded}}}:waits"), format!("{PLAIN_PREFIX}{encoded}}}:token"));
                 Ok(Keys { lock: name.as_str().to_owned(), waits, tokens })
             }
         }
@@ -67,7 +67,7 @@ impl Format {
     pub(super) fn pattern(self, prefix: &str) -> String {
         if self == Self::Fenced {
             // A percent sign and what is plain have no meaning in a pattern.
-            return format!("{FENCED}{}*}}", utf8_percent_encode(prefix, PLAIN));
+            return format!("{FENCED_PREFIX}{}*}}", utf8_percent_encode(prefix, PLAIN));
         }
         let mut pattern = String::with_capacity(prefix.len() + 1);
         for c in prefix.chars() {
@@ -82,26 +82,44 @@ impl Format {
     /// The name of a lock's key.
     pub(super) fn name_of(self, key: &str) -> Option<Name> {
         if self == Self::Fenced {
-            let encoded = key.strip_prefix(FENCED)?.strip_suffix('}')?;
+            let encoded = key.strip_prefix(FENCED_PREFIX)?.strip_suffix('}')?;
             return Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok();
         }
-        Name::parse(key).ok().filter(|name| !name.as_str().starts_with(OURS))
+        Name::parse(key)
+            .ok()
+            .filter(|name| !name.as_str().starts_with(OWN_PREFIX))
     }
 
     pub(super) fn vote(self) -> &'static Script {
-        if self == Self::Fenced { &script::VOTE } else { &script::PLAIN }
+        if self == Self::Fenced {
+            &script::VOTE
+        } else {
+            &script::PLAIN
+        }
     }
 
     pub(super) fn leave(self) -> &'static Script {
-        if self == Self::Fenced { &script::VOTE_LEAVE } else { &script::PLAIN_LEAVE }
+        if self == Self::Fenced {
+            &script::VOTE_LEAVE
+        } else {
+            &script::PLAIN_LEAVE
+        }
     }
 
-    pub(super) fn look(self) -> &'static Script {
-        if self == Self::Fenced { &script::VOTE_LOOK } else { &script::PLAIN_LOOK }
+    pub(super) fn inspect(self) -> &'static Script {
+        if self == Self::Fenced {
+            &script::VOTE_LOOK
+        } else {
+            &script::PLAIN_LOOK
+        }
     }
 
-    pub(super) fn names(self) -> &'static Script {
-        if self == Self::Fenced { &script::VOTE_NAMES } else { &script::PLAIN_NAMES }
+    pub(super) fn list(self) -> &'static Script {
+        if self == Self::Fenced {
+            &script::VOTE_NAMES
+        } else {
+            &script::PLAIN_NAMES
+        }
     }
 
     /// The record of a claim that holds, or the value of the foreign format.
@@ -111,12 +129,18 @@ impl Format {
         // Writing to a string does not fail.
         let _ = match self {
             Self::Fenced => write!(text, "{token:019}H{token:019}{id}{client}"),
-            Self::Plain { .. } => write!(text, "{OURS}{client}{id}{token:019}"),
+            Self::Plain { .. } => write!(text, "{OWN_PREFIX}{client}{id}{token:019}"),
         };
-        let note = &claim.note;
-        let since = note.since.duration_since(UNIX_EPOCH).map_or(0, millis);
-        let _ = write!(text, " {} {} {since} {}", kind(claim.share), millis(claim.lease), note.pid);
-        for word in [&note.host, &note.program, &note.label] {
+        let info = &claim.info;
+        let since = info.since.duration_since(UNIX_EPOCH).map_or(0, millis);
+        let _ = write!(
+            text,
+            " {} {} {since} {}",
+            kind(claim.share),
+            millis(claim.lease),
+            info.pid
+        );
+        for word in [&info.host, &info.program, &info.label] {
             text.push(' ');
             text.extend(utf8_percent_encode(word, PLAIN));
         }
@@ -125,7 +149,11 @@ impl Format {
 
     /// How long the record lives, in ms.
     pub(super) fn life(self, lease: Duration) -> u64 {
-        if self == Self::Fenced { millis(lease + DAY) } else { millis(lease) }
+        if self == Self::Fenced {
+            millis(lease + DAY)
+        } else {
+            millis(lease)
+        }
     }
 
     /// For how many ms tokens are remembered; empty if they are not counted.
@@ -137,14 +165,19 @@ impl Format {
     }
 
     /// Who holds, as a script has looked.
-    pub(super) fn read(self, record: &[u8], left_ms: u64) -> Result<Seen> {
+    pub(super) fn read(self, record: &[u8], left_ms: u64) -> Result<Inspected> {
         if record.is_empty() {
-            return Ok(Seen { last: 0, holder: None });
+            return Ok(Inspected {
+                last_token: 0,
+                holder: None,
+            });
         }
-        let left = Duration::from_millis(left_ms);
+        let remaining = Duration::from_millis(left_ms);
         let seen = match self {
-            Self::Fenced => std::str::from_utf8(record).ok().and_then(|text| fenced(text, left)),
-            Self::Plain { .. } => Some(plain(record, left)),
+            Self::Fenced => std::str::from_utf8(record)
+                .ok()
+                .and_then(|text| fenced(text, remaining)),
+            Self::Plain { .. } => Some(plain(record, remaining)),
         };
         seen.ok_or_else(|| Error::damaged("the record of this lock is not of leasehold"))
     }
@@ -167,52 +200,59 @@ pub(super) fn millis(duration: Duration) -> u64 {
 
 /// A master's answer to a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) verdict: Verdict,
+pub(super) struct VoteReply {
+    pub(super) outcome: VoteOutcome,
     /// The highest token this master knows of the lock.
-    pub(super) last: u64,
+    pub(super) last_token: u64,
     /// Whether the master's mark is the one that was expected.
-    pub(super) marked: bool,
+    pub(super) has_incarnation: bool,
     /// How long another's lease goes on; zero if it has no end.
-    pub(super) left: Duration,
+    pub(super) remaining: Duration,
     /// The renewal by which the claim was given this vote again, in a format in which a master remembers nothing.
     pub(super) renewal: u32,
 }
 
-impl Answer {
+impl VoteReply {
     /// `None` if this is not an answer about `id`.
     pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
-        if text.len() != 2 + 2 * TOKEN_LEN + 10 + ID_LEN || !text.is_ascii() || !text.ends_with(id) {
+        if text.len() != 2 + 2 * TOKEN_LEN + 10 + ID_LEN || !text.is_ascii() || !text.ends_with(id)
+        {
             return None;
         }
         let number = |at: usize, len: usize| text[at..at + len].parse::<u64>().ok();
         let (last, held) = (number(2, TOKEN_LEN)?, number(2 + TOKEN_LEN, TOKEN_LEN)?);
-        let verdict = match text.as_bytes()[0] {
-            b'G' => Verdict::Granted,
-            b'H' => Verdict::Held(held),
-            b'L' => Verdict::Low(last),
+        let outcome = match text.as_bytes()[0] {
+            b'G' => VoteOutcome::Granted,
+            b'H' => VoteOutcome::Held(held),
+            b'L' => VoteOutcome::Stale(last),
             _ => return None,
         };
         let number = number(2 + 2 * TOKEN_LEN, 10)?;
-        let (left, renewal) = match verdict {
-            Verdict::Granted => (0, u32::try_from(number).ok()?),
-            Verdict::Held(_) | Verdict::Low(_) => (number, 0),
+        let (remaining, renewal) = match outcome {
+            VoteOutcome::Granted => (0, u32::try_from(number).ok()?),
+            VoteOutcome::Held(_) | VoteOutcome::Stale(_) => (number, 0),
         };
-        let (marked, left) = (text.as_bytes()[1] == b'Y', Duration::from_millis(left));
-        Some(Self { verdict, last, marked, left, renewal })
+        let (marked, remaining) = (text.as_bytes()[1] == b'Y', Duration::from_millis(remaining));
+        Some(Self {
+            outcome,
+            last_token: last,
+            has_incarnation: marked,
+            remaining,
+            renewal,
+        })
     }
 }
 
 /// What is told to a client's inbox.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told<'a> {
+pub(super) enum Push<'a> {
     /// The lock of this key was given back.
     Free(&'a str),
     /// This claim was broken.
     Gone(ClaimId),
 }
 
-impl<'a> Told<'a> {
+impl<'a> Push<'a> {
     pub(super) fn parse(text: &'a str) -> Option<Self> {
         match text.as_bytes().first()? {
             b'F' => Some(Self::Free(&text[1..])),
@@ -224,8 +264,8 @@ impl<'a> Told<'a> {
 
 /// What a master knows of a lock.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
-    pub(super) last: u64,
+pub(super) struct Inspected {
+    pub(super) last_token: u64,
     pub(super) holder: Option<Holder>,
 }
 
@@ -235,66 +275,124 @@ pub(super) struct Holder {
     pub(super) id: ClaimId,
     pub(super) token: u64,
     pub(super) share: Share,
-    pub(super) note: Note,
-    pub(super) left: Duration,
+    pub(super) info: ClaimantInfo,
+    pub(super) remaining: Duration,
 }
 
-fn fenced(text: &str, left: Duration) -> Option<Seen> {
+fn fenced(text: &str, remaining: Duration) -> Option<Inspected> {
     let last = text.get(..TOKEN_LEN)?.parse().ok()?;
     let (state, rest) = text.get(TOKEN_LEN..)?.split_at_checked(1)?;
-    if state == "~" || left.is_zero() {
-        return Some(Seen { last, holder: None });
+    if state == "~" || remaining.is_zero() {
+        return Some(Inspected {
+            last_token: last,
+            holder: None,
+        });
     }
     let (token, rest) = rest.split_at_checked(TOKEN_LEN)?;
     let (id, rest) = rest.split_at_checked(ID_LEN)?;
-    let (share, note) = note(rest.get(CLIENT_LEN..)?)?;
+    let (share, info) = parse_info(rest.get(CLIENT_LEN..)?)?;
     let (id, token) = (id_from(id)?, token.parse().ok()?);
-    Some(Seen { last, holder: Some(Holder { id, token, share, note, left }) })
+    Some(Inspected {
+        last_token: last,
+        holder: Some(Holder {
+            id,
+            token,
+            share,
+            info,
+            remaining,
+        }),
+    })
 }
 
 /// A value that is not ours is somebody's too.
-fn plain(value: &[u8], left: Duration) -> Seen {
-    let ours = std::str::from_utf8(value).ok().and_then(|text| text.strip_prefix(OURS)).and_then(|rest| {
-        let (id, rest) = rest.get(CLIENT_LEN..)?.split_at_checked(ID_LEN)?;
-        let (token, rest) = rest.split_at_checked(TOKEN_LEN)?;
-        let (share, note) = note(rest)?;
-        Some(Holder { id: id_from(id)?, token: token.parse().ok()?, share, note, left })
-    });
-    let holder = ours.unwrap_or_else(|| stranger(value, left));
-    Seen { last: holder.token, holder: Some(holder) }
+fn plain(value: &[u8], remaining: Duration) -> Inspected {
+    let ours = std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.strip_prefix(OWN_PREFIX))
+        .and_then(|rest| {
+            let (id, rest) = rest.get(CLIENT_LEN..)?.split_at_checked(ID_LEN)?;
+            let (token, rest) = rest.split_at_checked(TOKEN_LEN)?;
+            let (share, info) = parse_info(rest)?;
+            Some(Holder {
+                id: id_from(id)?,
+                token: token.parse().ok()?,
+                share,
+                info,
+                remaining,
+            })
+        });
+    let holder = ours.unwrap_or_else(|| external_info(value, remaining));
+    Inspected {
+        last_token: holder.token,
+        holder: Some(holder),
+    }
 }
 
 /// Known by what its value hashes to; so is its number, which is no token but tells it from others.
-fn stranger(value: &[u8], left: Duration) -> Holder {
+fn external_info(value: &[u8], remaining: Duration) -> Holder {
     let mut sha = sha1_smol::Sha1::new();
     sha.update(value);
     let bytes = sha.digest().bytes();
-    let (id, _) = bytes.split_first_chunk::<16>().expect("a digest has twenty bytes");
+    let (id, _) = bytes
+        .split_first_chunk::<16>()
+        .expect("a digest has twenty bytes");
     let number = u64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]])).max(1);
-    let note = Note {
+    let info = ClaimantInfo {
         host: String::new(),
         pid: 0,
         program: "another library".to_owned(),
-        label: format!("value {}", shown(value)),
+        label: format!("value {}", printable(value)),
         since: SystemTime::UNIX_EPOCH,
     };
-    Holder { id: ClaimId::from_bytes(*id), token: number, share: Share::MUTEX, note, left }
+    Holder {
+        id: ClaimId::from_bytes(*id),
+        token: number,
+        share: Share::MUTEX,
+        info,
+        remaining,
+    }
 }
 
 /// The beginning only: whoever knows the whole value can release the lock.
-fn shown(value: &[u8]) -> String {
-    let text = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
+fn printable(value: &[u8]) -> String {
+    let text = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let text = text.map_or_else(|| URL_SAFE_NO_PAD.encode(value), str::to_owned);
     let end = text.len().min(8);
     format!("{}…", &text[..end])
 }
 
-fn note(text: &str) -> Option<(Share, Note)> {
+fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
     let mut fields = text.strip_prefix(' ')?.split(' ');
-    let share = if fields.next()? == "W" { Share::WRITER } else { Share::MUTEX };
-    let (_lease, since, pid) = (fields.next()?, fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    let mut word = || Some(percent_decode_str(fields.next()?).decode_utf8().ok()?.into_owned());
+    let share = if fields.next()? == "W" {
+        Share::WRITER
+    } else {
+        Share::MUTEX
+    };
+    let (_lease, since, pid) = (
+        fields.next()?,
+        fields.next()?.parse().ok()?,
+        fields.next()?.parse().ok()?,
+    );
+    let mut word = || {
+        Some(
+            percent_decode_str(fields.next()?)
+                .decode_utf8()
+                .ok()?
+                .into_owned(),
+        )
+    };
     let (host, program, label) = (word()?, word()?, word()?);
     let since = UNIX_EPOCH.checked_add(Duration::from_millis(since))?;
-    Some((share, Note { host, pid, program, label, since }))
+    Some((
+        share,
+        ClaimantInfo {
+            host,
+            pid,
+            program,
+            label,
+            since,
+        },
+    ))
 }

@@ -14,10 +14,10 @@ local sub = string.sub
 local key, claim, highest = KEYS[1], ARGV[1], ARGV[2]
 local state = redis.call('GETRANGE', key, '0', '71')
 local last, mode, there, is_empty = sub(state, 1, 19), sub(state, 20, 20), '0', false
-local function tell(client, what)
+local function notify(client, what)
     -- Without the permission nobody is told, and everybody finds out by asking.
-    local told = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
-    return type(told) == 'number' and told > 0
+    local result = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
+    return type(result) == 'number' and result > 0
 end
 if mode == 'H' and sub(state, 40, 61) == claim and (highest == UNKNOWN or sub(state, 21, 39) <= highest) then
     local left = redis.call('PTTL', key)
@@ -30,14 +30,14 @@ if mode == 'H' and sub(state, 40, 61) == claim and (highest == UNKNOWN or sub(st
         redis.call('SETRANGE', key, at, free)
     end
     if there == '1' then
-        if sub(state, 62, 72) ~= ARGV[3] then tell(sub(state, 62, 72), 'G' .. claim) end
+        if sub(state, 62, 72) ~= ARGV[3] then notify(sub(state, 62, 72), 'G' .. claim) end
         for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
             local client = redis.call('ZPOPMIN', KEYS[2])[1]
             if not client then
                 is_empty = true
                 break
             end
-            if client ~= ARGV[4] and tell(client, 'F' .. key) then
+            if client ~= ARGV[4] and notify(client, 'F' .. key) then
                 there = '2'
                 break
             end

@@ -14,24 +14,24 @@
 local UNKNOWN = '0000000000000000000'
 local sub = string.sub
 local claim, highest = ARGV[1], ARGV[2]
-local function tell(client, what)
-    local told = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
-    return type(told) == 'number' and told > 0
+local function notify(client, what)
+    local result = redis.pcall('PUBLISH', 'leasehold:inbox:' .. client, what)
+    return type(result) == 'number' and result > 0
 end
 local value, there, is_empty = redis.call('GET', KEYS[1]), '0', false
-local ours = value and sub(value, 1, 10) == 'leasehold:'
-if ours and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44, 62) <= highest)
-    or value and not ours and sub(redis.sha1hex(value), 1, 32) == ARGV[6] then
+local own = value and sub(value, 1, 10) == 'leasehold:'
+if own and sub(value, 22, 43) == claim and (highest == UNKNOWN or sub(value, 44, 62) <= highest)
+    or value and not own and sub(redis.sha1hex(value), 1, 32) == ARGV[6] then
     redis.call('DEL', KEYS[1])
     there = '1'
-    if ours and sub(value, 11, 21) ~= ARGV[3] then tell(sub(value, 11, 21), 'G' .. claim) end
+    if own and sub(value, 11, 21) ~= ARGV[3] then notify(sub(value, 11, 21), 'G' .. claim) end
     for _ = 1, ARGV[5] == 'Q' and 0 or 16 do
         local client = redis.pcall('ZPOPMIN', KEYS[2])[1]
         if not client then
             is_empty = true
             break
         end
-        if client ~= ARGV[4] and tell(client, 'F' .. KEYS[1]) then
+        if client ~= ARGV[4] and notify(client, 'F' .. KEYS[1]) then
             there = '2'
             break
         end

@@ -14,7 +14,7 @@ local sub = string.sub
 local key, claim, proposal = KEYS[1], sub(ARGV[1], 22, 43), sub(ARGV[1], 44, 62)
 local NOBODY = '0000000000000000000'
 local value, last = redis.call('GET', key), NOBODY
-local function reply(answer, held, left) return answer .. 'Y' .. last .. held .. left .. claim end
+local function reply(reply_text, held, left) return reply_text .. 'Y' .. last .. held .. left .. claim end
 local function renewal(of) return string.format('%010d', string.match(of, ' %+(%d+)$') or 0) end
 if value and sub(value, 1, 43) ~= sub(ARGV[1], 1, 43) then
     if ARGV[4] ~= '' then

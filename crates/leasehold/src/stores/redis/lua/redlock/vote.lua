@@ -12,14 +12,14 @@
 -- replies  answer (G granted, H held by another, L too low), whether the mark is the same (Y, N), last(19), the token that is
 --          held (19), ms until its lease ends (10), claim(22)
 --
--- Only digits are compared, and always as many. What `rule.rs` says of a seat is what this does; a test compares them.
+-- Only digits are compared, and always as many. What `voting.rs` says of a seat is what this does; a test compares them.
 local DAY = 86400000
 local sub = string.sub
 local key, record, claim = KEYS[1], ARGV[1], sub(ARGV[1], 40, 61)
 local state = redis.call('GETRANGE', key, '0', '60')
-local marked = (ARGV[3] == '' or redis.call('GET', KEYS[2]) == ARGV[3]) and 'Y' or 'N'
+local same_incarnation = (ARGV[3] == '' or redis.call('GET', KEYS[2]) == ARGV[3]) and 'Y' or 'N'
 local last, mode, token, proposal = sub(state, 1, 19), sub(state, 20, 20), sub(state, 21, 39), sub(record, 1, 19)
-local function reply(answer, held, left) return answer .. marked .. last .. held .. left .. claim end
+local function reply(reply_text, held, left) return reply_text .. same_incarnation .. last .. held .. left .. claim end
 if mode == 'H' then
     local left = redis.call('PTTL', key)
     if left == -1 then

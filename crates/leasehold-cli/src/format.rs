@@ -1,0 +1,122 @@
+//! How things are said: people, times and places in line, safe for a terminal.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
+use jiff::{Timestamp, Unit};
+use leasehold::{ClaimantInfo, Entry, ExternalHolder};
+
+/// A text from elsewhere, with its control characters escaped.
+pub(crate) struct Escaped<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?
+            } else {
+                write!(f, "{c}")?
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `program[pid]@host (label)`
+pub(crate) fn claimant(info: &ClaimantInfo) -> String {
+    let who = format!(
+        "{}[{}]@{}",
+        Escaped(&info.program),
+        info.pid,
+        Escaped(&info.host)
+    );
+    if info.label.is_empty() {
+        who
+    } else {
+        format!("{who} ({})", Escaped(&info.label))
+    }
+}
+
+/// `program[pid]`
+pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
+    format!("{}[{}]", Escaped(&holder.program), holder.pid)
+}
+
+/// `who for 12s`
+pub(crate) fn claimant_and_age(entry: &Entry) -> String {
+    // Clocks differ between machines; a time that is yet to come is now.
+    let held = SystemTime::now()
+        .duration_since(entry.info.since)
+        .unwrap_or_default();
+    format!("{} for {}", claimant(&entry.info), whole_seconds(held))
+}
+
+/// Down to seconds, as nobody waits for less.
+pub(crate) fn whole_seconds(duration: Duration) -> String {
+    printed(Duration::from_secs(duration.as_secs()))
+}
+
+/// Down to milliseconds, as terms are given: `1h 30m`, `200ms`.
+pub(crate) fn whole_unit(duration: Duration) -> String {
+    printed(Duration::from_millis(
+        duration.as_millis().try_into().unwrap_or(u64::MAX),
+    ))
+}
+
+fn printed(duration: Duration) -> String {
+    let printer = SpanPrinter::new()
+        .spacing(Spacing::BetweenUnits)
+        .designator(Designator::Compact);
+    printer.unsigned_duration_to_string(&duration)
+}
+
+/// RFC 3339; the first moment there is for a time beyond its years.
+pub(crate) fn time(at: SystemTime) -> Timestamp {
+    let at = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
+    at.round(Unit::Millisecond).unwrap_or(at)
+}
+
+/// `1st`, `2nd`, `3rd`
+pub(crate) fn ordinal(number: usize) -> String {
+    let suffix = match (number % 10, number % 100) {
+        (_, 11..=13) => "th",
+        (1, _) => "st",
+        (2, _) => "nd",
+        (3, _) => "rd",
+        _ => "th",
+    };
+    format!("{number}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinals_have_english_suffixes() {
+        let printed: Vec<_> = [1, 2, 3, 4, 11, 12, 13, 21, 102, 111]
+            .into_iter()
+            .map(ordinal)
+            .collect();
+        assert_eq!(
+            printed,
+            [
+                "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"
+            ]
+        );
+    }
+
+    #[test]
+    fn durations_are_formatted_readably() {
+        assert_eq!(whole_unit(Duration::from_secs(5_400)), "1h 30m");
+        assert_eq!(whole_unit(Duration::from_millis(200)), "200ms");
+        assert_eq!(whole_seconds(Duration::from_millis(12_900)), "12s");
+        assert_eq!(whole_seconds(Duration::ZERO), "0s");
+    }
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(Escaped("a\x1b[2J\nü").to_string(), r"a\u{1b}[2J\nü");
+    }
+}

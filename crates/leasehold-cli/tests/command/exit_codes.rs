@@ -1,0 +1,264 @@
+//! Exit codes, and what the command finds.
+
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::sandbox::{Finished, Sandbox};
+
+#[test]
+fn exit_code_is_that_of_the_command() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .done(&["run", "a", "--", "echo", "hi"])
+        .assert(0, "hi\n", "");
+    sandbox
+        .done(&["run", "a", "--", "sh", "-c", "exit 3"])
+        .assert(3, "", "");
+    sandbox
+        .done(&["run", "a", "--", "sh", "-c", "kill -TERM $$"])
+        .assert(143, "", "");
+    sandbox
+        .done(&["run", "a", "--", "sh", "-c", "kill -KILL $$"])
+        .assert(137, "", "");
+    sandbox
+        .done(&["run", "a", "echo", "-n", "--wait"])
+        .assert(0, "--wait", "");
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn unexecutable_command_exits_126_or_127() {
+    let sandbox = Sandbox::new();
+    sandbox.done(&["run", "a", "--", "no-such-command"]).assert(
+        127,
+        "",
+        "leasehold: cannot execute no-such-command: ",
+    );
+    sandbox.touch("plain");
+    sandbox.done(&["run", "a", "--", "./plain"]).assert(
+        126,
+        "",
+        "leasehold: cannot execute ./plain: Permission denied",
+    );
+    std::fs::write(
+        sandbox.path("script"),
+        "echo from a script without a first line\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(sandbox.path("script"), PermissionsExt::from_mode(0o755)).unwrap();
+    sandbox.done(&["run", "a", "--", "./script"]).assert(
+        0,
+        "from a script without a first line\n",
+        "",
+    );
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn wrong_usage_exits_64() {
+    let sandbox = Sandbox::new();
+    let cases: &[&[&str]] = &[
+        &[],
+        &["nonsense"],
+        &["run"],
+        &["run", "a"],
+        &["run", "a", "--"],
+        &["run", "a", "--wiat", "1s", "--", "true"],
+        &["run", "a", "--wait", "soon", "--", "true"],
+        &["run", "a", "--wait", "30", "--", "true"],
+        &["run", "a", "--lease", "1ms", "--", "true"],
+        &["run", "a", "--max-hold", "0", "--", "true"],
+        &["run", "a", "--slots", "0", "--", "true"],
+        &["run", "a", "--slots", "2", "--permits", "3", "--", "true"],
+        &["run", "a", "--permits", "1", "--", "true"],
+        &["run", "a", "--slots", "2", "--shared", "--", "true"],
+        &["run", "a", "--on-lost", "panic", "--", "true"],
+        &[
+            "run",
+            "a",
+            "--no-renewal",
+            "--lease",
+            "4s",
+            "--grace",
+            "3s",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "a",
+            "--max-hold",
+            "4s",
+            "--grace",
+            "3s",
+            "--",
+            "true",
+        ],
+        &[
+            "run",
+            "a",
+            "--max-hold",
+            "4s",
+            "--hold-at-least",
+            "5s",
+            "--",
+            "true",
+        ],
+        &["run", "a", "--label", &"x".repeat(65), "--", "true"],
+        &["run", "", "--", "true"],
+        &["run", &"x".repeat(513), "--", "true"],
+        &["run", "a", "--store", "nonsense:", "--", "true"],
+        &["show"],
+        &["show", ""],
+        &["break", "a"],
+        &["break", "a", "--token", "0"],
+        &["man", "nonsense"],
+        &["completions", "nonsense"],
+    ];
+    for arguments in cases {
+        let done = sandbox.done(arguments);
+        assert_eq!(
+            (done.code(), done.out.as_str()),
+            (64, ""),
+            "{arguments:?}: {done:?}"
+        );
+        assert!(!done.err.is_empty(), "{arguments:?} says nothing");
+    }
+}
+
+#[test]
+fn non_utf8_text_is_accepted_as_command_and_refused_as_name() {
+    let sandbox = Sandbox::new();
+    let broken = std::ffi::OsStr::from_bytes(b"a\xffb");
+    let mut run = sandbox.leasehold(&["run"]);
+    let done: Finished = run
+        .arg(broken)
+        .args(["--", "true"])
+        .output()
+        .unwrap()
+        .into();
+    done.assert(64, "", "invalid UTF-8");
+    let mut run = sandbox.leasehold(&["run", "a", "--", "printf", "%s"]);
+    assert_eq!(run.arg(broken).output().unwrap().stdout, broken.as_bytes());
+}
+
+#[test]
+fn lock_kind_mismatch_exits_64() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &["--slots", "2"]);
+    sandbox.done(&["run", "a", "--", "true"]).assert(
+        64,
+        "",
+        "the name is in use as a semaphore of 2 slots",
+    );
+    sandbox
+        .done(&["run", "a", "--slots", "3", "--", "true"])
+        .assert(64, "", "semaphore of 3 slots");
+    assert_eq!(holder.end().code(), 0);
+}
+
+#[test]
+fn unavailable_store_exits_69() {
+    let sandbox = Sandbox::new();
+    let with_files = |limit: u32| -> Finished {
+        let mut shell = std::process::Command::new("sh");
+        let line = format!(
+            "ulimit -n {limit}; exec {} show a",
+            env!("CARGO_BIN_EXE_leasehold")
+        );
+        shell
+            .args(["-c", &line])
+            .env("LEASEHOLD_STORE", sandbox.url())
+            .output()
+            .unwrap()
+            .into()
+    };
+    // With few, leasehold itself cannot start; with many, all is well; between them it is the store that cannot.
+    let codes: Vec<_> = (8..40).map(|limit| with_files(limit).code()).collect();
+    assert!(
+        codes.contains(&69) && codes.iter().all(|code| [0, 69, 70].contains(code)),
+        "{codes:?}"
+    );
+    assert_eq!(codes.last(), Some(&0));
+}
+
+#[test]
+fn damaged_store_exits_70() {
+    let sandbox = Sandbox::new();
+    sandbox.done(&["run", "a", "--", "true"]).assert(0, "", "");
+    std::fs::write(sandbox.path("store/a.queue"), "this is no line").unwrap();
+    sandbox.done(&["run", "a", "--", "true"]).assert(
+        70,
+        "",
+        "leasehold: cannot acquire \"a\" on file:/",
+    );
+    sandbox.done(&["run", "b", "--", "true"]).assert(0, "", "");
+}
+
+#[test]
+fn denied_store_exits_77() {
+    // Nobody may make a folder there, not even root.
+    let done = Sandbox::new().done(&[
+        "run",
+        "a",
+        "--store",
+        "file:/sys/leasehold?local=yes",
+        "--",
+        "true",
+    ]);
+    done.assert(77, "", "permission denied");
+    assert_eq!(done.err.lines().count(), 1);
+}
+
+#[test]
+fn command_gets_name_token_and_store_in_environment() {
+    let sandbox = Sandbox::new();
+    let line = r#"echo "$LEASEHOLD_NAME|$LEASEHOLD_TOKEN|$LEASEHOLD_STORE""#;
+    let done = sandbox.done(&["run", "ü b", "--", "sh", "-c", line]);
+    let token = sandbox.show("ü b")["last_token"].to_string();
+    done.assert(0, &format!("ü b|{token}|{}\n", sandbox.url()), "");
+}
+
+#[test]
+fn command_gets_absolute_store_path() {
+    let sandbox = Sandbox::new();
+    let line = "cd / && echo $LEASEHOLD_STORE";
+    let done = sandbox.done(&["run", "a", "--store", "file:here", "--", "sh", "-c", line]);
+    done.assert(
+        0,
+        &format!(
+            "file:{}\n",
+            sandbox.path("here").canonicalize().unwrap().display()
+        ),
+        "",
+    );
+}
+
+#[test]
+fn ignored_signals_stay_ignored_in_the_command() {
+    let sandbox = Sandbox::new();
+    let line = "trap '' HUP; exec \"$@\" run a -- grep SigIgn: /proc/self/status";
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", line, "sh", env!("CARGO_BIN_EXE_leasehold")])
+        .env("LEASEHOLD_STORE", sandbox.url());
+    let done: Finished = shell.output().unwrap().into();
+    let mask = done.out.trim().strip_prefix("SigIgn:\t").unwrap();
+    let [hup, pipe] =
+        [1, 13].map(|signal| u64::from_str_radix(mask, 16).unwrap() >> (signal - 1) & 1);
+    assert_eq!(
+        (hup, pipe),
+        (1, 0),
+        "hangups stay ignored, and what Rust ignores for itself is not passed on"
+    );
+}
+
+#[test]
+fn standard_input_goes_to_the_command() {
+    let sandbox = Sandbox::new();
+    std::fs::write(sandbox.path("in"), "through\n".repeat(100_000)).unwrap();
+    let input = std::fs::File::open(sandbox.path("in")).unwrap();
+    let mut run = sandbox.leasehold(&["run", "a", "--", "cat"]);
+    let done: Finished = run.stdin(input).output().unwrap().into();
+    done.assert(0, &sandbox.read("in"), "");
+}

@@ -1,0 +1,125 @@
+//! Help, man pages and completions, from one table.
+
+use crate::sandbox::Sandbox;
+
+const COMMANDS: [&str; 7] = ["run", "ls", "show", "watch", "break", "man", "completions"];
+const FLAGS: [&str; 15] = [
+    "--store",
+    "--wait",
+    "--lease",
+    "--no-renewal",
+    "--max-hold",
+    "--hold-at-least",
+    "--shared",
+    "--slots",
+    "--permits",
+    "--on-lost",
+    "--grace",
+    "--label",
+    "--reentrant",
+    "--quiet",
+    "--help",
+];
+
+#[track_caller]
+fn has_all<'a>(text: &str, words: impl IntoIterator<Item = &'a str>) {
+    words
+        .into_iter()
+        .for_each(|word| assert!(text.contains(word), "{word} is missing from:\n{text}"));
+}
+
+#[test]
+fn help_exits_0_and_lists_everything() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.done(&["--help"]);
+    assert_eq!((done.code(), done.err.as_str()), (0, ""));
+    has_all(&done.out, COMMANDS);
+    has_all(
+        &done.out,
+        [
+            "  64 ",
+            "  69 ",
+            "  75 ",
+            "  76 ",
+            "  77 ",
+            "  126 ",
+            "  127 ",
+            "  128+n ",
+            "LEASEHOLD_LOG",
+        ],
+    );
+    assert!(!done.out.contains("__child"));
+    has_all(&sandbox.done(&["run", "--help"]).out, FLAGS);
+    has_all(
+        &sandbox.done(&["show", "--help"]).out,
+        ["last_token", "holders", "waiters", "--json"],
+    );
+    for command in COMMANDS {
+        assert_eq!(sandbox.done(&[command, "--help"]).code(), 0, "{command}");
+    }
+    assert_eq!(
+        sandbox.done(&["--version"]).out,
+        concat!("leasehold ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn help_does_not_show_the_password() {
+    let sandbox = Sandbox::new();
+    let mut help = sandbox.leasehold(&["run", "--help"]);
+    let out = help
+        .env("LEASEHOLD_STORE", "redis://me:secret@host")
+        .output()
+        .unwrap()
+        .stdout;
+    assert!(!String::from_utf8(out).unwrap().contains("secret"));
+}
+
+#[test]
+fn man_pages_list_all_flags() {
+    let sandbox = Sandbox::new();
+    let page = sandbox.done(&["man"]).out;
+    has_all(
+        &page,
+        [".TH leasehold 1", "leasehold\\-run(1)", "Exit codes:"],
+    );
+    let page = sandbox.done(&["man", "run"]).out.replace('\\', "");
+    has_all(&page, FLAGS);
+    has_all(&page, ["128+n"]);
+}
+
+#[test]
+fn completions_exist_for_every_shell() {
+    let sandbox = Sandbox::new();
+    for shell in ["bash", "zsh", "fish"] {
+        has_all(
+            &sandbox.done(&["completions", shell]).out,
+            ["run", "hold-at-least"],
+        );
+    }
+}
+
+/// Whoever changes what help says sees it here, and puts it there with `TRYCMD=overwrite`.
+#[test]
+fn help_output_matches_the_recorded_text() {
+    trycmd::TestCases::new()
+        .env("COLUMNS", "100")
+        .case("tests/command/*.trycmd");
+}
+
+/// Every console block of the README does what it shows.
+#[test]
+fn readme_console_blocks_run_as_shown() {
+    let sandbox = Sandbox::new();
+    let here = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"))
+        .parent()
+        .unwrap()
+        .to_owned();
+    let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap());
+    let cases = trycmd::TestCases::new();
+    cases
+        .env("PATH", path)
+        .env("LEASEHOLD_STORE", sandbox.url())
+        .env("LEASEHOLD_HELD", "");
+    cases.case("../../README.md");
+}

@@ -1,0 +1,300 @@
+//! What every test needs: a folder, the program, and patience.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use lab_servers::Redis;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Far beyond what anything here takes, on any machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A store, and room for files beside it.
+pub(crate) struct Sandbox {
+    folder: TempDir,
+    server: Option<Redis>,
+    /// Where the store is, if on none of the two.
+    elsewhere: Option<String>,
+    settings: String,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: TempDir::new().unwrap(),
+            server: None,
+            elsewhere: None,
+            settings: String::new(),
+        }
+    }
+
+    /// With its store on a server of its own.
+    pub(crate) fn on_redis() -> Self {
+        Self {
+            server: Some(Redis::start()),
+            ..Self::new()
+        }
+    }
+
+    /// With its store wherever a URL says.
+    pub(crate) fn at(url: String) -> Self {
+        Self {
+            elsewhere: Some(url),
+            ..Self::new()
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Redis {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Adds a setting to the URL.
+    pub(crate) fn command_for(&mut self, setting: &str) {
+        self.settings = format!("?{setting}");
+    }
+
+    /// How many connections are subscribed to anything.
+    pub(crate) fn subscribers(&self) -> i64 {
+        let channels = self.server().command(&["PUBSUB", "CHANNELS"]);
+        let counts = channels
+            .texts()
+            .into_iter()
+            .map(|channel| self.server().command(&["PUBSUB", "NUMSUB", channel]).list()[1].int());
+        counts.sum()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match (&self.server, &self.elsewhere) {
+            (Some(server), _) => format!("{}{}", server.url(), self.settings),
+            (None, Some(url)) => format!("{url}{}", self.settings),
+            (None, None) => format!("file:{}", self.path("store").display()),
+        }
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// The program with these arguments, in the folder, with the store in its environment.
+    pub(crate) fn leasehold<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null());
+        command
+            .env("LEASEHOLD_STORE", self.url())
+            .env_remove("LEASEHOLD_HELD")
+            .env_remove("LEASEHOLD_LOG");
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn done<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Finished {
+        self.leasehold(arguments).output().unwrap().into()
+    }
+
+    /// Whether flock(1) could lock the file of a name.
+    pub(crate) fn flock(&self, name: &str) -> bool {
+        let file = self.path("store").join(format!("{name}.lock"));
+        Command::new("flock")
+            .arg("-n")
+            .arg(file)
+            .arg("true")
+            .status()
+            .unwrap()
+            .success()
+    }
+
+    /// Starts it, with pipes to all its ends.
+    pub(crate) fn started<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Started {
+        let mut command = self.leasehold(arguments);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Started {
+            child: Some(command.spawn().unwrap()),
+        }
+    }
+
+    /// Starts a run of `name` that holds until it is let go; comes back when it holds.
+    pub(crate) fn holder(&self, name: &str, terms: &[&str]) -> Started {
+        let before = self.holders(name).len();
+        let holder = self.started(&[&["run", name], terms, &["--", "cat"]].concat());
+        until("it holds", || self.holders(name).len() > before);
+        holder
+    }
+
+    /// Starts a run of `name` that has to wait; comes back when it does.
+    pub(crate) fn waiter(&self, arguments: &[&str]) -> Started {
+        let name = arguments[1];
+        let before = self.waiters(name).len();
+        let waiter = self.started(arguments);
+        until("it waits", || self.waiters(name).len() > before);
+        waiter
+    }
+
+    pub(crate) fn show(&self, name: &str) -> Value {
+        let done = self.done(&["show", "--json", "--", name]);
+        assert_eq!((done.code(), done.err.as_str()), (0, ""));
+        serde_json::from_str(&done.out).unwrap()
+    }
+
+    pub(crate) fn holders(&self, name: &str) -> Vec<Value> {
+        self.show(name)["holders"].as_array().unwrap().clone()
+    }
+
+    pub(crate) fn waiters(&self, name: &str) -> Vec<Value> {
+        self.show(name)["waiters"].as_array().unwrap().clone()
+    }
+
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        self.holders(name).is_empty() && self.waiters(name).is_empty()
+    }
+
+    pub(crate) fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.path(file)).unwrap_or_default()
+    }
+
+    /// The number that a command wrote into a file, once it has.
+    pub(crate) fn pid(&self, file: &str) -> Pid {
+        until("the command says its number", || {
+            self.read(file).ends_with('\n')
+        });
+        Pid::from_raw(self.read(file).trim().parse().unwrap())
+    }
+
+    pub(crate) fn touch(&self, file: &str) {
+        File::create(self.path(file)).unwrap();
+    }
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self {
+            status: output.status,
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+}
+
+impl Finished {
+    /// The exit code, which it must have.
+    #[track_caller]
+    pub(crate) fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| panic!("ended by signal {:?}: {self:?}", self.status.signal()))
+    }
+
+    #[track_caller]
+    pub(crate) fn assert(&self, code: i32, out: &str, err_has: &str) {
+        assert_eq!(self.code(), code, "{self:?}");
+        assert_eq!(self.out, out, "{self:?}");
+        assert!(
+            self.err.contains(err_has) && (!err_has.is_empty() || self.err.is_empty()),
+            "{self:?}"
+        );
+    }
+}
+
+/// A process that runs; killed with its test.
+pub(crate) struct Started {
+    child: Option<Child>,
+}
+
+impl Started {
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child().id().try_into().unwrap())
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Its standard output, to read from while it runs.
+    pub(crate) fn out(&mut self) -> ChildStdout {
+        self.child_mut().stdout.take().unwrap()
+    }
+
+    /// Closes its standard input, which ends `cat`, and waits for its end.
+    pub(crate) fn end(mut self) -> Finished {
+        drop(self.child_mut().stdin.take());
+        self.wait()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> Finished {
+        let mut child = self.child.take().unwrap();
+        let stdin = child.stdin.take();
+        let done = child.wait_with_output().unwrap().into();
+        drop(stdin);
+        done
+    }
+
+    /// Reads standard error until a line has this.
+    pub(crate) fn wait_for_output(&mut self, text: &str) -> String {
+        let stderr = self.child_mut().stderr.as_mut().unwrap();
+        let mut lines = BufReader::with_capacity(1, stderr)
+            .lines()
+            .map(Result::unwrap);
+        lines
+            .find(|line| line.contains(text))
+            .unwrap_or_else(|| panic!("it never said {text:?}"))
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().unwrap()
+    }
+
+    fn child_mut(&mut self) -> &mut Child {
+        self.child.as_mut().unwrap()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + TIMEOUT;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process runs; one that has ended but was not waited for does not.
+pub(crate) fn is_alive(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))
+        .unwrap_or_default();
+    stat.rsplit(") ")
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}

@@ -1,0 +1,24 @@
+at(KEYS[1])
+local state = call('GET', key) or ''
+local mode = sub(state, 17, 17)
+local replies = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HWL]') or '0000000000000000' }
+local life = call('PTTL', key)
+if life > DAY or life == -1 then
+    if mode == 'H' then replies[2] = state end
+    if mode == 'W' then replies[2] = sub(state, 1, 16) .. 'H' .. sub(state, 18, -END - 1) end
+end
+if mode == 'W' or mode == 'L' then
+    local holders = {}
+    for _, claim in ipairs(call('ZRANGE', HOLDERS, 0, -1)) do
+        local record, deadline = read(claim)
+        if record and deadline > now then holders[#holders + 1] = record end
+    end
+    -- Records begin with their tokens.
+    table.sort(holders)
+    for _, record in ipairs(holders) do replies[#replies + 1] = record end
+    for _, claim in ipairs(call('ZRANGE', QUEUE, 0, -1)) do
+        local record, deadline = read(claim)
+        if record and deadline > now then replies[#replies + 1] = record end
+    end
+end
+return replies

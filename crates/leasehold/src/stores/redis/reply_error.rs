@@ -1,0 +1,261 @@
+//! What Redis answers when it does not do what it was asked, and what to do about it.
+
+use redis::{ErrorKind, RedisError};
+
+use super::record::OTHER_VERSION;
+use crate::Error;
+
+/// What stands in an answer, how it is to be taken, what it means, and what helps.
+type Row = (
+    &'static str,
+    fn(String) -> Error,
+    &'static str,
+    &'static str,
+);
+
+/// In this order: a script's error may carry a second code in its text.
+const ROWS: &[Row] = &[
+    (
+        "WRONGPASS",
+        denied,
+        "the server does not accept user and password",
+        "check them in the URL, or in its password-file",
+    ),
+    (
+        "NOAUTH",
+        denied,
+        "the server asks for a password",
+        "put it in the URL, or in a file named by password-file=",
+    ),
+    (
+        "AUTH failed",
+        denied,
+        "the server does not accept user and password",
+        "check them in the URL",
+    ),
+    (
+        "AUTH",
+        denied,
+        "the server does not accept user and password",
+        "check them in the URL",
+    ),
+    (
+        "NOPERM",
+        denied,
+        "the user may not do this",
+        "give it the rights that leasehold needs: README.md has the ACL line",
+    ),
+    (
+        "No permissions",
+        denied,
+        "the user may not do this",
+        "give it the rights that leasehold needs: README.md has the ACL line",
+    ),
+    (
+        "can't run this command",
+        denied,
+        "the user may not do this",
+        "give it the rights that leasehold needs: README.md has the ACL line",
+    ),
+    (
+        "WRONGTYPE",
+        damaged,
+        "a key of this lock is not of leasehold's type",
+        "find out who wrote it; delete it, or use another name",
+    ),
+    (
+        "FOREIGN",
+        damaged,
+        "the key of this lock was not written by leasehold",
+        "find out who wrote it; delete it, or use another name",
+    ),
+    (
+        "VERSION",
+        unsupported,
+        "the record of this lock has the layout of another version of leasehold",
+        OTHER_VERSION,
+    ),
+    (
+        "FUTURE",
+        damaged,
+        "the last token of this lock is more than ten years ahead of the server's clock",
+        "set the clock right, or delete the lock's key when no client uses it",
+    ),
+    (
+        "LATE",
+        unavailable,
+        "the request came to the server too late, or the server's clock has been set forward",
+        "try again",
+    ),
+    (
+        "HINT",
+        invalid,
+        "a token seen for this name is more than a day ahead of the server's clock",
+        "set the clock right, or use another name",
+    ),
+    (
+        "LARGER",
+        invalid,
+        "a claim can give back a part of its share, not take more",
+        "release it and acquire the larger share",
+    ),
+    (
+        "READONLY",
+        unavailable,
+        "the server is a read-only replica",
+        "connect to its master",
+    ),
+    (
+        "NOREPLICAS",
+        unavailable,
+        "the server has too few good replicas to write (min-replicas-to-write)",
+        "bring the replicas back",
+    ),
+    (
+        "OOM",
+        unavailable,
+        "the server has no memory left",
+        "raise its maxmemory; locks that are held can still be renewed and released",
+    ),
+    (
+        "MISCONF",
+        unavailable,
+        "the server cannot save to its disk and refuses to write",
+        "see to its disk",
+    ),
+    (
+        "LOADING",
+        unavailable,
+        "the server is still loading its data",
+        "try again when it is done",
+    ),
+    (
+        "BUSY",
+        unavailable,
+        "the server is busy with somebody's script",
+        "try again, or end the script with SCRIPT KILL",
+    ),
+    (
+        "MASTERDOWN",
+        unavailable,
+        "the replica has lost its master",
+        "connect to the master",
+    ),
+    (
+        "CLUSTERDOWN",
+        unavailable,
+        "the cluster is down",
+        "try again when it is up",
+    ),
+    (
+        "TRYAGAIN",
+        unavailable,
+        "the cluster is moving this lock",
+        "try again",
+    ),
+    (
+        "MOVED",
+        unsupported,
+        "the server is a node of a cluster, and another has this lock",
+        "use a server that is not in a cluster",
+    ),
+    (
+        "CROSSSLOT",
+        unsupported,
+        "the server is a node of a cluster",
+        "use a server that is not in a cluster",
+    ),
+    (
+        "DB index is out of range",
+        invalid,
+        "the server has no such database",
+        "use a smaller number after the slash",
+    ),
+    (
+        "unknown command",
+        unsupported,
+        "the server does not know a command that leasehold needs",
+        "leasehold needs Redis 6.2 or newer, without a proxy that hides commands",
+    ),
+];
+
+fn denied(what: String) -> Error {
+    Error::denied(what)
+}
+fn damaged(what: String) -> Error {
+    Error::damaged(what)
+}
+fn invalid(what: String) -> Error {
+    Error::invalid(what)
+}
+fn unavailable(what: String) -> Error {
+    Error::unavailable(what)
+}
+fn unsupported(what: String) -> Error {
+    Error::unsupported(what)
+}
+
+/// What stands behind `code`, if the server's error has this one.
+pub(super) fn detail(error: &Error, code: &str) -> Option<String> {
+    let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
+    (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
+}
+
+pub(super) fn store_error(error: RedisError) -> Error {
+    let text = error.to_string();
+    if error.kind() == ErrorKind::AuthenticationFailed {
+        return row(&ROWS[0], &text).caused_by(error);
+    }
+    let found = ROWS.iter().find(|(code, ..)| error.code() == Some(code));
+    match found.or_else(|| ROWS.iter().find(|(code, ..)| text.contains(code))) {
+        Some(found) => row(found, &text).caused_by(error),
+        None if error.is_io_error()
+            || error.is_connection_dropped()
+            || error.is_unrecoverable_error() =>
+        {
+            Error::unavailable(format!("the connection broke: {text}")).caused_by(error)
+        }
+        None => Error::unavailable(format!("the server refuses: {text}")).caused_by(error),
+    }
+}
+
+fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
+    kind(format!("{what} ({text})")).help(*remedy)
+}
+
+/// An answer that no script of ours gives.
+pub(super) fn protocol_error() -> Error {
+    Error::unavailable("the answer belongs to another question; the connection was closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(code: &'static str, text: &str) -> Error {
+        store_error(RedisError::from((
+            ErrorKind::Extension,
+            code,
+            text.to_owned(),
+        )))
+    }
+
+    #[test]
+    fn every_error_code_has_kind_and_help() {
+        assert!(server("NOPERM", "this user has no permissions").is_denied());
+        assert!(
+            server(
+                "x",
+                "ERR Error running script: @user_script: 4: WRONGTYPE Operation against"
+            )
+            .is_damaged()
+        );
+        assert!(server("x", "OOM command not allowed").is_unavailable());
+        assert!(
+            server("x", "READONLY You can't write against a read only replica")
+                .to_string()
+                .contains("master")
+        );
+        assert!(server("x", "something new").is_unavailable());
+    }
+}

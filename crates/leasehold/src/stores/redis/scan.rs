@@ -1,0 +1,66 @@
+//! Listing names: the keys there are, and which of them are in use.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::link::Link;
+use super::script::Script;
+use super::{reply_error, text, with_reply_timeout};
+use crate::{Name, Result};
+
+/// The first `count_max` names in order, of the keys that fit `pattern` and that `script` says are in use.
+pub(super) async fn list(
+    link: &Link,
+    pattern: &str,
+    script: &Script,
+    timeout: Duration,
+    name_of: impl Fn(&str) -> Option<Name>,
+    count_max: usize,
+) -> Result<BTreeSet<Name>> {
+    let mut names = BTreeSet::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let session = link.session(timeout).await?;
+        let mut request = redis::cmd("SCAN");
+        request
+            .arg(&cursor)
+            .arg("MATCH")
+            .arg(pattern)
+            .arg("COUNT")
+            .arg(1000)
+            .arg("TYPE")
+            .arg("string");
+        let in_flight = async {
+            session
+                .send(&request)
+                .await
+                .map_err(reply_error::store_error)
+        };
+        let reply = with_reply_timeout(&session, timeout, in_flight).await?;
+        let (next, keys): (String, Vec<Vec<u8>>) =
+            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+        // A key that is no text is no name.
+        let keys: Vec<&str> = keys
+            .iter()
+            .filter_map(|key| std::str::from_utf8(key).ok())
+            .collect();
+        if !keys.is_empty() {
+            let in_use = text(
+                with_reply_timeout(&session, timeout, script.run(&session, &keys, &[])).await?,
+            )?;
+            let in_use = keys
+                .iter()
+                .zip(in_use.bytes())
+                .filter(|(_, used)| *used == b'1');
+            names.extend(in_use.filter_map(|(key, _)| name_of(key)));
+            // The first of them in order, so that what is kept is bounded.
+            while names.len() > count_max {
+                names.pop_last();
+            }
+        }
+        if next == "0" {
+            return Ok(names);
+        }
+        cursor = next;
+    }
+}

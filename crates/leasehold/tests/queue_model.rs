@@ -1,0 +1,248 @@
+//! Random lines on Redis, beside the one grant rule.
+#![cfg(feature = "redis")]
+#![allow(missing_docs)]
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::{
+    Claim, ClaimId, ClaimantInfo, Name, OnContention, Share, Standing, Store, Token, admitted,
+    stores,
+};
+use proptest::prelude::*;
+
+/// One step of one of several clients.
+#[derive(Clone, Debug)]
+enum Step {
+    Enter {
+        share: Share,
+        on_contention: OnContention,
+    },
+    /// The claim at this place leaves, counted around.
+    Leave(usize),
+    /// The claim at this place is asked for again, with the smallest share of its kind.
+    Shrink(usize),
+    Renew(usize),
+}
+
+/// What the line must be: claims in order of arrival, with the tokens of those that hold.
+#[derive(Default)]
+struct Model {
+    entries: Vec<(Claim, Option<Token>)>,
+    last: Option<Token>,
+}
+
+impl Model {
+    fn granted(&self) -> usize {
+        admitted(self.entries.iter().map(|(claim, _)| claim.share))
+    }
+
+    fn would_be_granted(&self, share: Share) -> bool {
+        let shares = self
+            .entries
+            .iter()
+            .map(|(claim, _)| claim.share)
+            .chain([share]);
+        admitted(shares) > self.entries.len()
+    }
+}
+
+fn claim(name: &Name, share: Share) -> Claim {
+    let info = ClaimantInfo::here("").expect("a good label").into();
+    Claim {
+        name: name.clone(),
+        id: ClaimId::draw(),
+        share,
+        lease: Duration::from_secs(30),
+        auto_renew: true,
+        info,
+    }
+}
+
+/// Shares of one kind: a mutex with readers and writers, or slots.
+fn shares(slots: Option<u32>) -> BoxedStrategy<Share> {
+    match slots {
+        None => prop_oneof![
+            Just(Share::MUTEX),
+            Just(Share::READER),
+            Just(Share::READER),
+            Just(Share::WRITER)
+        ]
+        .boxed(),
+        Some(of) => (1..=of)
+            .prop_map(move |permits| Share::slots(permits, of).expect("in range"))
+            .boxed(),
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop_oneof![Just(None), (1u32..5).prop_map(Some)].prop_flat_map(|slots| {
+        let on_contention = prop_oneof![
+            Just(OnContention::Queue),
+            Just(OnContention::Queue),
+            Just(OnContention::Fail)
+        ];
+        let enter = (shares(slots), on_contention).prop_map(|(share, on_contention)| Step::Enter {
+            share,
+            on_contention,
+        });
+        let step = prop_oneof![
+            4 => enter,
+            3 => any::<usize>().prop_map(Step::Leave),
+            1 => any::<usize>().prop_map(Step::Shrink),
+            1 => any::<usize>().prop_map(Step::Renew),
+        ];
+        prop::collection::vec(step, 1..40)
+    })
+}
+
+/// Two clients of one server, for all cases.
+fn clients() -> &'static (Redis, tokio::runtime::Runtime, [Arc<stores::Redis>; 2]) {
+    static CLIENTS: OnceLock<(Redis, tokio::runtime::Runtime, [Arc<stores::Redis>; 2])> =
+        OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        let server = Redis::start();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("it runs");
+        let connect =
+            || runtime.block_on(async { stores::Redis::builder(&server.url())?.connect().await });
+        let clients = [connect(), connect()].map(|client| Arc::new(client.expect("it connects")));
+        (server, runtime, clients)
+    })
+}
+
+/// Does a step by one client, and what it must do to the model; says whether the answer was right.
+async fn step(
+    store: &stores::Redis,
+    name: &Name,
+    model: &mut Model,
+    step: &Step,
+) -> Result<(), TestCaseError> {
+    let at = |n: usize| (!model.entries.is_empty()).then(|| n % model.entries.len().max(1));
+    match *step {
+        Step::Enter {
+            share,
+            on_contention,
+        } => {
+            let claim = claim(name, share);
+            let granted = model.would_be_granted(share);
+            let reply = store
+                .enter(&claim, on_contention)
+                .await
+                .expect("entered")
+                .standing;
+            match reply {
+                Standing::Held { .. } => prop_assert!(granted, "granted too early"),
+                Standing::Queued { ahead } => {
+                    prop_assert!(!granted && on_contention == OnContention::Queue);
+                    prop_assert_eq!(ahead as usize, model.entries.len());
+                }
+                Standing::Gone => prop_assert!(!granted && on_contention == OnContention::Fail),
+            }
+            if reply != Standing::Gone {
+                model.entries.push((claim, None));
+            }
+        }
+        Step::Leave(n) => {
+            let Some(at) = at(n) else { return Ok(()) };
+            let (claim, _) = model.entries.remove(at);
+            prop_assert!(store.leave(&claim).await.expect("left"));
+            prop_assert!(!store.leave(&claim).await.expect("asked"));
+        }
+        Step::Shrink(n) => {
+            let Some(at) = at(n) else { return Ok(()) };
+            let claim = &mut model.entries[at].0;
+            claim.share = match claim.share.capacity() {
+                1 | Share::RW_CAPACITY => Share::READER,
+                slots => Share::slots(1, slots).expect("in range"),
+            };
+            let claim = claim.clone();
+            store
+                .enter(&claim, OnContention::Fail)
+                .await
+                .expect("entered");
+        }
+        Step::Renew(n) => {
+            let Some(at) = at(n) else { return Ok(()) };
+            let claims = [model.entries[at].0.clone(), claim(name, Share::MUTEX)];
+            let left = store.renew(&claims).await.expect("asked");
+            prop_assert!(left[1].is_none(), "a claim that never entered is kept");
+        }
+    }
+    Ok(())
+}
+
+/// The line is the model's, and whoever was granted since has a larger token than all before.
+async fn compare(
+    store: &stores::Redis,
+    name: &Name,
+    model: &mut Model,
+) -> Result<(), TestCaseError> {
+    let granted = model.granted();
+    let lock_state = store.inspect(name).await.expect("looked");
+    let ids =
+        |entries: &[leasehold::Entry]| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
+    prop_assert_eq!(
+        ids(&lock_state.entries),
+        model
+            .entries
+            .iter()
+            .map(|(claim, _)| claim.id)
+            .collect::<Vec<_>>()
+    );
+    for (at, (entry, (claim, known))) in lock_state
+        .entries
+        .iter()
+        .zip(&mut model.entries)
+        .enumerate()
+    {
+        prop_assert_eq!(entry.share, claim.share);
+        prop_assert_eq!(
+            entry.token().is_some(),
+            at < granted,
+            "place {} of {}",
+            at,
+            granted
+        );
+        match (entry.token(), *known) {
+            (Some(token), Some(before)) => prop_assert_eq!(token, before),
+            (Some(token), None) => {
+                prop_assert!(
+                    model.last.is_none_or(|last| token > last),
+                    "{} after {:?}",
+                    token,
+                    model.last
+                );
+                (model.last, *known) = (Some(token), Some(token));
+            }
+            (None, known) => prop_assert!(known.is_none(), "a grant was taken back"),
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn random_queues_match_the_model(steps in steps()) {
+        let (server, runtime, stores) = clients();
+        let name = Name::parse(&format!("line/{}", ClaimId::draw())).expect("a good name");
+        runtime.block_on(async {
+            let mut model = Model::default();
+            for (n, what) in steps.iter().enumerate() {
+                step(&stores[n % 2], &name, &mut model, what).await?;
+                compare(&stores[0], &name, &mut model).await?;
+            }
+            for (claim, _) in std::mem::take(&mut model.entries) {
+                prop_assert!(stores[0].leave(&claim).await.expect("left"));
+            }
+            Ok(())
+        })?;
+        let keys = server.command(&["KEYS", &format!("leasehold:{{{}*", name.as_str())]);
+        prop_assert!(keys.texts().len() <= 1, "a line without anybody left {:?}", keys.texts());
+    }
+}

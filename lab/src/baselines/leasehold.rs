@@ -1,0 +1,47 @@
+//! leasehold, through its blocking face.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold::blocking::{self, Guard, Lock};
+
+use super::{Baseline, BaselineConfig};
+
+/// So long it waits where nobody says how long.
+const LONG_LEASE: Duration = Duration::from_secs(60);
+
+pub(super) struct Leasehold {
+    lock: Lock,
+    guard: Option<Guard>,
+}
+
+impl Leasehold {
+    pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
+        let lock = blocking::open(&config.server)?
+            .mutex(&config.name)
+            .lease(config.lease());
+        Ok(Self { lock, guard: None })
+    }
+}
+
+impl Baseline for Leasehold {
+    fn begin(&mut self) -> Result<()> {
+        self.acquire(LONG_LEASE).map(drop)
+    }
+
+    fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
+        self.guard = self.lock.try_acquire_for(timeout)?;
+        Ok(self.guard.as_ref().map(|guard| guard.token().get()))
+    }
+
+    fn holds(&mut self) -> bool {
+        self.guard
+            .as_ref()
+            .is_some_and(|guard| guard.check().is_ok())
+    }
+
+    /// There is nothing to release without a guard.
+    fn release(&mut self) -> Result<()> {
+        Ok(self.guard.take().map_or(Ok(()), Guard::release)?)
+    }
+}

@@ -1,0 +1,154 @@
+//! The recipe of ZooKeeper's documentation: an ephemeral sequential node whose name begins with a GUID, and a watch on the one before
+//! it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
+
+use super::bare::value;
+use super::{Baseline, BaselineConfig};
+use crate::until;
+
+const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
+const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
+
+/// How long it waits for an answer to a release.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
+/// Before the next try, where a server could not be asked.
+const PAUSE: Duration = Duration::from_millis(50);
+
+pub(super) struct Recipe {
+    runtime: Runtime,
+    config: BaselineConfig,
+    client: Client,
+    /// Begins the name of its node, so that the node is found if the answer to its making was lost.
+    guid: String,
+}
+
+impl Recipe {
+    pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
+        // A thread of its own keeps the session alive.
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        // While servers elect a leader it may take a few tries.
+        let client = until("a session", || Ok(runtime.block_on(connect(config)).ok()))?;
+        Ok(Self {
+            runtime,
+            config: config.clone(),
+            client,
+            guid: value(),
+        })
+    }
+
+    /// Tries again while servers cannot be asked, with a new session if the last one has ended.
+    async fn wait(&mut self) {
+        while let Err(error) = self.try_once().await {
+            if matches!(
+                error.downcast_ref(),
+                Some(Error::SessionExpired | Error::ClientClosed)
+            ) {
+                self.client = connect(&self.config)
+                    .await
+                    .unwrap_or_else(|_| self.client.clone());
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn try_once(&self) -> Result<()> {
+        loop {
+            let nodes = self.nodes().await?;
+            match nodes.iter().position(|node| node.starts_with(&self.guid)) {
+                None => self.make_node().await?,
+                Some(0) => return Ok(()),
+                Some(at) => self.watch(&nodes[at - 1]).await?,
+            }
+        }
+    }
+
+    /// In the order of their numbers, which end their names.
+    async fn nodes(&self) -> Result<Vec<String>> {
+        let mut nodes = self.client.list_children(&folder(&self.config)).await?;
+        nodes.sort_unstable_by_key(|node| node.rsplit('-').next().unwrap_or_default().to_owned());
+        Ok(nodes)
+    }
+
+    async fn make_node(&self) -> Result<()> {
+        self.client
+            .create(
+                &format!("{}/{}-lock-", folder(&self.config), self.guid),
+                b"",
+                &NODE,
+            )
+            .await?;
+        Ok(())
+    }
+
+    async fn watch(&self, before: &str) -> Result<()> {
+        let (there, watcher) = self
+            .client
+            .check_and_watch_stat(&format!("{}/{before}", folder(&self.config)))
+            .await?;
+        if there.is_some() {
+            watcher.changed().await;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self) -> Result<()> {
+        let nodes = self.nodes().await?;
+        let Some(own) = nodes.iter().find(|node| node.starts_with(&self.guid)) else {
+            return Ok(());
+        };
+        Ok(self
+            .client
+            .delete(&format!("{}/{own}", folder(&self.config)), None)
+            .await?)
+    }
+}
+
+async fn connect(config: &BaselineConfig) -> Result<Client> {
+    let client = Client::connector()
+        .with_session_timeout(config.lease())
+        .connect(&config.server)
+        .await?;
+    match client.mkdir(&folder(config), &FOLDER).await {
+        Ok(()) | Err(Error::NodeExists) => Ok(client),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn folder(config: &BaselineConfig) -> String {
+    format!("/recipe-{}", config.name)
+}
+
+impl Baseline for Recipe {
+    fn begin(&mut self) -> Result<()> {
+        self.runtime.block_on(self.make_node())
+    }
+
+    fn acquire(&mut self, time_limit: Duration) -> Result<Option<u64>> {
+        let runtime = self.runtime.handle().clone();
+        match runtime.block_on(async { timeout(time_limit, self.wait()).await }) {
+            Ok(()) => Ok(Some(0)),
+            Err(_) => self.release().map(|()| None),
+        }
+    }
+
+    /// Its author says to look out for a session that has ended, and code of the recipe does not.
+    fn holds(&mut self) -> bool {
+        true
+    }
+
+    fn release(&mut self) -> Result<()> {
+        let deleted = self
+            .runtime
+            .block_on(async { timeout(REPLY_TIMEOUT, self.delete()).await });
+        deleted.context("the servers do not answer")?
+    }
+}

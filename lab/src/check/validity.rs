@@ -1,0 +1,96 @@
+//! Nobody counts on more than a lease.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::{Event, EventKind};
+
+/// No guard ever says that it is good for longer than a lease from then on (it counts from before a question, so it is
+/// less), and none that was lost is released as if it had been held.
+///
+/// # Errors
+/// With the first that does.
+pub fn validity(events: &[Event], lease: Option<Duration>) -> Result<()> {
+    let lease = lease.map_or(u64::MAX, |lease| {
+        u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)
+    });
+    let mut lost: HashMap<u32, Event> = HashMap::new();
+    for event in super::in_time(events) {
+        match event.kind {
+            EventKind::ValidUntil { until } => {
+                ensure!(
+                    until - event.at.min(until) <= lease,
+                    "trusted for longer than a lease: {event}"
+                );
+            }
+            EventKind::Expired | EventKind::Revoked => drop(lost.insert(event.thread, event)),
+            EventKind::Requested => drop(lost.remove(&event.thread)),
+            EventKind::Released => {
+                let before = lost.get(&event.thread);
+                ensure!(
+                    before.is_none(),
+                    "released what was lost: {event}, after {}",
+                    before.unwrap_or(&event)
+                );
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::events;
+    use super::*;
+
+    fn recorded(lines: &[&str]) -> Result<()> {
+        validity(&events(lines), Some(Duration::from_nanos(100)))
+    }
+
+    #[test]
+    fn validity_of_one_lease_passes() {
+        recorded(&[
+            "1 7 0 requested",
+            "3 7 0 granted 5 1 1",
+            "4 7 0 valid-until 104",
+            "5 7 0 releasing",
+            "6 7 0 released",
+        ])
+        .unwrap();
+        recorded(&[
+            "1 7 0 requested",
+            "3 7 0 granted 5 1 1",
+            "4 7 0 expired",
+            "6 7 0 release-unknown",
+        ])
+        .unwrap();
+    }
+
+    #[test]
+    fn validity_beyond_the_lease_is_detected() {
+        assert!(
+            recorded(&[
+                "1 7 0 requested",
+                "3 7 0 granted 5 1 1",
+                "4 7 0 valid-until 105"
+            ])
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn release_of_a_lost_hold_is_detected() {
+        assert!(
+            recorded(&[
+                "1 7 0 requested",
+                "3 7 0 granted 5 1 1",
+                "4 7 0 revoked",
+                "6 7 0 released"
+            ])
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! Faults of the network.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_servers::{Traffic, Wire};
+
+use super::{ended_now, instant, millis, wait};
+use crate::fault_run::{Effect, FaultRun};
+use crate::{Random, now};
+
+/// Switches something on for the wires to some of the servers, for so long, and off again.
+fn for_a_while(
+    run: &FaultRun,
+    which: &[usize],
+    time: Duration,
+    switch: impl Fn(&Wire, bool),
+    evidence: impl Fn(&Wire, Traffic) -> Option<String>,
+) -> Option<Effect> {
+    let wires: Vec<&Wire> = which
+        .iter()
+        .map(|&number| &run.testbed.wires()[number])
+        .collect();
+    let before: Vec<Traffic> = wires.iter().map(|wire| wire.traffic()).collect();
+    for wire in &wires {
+        switch(wire, true);
+    }
+    let since = now();
+    wait(time);
+    let shows = wires
+        .iter()
+        .zip(before)
+        .find_map(|(wire, before)| evidence(wire, before));
+    let effect = shows.map(|evidence| ended_now(since, format!("{evidence}, {time:?}")));
+    for wire in &wires {
+        switch(wire, false);
+    }
+    effect.map(|effect| Effect {
+        recovered: now(),
+        ..effect
+    })
+}
+
+/// Wires to those that may fail.
+fn disturb(
+    run: &FaultRun,
+    random: &mut Random,
+    switch: impl Fn(&Wire, bool),
+    evidence: impl Fn(&Wire, Traffic) -> Option<String>,
+) -> Option<Effect> {
+    let which = run.minority(random);
+    for_a_while(run, &which, millis(random, 100, 900), switch, evidence)
+}
+
+fn cut_off(wire: &Wire, on: bool) {
+    wire.refuse(on);
+    if on {
+        wire.partition();
+    }
+}
+
+fn refused(wire: &Wire, before: Traffic) -> Option<String> {
+    let count = wire.traffic().refused - before.refused;
+    (count > 0).then(|| format!("{count} connections refused"))
+}
+
+fn kept(wire: &Wire, _: Traffic) -> Option<String> {
+    let Traffic {
+        waiting_to_server,
+        waiting_to_client,
+        ..
+    } = wire.traffic();
+    let count = waiting_to_server + waiting_to_client;
+    (count > 0).then(|| format!("{count} bytes kept"))
+}
+
+fn lost(wire: &Wire, before: Traffic) -> Option<String> {
+    let count = wire.traffic().lost - before.lost;
+    (count > 0).then(|| format!("{count} bytes lost"))
+}
+
+pub(super) fn partition(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    Ok(disturb(run, random, cut_off, refused))
+}
+
+pub(super) fn half_open(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    Ok(disturb(run, random, Wire::freeze, kept))
+}
+
+pub(super) fn partition_one_way(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let silent = |wire: &Wire, on: bool| {
+        wire.lose_replies(on);
+        if !on {
+            wire.partition();
+        }
+    };
+    Ok(disturb(run, random, silent, lost))
+}
+
+pub(super) fn replies_delayed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    Ok(disturb(run, random, Wire::hold_replies, kept))
+}
+
+pub(super) fn slow(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let delay = millis(random, 1, 60);
+    Ok(disturb(
+        run,
+        random,
+        |wire, on| wire.delay(if on { delay } else { Duration::ZERO }),
+        |wire, before| kept(wire, before).or_else(|| passed(wire, before, delay)),
+    ))
+}
+
+fn passed(wire: &Wire, before: Traffic, delay: Duration) -> Option<String> {
+    let count = wire.traffic().to_server - before.to_server;
+    (count > 0).then(|| format!("{count} bytes by {delay:?}"))
+}
+
+/// For longer than others: few pieces pass meanwhile.
+fn apply_delay(
+    run: &FaultRun,
+    random: &mut Random,
+    switch: impl Fn(&Wire, bool),
+    evidence: impl Fn(&Wire, Traffic) -> Option<String>,
+) -> Option<Effect> {
+    let which = run.minority(random);
+    for_a_while(run, &which, millis(random, 500, 2_000), switch, evidence)
+}
+
+pub(super) fn jitter(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let most = millis(random, 5, 80);
+    let switch = |wire: &Wire, on: bool| {
+        if on {
+            wire.jitter(Duration::from_millis(1)..most)
+        } else {
+            wire.delay(Duration::ZERO)
+        }
+    };
+    Ok(apply_delay(run, random, switch, |wire, before| {
+        passed(wire, before, most)
+    }))
+}
+
+/// At which probability a piece is lost.
+const LOSS: f64 = 0.3;
+
+pub(super) fn packet_loss(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let switch = |wire: &Wire, on: bool| {
+        if on {
+            wire.packet_loss(LOSS)
+        } else {
+            wire.delay(Duration::ZERO)
+        }
+    };
+    Ok(apply_delay(run, random, switch, resent))
+}
+
+fn resent(wire: &Wire, before: Traffic) -> Option<String> {
+    let count = wire.traffic().resent - before.resent;
+    (count > 0).then(|| format!("{count} pieces sent again"))
+}
+
+pub(super) fn tiny_segments(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let dribbled = |wire: &Wire, before: Traffic| {
+        let count = wire.traffic().to_server - before.to_server;
+        (count > 0).then(|| format!("{count} bytes one after another"))
+    };
+    Ok(apply_delay(run, random, Wire::tiny_segments, dribbled))
+}
+
+/// Three replies, each with what follows it on its connection; new connections hear.
+pub(super) fn replies_lost(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let drops = |wire: &Wire, on: bool| wire.drop_replies(if on { 3 } else { 0 });
+    Ok(disturb(run, random, drops, lost))
+}
+
+/// All connections that are there, once.
+pub(super) fn reset(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let mut count = 0;
+    for number in run.minority(random) {
+        let wire = &run.testbed.wires()[number];
+        count += wire.traffic().present;
+        wire.partition();
+    }
+    Ok((count > 0).then(|| instant(format!("{count} connections"))))
+}
+
+/// Five troubles of one wire or of all, one after another.
+pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (since, mut evidence) = (now(), Vec::new());
+    for _ in 0..5 {
+        wait(millis(random, 0, 150));
+        let effect = match random.below(6) {
+            0 => reset(run, random)?,
+            1 => deaf_connections(run, random),
+            2 => replies_lost(run, random)?,
+            3 => slow(run, random)?,
+            4 => half_open(run, random)?,
+            _ => replies_delayed(run, random)?,
+        };
+        evidence.extend(effect.map(|effect| effect.evidence));
+    }
+    Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
+}
+
+/// All connections that are there, until they are closed.
+fn deaf_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
+    for number in run.minority(random) {
+        run.testbed.wires()[number].drop_replies_silently();
+    }
+    Some(instant("deaf connections"))
+}
+
+pub(super) fn majority_partition(
+    run: &mut FaultRun,
+    random: &mut Random,
+) -> Result<Option<Effect>> {
+    let which = run.majority(random);
+    Ok(for_a_while(
+        run,
+        &which,
+        run.lease() + millis(random, 900, 1_500),
+        cut_off,
+        refused,
+    ))
+}

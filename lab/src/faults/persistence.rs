@@ -1,0 +1,138 @@
+//! Faults of what a Redis server keeps on its disk.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use lab_servers::Redis;
+
+use super::redis_state::errors;
+use super::{ended_now, instant, millis, wait};
+use crate::fault_run::{Effect, FaultRun};
+use crate::{EventKind, Random, now, until};
+
+/// Killed, and the end of what it had written is cut off, as by a disk that lost power; the last that is left is torn.
+pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.minority(random);
+    let files = which
+        .iter()
+        .map(|&number| newest(run.testbed.redis()[number].folder()))
+        .collect::<Result<Vec<_>>>()?;
+    let synced = files
+        .iter()
+        .map(|file| Ok(fs::metadata(file)?.len()))
+        .collect::<Result<Vec<_>>>()?;
+    let since = now();
+    wait(millis(random, 50, 400));
+    let forgotten = run.count_since(since, |kind| matches!(kind, EventKind::Granted { .. }))?;
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.kill(number))?;
+    let mut cut = 0;
+    for (file, synced) in files.iter().zip(synced) {
+        let file = File::options().write(true).open(file)?;
+        let written = file.metadata()?.len();
+        // Fewer bytes than any request of ours has.
+        let left = (synced + 1 + random.below(40)).min(written);
+        file.set_len(left)?;
+        cut += written - left;
+    }
+    let effect = instant(format!(
+        "{cut} bytes of {which:?}, {forgotten} grants meanwhile"
+    ));
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    run.testbed.is_whole()?;
+    Ok((cut > 0 && forgotten > 0).then(|| Effect {
+        recovered: now(),
+        ..effect
+    }))
+}
+
+/// What a server appends to.
+fn newest(folder: &Path) -> Result<PathBuf> {
+    let entries = fs::read_dir(folder.join("appendonlydir"))?.collect::<Result<Vec<_>, _>>()?;
+    let files = entries.iter().map(fs::DirEntry::path);
+    let mut appended: Vec<PathBuf> = files
+        .filter(|path| path.to_string_lossy().ends_with(".incr.aof"))
+        .collect();
+    appended.sort_by_key(|path| fs::metadata(path).and_then(|found| found.modified()).ok());
+    appended.pop().context("it keeps an append-only file")
+}
+
+/// What takes a while to read: a database that no lock is in.
+const BULK: &str =
+    "redis.call('SELECT', '1') for i = 1, 300 do redis.call('SET', i, string.rep('x', 1024)) end";
+
+/// Killed, and started again with so much to read that it says so to whoever asks.
+pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let which = run.minority(random);
+    for &number in &which {
+        rewritten_with_bulk(run.testbed.redis()[number])?;
+    }
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.kill(number))?;
+    let since = now();
+    which
+        .iter()
+        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    let refused: u64 = which
+        .iter()
+        .map(|&number| errors(run.testbed.redis()[number], "LOADING"))
+        .sum();
+    let effect = ended_now(since, format!("server {which:?} was loading to {refused}"));
+    run.testbed.is_whole()?;
+    Ok((refused > 0).then(|| Effect {
+        recovered: now(),
+        ..effect
+    }))
+}
+
+/// Everything is in one file that is read piece by piece, and little behind it.
+fn rewritten_with_bulk(redis: &Redis) -> Result<()> {
+    redis.command(&["EVAL", BULK, "0"]);
+    redis.command(&["BGREWRITEAOF"]);
+    until("a server to have written its file anew", || {
+        let events = redis.info("persistence");
+        let under_way = ["in_progress:1", "scheduled:1"]
+            .iter()
+            .any(|end| events.contains(&format!("aof_rewrite_{end}")));
+        ensure!(
+            under_way || events.contains("aof_last_bgrewrite_status:ok"),
+            "it failed: {events}"
+        );
+        Ok((!under_way).then_some(()))
+    })
+}
+
+/// Nothing can be appended any more, and the server says so.
+pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (time, redis) = (millis(random, 300, 1_200), run.testbed.redis()[0]);
+    let fill = run
+        .testbed
+        .disk()
+        .context("its disk is small")?
+        .join("fill");
+    let status = |is: &str| {
+        let line = format!("aof_last_write_status:{is}");
+        until(&line, || {
+            Ok(redis.info("persistence").contains(&line).then_some(()))
+        })
+    };
+    let before = errors(redis, "MISCONF");
+    let filled = std::io::copy(&mut std::io::repeat(0), &mut File::create(&fill)?);
+    ensure!(filled.is_err(), "the disk has no end");
+    status("err")?;
+    let since = now();
+    wait(time);
+    let refused = errors(redis, "MISCONF") - before;
+    let effect = ended_now(since, format!("{refused} refused in {time:?}"));
+    fs::remove_file(&fill)?;
+    status("ok")?;
+    Ok((refused > 0).then(|| Effect {
+        recovered: now(),
+        ..effect
+    }))
+}

@@ -1,0 +1,283 @@
+//! Faults of what a Redis server keeps, of its connections, and of what it lets its clients do.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lab_servers::Redis;
+
+use super::{ended_now, instant, millis, wait};
+use crate::fault_run::{Effect, FaultRun};
+use crate::testbed::{Backend, USER};
+use crate::{Random, now, until_within};
+
+fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
+    run.minority(random)
+}
+
+pub(super) fn connections_killed(
+    run: &mut FaultRun,
+    random: &mut Random,
+) -> Result<Option<Effect>> {
+    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let kind = if random.below(2) == 0 {
+        "normal"
+    } else {
+        "pubsub"
+    };
+    let kill = |number: &usize| {
+        servers[*number]
+            .command(&["CLIENT", "KILL", "TYPE", kind])
+            .int()
+    };
+    let count: i64 = which.iter().map(kill).sum();
+    Ok((count > 0).then(|| instant(format!("{count} {kind} connections"))))
+}
+
+pub(super) fn scripts_flushed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let count = || {
+        which
+            .iter()
+            .map(|&number| errors(servers[number], "NOSCRIPT"))
+            .sum::<u64>()
+    };
+    let before = count();
+    for &number in &which {
+        servers[number].command(&["SCRIPT", "FLUSH"]);
+    }
+    let effect = instant(String::new());
+    let missed = until_within(Duration::from_secs(5), "a script to be missed", || {
+        Ok(Some(count() - before).filter(|missed| *missed > 0))
+    });
+    Ok(missed.ok().map(|missed| Effect {
+        evidence: format!("{missed} scripts missed"),
+        ..effect
+    }))
+}
+
+/// How often a server has refused so.
+pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
+    let events = redis.info("errorstats");
+    let line = events.lines().find_map(|line| {
+        line.strip_prefix(&format!("errorstat_{kind}:count="))?
+            .trim()
+            .parse()
+            .ok()
+    });
+    line.unwrap_or(0)
+}
+
+pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let mut count = 0;
+    for &number in &which {
+        count += servers[number].command(&["DBSIZE"]).int();
+        servers[number].command(&["FLUSHALL"]);
+    }
+    Ok((count > 0).then(|| instant(format!("{count} keys"))))
+}
+
+/// All keys of one lock.
+pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let name = name(run, random)?;
+    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let mut count = 0;
+    for &number in &which {
+        count += delete(servers[number], run.testbed.backend, &name);
+    }
+    Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
+}
+
+fn name(run: &FaultRun, random: &mut Random) -> Result<String> {
+    Ok(run.config.names[usize::try_from(random.below(3))?].clone())
+}
+
+fn delete(redis: &Redis, store: Backend, name: &str) -> i64 {
+    let keys = keys_of(redis, store, name);
+    keys.iter()
+        .map(|key| redis.command(&["DEL", key]).int())
+        .sum()
+}
+
+fn keys_of(redis: &Redis, store: Backend, name: &str) -> Vec<String> {
+    let pattern = match store {
+        Backend::Plain => name.to_owned(),
+        _ => format!("leasehold:*{{{name}}}*"),
+    };
+    redis
+        .command(&["KEYS", &pattern])
+        .texts()
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Somebody renames all keys of one lock; they are deleted then, or given their names again over whatever is there by then.
+pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let name = name(run, random)?;
+    let (is_undone, time) = (random.below(2) == 0, millis(random, 50, 400));
+    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let since = now();
+    let mut renamed = Vec::new();
+    for &number in &which {
+        for key in keys_of(servers[number], run.testbed.backend, &name) {
+            let other = format!("somebody's:{key}");
+            // It may have been deleted meanwhile.
+            if !servers[number]
+                .request(&["RENAME", &key, &other])
+                .is_error()
+            {
+                renamed.push((servers[number], key, other));
+            }
+        }
+    }
+    if is_undone {
+        wait(time);
+    }
+    for (redis, key, other) in &renamed {
+        let words: &[&str] = if is_undone {
+            &["RENAME", other, key]
+        } else {
+            &["DEL", other]
+        };
+        // It may have ended by itself.
+        let _ = redis.request(words);
+    }
+    let evidence = format!(
+        "{} keys of {name}{}",
+        renamed.len(),
+        if is_undone { ", and back" } else { "" }
+    );
+    Ok((!renamed.is_empty()).then(|| ended_now(since, evidence)))
+}
+
+/// All keys of one lock live for ever, as far as the server knows.
+pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let name = name(run, random)?;
+    let redis = run.testbed.redis()[0];
+    let keys = keys_of(redis, run.testbed.backend, &name);
+    let count: i64 = keys
+        .iter()
+        .map(|key| redis.command(&["PERSIST", key]).int())
+        .sum();
+    Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
+}
+
+/// Something else is where the lock was, for a while.
+pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let name = name(run, random)?;
+    let time = millis(random, 200, 700);
+    let key = if run.testbed.backend == Backend::Plain {
+        name.clone()
+    } else {
+        format!("leasehold:{{{name}}}")
+    };
+    let redis = run.testbed.redis()[0];
+    let before = errors(redis, "WRONGTYPE") + errors(redis, "ERR");
+    let (taken, put) = (["DEL", &key], ["RPUSH", &key, "somebody", "else's"]);
+    let mut both = redis.connection();
+    both.send(
+        &[
+            lab_servers::request(&["MULTI"]),
+            lab_servers::request(&taken),
+            lab_servers::request(&put),
+        ]
+        .concat(),
+    )?;
+    both.send(&lab_servers::request(&["EXEC"]))?;
+    for _ in 0..4 {
+        both.receive_reply()?;
+    }
+    let since = now();
+    wait(time);
+    let refused = errors(redis, "WRONGTYPE") + errors(redis, "ERR") - before;
+    let kept = redis.command(&["TYPE", &key]).text() == "list";
+    redis.command(&taken);
+    anyhow::ensure!(kept, "what is not ours was overwritten");
+    Ok((refused > 0).then(|| ended_now(since, format!("{name}: {refused} refused"))))
+}
+
+/// Does something for as long as it takes some to be refused, and takes it back.
+fn refusing(
+    run: &FaultRun,
+    time: Duration,
+    kind: &str,
+    on: &[&str],
+    off: &[&str],
+) -> Option<Effect> {
+    let redis = run.testbed.redis()[0];
+    let before = errors(redis, kind);
+    redis.command(on);
+    let since = now();
+    wait(time);
+    let refused = errors(redis, kind) - before;
+    let effect = ended_now(since, format!("{refused} refused in {time:?}"));
+    redis.command(off);
+    (refused > 0).then_some(effect)
+}
+
+pub(super) fn out_of_memory(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (on, off) = (
+        ["CONFIG", "SET", "maxmemory", "1"],
+        ["CONFIG", "SET", "maxmemory", "0"],
+    );
+    Ok(refusing(run, millis(random, 300, 1_200), "OOM", &on, &off))
+}
+
+pub(super) fn writes_refused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let set = |count| ["CONFIG", "SET", "min-replicas-to-write", count];
+    Ok(refusing(
+        run,
+        millis(random, 300, 1_200),
+        "NOREPLICAS",
+        &set("1"),
+        &set("0"),
+    ))
+}
+
+/// As a replica, of a master that is not there.
+pub(super) fn read_only(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let (on, off) = (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]);
+    Ok(refusing(
+        run,
+        millis(random, 300, 1_200),
+        "READONLY",
+        &on,
+        &off,
+    ))
+}
+
+/// Keys are deleted to make room, though nobody who keeps locks there may ask for that.
+pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let time = millis(random, 50, 300);
+    let redis = run.testbed.redis()[0];
+    let set = |policy, most| {
+        redis.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
+        redis.command(&["CONFIG", "SET", "maxmemory", most]);
+    };
+    let count = || -> u64 {
+        let events = redis.info("stats");
+        events
+            .lines()
+            .find_map(|line| line.strip_prefix("evicted_keys:")?.trim().parse().ok())
+            .unwrap_or(0)
+    };
+    let before = count();
+    set("allkeys-random", "1");
+    let since = now();
+    wait(time);
+    let effect = ended_now(since, format!("{} keys in {time:?}", count() - before));
+    set("noeviction", "0");
+    Ok((count() > before).then_some(effect))
+}
+
+pub(super) fn rights_revoked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let set = |rights| ["ACL", "SETUSER", USER, rights];
+    Ok(refusing(
+        run,
+        millis(random, 300, 1_200),
+        "NOPERM",
+        &set("-@scripting"),
+        &set("+@all"),
+    ))
+}

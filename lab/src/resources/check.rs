@@ -1,0 +1,206 @@
+//! What must not have been done to a resource.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Op, OpKind};
+
+/// Of a fenced resource: what was accepted is, in order, one block for each token, and tokens rise. The first operation that was
+/// accepted after one of a higher token, or under a token that somebody else had, if there is one.
+#[must_use]
+pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
+    let wrong = |two: &&[Op]| {
+        two[1].token < two[0].token
+            || (two[1].token == two[0].token && two[1].worker != two[0].worker)
+    };
+    ops.windows(2).find(wrong).map(|two| (two[0], two[1]))
+}
+
+/// Entries of a log that are there twice.
+#[must_use]
+pub fn duplicates(ops: &[Op]) -> usize {
+    let mut seen = HashSet::new();
+    let appended = ops
+        .iter()
+        .filter(|op| matches!(op.kind, OpKind::Appended(_)));
+    appended
+        .filter(|op| !seen.insert((op.worker, op.did_number())))
+        .count()
+}
+
+/// How many writes were undone: somebody read the number before such a write and wrote his own after it.
+#[must_use]
+pub fn lost_updates(ops: &[Op]) -> usize {
+    let mut read_at: HashMap<u32, usize> = HashMap::new();
+    let mut lost = HashSet::new();
+    for (at, op) in ops.iter().enumerate() {
+        match op.kind {
+            OpKind::Read(_) => drop(read_at.insert(op.worker, at)),
+            OpKind::Wrote(_) => {
+                let since = read_at.get(&op.worker).copied().unwrap_or(at);
+                let between = ops.iter().enumerate().take(at).skip(since);
+                let others = between.filter(|(_, other)| {
+                    other.worker != op.worker && matches!(other.kind, OpKind::Wrote(_))
+                });
+                lost.extend(others.map(|(at, _)| at));
+            }
+            OpKind::Appended(_) => {}
+        }
+    }
+    lost.len()
+}
+
+impl Op {
+    fn did_number(&self) -> u64 {
+        match self.kind {
+            OpKind::Read(number) | OpKind::Wrote(number) | OpKind::Appended(number) => number,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FencingRule, accepts};
+    use super::*;
+
+    fn ops(lines: &[&str]) -> Vec<Op> {
+        lines.iter().map(|line| line.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn increasing_tokens_lose_no_update() {
+        let good = ["1 7 read 0", "1 7 wrote 1", "2 9 read 1", "2 9 wrote 2"];
+        assert_eq!(regress(&ops(&good)), None);
+        assert_eq!(lost_updates(&ops(&good)), 0);
+    }
+
+    #[test]
+    fn stale_token_write_is_detected() {
+        let late = ops(&["1 7 read 0", "2 9 read 0", "1 7 wrote 1"]);
+        assert_eq!(regress(&late), Some((late[1], late[2])));
+    }
+
+    #[test]
+    fn token_shared_by_two_workers_is_detected() {
+        let shared = ops(&["1 7 wrote 1", "2 7 wrote 2"]);
+        assert_eq!(regress(&shared), Some((shared[0], shared[1])));
+    }
+
+    #[test]
+    fn lost_update_is_detected() {
+        assert_eq!(
+            lost_updates(&ops(&[
+                "1 0 read 0",
+                "2 0 read 0",
+                "2 0 wrote 1",
+                "1 0 wrote 1"
+            ])),
+            1
+        );
+        assert_eq!(
+            lost_updates(&ops(&[
+                "1 0 read 0",
+                "2 0 read 0",
+                "2 0 wrote 1",
+                "2 0 wrote 2",
+                "1 0 wrote 1"
+            ])),
+            2
+        );
+        assert_eq!(
+            lost_updates(&ops(&[
+                "1 0 read 0",
+                "1 0 wrote 1",
+                "2 0 read 1",
+                "2 0 wrote 2"
+            ])),
+            0
+        );
+    }
+
+    #[test]
+    fn duplicate_entry_is_detected() {
+        assert_eq!(
+            duplicates(&ops(&[
+                "1 7 appended 1",
+                "2 9 appended 1",
+                "1 7 appended 2"
+            ])),
+            0
+        );
+        assert_eq!(duplicates(&ops(&["1 7 appended 1", "1 7 appended 1"])), 1);
+    }
+
+    #[test]
+    fn sealed_resource_rejects_equal_token_of_another_holder() {
+        let sealed = ops(&["1 7 read 0"]);
+        let [same, other, larger] =
+            ["1 7 wrote 1", "2 7 wrote 1", "2 8 wrote 1"].map(|line| line.parse().unwrap());
+        assert!(accepts(FencingRule::Sealed, &sealed, same));
+        assert!(!accepts(FencingRule::Sealed, &sealed, other));
+        assert!(
+            accepts(FencingRule::Checked, &sealed, other),
+            "a number alone does not tell two holders apart"
+        );
+        assert!(accepts(FencingRule::Sealed, &sealed, larger));
+    }
+
+    /// All orders in which two holders can read and write once each, tried on each rule: tokens that are checked at writes alone
+    /// lose updates, and a seal loses none.
+    #[test]
+    fn sealed_resource_loses_no_read_modify_write() {
+        let lost = |rule| {
+            orders(rule)
+                .iter()
+                .map(|ops| lost_updates(ops))
+                .sum::<usize>()
+        };
+        assert_eq!(
+            (
+                lost(FencingRule::Unfenced),
+                lost(FencingRule::Checked),
+                lost(FencingRule::Sealed)
+            ),
+            (4, 2, 0)
+        );
+        assert!(
+            orders(FencingRule::Sealed)
+                .iter()
+                .all(|ops| regress(ops).is_none())
+        );
+    }
+
+    /// What is accepted in each of the six orders of R1 W1 R2 W2; who was refused the read writes nothing.
+    fn orders(rule: FencingRule) -> Vec<Vec<Op>> {
+        let order = |bits: u32| -> Vec<Op> {
+            let mut done = [0, 0];
+            let mut number: [Option<u64>; 2] = [None, None];
+            let mut ops: Vec<Op> = Vec::new();
+            for step in 0..4 {
+                let who = usize::from(bits & (1 << step) != 0);
+                let (worker, token) = (u32::try_from(who).unwrap(), 7 + who as u64);
+                let kind = match (done[who], number[who]) {
+                    (0, _) => OpKind::Read(super::super::number(&ops)),
+                    (_, Some(number)) => OpKind::Wrote(number + 1),
+                    (_, None) => continue,
+                };
+                done[who] += 1;
+                let op = Op {
+                    worker,
+                    token,
+                    kind,
+                };
+                if accepts(rule, &ops, op) {
+                    if let OpKind::Read(found) = kind {
+                        number[who] = Some(found);
+                    }
+                    ops.push(op);
+                }
+            }
+            ops
+        };
+        (0..16_u32)
+            .filter(|bits| bits.count_ones() == 2)
+            .map(order)
+            .collect()
+    }
+}

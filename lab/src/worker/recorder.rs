@@ -1,0 +1,122 @@
+//! Telling of events.
+
+use std::io::{Write, stdout};
+
+use anyhow::Result;
+use leasehold::LossReason;
+
+use crate::{Event, EventKind, LockKind, Recording, WorkerConfig, now};
+
+/// One line, written in one go.
+pub(super) fn write_event(event: Event) -> Result<()> {
+    let line = format!("{event}\n");
+    let mut stdout = stdout().lock();
+    stdout.write_all(line.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// What one hand tells of one lock.
+#[derive(Clone, Copy)]
+pub(super) struct Recorder<'a> {
+    pub(super) config: &'a WorkerConfig,
+    pub(super) thread: u32,
+    pub(super) name: u16,
+}
+
+impl Recorder<'_> {
+    pub(super) fn requested(self) -> Result<()> {
+        self.record(EventKind::Requested)
+    }
+
+    /// When.
+    pub(super) fn granted(self, token: leasehold::Token) -> Result<u64> {
+        let (at, (weight, capacity)) = (now(), share(self.config.kind_of(self.name)));
+        self.record_at(
+            at,
+            EventKind::Granted {
+                token: token.get(),
+                weight,
+                capacity,
+            },
+        )?;
+        Ok(at)
+    }
+
+    pub(super) fn valid_until(self, at: u64, until: u64) -> Result<()> {
+        self.record_at(at, EventKind::ValidUntil { until })
+    }
+
+    pub(super) fn nested(self, token: leasehold::Token, count: usize) -> Result<()> {
+        self.record(EventKind::Nested {
+            token: token.get(),
+            count: u32::try_from(count)?,
+        })
+    }
+
+    pub(super) fn unnested(self, count: usize) -> Result<()> {
+        self.record(EventKind::Unnested {
+            count: u32::try_from(count)?,
+        })
+    }
+
+    pub(super) fn timed_out(self) -> Result<()> {
+        self.record(EventKind::TimedOut)
+    }
+
+    pub(super) fn refused(self) -> Result<()> {
+        self.record(EventKind::Refused)
+    }
+
+    pub(super) fn releasing(self, at: u64) -> Result<()> {
+        self.record_at(at, EventKind::Releasing)
+    }
+
+    /// `good` is when it was last known to hold.
+    pub(super) fn lost(self, good: u64, loss: LossReason) -> Result<()> {
+        self.record_at(
+            good,
+            if loss == LossReason::Revoked {
+                EventKind::Revoked
+            } else {
+                EventKind::Expired
+            },
+        )
+    }
+
+    pub(super) fn released(self) -> Result<()> {
+        self.record(EventKind::Released)
+    }
+
+    pub(super) fn release_unknown(self) -> Result<()> {
+        self.record(EventKind::ReleaseUnknown)
+    }
+
+    fn record(self, kind: EventKind) -> Result<()> {
+        self.record_at(now(), kind)
+    }
+
+    fn record_at(self, at: u64, kind: EventKind) -> Result<()> {
+        match self.config.recording {
+            Recording::All => write_event(Event {
+                at,
+                thread: self.thread,
+                name: self.name,
+                kind,
+            }),
+            Recording::Nothing => Ok(()),
+        }
+    }
+}
+
+fn share(kind: LockKind) -> (u32, u32) {
+    use leasehold::Share;
+    match kind {
+        LockKind::Mutex => (1, 1),
+        LockKind::Reader => (1, Share::RW_CAPACITY),
+        LockKind::Writer => (Share::RW_CAPACITY, Share::RW_CAPACITY),
+        LockKind::Slots {
+            permits: take,
+            slots: of,
+        } => (take, of),
+    }
+}

@@ -1,0 +1,149 @@
+//! Taking locks through the async face.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold::{Lock, Locks, Owner};
+use tokio::runtime::Builder;
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::timeout;
+
+use super::hold::{end, hold, passes};
+use super::nested::{Acquired, Acquisition, Reentrancy};
+use super::recorder::Recorder;
+use super::{
+    RETRY, begin, crash_points, record_final_usage, record_warm_usage, refused, waits_for_store,
+};
+use crate::{HoldWork, LockKind, OnError, Start, StoreHandles, WorkerConfig};
+
+pub(super) fn run(config: &WorkerConfig) -> Result<()> {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(all(Arc::new(config.clone())))
+}
+
+async fn all(config: Arc<WorkerConfig>) -> Result<()> {
+    let locks = loop {
+        match crash_points::open(&config).await {
+            Err(error) if waits_for_store(&config, &error) => tokio::time::sleep(RETRY).await,
+            opened => break opened?,
+        }
+    };
+    let mut threads = JoinSet::new();
+    for thread in config.first_thread..config.first_thread + config.threads {
+        let own = match config.opens {
+            StoreHandles::Shared => locks.clone(),
+            StoreHandles::Each => leasehold::open(&config.store).await?,
+        };
+        threads.spawn(cycles(Arc::clone(&config), own, thread));
+    }
+    while let Some(done) = threads.join_next().await {
+        done??;
+    }
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    leasehold::drain().await;
+    record_final_usage(&config)
+}
+
+async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<()> {
+    let (mut cycle, mut done, owner) = (0, 0, Owner::new());
+    while config.goes_on(done) {
+        let name = config.name(thread, cycle);
+        let recorder = Recorder {
+            config: &config,
+            thread,
+            name,
+        };
+        if matches!(config.start, Start::OnSignal) {
+            block_in_place(|| begin(&config))?;
+        }
+        recorder.requested()?;
+        let Some(guard) = acquire(
+            &config,
+            recorder,
+            &acquisition(&config, &locks, &owner, thread, name),
+        )
+        .await?
+        else {
+            (cycle, done) = (
+                cycle + 1,
+                done + u64::from(config.on_error == OnError::Abort),
+            );
+            continue;
+        };
+        match config.work {
+            HoldWork::Nothing => hold(&config, recorder, &guard)?,
+            _ => block_in_place(|| hold(&config, recorder, &guard))?,
+        }
+        end(&config, recorder, guard.release(recorder).await?)?;
+        record_warm_usage(&config, thread, cycle)?;
+        (cycle, done) = (cycle + 1, done + 1);
+    }
+    Ok(())
+}
+
+/// An impatient one drops the future, which must leave as little behind as a refusal.
+async fn acquire(
+    config: &WorkerConfig,
+    recorder: Recorder<'_>,
+    acquisition: &Acquisition,
+) -> Result<Option<Acquired>> {
+    let granted = match config.wait_micros {
+        Some(micros) => timeout(Duration::from_micros(micros), acquisition.acquire())
+            .await
+            .ok()
+            .transpose(),
+        None => acquisition.acquire().await.map(Some),
+    };
+    match granted {
+        Ok(None) => recorder.timed_out().map(|()| None),
+        Err(error) if passes(config, &error) => block_in_place(|| refused(recorder)).map(|()| None),
+        granted => Ok(granted?),
+    }
+}
+
+fn acquisition(
+    config: &WorkerConfig,
+    locks: &Locks,
+    owner: &Owner,
+    thread: u32,
+    name: u16,
+) -> Acquisition {
+    if config.max_nesting == 0 {
+        return Acquisition::Once(lock(config, locks, thread, name));
+    }
+    let lock = locks
+        .reentrant(&config.names[usize::from(name)])
+        .configure(|lock| options(config, lock, thread));
+    Acquisition::Reentrancy(Reentrancy {
+        lock,
+        owner: owner.clone(),
+        most: config.max_nesting,
+    })
+}
+
+fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
+    let (kind, name) = (config.kind_of(name), &config.names[usize::from(name)]);
+    let lock = match kind {
+        LockKind::Mutex => locks.mutex(name),
+        LockKind::Reader => locks.rwlock(name).shared(),
+        LockKind::Writer => locks.rwlock(name).exclusive(),
+        LockKind::Slots {
+            permits: take,
+            slots: of,
+        } => locks.semaphore(name, of).permits(take),
+    };
+    options(config, lock, thread)
+}
+
+/// The claim's label is its hand, so that others can tell who is seen in line.
+fn options(config: &WorkerConfig, lock: Lock, thread: u32) -> Lock {
+    let lock = match config.lease_millis {
+        Some(millis) => lock.lease(Duration::from_millis(millis)),
+        None => lock,
+    };
+    lock.label(&thread.to_string())
+}

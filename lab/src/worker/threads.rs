@@ -1,0 +1,101 @@
+//! Taking locks through the blocking face.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use leasehold::blocking::{self, Guard, Lock, Locks};
+
+use super::hold::{end, hold, passes};
+use super::recorder::Recorder;
+use super::{RETRY, begin, record_final_usage, record_warm_usage, refused, waits_for_store};
+use crate::{LockKind, OnError, StoreHandles, WorkerConfig};
+
+pub(super) fn run(config: &WorkerConfig) -> Result<()> {
+    let locks = loop {
+        match blocking::open(&config.store).map_err(anyhow::Error::from) {
+            Err(error) if waits_for_store(config, &error) => thread::sleep(RETRY),
+            opened => break opened?,
+        }
+    };
+    let thread = |thread| {
+        let own = match config.opens {
+            StoreHandles::Shared => locks.clone(),
+            StoreHandles::Each => blocking::open(&config.store)?,
+        };
+        cycles(config, &own, thread)
+    };
+    thread::scope(|scope| {
+        let threads = config.first_thread..config.first_thread + config.threads;
+        let handles: Vec<_> = threads
+            .map(|number| scope.spawn(move || thread(number)))
+            .collect();
+        handles
+            .into_iter()
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
+    })?;
+    // What was given up is on its way out, and a process that ends takes that way from it.
+    blocking::drain(Duration::MAX);
+    record_final_usage(config)
+}
+
+fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
+    let (mut cycle, mut done) = (0, 0);
+    while config.goes_on(done) {
+        let name = config.name(thread, cycle);
+        let recorder = Recorder {
+            config,
+            thread,
+            name,
+        };
+        begin(config)?;
+        recorder.requested()?;
+        let Some(guard) = acquire(config, recorder, &lock(config, locks, thread, name))? else {
+            (cycle, done) = (
+                cycle + 1,
+                done + u64::from(config.on_error == OnError::Abort),
+            );
+            continue;
+        };
+        hold(config, recorder, &guard)?;
+        end(config, recorder, guard.release())?;
+        record_warm_usage(config, thread, cycle)?;
+        (cycle, done) = (cycle + 1, done + 1);
+    }
+    Ok(())
+}
+
+fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result<Option<Guard>> {
+    let granted = match config.wait_micros {
+        Some(micros) => lock.try_acquire_for(Duration::from_micros(micros)),
+        None => lock.acquire().map(Some),
+    };
+    match granted {
+        Ok(None) => recorder.timed_out().map(|()| None),
+        // So little patience may end before the store has said anything.
+        Err(error) if config.wait_micros.is_some() && error.is_unavailable() => {
+            refused(recorder).map(|()| None)
+        }
+        Err(error) if passes(config, &error) => refused(recorder).map(|()| None),
+        granted => Ok(granted?),
+    }
+}
+
+/// The claim's label is its hand, so that others can tell who is seen in line.
+fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
+    let (kind, name) = (config.kind_of(name), &config.names[usize::from(name)]);
+    let lock = match kind {
+        LockKind::Mutex => locks.mutex(name),
+        LockKind::Reader => locks.rwlock(name).shared(),
+        LockKind::Writer => locks.rwlock(name).exclusive(),
+        LockKind::Slots {
+            permits: take,
+            slots: of,
+        } => locks.semaphore(name, of).permits(take),
+    };
+    let lock = config.lease_millis.map_or_else(
+        || lock.clone(),
+        |millis| lock.clone().lease(Duration::from_millis(millis)),
+    );
+    lock.label(&thread.to_string())
+}

@@ -1,0 +1,178 @@
+//! The test that articles on locks begin with: a hundred at once each take the lock, read a number from a file, wait a
+//! moment and write it back less one. From 101 it must end at 1, every time.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+use lab::{Api, FolderTestbed, HoldWork, RedisTestbed, Start, StoreHandles, WorkerConfig, check};
+use lab_servers::Redis;
+
+use crate::WORKER;
+
+const RUNS: usize = 20;
+const THREADS: u32 = 100;
+/// Long enough that whoever is let in beside the holder reads the old number.
+const MOMENT_MICROS: u64 = 500;
+
+#[test]
+fn hundred_processes_count_down() -> Result<()> {
+    count_down(THREADS, &WorkerConfig::default())
+}
+
+#[test]
+fn hundred_threads_count_down() -> Result<()> {
+    count_down(
+        1,
+        &WorkerConfig {
+            threads: THREADS,
+            ..WorkerConfig::default()
+        },
+    )
+}
+
+#[test]
+fn hundred_threads_with_own_stores_count_down() -> Result<()> {
+    count_down(
+        1,
+        &WorkerConfig {
+            threads: THREADS,
+            opens: StoreHandles::Each,
+            ..WorkerConfig::default()
+        },
+    )
+}
+
+#[test]
+fn hundred_tasks_count_down() -> Result<()> {
+    count_down(
+        1,
+        &WorkerConfig {
+            threads: THREADS,
+            api: Api::Async,
+            ..WorkerConfig::default()
+        },
+    )
+}
+
+#[test]
+fn hundred_tasks_with_own_stores_count_down() -> Result<()> {
+    count_down(
+        1,
+        &WorkerConfig {
+            threads: THREADS,
+            api: Api::Async,
+            opens: StoreHandles::Each,
+            ..WorkerConfig::default()
+        },
+    )
+}
+
+#[test]
+fn hundred_processes_count_down_on_redis() -> Result<()> {
+    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    count_down_on(&testbed, RUNS / 4, THREADS, &WorkerConfig::default())?;
+    testbed.check_clean(&WorkerConfig::default())
+}
+
+#[test]
+fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
+    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    for api in [Api::Async, Api::Blocking] {
+        count_down_on(
+            &testbed,
+            RUNS / 4,
+            1,
+            &WorkerConfig {
+                threads: THREADS,
+                api,
+                ..WorkerConfig::default()
+            },
+        )?;
+    }
+    testbed.check_clean(&WorkerConfig::default())
+}
+
+/// The proof of the proof: takers that share no store are no lock, and must be found out.
+#[test]
+fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    let apart = WorkerConfig {
+        store: "memory:".to_owned(),
+        cycles: 50,
+        work: HoldWork::Sleep(1_000),
+        ..WorkerConfig::default()
+    };
+    let events = all_at_once(
+        &testbed,
+        8,
+        &WorkerConfig {
+            start: Start::Immediately,
+            ..apart
+        },
+    )?;
+    let found = check::all(&events)
+        .expect_err("eight holders at once")
+        .to_string();
+    ensure!(found.starts_with("more held at once than fits"), "{found}");
+    Ok(())
+}
+
+fn count_down(processes: u32, config: &WorkerConfig) -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    count_down_on(&testbed, RUNS, processes, config)?;
+    testbed.check_clean(&config.names)
+}
+
+fn count_down_on(
+    testbed: &FolderTestbed,
+    runs: usize,
+    processes: u32,
+    config: &WorkerConfig,
+) -> Result<()> {
+    let mut events = Vec::new();
+    for run in 0..runs {
+        let file = testbed.scratch_file();
+        fs::write(&file, (THREADS + 1).to_string())?;
+        let work = HoldWork::CountDown {
+            file: file.display().to_string(),
+            micros: MOMENT_MICROS,
+        };
+        let config = WorkerConfig {
+            start: Start::OnSignal,
+            work,
+            ..config.clone()
+        };
+        events.extend(all_at_once(testbed, processes, &config)?);
+        let left = fs::read_to_string(&file)?;
+        ensure!(left == "1", "run {run} ended at {left}");
+    }
+    let holds = check::all(&events)?;
+    ensure!(
+        holds.len() == runs * THREADS as usize,
+        "{} holds",
+        holds.len()
+    );
+    Ok(())
+}
+
+/// Nobody begins before everybody is there.
+fn all_at_once(
+    testbed: &FolderTestbed,
+    processes: u32,
+    config: &WorkerConfig,
+) -> Result<Vec<lab::Event>> {
+    let workers: Result<Vec<_>> = (0..processes)
+        .map(|_| testbed.start_recording(config.clone()))
+        .collect();
+    let mut workers = workers?;
+    if matches!(config.start, Start::OnSignal) {
+        for worker in &mut workers {
+            (0..config.threads).try_for_each(|_| worker.send_signal())?;
+        }
+    }
+    let mut events = Vec::new();
+    for worker in workers {
+        events.extend(worker.finish()?);
+    }
+    Ok(events)
+}

@@ -1,0 +1,10 @@
+//! What a store promises while nothing goes wrong, with real processes.
+#![forbid(unsafe_code)]
+
+mod articles;
+mod guarantees;
+mod order;
+mod peer_defects;
+mod soak;
+
+const WORKER: &str = env!("CARGO_BIN_EXE_worker");

@@ -1,0 +1,153 @@
+//! First come, first served.
+
+use anyhow::{Result, ensure};
+use lab::{
+    Api, Event, EventKind, FolderTestbed, HoldWork, LockKind, Process, RedisTestbed, Start,
+    WorkerConfig, check,
+};
+use lab_servers::Redis;
+
+use crate::WORKER;
+
+#[test]
+fn waiters_of_eight_processes_are_granted_in_fifo_order() -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    served_in_order(&testbed)?;
+    testbed.check_clean(&["a".to_owned()])
+}
+
+#[test]
+fn waiters_on_redis_are_granted_in_fifo_order() -> Result<()> {
+    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    served_in_order(&testbed)?;
+    testbed.check_clean(&WorkerConfig::default())
+}
+
+fn served_in_order(testbed: &FolderTestbed) -> Result<()> {
+    const PROCESSES: usize = 8;
+    const WAITERS: usize = 64;
+    let guard = testbed.run(testbed.locks().mutex("a").acquire())?;
+    let workers: Result<Vec<_>> = (0..PROCESSES)
+        .map(|number| testbed.start(waiters(number, WAITERS / PROCESSES)))
+        .collect();
+    let mut workers = workers?;
+    let mut events = Vec::new();
+    let mut arrived = Vec::new();
+    for arrival in 0..WAITERS {
+        let thread = arrive(&mut workers[arrival % PROCESSES])?;
+        events.push(testbed.wait_until_waiting("a", thread)?);
+        arrived.push(thread);
+    }
+    testbed.run(guard.release())?;
+    for worker in workers {
+        events.extend(worker.finish()?);
+    }
+    let mut holds = check::all(&events)?;
+    holds.sort_unstable_by_key(|hold| hold.token);
+    let served: Vec<u32> = holds.iter().map(|hold| hold.thread).collect();
+    ensure!(
+        served == arrived,
+        "arrived: {arrived:?}\nserved: {served:?}"
+    );
+    Ok(())
+}
+
+/// A process whose hands each take the lock once, when told.
+fn waiters(number: usize, threads: usize) -> WorkerConfig {
+    let api = if number.is_multiple_of(2) {
+        Api::Async
+    } else {
+        Api::Blocking
+    };
+    WorkerConfig {
+        api,
+        threads: u32::try_from(threads).expect("a few"),
+        start: Start::OnSignal,
+        ..WorkerConfig::default()
+    }
+}
+
+/// Lets one more hand of a process ask; which.
+fn arrive(worker: &mut Process) -> Result<u32> {
+    worker.send_signal()?;
+    Ok(worker
+        .wait_for(|kind| *kind == EventKind::Requested)?
+        .thread)
+}
+
+#[test]
+fn later_readers_wait_behind_a_writer() -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    let recorded = |kind| WorkerConfig {
+        kind,
+        work: HoldWork::UntilSignal,
+        ..WorkerConfig::default()
+    };
+    let mut early = [
+        testbed.start(recorded(LockKind::Reader))?,
+        testbed.start(recorded(LockKind::Reader))?,
+    ];
+    for reader in &mut early {
+        reader.wait_for_grant()?;
+    }
+    let mut writer = testbed.start(recorded(LockKind::Writer))?;
+    let mut events = vec![testbed.wait_until_waiting("a", writer.first_thread())?];
+    let mut late = [
+        testbed.start(recorded(LockKind::Reader))?,
+        testbed.start(recorded(LockKind::Reader))?,
+    ];
+    for reader in &late {
+        events.push(testbed.wait_until_waiting("a", reader.first_thread())?);
+    }
+    events.extend(release(early)?);
+    writer.wait_for_grant()?;
+    events.extend(release([writer])?);
+    for reader in &mut late {
+        reader.wait_for_grant()?;
+    }
+    events.extend(release(late)?);
+    ensure!(check::all(&events)?.len() == 5);
+    testbed.check_clean(&["a".to_owned()])
+}
+
+/// Tells holders to release, and waits until they have.
+fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
+    holders.iter_mut().try_for_each(Process::send_signal)?;
+    let mut events = Vec::new();
+    for holder in holders {
+        events.extend(holder.finish()?);
+    }
+    Ok(events)
+}
+
+/// Holds that overlap without a gap, as flock(2) alone would let them starve a writer.
+#[test]
+fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    let reader = WorkerConfig {
+        kind: LockKind::Reader,
+        cycles: u64::MAX,
+        work: HoldWork::Sleep(5_000),
+        ..WorkerConfig::default()
+    };
+    let readers: Result<Vec<_>> = (0..4).map(|_| testbed.start(reader.clone())).collect();
+    let mut readers = readers?;
+    for reader in &mut readers {
+        reader.wait_for_grant()?;
+    }
+    let writer = testbed.start(WorkerConfig {
+        kind: LockKind::Writer,
+        cycles: 50,
+        ..WorkerConfig::default()
+    })?;
+    let mut events = writer.finish()?;
+    for reader in readers {
+        events.extend(reader.kill()?);
+    }
+    let written = check::all(&events)?
+        .into_iter()
+        .filter(|hold| hold.weight == hold.capacity)
+        .count();
+    ensure!(written == 50, "{written} writes");
+    testbed.check_clean(&["a".to_owned()])
+}

@@ -1,0 +1,87 @@
+//! Many cycles, and nothing left of them. `LAB_CYCLES` says how many; `cargo xtask soak` runs a million.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab::{Api, DEADLINE, FolderTestbed, RedisTestbed, WorkerConfig, check};
+use lab_servers::Redis;
+
+use crate::WORKER;
+
+const PROCESSES: u64 = 8;
+const CYCLES: u64 = 100_000;
+/// Each is a round trip or two.
+const CYCLES_ON_REDIS: u64 = 20_000;
+/// How long one cycle may take on average, on a machine that has much else to do.
+const TIMEOUT_EACH: Duration = Duration::from_millis(5);
+
+#[test]
+fn soak_one_name() -> Result<()> {
+    soak(&["a"])
+}
+
+#[test]
+fn soak_three_names() -> Result<()> {
+    soak(&["a", "b", "c"])
+}
+
+#[test]
+fn soak_on_redis() -> Result<()> {
+    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    let config = soak_at(&testbed, CYCLES_ON_REDIS, &["a", "b", "c"])?;
+    testbed.check_clean(&WorkerConfig {
+        cycles: 1,
+        ..config
+    })
+}
+
+fn soak(names: &[&str]) -> Result<()> {
+    let testbed = FolderTestbed::new(WORKER)?;
+    let config = soak_at(&testbed, CYCLES, names)?;
+    testbed.check_clean(&config.names)
+}
+
+fn soak_at(testbed: &FolderTestbed, cycles: u64, names: &[&str]) -> Result<WorkerConfig> {
+    let cycles = std::env::var("LAB_CYCLES").map_or(Ok(cycles), |cycles| cycles.parse())?;
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let begun = Instant::now();
+    let config = WorkerConfig {
+        names: names.clone(),
+        cycles: cycles / PROCESSES,
+        ..WorkerConfig::default()
+    };
+    let workers = (0..PROCESSES).map(|number| {
+        testbed.start_recording(WorkerConfig {
+            api: api(number),
+            ..config.clone()
+        })
+    });
+    let workers = workers.collect::<Result<Vec<_>>>()?;
+    let mut events = Vec::new();
+    for worker in workers {
+        let recorded = worker.finish_within(DEADLINE + TIMEOUT_EACH * u32::try_from(cycles)?)?;
+        check::resource_leaks(&recorded)?;
+        events.extend(recorded);
+    }
+    let took = begun.elapsed();
+    let holds = check::all(&events)?;
+    ensure!(
+        holds.len() as u64 == config.cycles * PROCESSES,
+        "{} holds",
+        holds.len()
+    );
+    println!(
+        "{} acquisitions by {PROCESSES} processes of {} names in {took:.1?}",
+        holds.len(),
+        names.len()
+    );
+    Ok(config)
+}
+
+fn api(number: u64) -> Api {
+    if number.is_multiple_of(2) {
+        Api::Async
+    } else {
+        Api::Blocking
+    }
+}

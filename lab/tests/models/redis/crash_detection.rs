@@ -1,0 +1,481 @@
+//! Crash detection: a holder whose connection breaks and comes back, and somebody who waits for its lock. The holder counts on
+//! what the library counts on, who waits takes what the library would; no clock is compared, and nothing has a longest delay.
+
+use std::time::Duration;
+
+use leasehold::modelled::{
+    Absence, BootInstant, ClaimState, EnterReply, Observed, Push, Renewed, safe_duration,
+};
+use leasehold::{Standing, Token};
+use stateright::{Model, Property};
+
+use super::lock_model::{
+    AbsenceNote, EnterMode, EnterRequest, Id, Kept, Link, LockModel, ModelStanding, Reply, Script,
+};
+use super::{breaks, holds};
+
+const HOLDER: Id = 0;
+const CONTENDER: Id = 1;
+/// Two ticks, less what the library adds for clocks that differ.
+const GRACE: Duration = Duration::from_millis(1_900);
+const LEASE: Duration = Duration::from_secs(3_600);
+/// The last moment there is.
+const END: u8 = 4;
+const CONNECTIONS: usize = 2;
+/// How often the holder asks, and who waits looks.
+const REQUESTS: u8 = 2;
+const POLLS: u8 = 3;
+
+/// What is different from the library, to see whether it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mutation {
+    /// Nothing.
+    None,
+    /// A sign of life on any connection counts.
+    AnyConnection,
+    /// A renewal leaves what was noted of an absence.
+    AbsenceIsNotCleared,
+    /// Who waits counts an absence from before the question that told of it.
+    CountedFromRequest,
+    /// The holder counts on its connection for longer than who waits waits.
+    LongerGrace,
+    /// What notes an absence is always the same.
+    SameNonce,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CrashDetection(Mutation);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State {
+    now: u8,
+    model: LockModel,
+    /// The holder's connections, one after the other.
+    connections: Vec<Connection>,
+    /// Whether the holder takes the last of them for whole.
+    is_up: bool,
+    known: ClaimState,
+    /// The holder trusts its hold before this.
+    until: BootInstant,
+    observed: Observed,
+    flight: Flight,
+    requests: u8,
+    polled: u8,
+    /// When the lock was given to who waits.
+    taken: Option<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Connection {
+    /// As the server sees it.
+    is_there: bool,
+    sent_at: Option<Request>,
+    replied_at: Option<(Request, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Request {
+    at: u8,
+    kind: RequestKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum RequestKind {
+    Liveness,
+    Renewal,
+}
+
+/// The question of who waits, and its answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Flight {
+    None,
+    Sent {
+        at: u8,
+        request: EnterRequest,
+        expired: String,
+    },
+    Replied {
+        at: u8,
+        reply: Reply,
+        expired: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    Tick,
+    /// The holder finds its connection broken.
+    Break,
+    Connect,
+    /// The server finds a connection broken.
+    Drop(usize),
+    Send,
+    Serve(usize),
+    ReceiveReply,
+    Poll,
+    ServePoll,
+    ReceivePoll,
+}
+
+fn moment(tick: u8) -> BootInstant {
+    BootInstant::from_nanos(u64::from(tick + 1) * 1_000_000_000)
+}
+
+fn link(connection: usize) -> Link {
+    Link {
+        epoch: u8::try_from(connection).expect("few") * 2 + 1,
+        verdict: true,
+    }
+}
+
+fn claim(id: Id) -> String {
+    format!("{id:022}")
+}
+
+fn nonce(number: u8) -> String {
+    format!("{number:011}")
+}
+
+impl Model for CrashDetection {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let mut lock_state = LockModel::default();
+        let request = EnterRequest {
+            id: HOLDER,
+            mode: EnterMode::Queue,
+            link: link(0),
+            nonce: 200,
+            expired: Vec::new(),
+        };
+        let mut known = ClaimState::default();
+        let granted = answer(Script::on(&mut lock_state, &|_| true).enter(&request));
+        known.with_reply_timeout(&granted, moment(0), 1, 1, moment(0));
+        let request = EnterRequest {
+            id: CONTENDER,
+            ..request
+        };
+        Script::on(&mut lock_state, &|_| true).enter(&request);
+        let connections = vec![Connection {
+            is_there: true,
+            sent_at: None,
+            replied_at: None,
+        }];
+        let (observed, flight) = (Observed::default(), Flight::None);
+        let until = self.trusted_from(0);
+        vec![State {
+            now: 0,
+            model: lock_state,
+            connections,
+            is_up: true,
+            known,
+            until,
+            observed,
+            flight,
+            requests: 0,
+            polled: 0,
+            taken: None,
+        }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.now < END {
+            actions.push(Action::Tick);
+        }
+        let last = state.connections.last().expect("there is one");
+        if state.is_up {
+            actions.push(Action::Break);
+            if last.sent_at.is_none() && last.replied_at.is_none() && state.requests < REQUESTS {
+                actions.push(Action::Send);
+            }
+            if last.replied_at.is_some() {
+                actions.push(Action::ReceiveReply);
+            }
+        } else if state.connections.len() < CONNECTIONS {
+            actions.push(Action::Connect);
+        }
+        for (at, connection) in state
+            .connections
+            .iter()
+            .enumerate()
+            .filter(|(_, connection)| connection.is_there)
+        {
+            actions.push(Action::Drop(at));
+            if connection.sent_at.is_some() {
+                actions.push(Action::Serve(at));
+            }
+        }
+        match state.flight {
+            Flight::None if state.taken.is_none() && state.polled < POLLS => {
+                actions.push(Action::Poll)
+            }
+            Flight::None => {}
+            Flight::Sent { .. } => actions.push(Action::ServePoll),
+            Flight::Replied { .. } => actions.push(Action::ReceivePoll),
+        }
+    }
+
+    fn next_state(&self, state: &State, action: Action) -> Option<State> {
+        let mut next = state.clone();
+        match action {
+            Action::Tick => next.now += 1,
+            Action::Break => {
+                next.is_up = false;
+                // What is on its way to the server may still come there.
+                next.connections.last_mut()?.replied_at = None;
+            }
+            Action::Connect => {
+                next.connections.push(Connection {
+                    is_there: true,
+                    sent_at: None,
+                    replied_at: None,
+                });
+                next.is_up = true;
+            }
+            Action::Drop(at) => {
+                (next.connections[at].is_there, next.connections[at].sent_at) = (false, None)
+            }
+            Action::Send => self.send(&mut next),
+            Action::Serve(at) => self.serve(&mut next, at),
+            Action::ReceiveReply => self.receive(&mut next)?,
+            Action::Poll => self.poll(&mut next),
+            Action::ServePoll => serve_poll(&mut next)?,
+            Action::ReceivePoll => self.receive_poll(&mut next)?,
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("no two hold", |_, state: &State| {
+                state.taken.is_none_or(|at| state.until <= moment(at))
+            }),
+            Property::sometimes("a crash is noticed", |_, state: &State| {
+                state.taken.is_some()
+            }),
+            Property::sometimes("signs of life are enough", |model: &Self, state: &State| {
+                state.connections.len() == 1
+                    && state.known.renewed_at == Some((moment(0), 1))
+                    && state.until > model.trusted_from(1)
+            }),
+            Property::sometimes(
+                "it is held on over a reconnect",
+                |model: &Self, state: &State| {
+                    state.known.renewed_at.is_some_and(|(_, epoch)| epoch == 3)
+                        && state.until > model.trusted_from(1)
+                },
+            ),
+        ]
+    }
+}
+
+impl CrashDetection {
+    fn trusted_from(self, sent_at: u8) -> BootInstant {
+        let longer = if self.0 == Mutation::LongerGrace {
+            Duration::from_secs(1)
+        } else {
+            Duration::ZERO
+        };
+        moment(sent_at).saturating_add(safe_duration(GRACE + longer))
+    }
+
+    fn send(self, state: &mut State) {
+        let at = state.connections.len() - 1;
+        state.requests += 1;
+        let epoch = match (self.0, state.known.renewed_at) {
+            (Mutation::AnyConnection, Some((_, named))) => named,
+            _ => u32::from(link(at).epoch),
+        };
+        let is_enough = state
+            .known
+            .is_covered_by_liveness(epoch, LEASE, GRACE, moment(state.now));
+        let kind = if is_enough {
+            RequestKind::Liveness
+        } else {
+            RequestKind::Renewal
+        };
+        state.connections[at].sent_at = Some(Request {
+            at: state.now,
+            kind,
+        });
+    }
+
+    fn serve(self, state: &mut State, at: usize) {
+        let Some(request) = state.connections[at].sent_at.take() else {
+            return;
+        };
+        let noted = if self.0 == Mutation::AbsenceIsNotCleared {
+            AbsenceNote::Stays
+        } else {
+            AbsenceNote::Ends
+        };
+        let is_there = match request.kind {
+            RequestKind::Liveness => true,
+            RequestKind::Renewal => {
+                Script::on(&mut state.model, &|_| true).renew(HOLDER, link(at), noted) == Kept::Held
+            }
+        };
+        // To a connection that the holder has given up nothing is answered.
+        if state.is_up && at + 1 == state.connections.len() {
+            state.connections[at].replied_at = Some((request, is_there));
+        }
+    }
+
+    fn receive(self, state: &mut State) -> Option<()> {
+        let at = state.connections.len() - 1;
+        let (request, is_there) = state.connections[at].replied_at.take()?;
+        if !is_there {
+            state.known.apply_push(&Push::Gone);
+            state.until = BootInstant::from_nanos(0);
+            return Some(());
+        }
+        if request.kind == RequestKind::Renewal {
+            state
+                .known
+                .renewal(Renewed::Held, moment(request.at), u32::from(link(at).epoch));
+        }
+        // What has run out never comes back.
+        if moment(state.now) < state.until {
+            state.until = state.until.max(self.trusted_from(request.at));
+        }
+        Some(())
+    }
+
+    fn poll(self, state: &mut State) {
+        let expired = state.observed.expired(moment(state.now));
+        let named = expired.as_bytes().chunks(33).map(|one| {
+            let one = std::str::from_utf8(one).expect("text");
+            (
+                one[..22].parse().expect("digits"),
+                one[22..].parse().expect("digits"),
+            )
+        });
+        state.polled += 1;
+        let nonce = if self.0 == Mutation::SameNonce {
+            1
+        } else {
+            state.polled
+        };
+        // After a reconnect it is kept as well, else it only looks.
+        let mode = if state.polled == 2 {
+            EnterMode::Refresh
+        } else {
+            EnterMode::Look
+        };
+        let link = Link {
+            epoch: 1,
+            verdict: false,
+        };
+        let request = EnterRequest {
+            id: CONTENDER,
+            mode,
+            link,
+            nonce,
+            expired: named.collect(),
+        };
+        state.flight = Flight::Sent {
+            at: state.now,
+            request,
+            expired,
+        };
+    }
+
+    fn receive_poll(self, state: &mut State) -> Option<()> {
+        let Flight::Replied { at, reply, expired } =
+            std::mem::replace(&mut state.flight, Flight::None)
+        else {
+            return None;
+        };
+        let read = if self.0 == Mutation::CountedFromRequest {
+            at
+        } else {
+            state.now
+        };
+        state
+            .observed
+            .observe(&answer(reply), &expired, moment(read));
+        Some(())
+    }
+}
+
+fn serve_poll(state: &mut State) -> Option<()> {
+    let Flight::Sent {
+        at,
+        request,
+        expired,
+    } = std::mem::replace(&mut state.flight, Flight::None)
+    else {
+        return None;
+    };
+    let is_there = state
+        .connections
+        .iter()
+        .any(|connection| connection.is_there);
+    let there = |id: Id| id != HOLDER || is_there;
+    let reply = Script::on(&mut state.model, &there).enter(&request);
+    if matches!(reply.standing, ModelStanding::Held(_)) {
+        state.taken = state.taken.or(Some(state.now));
+    }
+    state.flight = Flight::Replied { at, reply, expired };
+    Some(())
+}
+
+/// As the client reads it.
+pub(super) fn answer(reply: Reply) -> EnterReply {
+    let absences = reply.absences.into_iter().map(|(id, number)| Absence {
+        claim: claim(id),
+        nonce: nonce(number),
+        grace: GRACE,
+    });
+    let standing = match reply.standing {
+        ModelStanding::Held(token) => Standing::Held {
+            token: Token::new(u64::from(token)).expect("above zero"),
+        },
+        ModelStanding::Queued(ahead) => Standing::Queued {
+            ahead: u32::from(ahead),
+        },
+        ModelStanding::Gone => Standing::Gone,
+    };
+    let looked = reply.is_next || reply.standing == ModelStanding::Gone;
+    let soonest = looked.then_some(LEASE);
+    let (last, position) = (u64::from(reply.last), u32::from(reply.position));
+    EnterReply {
+        standing,
+        last_token: last,
+        is_next: reply.is_next,
+        position,
+        next_expiry: soonest,
+        absences: absences.collect(),
+    }
+}
+
+#[test]
+fn crash_detection_model_keeps_exclusion() {
+    holds(CrashDetection(Mutation::None));
+}
+
+#[test]
+fn absence_counted_over_reconnect_breaks_exclusion() {
+    breaks(CrashDetection(Mutation::AnyConnection), "no two hold");
+}
+
+#[test]
+fn absence_kept_over_renewal_breaks_exclusion() {
+    breaks(CrashDetection(Mutation::AbsenceIsNotCleared), "no two hold");
+}
+
+#[test]
+fn absence_counted_from_request_breaks_exclusion() {
+    breaks(CrashDetection(Mutation::CountedFromRequest), "no two hold");
+}
+
+#[test]
+fn longer_grace_of_the_holder_breaks_exclusion() {
+    breaks(CrashDetection(Mutation::LongerGrace), "no two hold");
+}
+
+#[test]
+fn reused_nonce_breaks_exclusion() {
+    breaks(CrashDetection(Mutation::SameNonce), "no two hold");
+}
