@@ -34,8 +34,8 @@ use std::time::Duration;
 
 use tokio::runtime;
 
-use crate::background::{block_on, on_background};
 use crate::drain::drain_blocking;
+use crate::runtime::background::{block_on, on_background};
 use crate::{
     Entry, FencingToken, Guarantees, LockState, LossReason, Name, Owner, RenewalStatus, Result,
     ServerVote, Token,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use crate::background::on_background;
+use crate::runtime::background::on_background;
 
 /// How many departures the background carries on.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::clock::BootTimer;
-use crate::{ClaimId, Error, Result, Store, background};
+use crate::runtime::background;
+use crate::runtime::clock::BootTimer;
+use crate::{ClaimId, Error, Result, Store};
 
 pub use acquire::hold_from;
 pub(crate) use acquire::{AcquireOptions, WaitLimit};

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::time::Duration;
 
-use crate::background::on_background;
 use crate::engine::Hold;
+use crate::runtime::background::on_background;
 use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token};
 
 /// A granted lock, held until it is released, dropped or lost.

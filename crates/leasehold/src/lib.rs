@@ -23,11 +23,9 @@ compile_error!(
 );
 
 mod admission;
-mod background;
 pub mod blocking;
 mod claim;
 mod claimant_info;
-mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod drain;
@@ -43,6 +41,7 @@ mod loss_reason;
 mod name;
 mod open;
 mod reentrant;
+mod runtime;
 mod rwlock;
 mod store;
 pub mod stores;
@@ -51,8 +50,8 @@ mod token;
 /// What models outside of this package try out. No part of the interface.
 #[doc(hidden)]
 pub mod modelled {
-    pub use crate::clock::BootInstant;
     pub use crate::engine::{hold_from, safe_duration};
+    pub use crate::runtime::clock::BootInstant;
     #[cfg(feature = "redis")]
     pub use crate::stores::claim_state::{
         Absence, AbsenceSeen, ClaimState, EnterReply, LookDue, Observed, Push, Renewed,

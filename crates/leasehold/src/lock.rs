@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::background::on_background;
 use crate::engine::acquire::check_lease;
 use crate::engine::{AcquireOptions, WaitLimit, acquire};
+use crate::runtime::background::on_background;
 use crate::{Error, Guard, Locks, Name, Result, Share};
 
 /// A lock to acquire: which, how much of it, and on what terms.

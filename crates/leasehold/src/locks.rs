@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::background::on_background;
 use crate::engine::Engine;
+use crate::runtime::background::on_background;
 use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
 };

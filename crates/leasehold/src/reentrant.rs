@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::background::on_background;
 use crate::engine::Engine;
+use crate::runtime::background::on_background;
 use crate::{Guard, Lock, Locks, Result, Token};
 
 /// Somebody who may hold a [`Reentrant`] mutex more than once: a task, a thread, a request.

@@ -10,8 +10,8 @@ use super::depart::{PendingEnter, depart};
 use super::outage::Outage;
 use super::validity::{Validity, safe_duration};
 use super::{Engine, Hold};
-use crate::background::Detached;
-use crate::clock::BootInstant;
+use crate::runtime::background::Detached;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, ClaimId, ClaimantInfo, CrashDetection, Entered, Error, LossReason, Name, OnContention,
     Result, Share, Standing, Token,

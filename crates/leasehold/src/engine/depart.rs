@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::calls::{Backoff, StoreCalls, WeakStoreCalls};
-use crate::background::{self, Detached};
-use crate::clock::BootInstant;
+use crate::runtime::background::{self, Detached};
+use crate::runtime::clock::BootInstant;
 use crate::{Claim, Entered, Result};
 
 /// A request to enter that may still be under way.

@@ -10,8 +10,8 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::depart::depart;
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
-use crate::background::Detached;
-use crate::clock::BootInstant;
+use crate::runtime::background::Detached;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, Error, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share, Standing,
     Token,

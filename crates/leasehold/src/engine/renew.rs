@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use super::calls::{REPLY_TIMEOUT, StoreCalls, WeakStoreCalls};
 use super::depart::depart;
 use super::validity::{End, Phase, Validity, safe_duration};
-use crate::background::Detached;
 use crate::claim::ById;
-use crate::clock::{BootInstant, BootTimer};
+use crate::runtime::background::Detached;
+use crate::runtime::clock::{BootInstant, BootTimer};
 use crate::{Claim, ClaimId, LossReason, Result};
 
 /// What is to be renewed, by when.
@@ -358,7 +358,8 @@ fn depart_expired(calls: &StoreCalls, validity: &Validity) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClaimantInfo, Name, OnContention, Share, Store, background, stores};
+    use crate::runtime::background;
+    use crate::{ClaimantInfo, Name, OnContention, Share, Store, stores};
 
     fn claim(name: &str) -> Claim {
         let (name, info) = (

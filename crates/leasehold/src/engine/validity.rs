@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, RenewalStatus};
 
 /// Trusted from a request to `until`, and never again once that has passed or an ending was named.

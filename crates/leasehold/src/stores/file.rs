@@ -36,9 +36,10 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::runtime::background;
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
-    Result, Standing, Store, Token, background,
+    Result, Standing, Store, Token,
 };
 use counter::Boot;
 use flock::{FlockGuard, FlockMode, FlockWaiters};

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
     Result, Standing, Store, Token, admitted,

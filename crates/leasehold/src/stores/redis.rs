@@ -37,10 +37,11 @@ use redis::Value;
 use tokio::runtime::Handle;
 use tokio::time::{Timeout, timeout};
 
-use crate::clock::BootInstant;
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    Share, Standing, Store, Token, background,
+    Share, Standing, Store, Token,
 };
 use address::{Address, Settings};
 use claim_state::LookDue;

@@ -24,10 +24,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::{join_all, select_all, try_join_all};
 
-use crate::clock::BootInstant;
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
-    OnContention, Result, Standing, Store, Token, background,
+    OnContention, Result, Standing, Store, Token,
 };
 use address::Address;
 use claims::{Claims, Node, NodeState, TrackedClaim};

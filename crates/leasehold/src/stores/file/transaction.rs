@@ -8,7 +8,8 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::Shared;
 use super::queue_file::{LockedQueueFile, Missing, QueueFile, Transaction};
-use crate::{Error, Name, Result, background};
+use crate::runtime::background;
+use crate::{Error, Name, Result};
 
 impl Shared {
     /// Does `work` on a line under its lock, then wakes whom it concerns. `Ok(None)` if there is no line file and none

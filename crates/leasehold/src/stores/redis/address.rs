@@ -7,7 +7,8 @@ use std::time::Duration;
 use url::Url;
 
 use super::super::settings::{decoded, duration, password_in};
-use crate::{Error, Result, background};
+use crate::runtime::background;
+use crate::{Error, Result};
 
 /// Where a server is, and as whom to talk to it.
 #[derive(Clone)]

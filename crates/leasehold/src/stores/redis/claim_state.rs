@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 pub use super::record::{Absence, AbsenceSeen, EnterReply, Push, Renewed};
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Standing, Token};
 
 /// How many absences of a name are remembered.

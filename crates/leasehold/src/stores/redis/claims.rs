@@ -10,7 +10,7 @@ use super::claim_state::{ClaimState, is_queued};
 use super::orphans::Orphan;
 use super::record::{self, EnterReply, Push, Renewed};
 use crate::claim::ById;
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Claim, ClaimId, Name};
 
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use super::record::fresh_client;
 use super::reply_error;
 use super::script::{PRESENCE, PROBE};
 use super::session::Session;
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
 
 /// The oldest Redis that has all it takes: `GETRANGE`, `PUBSUB` and `TIME` in scripts that write, RESP3, ACL channels.

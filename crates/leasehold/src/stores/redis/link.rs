@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::address::Address;
 use super::session::{PushHandler, Session};
-use crate::{Error, Result, background};
+use crate::runtime::background;
+use crate::{Error, Result};
 
 /// How long to try to connect at a time.
 const CONNECT_MAX: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::claim_state::Observed;
 use super::record::EnterReply;
 use crate::Name;
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 
 /// How many names are remembered. Forgetting costs a hint, or another grace.
 const NAMES_MAX: usize = 4096;

@@ -9,8 +9,9 @@ use tokio::time::timeout;
 use super::link::State;
 use super::session::Session;
 use super::{script, with_reply_timeout};
-use crate::clock::BootInstant;
-use crate::{Error, Result, background};
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::{Error, Result};
 
 /// How often, and for how long each time, the client tries to release an orphan. Beyond that it ends with its lease.
 const TRIES: u32 = 5;

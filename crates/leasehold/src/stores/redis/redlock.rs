@@ -28,10 +28,11 @@ use tokio::time::{Instant, timeout};
 use super::record::fresh_client;
 use super::session::PushHandler;
 use super::{READ_TIMEOUT, reply_error, reply_timeout, scan};
-use crate::clock::BootInstant;
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name, OnContention,
-    Result, ServerStatus, ServerVote, Share, Standing, Store, Token, background,
+    Result, ServerStatus, ServerVote, Share, Standing, Store, Token,
 };
 use address::Masters;
 use claims::{Claims, TrackedClaim};

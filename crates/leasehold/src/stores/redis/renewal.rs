@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::record::{self, Renewed};
 use super::session::Session;
 use super::{Redis, reply_timeout, script, text, with_reply_timeout};
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.

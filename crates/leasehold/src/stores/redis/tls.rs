@@ -15,8 +15,9 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::address::Tls;
 use super::stream::tcp;
+use crate::runtime::background;
 use crate::stores::tls::{roots, untrusted};
-use crate::{Error, Result, background};
+use crate::{Error, Result};
 
 pub(super) type Encrypted = TlsStream<TcpStream>;
 

@@ -57,7 +57,7 @@ use parking_lot::Mutex;
 use zookeeper_client::Stat;
 
 use crate::Error;
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 
 /// A claim with this number or a larger one is not granted. A million numbers are left for requests
 /// under way and for clients that do not withdraw.

@@ -26,7 +26,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 
 /// From when on the timeout of a session certainly ran.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 use super::address::Address;
 use super::liveness::{self, Beat, Liveness};
 use super::{reply_error, tls};
-use crate::clock::BootInstant;
-use crate::{Error, Result, background};
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::{Error, Result};
 
 /// One session. Its ephemeral nodes live as long as it does.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use super::record::{Keys, Push};
 use super::voting::quorum;
 use crate::claim::ById;
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Name, Standing, Token};
 
 /// How many names are remembered with the highest token seen. Forgetting costs a round.

@@ -13,7 +13,8 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::timeout;
 
 use super::super::session::Session;
-use crate::{Result, background};
+use crate::Result;
+use crate::runtime::background;
 
 /// Events of one server's database.
 #[derive(Debug)]

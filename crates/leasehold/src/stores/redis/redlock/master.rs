@@ -17,7 +17,7 @@ use super::super::script;
 use super::super::session::{PushHandler, Session};
 use super::address::MasterSettings;
 use super::record::{INCARNATION_KEY, SINCE, millis};
-use crate::clock::BootInstant;
+use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
 
 #[derive(Debug)]

@@ -20,8 +20,9 @@ use super::claims::TrackedClaim;
 use super::master::{Master, text};
 use super::record::{Keys, VoteReply, WireFormat, mark_renewal};
 use super::voting::{Tally, TallyOutcome, VoteOutcome, quorum};
-use crate::clock::BootInstant;
-use crate::{Claim, Error, Result, background};
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::{Claim, Error, Result};
 
 /// What the masters have answered to a proposal.
 #[derive(Debug)]
