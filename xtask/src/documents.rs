@@ -317,7 +317,7 @@ const GUARANTEES_HEAD: &str = "\
 <!-- Generated from docs/guarantees.toml by `cargo xtask documents`. Edit the data. -->
 
 What leasehold guarantees, store by store, under which conditions, and with which limits.
-[docs/evidence.md](docs/evidence.md) names the tests that show each of them. What is not listed here
+[docs/evidence.md](docs/evidence.md) names the tests that show each of them. Anything else
 is not guaranteed. A store that is missing in a table does not have the subject of that guarantee.
 
 ";
@@ -325,7 +325,7 @@ is not guaranteed. A store that is missing in a table does not have the subject 
 const INVARIANTS_HEAD: &str = "
 ## Invariants
 
-What must always be true. [docs/evidence.md](docs/evidence.md) names the checkers and tests that find a
+Statements that are always true. [docs/evidence.md](docs/evidence.md) names the checkers and tests that find a
 violation.
 
 | | invariant | |
@@ -344,7 +344,7 @@ not exist.
   (`crates/leasehold/tests/conformance.rs`).
 - *tests* are test functions of the library, the command, or the models in `lab/tests/models`.
 - *lab* names files of tests with real processes, below `lab/tests`.
-- *cells* are cells of [the matrix](matrix.md), a store and a fault: `*` stands for every store.
+- *cells* are cells of [the matrix](matrix.md), a store and a fault: `*` means every store.
 - *checkers* are in `lab/src/check.rs`. They check the recorded history of every cell that they apply to.
 ";
 

@@ -15,8 +15,7 @@ use tokio::task::JoinHandle;
 fn line() -> &'static str {
     let page = include_str!("../../../docs/stores/redis.md");
 
-    page
-        .lines()
+    page.lines()
         .find(|line| line.starts_with("user locks on "))
         .expect("docs/stores/redis.md has the ACL line")
 }
@@ -161,7 +160,7 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
         .expect("it has all");
     assert_eq!(
         locks.guarantees().crash,
-        CrashDetection::Within(Duration::from_secs(5))
+        CrashDetection::Within(Duration::from_secs(10))
     );
 }
 
@@ -171,7 +170,10 @@ async fn user_without_key_rights_gets_help() {
     let locks = leasehold::open(&server.url()).await.expect("it opens");
     let error = locks.mutex("a").acquire().await.expect_err("refused");
     assert!(
-        error.is_denied() && error.to_string().contains("docs/stores/redis.md has the ACL line"),
+        error.is_denied()
+            && error
+                .to_string()
+                .contains("docs/stores/redis.md has the ACL line"),
         "{error}"
     );
     assert!(!format!("{error:?}").contains("secret"), "{error:?}");
