@@ -56,6 +56,8 @@ pub mod modelled {
     pub use crate::stores::claim_state::{
         Absence, AbsenceSeen, ClaimState, EnterReply, LookDue, Observed, Push, Renewed,
     };
+    #[cfg(feature = "redis")]
+    pub use crate::stores::redlock::voting;
 }
 
 pub use admission::admitted;

@@ -57,9 +57,9 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             if c.is_control() {
-                write!(f, "{}", c.escape_default())?
+                write!(f, "{}", c.escape_default())?;
             } else {
-                write!(f, "{c}")?
+                write!(f, "{c}")?;
             }
         }
         Ok(())

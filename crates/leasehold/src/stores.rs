@@ -5,6 +5,10 @@ mod file;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redis_client;
+#[cfg(feature = "redis")]
+pub(crate) mod redlock;
 #[cfg(any(feature = "redis", feature = "zookeeper"))]
 mod settings;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
@@ -20,8 +24,8 @@ pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub(crate) use redis::claim_state;
 #[cfg(feature = "redis")]
-pub use redis::redlock::{Redlock, RedlockBuilder, voting as redlock};
-#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
+#[cfg(feature = "redis")]
+pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

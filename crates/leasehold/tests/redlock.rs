@@ -261,7 +261,7 @@ async fn one_denying_master_does_not_end_the_wait() {
     held.release().await.expect("released");
 
     servers[1..3].iter().for_each(|server| {
-        drop(server.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]))
+        drop(server.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]));
     });
     let error = locks
         .mutex("a")
@@ -659,7 +659,7 @@ async fn unrenewable_claim_does_not_end_other_claims() {
         .await
         .expect("granted");
     masters[..2].iter().for_each(|master| {
-        drop(master.command(&["SET", "leasehold:redlock:{troubled}", "theirs"]))
+        drop(master.command(&["SET", "leasehold:redlock:{troubled}", "theirs"]));
     });
     masters[2].pause();
     let lost = tokio::time::timeout(DEADLINE, troubled.lost()).await;

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use lab_servers::{Redis, Reply};
-use leasehold::stores::redlock::{VoteOutcome, VoteRegister};
+use leasehold::modelled::voting::{VoteOutcome, VoteRegister};
 use proptest::prelude::*;
 
-const VOTE: &str = include_str!("../src/stores/redis/lua/redlock/vote.lua");
-const LEAVE: &str = include_str!("../src/stores/redis/lua/redlock/leave.lua");
+const VOTE: &str = include_str!("../src/stores/redlock/lua/vote.lua");
+const LEAVE: &str = include_str!("../src/stores/redlock/lua/leave.lua");
 const DAY: u64 = 24 * 60 * 60 * 1_000;
 const KEYS: [&str; 3] = [
     "leasehold:redlock:{a}",

@@ -44,7 +44,7 @@ fn work() -> Result<()> {
                 cell.name(),
                 cell.guarantee,
                 cell.fault.description
-            )
+            );
         });
         return Ok(());
     }

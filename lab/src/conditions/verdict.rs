@@ -320,7 +320,7 @@ mod tests {
                 row.down = row.down.map(|down| Down {
                     majority_granted: true,
                     ..down
-                })
+                });
             },
             3,
         );

@@ -131,9 +131,9 @@ pub(super) fn jitter(run: &mut FaultRun, random: &mut Random) -> Result<Option<E
     let most = millis(random, 5, 80);
     let switch = |wire: &Wire, on: bool| {
         if on {
-            wire.jitter(Duration::from_millis(1)..most)
+            wire.jitter(Duration::from_millis(1)..most);
         } else {
-            wire.delay(Duration::ZERO)
+            wire.delay(Duration::ZERO);
         }
     };
     Ok(apply_delay(run, random, switch, |wire, before| {
@@ -147,9 +147,9 @@ const LOSS: f64 = 0.3;
 pub(super) fn packet_loss(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let switch = |wire: &Wire, on: bool| {
         if on {
-            wire.packet_loss(LOSS)
+            wire.packet_loss(LOSS);
         } else {
-            wire.delay(Duration::ZERO)
+            wire.delay(Duration::ZERO);
         }
     };
     Ok(apply_delay(run, random, switch, resent))

@@ -17,9 +17,9 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     let server = sandbox.server();
     unresponsive_server_ends_the_command(&sandbox, |silent| {
         if silent {
-            server.pause()
+            server.pause();
         } else {
-            server.resume()
+            server.resume();
         }
     });
 }

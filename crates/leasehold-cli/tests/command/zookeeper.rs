@@ -29,9 +29,9 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     sandbox.command_for("session=4s");
     unresponsive_server_ends_the_command(&sandbox, |silent| {
         if silent {
-            server.pause()
+            server.pause();
         } else {
-            server.resume()
+            server.resume();
         }
     });
 }

@@ -5,54 +5,40 @@
 //! switches no thread; it carries questions and hears of grants. The *far* one is driven by the background thread; it
 //! renews, asks for those who cannot wait, and its subscription is what vouches for the client's life.
 
-mod address;
 pub(crate) mod claim_state;
 mod claims;
-mod handshake;
-mod link;
 mod observations;
 mod orphans;
 mod record;
-pub(super) mod redlock;
 mod renewal;
-mod reply_error;
-mod scan;
-mod script;
-mod session;
-mod stream;
-#[cfg_attr(not(feature = "tls"), path = "redis/no_tls.rs")]
-mod tls;
+mod scripts;
 
 use std::os::fd::OwnedFd;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use pin_project_lite::pin_project;
 use redis::Value;
 use tokio::runtime::Handle;
-use tokio::time::{Timeout, timeout};
 
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{
+    self, Address, DoHandshake, Link, LinkConfig, READ_TIMEOUT, Script, ServerClock, ServerId,
+    Session, Settings, State, reply_timeout, text, with_reply_timeout,
+};
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
     Share, Standing, Store, Token,
 };
-use address::{Address, Settings};
 use claim_state::LookDue;
 use claims::{Claims, TrackedClaim};
-use handshake::{ServerClock, ServerId};
-use link::{DoHandshake, Link, LinkConfig, State};
 use observations::Observations;
 use orphans::{Orphan, Orphans};
 use record::{CrashCheck, EnterReply, LivenessRef, Nonces};
-use script::Script;
-use session::Session;
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
 ///
@@ -110,7 +96,7 @@ impl Redis {
     }
 
     async fn open(address: Address, runtime: Option<Handle>) -> Result<Self> {
-        let client: Arc<str> = record::fresh_client().into();
+        let client: Arc<str> = redis_client::fresh_client().into();
         let (claims, clock, crash_detection) = (
             Arc::<Claims>::default(),
             Arc::<ServerClock>::default(),
@@ -176,7 +162,7 @@ impl RedisBuilder {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.address.settings.crash_grace = Some(address::check_grace(grace)?);
+        self.address.settings.crash_grace = Some(redis_client::check_grace(grace)?);
         Ok(self)
     }
 
@@ -282,7 +268,7 @@ fn background_handshake(
         };
         Box::pin(async move {
             if visit.is_multiple_of(VISITS_FULL) || !crash_detection.is_on() {
-                handshake::handshake(&session, &clock).await?;
+                redis_client::handshake(&session, &clock).await?;
             }
             if settings.crash_grace.is_none() {
                 crash_detection.decide(false);
@@ -364,7 +350,7 @@ impl Redis {
         mode: EnterMode,
         tracked: &TrackedClaim,
     ) -> Result<EnterReply> {
-        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let (key, id) = (record::key_of(&claim.name), redis_client::id_text(claim.id));
         let (highest_token, expired) = self.observations.hint(&claim.name);
         let liveness_ref = self.liveness_ref(claim);
         let enters = matches!(mode, EnterMode::Queue | EnterMode::TryNow);
@@ -386,7 +372,7 @@ impl Redis {
             let not_after = self.not_after().to_string();
             let reply = self
                 .run(
-                    &script::ENTER,
+                    &scripts::ENTER,
                     claim.lease,
                     &[&key],
                     &[&record, &life, &settings, &not_after],
@@ -411,7 +397,7 @@ impl Redis {
         match mode {
             EnterMode::Look => tracked.looked(&reply, sent_at, liveness_ref.epoch, caller_epoch),
             EnterMode::Queue | EnterMode::TryNow | EnterMode::Refresh => {
-                tracked.with_reply_timeout(&reply, sent_at, liveness_ref.epoch, caller_epoch)
+                tracked.with_reply_timeout(&reply, sent_at, liveness_ref.epoch, caller_epoch);
             }
         }
         Ok(reply)
@@ -424,7 +410,7 @@ impl Redis {
 
     /// Whether the server refused a request as late; takes note of what its clock said.
     fn is_late(&self, error: &Error) -> bool {
-        let Some(push) = reply_error::detail(error, "LATE") else {
+        let Some(push) = redis_client::detail(error, "LATE") else {
             return false;
         };
         let mut numbers = push
@@ -450,7 +436,7 @@ impl Redis {
                 }
             });
         }
-        reply_error::protocol_error()
+        redis_client::protocol_error()
     }
 
     /// What was found by looking may have been told to a connection that has gone deaf. If nothing else is asked on it, nobody
@@ -534,57 +520,9 @@ impl EnterMode {
     }
 }
 
-/// How long to listen for an answer that concerns a lease.
-fn reply_timeout(lease: Duration) -> Duration {
-    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
-}
-
-/// Listens for an answer for so long. No answer ends the connection.
-fn with_reply_timeout<F: Future>(
-    session: &Session,
-    limit: Duration,
-    reply: F,
-) -> ReplyTimeout<'_, F> {
-    ReplyTimeout {
-        reply: timeout(limit, reply),
-        session,
-        limit,
-    }
-}
-
-pin_project! {
-    /// As an async function it would have room for the future it is given twice.
-    struct ReplyTimeout<'a, F> {
-        #[pin]
-        reply: Timeout<F>,
-        session: &'a Session,
-        limit: Duration,
-    }
-}
-
-impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
-    type Output = Result<T>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let this = self.project();
-        let Ok(reply) = ready!(this.reply.poll(context)) else {
-            this.session.close();
-            return Poll::Ready(Err(Error::unavailable(format!(
-                "the server did not answer within {:?}",
-                this.limit
-            ))));
-        };
-        Poll::Ready(reply)
-    }
-}
-
-fn text(reply: Value) -> Result<String> {
-    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
-}
-
 /// The script names the share that is there; the words are the same for all stores.
 fn mismatch(error: Error, requested: Share) -> Error {
-    let Some(push) = reply_error::detail(&error, "MISMATCH") else {
+    let Some(push) = redis_client::detail(&error, "MISMATCH") else {
         return error;
     };
     let mut numbers = push
@@ -700,7 +638,7 @@ impl Store for Redis {
         // Another's claim takes the way on which its client is told.
         let tracked = self.claims.end(claim.id);
         let mine = tracked.is_some();
-        let (key, id) = (record::key_of(&claim.name), record::id_text(claim.id));
+        let (key, id) = (record::key_of(&claim.name), redis_client::id_text(claim.id));
         if let Some(until) = tracked
             .and_then(|tracked| tracked.late_until())
             .filter(|until| *until > BootInstant::now())
@@ -716,7 +654,7 @@ impl Store for Redis {
         let whose = format!("{}{id}", if mine { 'H' } else { 'B' });
         let reply = self
             .run(
-                &script::LEAVE,
+                &scripts::LEAVE,
                 claim.lease,
                 &[&key],
                 &[&whose, &self.client],
@@ -735,17 +673,17 @@ impl Store for Redis {
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         let reply = self
             .run(
-                &script::POLL_INTERVAL,
+                &scripts::POLL_INTERVAL,
                 READ_TIMEOUT,
                 &[&record::key_of(name)],
                 &[],
             )
             .await?;
         let records: Vec<String> =
-            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
         let (last, records) = records
             .split_first()
-            .ok_or_else(reply_error::protocol_error)?;
+            .ok_or_else(redis_client::protocol_error)?;
         let mut entries = Vec::with_capacity(records.len());
         for (ahead, record) in (0..).zip(records) {
             entries.push(record::entry(record, ahead)?);
@@ -762,10 +700,10 @@ impl Store for Redis {
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let listing = scan::list(
+        let listing = redis_client::list(
             &self.background_link,
             &pattern,
-            &script::NAMES,
+            &scripts::NAMES,
             reply_timeout(READ_TIMEOUT),
             record::name_of,
             count_max,
@@ -773,9 +711,6 @@ impl Store for Redis {
         Ok(listing.await?.into_iter().collect())
     }
 }
-
-/// How long to listen for an answer that concerns no lease of ours, times four.
-const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long to wait for replicas: less than a silence after which a connection counts as deaf.
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);
@@ -804,12 +739,12 @@ impl Redis {
         let session = wait_link.session(limit).await?;
         let key = record::key_of(&claim.name);
         let (id, expected) = (
-            record::id_text(claim.id),
+            redis_client::id_text(claim.id),
             record::expected(&self.liveness_ref(claim)),
         );
         let life = record::life(claim).to_string();
         let waiting = async {
-            let renewed = script::RENEW
+            let renewed = scripts::RENEW
                 .run(&session, &[&key], &[&id, &expected, &life])
                 .await?;
             if !text(renewed)?.ends_with('1') {
@@ -823,8 +758,8 @@ impl Redis {
             let reply = session
                 .send(&wait)
                 .await
-                .map_err(reply_error::store_error)?;
-            redis::from_redis_value::<u32>(reply).map_err(|_| reply_error::protocol_error())
+                .map_err(redis_client::store_error)?;
+            redis::from_redis_value::<u32>(reply).map_err(|_| redis_client::protocol_error())
         };
         let count = with_reply_timeout(&session, limit, waiting).await?;
         if count >= self.settings.replicas {

@@ -208,7 +208,7 @@ impl Model for CrashDetection {
         }
         match state.flight {
             Flight::None if state.taken.is_none() && state.polled < POLLS => {
-                actions.push(Action::Poll)
+                actions.push(Action::Poll);
             }
             Flight::None => {}
             Flight::Sent { .. } => actions.push(Action::ServePoll),
@@ -234,7 +234,7 @@ impl Model for CrashDetection {
                 next.is_up = true;
             }
             Action::Drop(at) => {
-                (next.connections[at].is_there, next.connections[at].sent_at) = (false, None)
+                (next.connections[at].is_there, next.connections[at].sent_at) = (false, None);
             }
             Action::Send => self.send(&mut next),
             Action::Serve(at) => self.serve(&mut next, at),

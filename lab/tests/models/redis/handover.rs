@@ -141,7 +141,7 @@ impl Model for HandOver {
         }
         match state.flight {
             Flight::None if state.requests < REQUESTS && state.leaving == Leaving::No => {
-                actions.push(Action::Send)
+                actions.push(Action::Send);
             }
             Flight::None => {}
             Flight::Sent(_) => actions.extend([Action::Serve, Action::LoseReply]),

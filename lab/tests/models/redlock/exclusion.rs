@@ -1,6 +1,6 @@
 //! Exclusion with clocks that run alike: a master may forget everything, once.
 
-use leasehold::stores::redlock::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
+use leasehold::modelled::voting::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
 use super::{breaks, holds};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use leasehold::stores::redlock::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
+use leasehold::modelled::voting::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
 
 use super::{breaks, holds};

@@ -16,9 +16,9 @@ impl Shared {
         let mut others: HashMap<ProcessId, Vec<ClaimId>> = HashMap::new();
         for (process, id) in concerned {
             if process == self.own_process() {
-                self.wake_peer(id)
+                self.wake_peer(id);
             } else {
-                others.entry(process).or_default().push(id)
+                others.entry(process).or_default().push(id);
             }
         }
         for (process, ids) in others {

@@ -8,9 +8,10 @@ use tokio::sync::Notify;
 
 use super::claim_state::{ClaimState, is_queued};
 use super::orphans::Orphan;
-use super::record::{self, EnterReply, Push, Renewed};
+use super::record::{EnterReply, Push, Renewed};
 use crate::claim::ById;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client;
 use crate::{Claim, ClaimId, Name};
 
 #[derive(Debug, Default)]
@@ -99,7 +100,7 @@ impl Claims {
         }
         matches!(push, Push::Held(_)).then(|| Orphan {
             key: key.to_owned(),
-            id: record::id_text(id),
+            id: redis_client::id_text(id),
         })
     }
 }

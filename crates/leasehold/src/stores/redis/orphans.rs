@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::link::State;
-use super::session::Session;
-use super::{script, with_reply_timeout};
+use super::scripts;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::Session;
+use crate::stores::redis_client::State;
+use crate::stores::redis_client::with_reply_timeout;
 use crate::{Error, Result};
 
 /// How often, and for how long each time, the client tries to release an orphan. Beyond that it ends with its lease.
@@ -50,7 +51,7 @@ impl Orphans {
             match timeout(TRY_MAX, self.leave(orphan)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet")
+                    tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet");
                 }
                 Err(_) => tracing::debug!(
                     key = orphan.key,
@@ -70,7 +71,7 @@ impl Orphans {
         let whose = format!("H{}", orphan.id);
         let keys = [orphan.key.as_str()];
         let arguments = [whose.as_str(), &*self.client];
-        let leaving = script::LEAVE.run(&session, &keys, &arguments);
+        let leaving = scripts::LEAVE.run(&session, &keys, &arguments);
         with_reply_timeout(&session, TRY_MAX, leaving)
             .await
             .map(drop)

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::stores::redis_client::{OTHER_VERSION, PLAIN, id_from};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Name, Result, Share, Standing, Token};
 
@@ -28,15 +29,6 @@ const SHARE_AT: usize = VERSION_AT + VERSION.len() + 1;
 /// How much longer than its lease a record lives, so that its token outlives it.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Everything but what is plain in keys, patterns and shells.
-pub(super) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b'/')
-    .remove(b':')
-    .remove(b'@');
-
 /// The key of a lock. No name has a brace in its key, so that all keys of a lock are in one slot of a cluster.
 pub(super) fn key_of(name: &Name) -> String {
     format!("{PREFIX}{}}}", utf8_percent_encode(name.as_str(), PLAIN))
@@ -52,11 +44,6 @@ pub(super) fn pattern_of(prefix: &str) -> String {
 pub(super) fn name_of(key: &str) -> Option<Name> {
     let encoded = key.strip_prefix(PREFIX)?.strip_suffix('}')?;
     Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
-}
-
-/// 64 random bits that have never been used, and that nobody can guess.
-pub(super) fn fresh_client() -> String {
-    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
 }
 
 /// Nonces: each of another value than all before it, of this client and of any other.
@@ -76,15 +63,6 @@ impl Nonces {
     pub(super) fn fresh(&self) -> String {
         URL_SAFE_NO_PAD.encode(self.0.fetch_add(1, Ordering::Relaxed).to_ne_bytes())
     }
-}
-
-pub(super) fn id_text(id: ClaimId) -> String {
-    URL_SAFE_NO_PAD.encode(id.to_bytes())
-}
-
-pub(super) fn id_from(text: &str) -> Option<ClaimId> {
-    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-    Some(ClaimId::from_bytes(bytes.try_into().ok()?))
 }
 
 /// Which connection vouches for a claim: the client's, the how manieth, to which server, and for how long once it is gone.
@@ -328,9 +306,6 @@ pub(super) fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Ve
     positions.next().is_none().then_some(renewed)
 }
 
-/// What helps where two versions of the layout meet.
-pub(super) const OTHER_VERSION: &str = "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
-
 /// A record as an entry of a line.
 pub(super) fn entry(record: &str, ahead: u32) -> Result<Entry> {
     read(record, ahead)
@@ -383,6 +358,7 @@ fn read(record: &str, ahead: u32) -> Option<Result<Entry>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::redis_client::id_text;
 
     fn claim(name: &str, label: &str) -> Claim {
         let (name, info) = (

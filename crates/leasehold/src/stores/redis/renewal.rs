@@ -7,9 +7,10 @@ use futures_util::future::join;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::record::{self, Renewed};
-use super::session::Session;
-use super::{Redis, reply_timeout, script, text, with_reply_timeout};
+use super::{Redis, scripts};
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::Session;
+use crate::stores::redis_client::{self, reply_timeout, text, with_reply_timeout};
 use crate::{Claim, ClaimId, Result};
 
 /// How many claims a script renews: a larger one would keep everybody else waiting.
@@ -136,7 +137,7 @@ impl Redis {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let ids: String = claims
             .iter()
-            .map(|claim| record::id_text(claim.id))
+            .map(|claim| redis_client::id_text(claim.id))
             .collect();
         let (liveness_ref, life) = (self.liveness_ref(first), record::life(first).to_string());
         let arguments: [&str; 3] = [&ids, &record::expected(&liveness_ref), &life];
@@ -144,12 +145,12 @@ impl Redis {
         let reply = with_reply_timeout(
             session,
             self.reply_timeout_for(claims),
-            script::RENEW.run(session, &keys, &arguments),
+            scripts::RENEW.run(session, &keys, &arguments),
         )
         .await?;
         let reply = text(reply)?;
         let Some(replies) =
-            record::parse_renewals(&reply, &record::id_text(first.id), claims.len())
+            record::parse_renewals(&reply, &redis_client::id_text(first.id), claims.len())
         else {
             return Err(self.protocol_error());
         };

@@ -224,7 +224,7 @@ mod tests {
             cut: 340,
         };
         let (proven, heard) = run(&servers, HALF_TICK, |liveness, heartbeat| {
-            *liveness = Liveness::started(heartbeat.asked, heartbeat.answered)
+            *liveness = Liveness::started(heartbeat.asked, heartbeat.answered);
         });
         assert!(proven > heard, "proven from {proven}, heard at {heard}");
     }
@@ -239,11 +239,11 @@ mod tests {
             cut: 340,
         };
         let (proven, heard) = run(&servers, 5, |liveness, heartbeat| {
-            liveness.heartbeat(heartbeat, Duration::ZERO)
+            liveness.heartbeat(heartbeat, Duration::ZERO);
         });
         assert!(proven > heard, "proven from {proven}, heard at {heard}");
         let (proven, heard) = run(&servers, 5, |liveness, heartbeat| {
-            liveness.heartbeat(heartbeat, Duration::from_nanos(HALF_TICK))
+            liveness.heartbeat(heartbeat, Duration::from_nanos(HALF_TICK));
         });
         assert!(proven <= heard, "proven from {proven}, heard at {heard}");
     }

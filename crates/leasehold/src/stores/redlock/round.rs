@@ -11,10 +11,6 @@ use tokio::runtime::Handle;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::link::Handshake;
-use super::super::record::id_text;
-use super::super::session::Session;
-use super::super::{reply_error, reply_timeout};
 use super::Redlock;
 use super::claims::TrackedClaim;
 use super::master::{Master, text};
@@ -22,6 +18,10 @@ use super::record::{Keys, VoteReply, WireFormat, mark_renewal};
 use super::voting::{Tally, TallyOutcome, VoteOutcome, quorum};
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::Handshake;
+use crate::stores::redis_client::Session;
+use crate::stores::redis_client::id_text;
+use crate::stores::redis_client::{self, reply_timeout};
 use crate::{Claim, Error, Result};
 
 /// What the masters have answered to a proposal.
@@ -551,7 +551,7 @@ async fn vote(
         .await?;
     let Some(reply) = VoteReply::parse(&text(reply)?, id) else {
         session.close();
-        return Err(reply_error::protocol_error());
+        return Err(redis_client::protocol_error());
     };
     master.silent.store(false, Ordering::Relaxed);
     let counts = match format {

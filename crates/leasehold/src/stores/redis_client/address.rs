@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::super::settings::{decoded, duration, password_in};
 use crate::runtime::background;
+use crate::stores::settings::{decoded, duration, password_in};
 use crate::{Error, Result};
 
 /// Where a server is, and as whom to talk to it.
 #[derive(Clone)]
-pub(super) struct Address {
-    pub(super) target: Target,
-    pub(super) database: i64,
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
+pub(in crate::stores) struct Address {
+    pub(in crate::stores) target: Target,
+    pub(in crate::stores) database: i64,
+    pub(in crate::stores) user: Option<String>,
+    pub(in crate::stores) password: Option<String>,
     /// Where the password is kept, if it is not in the URL.
-    pub(super) password_file: Option<String>,
-    pub(super) old_protocol: bool,
-    pub(super) settings: Settings,
+    pub(in crate::stores) password_file: Option<String>,
+    pub(in crate::stores) old_protocol: bool,
+    pub(in crate::stores) settings: Settings,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(in crate::stores) enum Target {
     Tcp {
         host: String,
         port: u16,
@@ -35,16 +35,16 @@ pub(super) enum Target {
 
 /// TLS, and the authority to trust if not the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tls {
-    pub(super) authority: Option<PathBuf>,
+pub(in crate::stores) struct Tls {
+    pub(in crate::stores) authority: Option<PathBuf>,
 }
 
 /// What a store may be told about itself in its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(in crate::stores) struct Settings {
     /// `None`: crashes are noticed when the lease ends.
-    pub(super) crash_grace: Option<Duration>,
-    pub(super) replicas: u32,
+    pub(in crate::stores) crash_grace: Option<Duration>,
+    pub(in crate::stores) replicas: u32,
 }
 
 impl Default for Settings {
@@ -59,7 +59,7 @@ impl Default for Settings {
 const PORT: u16 = 6379;
 
 impl Address {
-    pub(super) fn parse(text: &str) -> Result<Self> {
+    pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
         let url = Url::parse(text)
             .map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
         check_end(&url)?;
@@ -90,7 +90,7 @@ impl Address {
     /// The address with the password that its file holds now, which may be another one than at the last connect.
     ///
     /// If the file cannot be read, the password is the one of the opening: the file may be on its way.
-    pub(super) async fn with_current_password(&self) -> Self {
+    pub(in crate::stores) async fn with_current_password(&self) -> Self {
         const STALE: &str =
             "the password file cannot be read; connecting with the password of the opening";
         let mut address = self.clone();
@@ -196,7 +196,7 @@ fn grace(text: &str) -> Result<Option<Duration>> {
 }
 
 /// Shorter ones would take a breath of the network for a death.
-pub(super) fn check_grace(grace: Duration) -> Result<Duration> {
+pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
     const MIN: Duration = Duration::from_millis(500);
     if grace >= MIN && grace <= Duration::from_secs(3600) {
         return Ok(grace);

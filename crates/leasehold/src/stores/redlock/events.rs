@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::timeout;
 
-use super::super::session::Session;
 use crate::Result;
 use crate::runtime::background;
+use crate::stores::redis_client::Session;
 
 /// Events of one server's database.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Events {
             session
                 .send(request)
                 .await
-                .map_err(super::super::reply_error::store_error)?;
+                .map_err(crate::stores::redis_client::store_error)?;
         }
         session.ping().await?;
         if !self.has_pushed.load(Ordering::Acquire) {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::link::Link;
+use super::reply::{text, with_reply_timeout};
+use super::reply_error;
 use super::script::Script;
-use super::{reply_error, text, with_reply_timeout};
 use crate::{Name, Result};
 
 /// The first `count_max` names in order, of the keys that fit `pattern` and that `script` says are in use.
-pub(super) async fn list(
+pub(in crate::stores) async fn list(
     link: &Link,
     pattern: &str,
     script: &Script,

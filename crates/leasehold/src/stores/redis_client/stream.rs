@@ -20,14 +20,14 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 /// What was sent and not acknowledged for as long ends a connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
-pub(super) enum Stream {
+pub(in crate::stores) enum Stream {
     Tcp(TcpStream),
     Tls(Box<Encrypted>),
     Unix(UnixStream),
 }
 
 impl Stream {
-    pub(super) async fn connect(target: &Target) -> Result<Self> {
+    pub(in crate::stores) async fn connect(target: &Target) -> Result<Self> {
         match target {
             Target::Tcp {
                 host,
@@ -47,7 +47,7 @@ impl Stream {
     }
 }
 
-pub(super) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
+pub(in crate::stores) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
     let stream = open_tcp(host, port).await.map_err(unreachable)?;
     tune(&stream).map_err(unreachable)?;
     Ok(stream)

@@ -2,7 +2,6 @@
 
 use redis::{ErrorKind, RedisError};
 
-use super::record::OTHER_VERSION;
 use crate::Error;
 
 /// What stands in an answer, how it is to be taken, what it means, and what helps.
@@ -196,12 +195,12 @@ fn unsupported(what: String) -> Error {
 }
 
 /// What stands behind `code`, if the server's error has this one.
-pub(super) fn detail(error: &Error, code: &str) -> Option<String> {
+pub(in crate::stores) fn detail(error: &Error, code: &str) -> Option<String> {
     let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
     (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
 }
 
-pub(super) fn store_error(error: RedisError) -> Error {
+pub(in crate::stores) fn store_error(error: RedisError) -> Error {
     let text = error.to_string();
     if error.kind() == ErrorKind::AuthenticationFailed {
         return row(&ROWS[0], &text).caused_by(error);
@@ -224,9 +223,12 @@ fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
 }
 
 /// An answer that no script of ours gives.
-pub(super) fn protocol_error() -> Error {
+pub(in crate::stores) fn protocol_error() -> Error {
     Error::unavailable("the answer belongs to another question; the connection was closed")
 }
+
+/// What helps where two versions of the layout meet.
+pub(in crate::stores) const OTHER_VERSION: &str = "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 #[cfg(test)]
 mod tests {

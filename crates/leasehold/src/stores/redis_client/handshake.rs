@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use redis::Value;
 
+use super::ids::fresh_client;
 use super::link::Handshake;
-use super::record::fresh_client;
 use super::reply_error;
 use super::script::{PRESENCE, PROBE};
 use super::session::Session;
@@ -18,19 +18,19 @@ const OLDEST: (u32, u32) = (6, 2);
 
 /// The server's clock, as this client reads it.
 #[derive(Debug, Default)]
-pub(super) struct ServerClock {
+pub(in crate::stores) struct ServerClock {
     /// Microseconds to add to this machine's.
     ahead: AtomicU64,
 }
 
 impl ServerClock {
     /// Never ahead of the server, but for what two clocks differ in rate since it was last asked.
-    pub(super) fn micros(&self) -> u64 {
+    pub(in crate::stores) fn micros(&self) -> u64 {
         (BootInstant::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
     /// Takes note of what the server's clock said in a reply that was read at `read`.
-    pub(super) fn set(&self, server_micros: u64, read: BootInstant) {
+    pub(in crate::stores) fn set(&self, server_micros: u64, read: BootInstant) {
         self.ahead.store(
             server_micros.wrapping_sub(read.as_nanos() / 1_000),
             Ordering::Relaxed,
@@ -39,7 +39,7 @@ impl ServerClock {
 }
 
 /// What is asked of every server before it is trusted with locks.
-pub(super) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
+pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
     check_version(&info_section(session, "server").await?)?;
     check_memory(&info_section(session, "memory").await?)?;
     check_role(&info_section(session, "replication").await?)?;
@@ -82,7 +82,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
 }
 
 /// A part of INFO; empty where it may not be asked for.
-pub(super) async fn info_section(session: &Session, section: &str) -> Result<String> {
+pub(in crate::stores) async fn info_section(session: &Session, section: &str) -> Result<String> {
     let mut request = redis::cmd("INFO");
     request.arg(section);
     match session.send(&request).await {
@@ -99,7 +99,7 @@ pub(super) async fn info_section(session: &Session, section: &str) -> Result<Str
     }
 }
 
-pub(super) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
+pub(in crate::stores) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about
         .lines()
         .find_map(|lock_state| lock_state.strip_prefix(name)?.strip_prefix(':'))
@@ -148,13 +148,17 @@ fn check_role(about: &str) -> Result<()> {
 
 /// Whether a connection that is gone can be told from one that is there; said once where it cannot.
 #[derive(Debug, Default)]
-pub(super) struct ServerId {
+pub(in crate::stores) struct ServerId {
     warned: AtomicBool,
 }
 
 impl ServerId {
     /// The server's history, if it shows `channel` with its subscriber and another without.
-    pub(super) async fn read(&self, session: &Arc<Session>, channel: &str) -> Result<Handshake> {
+    pub(in crate::stores) async fn read(
+        &self,
+        session: &Arc<Session>,
+        channel: &str,
+    ) -> Result<Handshake> {
         let nobody = format!("{channel}:{}", fresh_client());
         let reply = match PRESENCE.run(session, &[], &[channel, &nobody]).await {
             Err(error) if error.is_denied() => None,

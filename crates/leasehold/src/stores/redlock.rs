@@ -10,6 +10,7 @@ mod events;
 mod master;
 mod record;
 mod round;
+mod scripts;
 pub mod voting;
 
 use std::collections::BTreeMap;
@@ -25,11 +26,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-use super::record::fresh_client;
-use super::session::PushHandler;
-use super::{READ_TIMEOUT, reply_error, reply_timeout, scan};
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{self, PushHandler, READ_TIMEOUT, fresh_client, reply_timeout};
 use crate::{
     Claim, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name, OnContention,
     Result, ServerStatus, ServerVote, Share, Standing, Store, Token,
@@ -251,7 +250,7 @@ impl RedlockBuilder {
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if fewer masters than a majority can be reached, [`is_invalid`](Error::is_invalid) if
     /// two of them are one server or one is a replica, [`is_denied`](Error::is_denied) and
-    /// [`is_unsupported`](Error::is_unsupported) as with [`Redis`](super::Redis).
+    /// [`is_unsupported`](Error::is_unsupported) as with [`Redis`](crate::stores::Redis).
     ///
     /// *Cancel safety*: dropping the future closes what it opened.
     pub async fn connect(self) -> Result<Redlock> {
@@ -677,7 +676,7 @@ impl Redlock {
         let (session, _) = master.session(master.caller_link.is_on_caller_runtime())?;
         let reply = self.format.inspect().run(&session, &[key], &[]).await?;
         let (record, remaining): (Vec<u8>, u64) =
-            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
         self.format.read(&record, remaining)
     }
 }
@@ -910,7 +909,7 @@ impl Store for Redlock {
         let pattern = self.format.pattern(prefix);
         let listing = self.masters.iter().map(|master| {
             let name_of = |key: &str| self.format.name_of(key);
-            scan::list(
+            redis_client::list(
                 &master.background_link,
                 &pattern,
                 self.format.list(),

@@ -29,9 +29,9 @@ const SILENT_CHECKS_MAX: u32 = 4;
 const HANDSHAKE_EVERY: u32 = 120;
 
 /// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
-pub(super) type Handshake = Option<Arc<str>>;
+pub(in crate::stores) type Handshake = Option<Arc<str>>;
 /// Greets a new session, and again now and then.
-pub(super) type DoHandshake =
+pub(in crate::stores) type DoHandshake =
     Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Handshake>> + Send + Sync>;
 
 /// ```text
@@ -40,14 +40,14 @@ pub(super) type DoHandshake =
 /// ```
 /// The number is the epoch. Every change raises it, so that nothing said in one can be taken for another.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(in crate::stores) enum State {
     Connecting,
     Down(u32, Error),
     Up(Arc<Session>, Handshake),
 }
 
 impl State {
-    pub(super) fn epoch(&self) -> u32 {
+    pub(in crate::stores) fn epoch(&self) -> u32 {
         match self {
             Self::Connecting => 0,
             Self::Down(epoch, _) => *epoch,
@@ -57,24 +57,24 @@ impl State {
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(in crate::stores) struct Link {
     states: watch::Receiver<State>,
     runtime: Option<runtime::Id>,
     supervisor: AbortHandle,
 }
 
-pub(super) struct LinkConfig {
-    pub(super) address: Address,
-    pub(super) channel: String,
-    pub(super) on_push: PushHandler,
-    pub(super) handshake: DoHandshake,
+pub(in crate::stores) struct LinkConfig {
+    pub(in crate::stores) address: Address,
+    pub(in crate::stores) channel: String,
+    pub(in crate::stores) on_push: PushHandler,
+    pub(in crate::stores) handshake: DoHandshake,
     /// Whose runtime drives the connection; none is the background, which also takes over from one that has ended or stands
     /// idle when the connection is to be made again.
-    pub(super) runtime: Option<Handle>,
+    pub(in crate::stores) runtime: Option<Handle>,
 }
 
 impl Link {
-    pub(super) fn spawn(config: LinkConfig) -> Self {
+    pub(in crate::stores) fn spawn(config: LinkConfig) -> Self {
         let (sender, states) = watch::channel(State::Connecting);
         let runtime = config.runtime.as_ref().map(Handle::id);
         let supervisor = background::handle()
@@ -88,25 +88,25 @@ impl Link {
     }
 
     /// Whether a question from here is best asked on this link: the runtime that drives it is the one that asks.
-    pub(super) fn is_on_caller_runtime(&self) -> bool {
+    pub(in crate::stores) fn is_on_caller_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == background::caller_runtime()
     }
 
     /// Lends the state to `read`, which must not wait.
-    pub(super) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+    pub(in crate::stores) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         read(&self.states.borrow())
     }
 
-    pub(super) fn epoch(&self) -> u32 {
+    pub(in crate::stores) fn epoch(&self) -> u32 {
         self.states.borrow().epoch()
     }
 
-    pub(super) fn states(&self) -> watch::Receiver<State> {
+    pub(in crate::stores) fn states(&self) -> watch::Receiver<State> {
         self.states.clone()
     }
 
     /// The session, or the one to come within `timeout`; else why there is none.
-    pub(super) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
+    pub(in crate::stores) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         if let State::Up(session, _) = &*self.states.borrow()
             && !session.is_closed()
         {
@@ -131,7 +131,7 @@ impl Link {
     }
 
     /// Resolves once there has been no session for `timeout`, with the reason.
-    pub(super) async fn unreachable(&self, timeout: Duration) -> Error {
+    pub(in crate::stores) async fn unreachable(&self, timeout: Duration) -> Error {
         loop {
             let mut states = self.states.clone();
             if states
@@ -148,7 +148,7 @@ impl Link {
     }
 
     /// Waits for the first attempt to connect; its failure is the answer.
-    pub(super) async fn first(&self) -> Result<()> {
+    pub(in crate::stores) async fn first(&self) -> Result<()> {
         let mut states = self.states.clone();
         let first = states
             .wait_for(|state| !matches!(state, State::Connecting))

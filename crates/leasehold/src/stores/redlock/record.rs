@@ -8,9 +8,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
-use super::super::record::{PLAIN, id_from, id_text};
-use super::super::script::{self, Script};
+use super::scripts;
 use super::voting::VoteOutcome;
+use crate::stores::redis_client::Script;
+use crate::stores::redis_client::{PLAIN, id_from, id_text};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
 
 /// What a lock looks like on a master.
@@ -92,33 +93,33 @@ impl WireFormat {
 
     pub(super) fn vote(self) -> &'static Script {
         if self == Self::Fenced {
-            &script::VOTE
+            &scripts::VOTE
         } else {
-            &script::PLAIN
+            &scripts::PLAIN
         }
     }
 
     pub(super) fn leave(self) -> &'static Script {
         if self == Self::Fenced {
-            &script::VOTE_LEAVE
+            &scripts::VOTE_LEAVE
         } else {
-            &script::PLAIN_LEAVE
+            &scripts::PLAIN_LEAVE
         }
     }
 
     pub(super) fn inspect(self) -> &'static Script {
         if self == Self::Fenced {
-            &script::VOTE_LOOK
+            &scripts::VOTE_LOOK
         } else {
-            &script::PLAIN_LOOK
+            &scripts::PLAIN_LOOK
         }
     }
 
     pub(super) fn list(self) -> &'static Script {
         if self == Self::Fenced {
-            &script::VOTE_NAMES
+            &scripts::VOTE_NAMES
         } else {
-            &script::PLAIN_NAMES
+            &scripts::PLAIN_NAMES
         }
     }
 

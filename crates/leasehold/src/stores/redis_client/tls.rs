@@ -19,13 +19,13 @@ use crate::runtime::background;
 use crate::stores::tls::{roots, untrusted};
 use crate::{Error, Result};
 
-pub(super) type Encrypted = TlsStream<TcpStream>;
+pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
 
 /// What was read of each authority file, and of the system's authorities. Reading takes a few milliseconds of disk and
 /// parsing, too much for each connect.
 static CONFIGS: Mutex<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>> = Mutex::new(BTreeMap::new());
 
-pub(super) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
+pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
     let authority = tls.authority.clone();
     let state = CONFIGS.lock().get(&authority).cloned();
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use url::form_urlencoded;
 
-use super::super::super::settings::duration;
-use super::super::address::Address;
 use super::record::WireFormat;
 use super::voting::quorum;
+use crate::stores::redis_client::Address;
+use crate::stores::settings::duration;
 use crate::{Error, Result};
 
 /// The masters, and what holds for all of them.

@@ -5,9 +5,9 @@ use tokio::net::TcpStream;
 use super::address::Tls;
 use crate::{Error, Result};
 
-pub(super) type Encrypted = TcpStream;
+pub(in crate::stores) type Encrypted = TcpStream;
 
 #[allow(clippy::unused_async, reason = "as the one that encrypts")]
-pub(super) async fn connect(_host: &str, _port: u16, _tls: &Tls) -> Result<Encrypted> {
+pub(in crate::stores) async fn connect(_host: &str, _port: u16, _tls: &Tls) -> Result<Encrypted> {
     Err(Error::unsupported("this build has no TLS").help("build leasehold with its feature `tls`"))
 }

@@ -19,12 +19,12 @@ use super::stream::Stream;
 use crate::{Error, Result};
 
 /// Is told the channel, and what is heard on it.
-pub(super) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
+pub(in crate::stores) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// A connection, subscribed to one channel. It ends when it breaks or is poisoned, and no other takes its place here.
 #[derive(Debug)]
-pub(super) struct Session {
-    pub(super) epoch: u32,
+pub(in crate::stores) struct Session {
+    pub(in crate::stores) epoch: u32,
     connection: MultiplexedConnection,
     /// Where the server speaks RESP2 only, a subscription is a connection of its own.
     subscription: Option<PubSubSink>,
@@ -59,7 +59,7 @@ const REQUESTS_MAX: usize = 4096;
 impl Session {
     /// Connects and subscribes; returns once the subscription is acknowledged. The connection is driven by the runtime this
     /// is called in.
-    pub(super) async fn open(
+    pub(in crate::stores) async fn open(
         address: &Address,
         channel: &str,
         epoch: u32,
@@ -173,7 +173,7 @@ impl Session {
     }
 
     /// Whether anything is under way, and how much was answered.
-    pub(super) fn progress(&self) -> (bool, u64) {
+    pub(in crate::stores) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
         (
             self.sent.load(Ordering::Relaxed) > done,
@@ -181,7 +181,7 @@ impl Session {
         )
     }
 
-    pub(super) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
+    pub(in crate::stores) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _asking = RequestsInFlight(self);
         let reply = self.connection.clone().send_packed_command(request).await?;
@@ -193,7 +193,7 @@ impl Session {
     }
 
     /// Asks on the subscribed connection itself for a sign of life, and of the subscription.
-    pub(super) async fn ping(&self) -> Result<()> {
+    pub(in crate::stores) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
             // Any answer is a sign of life, also that the user may not ask.
             let reply: Result<Value, RedisError> = subscription.clone().ping().await;
@@ -216,7 +216,7 @@ impl Session {
     }
 
     /// Hears one more channel, from when this returns.
-    pub(super) async fn listen(&self, channel: &str) -> Result<()> {
+    pub(in crate::stores) async fn listen(&self, channel: &str) -> Result<()> {
         let reply = match &self.subscription {
             Some(subscription) => subscription.clone().subscribe(channel).await,
             None => self.connection.clone().subscribe(channel).await,
@@ -225,7 +225,7 @@ impl Session {
     }
 
     /// Hears a channel no more.
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    pub(in crate::stores) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         let reply = match &self.subscription {
             Some(subscription) => subscription.clone().unsubscribe(channel).await,
             None => self.connection.clone().unsubscribe(channel).await,
@@ -234,7 +234,7 @@ impl Session {
     }
 
     /// Ends it; every request that is under way fails.
-    pub(super) fn close(&self) {
+    pub(in crate::stores) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
@@ -242,11 +242,11 @@ impl Session {
     }
 
     /// Waits until it has broken.
-    pub(super) async fn closed_signal(&self) {
+    pub(in crate::stores) async fn closed_signal(&self) {
         self.closed.wait().await;
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::stores) fn is_closed(&self) -> bool {
         self.closed.is_set.load(Ordering::Acquire)
     }
 }

@@ -9,15 +9,14 @@ use parking_lot::Mutex;
 use redis::Value;
 use tokio::runtime::Handle;
 
-use super::super::address::Address;
-use super::super::handshake::{self, ServerClock};
-use super::super::link::{DoHandshake, Handshake, Link, LinkConfig, State};
-use super::super::reply_error;
-use super::super::script;
-use super::super::session::{PushHandler, Session};
 use super::address::MasterSettings;
 use super::record::{INCARNATION_KEY, SINCE, millis};
+use super::scripts;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::Address;
+use crate::stores::redis_client::{self, ServerClock};
+use crate::stores::redis_client::{DoHandshake, Handshake, Link, LinkConfig, State};
+use crate::stores::redis_client::{PushHandler, Session};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -212,17 +211,17 @@ fn handshake(clock: Arc<ServerClock>, quarantine: Arc<Quarantine>) -> DoHandshak
     Arc::new(move |session: Arc<Session>| {
         let (clock, quarantine) = (Arc::clone(&clock), Arc::clone(&quarantine));
         Box::pin(async move {
-            let role = handshake::info_section(&session, "replication").await?;
-            if quarantine.is_one_of_several && handshake::field(&role, "role") == Some("slave") {
+            let role = redis_client::info_section(&session, "replication").await?;
+            if quarantine.is_one_of_several && redis_client::field(&role, "role") == Some("slave") {
                 return Err(Error::invalid(format!(
                     "{} is a replica, which has no vote of its own",
                     quarantine.url
                 ))
                 .help("name masters that know nothing of each other"));
             }
-            handshake::handshake(&session, &clock).await?;
-            let about = handshake::info_section(&session, "server").await?;
-            let run = handshake::field(&about, "run_id")
+            redis_client::handshake(&session, &clock).await?;
+            let about = redis_client::info_section(&session, "server").await?;
+            let run = redis_client::field(&about, "run_id")
                 .unwrap_or_default()
                 .to_owned();
             quarantine.check_distinct(&run)?;
@@ -255,7 +254,7 @@ async fn read_incarnation(
         );
     }
     let longest = millis(quarantine.settings.longest_lease);
-    let reply = script::MARK
+    let reply = scripts::MARK
         .run(
             session,
             &[INCARNATION_KEY, SINCE],
@@ -263,7 +262,7 @@ async fn read_incarnation(
         )
         .await?;
     let (incarnation, age, theirs): (String, u64, u64) =
-        redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+        redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
     if theirs != longest {
         return Err(Error::mismatch(format!("others use longest-lease={theirs}ms with this master, not {longest}ms"))
             .help(format!(
@@ -278,5 +277,5 @@ async fn read_incarnation(
 
 /// The text of an answer.
 pub(super) fn text(reply: Value) -> Result<String> {
-    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
+    redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())
 }

@@ -1,0 +1,30 @@
+//! Identifiers as text in keys, channels and records.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
+use crate::ClaimId;
+
+/// Everything but what is plain in keys, patterns and shells.
+pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b'@');
+
+/// 64 random bits that have never been used, and that nobody can guess.
+pub(in crate::stores) fn fresh_client() -> String {
+    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+}
+
+pub(in crate::stores) fn id_text(id: ClaimId) -> String {
+    URL_SAFE_NO_PAD.encode(id.to_bytes())
+}
+
+pub(in crate::stores) fn id_from(text: &str) -> Option<ClaimId> {
+    let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
+    Some(ClaimId::from_bytes(bytes.try_into().ok()?))
+}

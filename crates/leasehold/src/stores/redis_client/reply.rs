@@ -1,0 +1,64 @@
+//! How long a client listens for a reply, and what a reply is read as.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use redis::Value;
+use tokio::time::{Timeout, timeout};
+
+use super::reply_error;
+use super::session::Session;
+use crate::{Error, Result};
+
+/// How long to listen for an answer that concerns no lease of ours, times four.
+pub(in crate::stores) const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long to listen for an answer that concerns a lease.
+pub(in crate::stores) fn reply_timeout(lease: Duration) -> Duration {
+    (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
+}
+
+/// Listens for an answer for so long. No answer ends the connection.
+pub(in crate::stores) fn with_reply_timeout<F: Future>(
+    session: &Session,
+    limit: Duration,
+    reply: F,
+) -> ReplyTimeout<'_, F> {
+    ReplyTimeout {
+        reply: timeout(limit, reply),
+        session,
+        limit,
+    }
+}
+
+pin_project! {
+    /// As an async function it would have room for the future it is given twice.
+    pub(in crate::stores) struct ReplyTimeout<'a, F> {
+        #[pin]
+        reply: Timeout<F>,
+        session: &'a Session,
+        limit: Duration,
+    }
+}
+
+impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let this = self.project();
+        let Ok(reply) = ready!(this.reply.poll(context)) else {
+            this.session.close();
+            return Poll::Ready(Err(Error::unavailable(format!(
+                "the server did not answer within {:?}",
+                this.limit
+            ))));
+        };
+        Poll::Ready(reply)
+    }
+}
+
+pub(in crate::stores) fn text(reply: Value) -> Result<String> {
+    redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())
+}
