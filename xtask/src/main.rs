@@ -1,6 +1,7 @@
 //! The tasks of this repository: `cargo xtask TASK`. `cargo xtask --help` lists them.
 
 mod baselines;
+mod documents;
 mod fetch;
 mod lab;
 mod mutants;
@@ -41,6 +42,8 @@ enum Task {
     Test,
     /// Check the rules on language, layers and documents, or list what breaks them
     Tidy(tidy::TidyArgs),
+    /// Write GUARANTEES.md and docs/evidence.md from docs/guarantees.toml
+    Documents,
     /// Print the figures on language and density of the repository
     Surface,
     /// Install what the tests need; they do so by themselves
@@ -102,6 +105,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Check => tasks::check(),
         Task::Test => tasks::test(),
         Task::Tidy(options) => tidy::run(options),
+        Task::Documents => documents::write(),
         Task::Surface => surface::print(),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),

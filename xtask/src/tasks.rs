@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::baselines;
+use crate::documents;
 use crate::prerequisites;
 use crate::repository;
 use crate::step::{Step, succeeds};
@@ -24,6 +25,7 @@ pub(crate) fn check() -> Result<()> {
     let start = Instant::now();
 
     tidy::check()?;
+    documents::check()?;
     for step in check_steps() {
         step.run()?;
     }
@@ -38,6 +40,7 @@ pub(crate) fn test() -> Result<()> {
 
     prerequisites::install_for_tests()?;
     tidy::check()?;
+    documents::check()?;
     for step in test_steps()? {
         step.run()?;
     }

@@ -81,6 +81,12 @@ pub use token::{FencingToken, Token};
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+#[cfg(all(doctest, feature = "file"))]
+#[doc = include_str!("../../../README.zh-CN.md")]
+struct ReadmeInChinese;
+#[cfg(all(doctest, feature = "file"))]
+#[doc = include_str!("../../../docs/guide.md")]
+struct Guide;
 #[cfg(all(doctest, feature = "file", feature = "conformance"))]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Contributing;

@@ -1,38 +1,44 @@
-//! GUARANTEES.md names a test for each promise, and the tests are there.
+//! docs/guarantees.toml names what shows each guarantee, and these tests exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use lab::matrix::cells;
 use leasehold::conformance::{FACED, PLAIN};
+use toml::{Table, Value};
 
 pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
+/// The kinds of names in a table `evidence`.
+const KINDS: [&str; 5] = ["suites", "tests", "lab", "cells", "checkers"];
+
+/// A statement and the names of what shows it, each with its kind.
+struct Statement {
+    id: String,
+    names: Vec<(String, String)>,
+}
+
 #[test]
 fn every_guarantee_names_existing_tests() -> Result<()> {
-    let folders = ["crates", "lab/tests/models", "lab/src"]
-        .map(|folder| sources(&Path::new(ROOT).join(folder)));
-    let sources = folders.into_iter().collect::<Result<Vec<_>>>()?.concat();
-    let shown_by = shown_by()?;
-    ensure!(
-        shown_by.len() > 15,
-        "only {} promises were found",
-        shown_by.len()
-    );
-    for (promise, tests) in shown_by {
-        ensure!(!tests.is_empty(), "nothing shows this: {promise}");
-        for test in tests {
-            let is_function = [format!("fn {test}("), format!("struct {test} ")]
-                .iter()
-                .any(|push| sources.iter().any(|source| source.contains(push)));
-            let is_there = is_function
-                || is_lab_file(&test)
-                || cells().any(|cell| is_named_by(&cell.name(), &test));
-            ensure!(
-                is_there,
-                "{test} is no test, but shall show this: {promise}"
-            );
+    let product = [read_sources("crates")?, read_sources("lab/tests/models")?].concat();
+    let lab = read_sources("lab/src")?;
+    let statements = read_statements()?;
+    ensure!(statements.len() > 50, "only {} are found", statements.len());
+
+    for Statement { id, names } in statements {
+        ensure!(!names.is_empty(), "{id} names no test");
+
+        for (kind, name) in names {
+            let exists = match kind.as_str() {
+                "suites" => is_suite(&name),
+                "tests" => defines(&product, &name) || defines(&lab, &name),
+                "lab" => is_lab_file(&name),
+                "cells" => cells().any(|cell| is_named_by(&cell.name(), &name)),
+                "checkers" => defines(&lab, &name),
+                _ => bail!("{id}: {kind} is not a kind of evidence"),
+            };
+            ensure!(exists, "{id}: {name} is not among the {kind}");
         }
     }
     Ok(())
@@ -40,73 +46,118 @@ fn every_guarantee_names_existing_tests() -> Result<()> {
 
 #[test]
 fn every_suite_shows_a_guarantee() -> Result<()> {
-    let named: Vec<String> = shown_by()?
-        .into_iter()
-        .flat_map(|(_, tests)| tests)
-        .collect();
+    let statements = read_statements()?;
+
     for suite in FACED.iter().chain(PLAIN) {
-        ensure!(
-            named.iter().any(|name| name == suite),
-            "GUARANTEES.md does not name {suite}"
-        );
+        let is_named = names_of(&statements, "suites").any(|name| name == *suite);
+        ensure!(is_named, "docs/guarantees.toml does not name {suite}");
     }
     Ok(())
 }
 
-/// The matrix shows nothing that nobody promises: each cell is named, alone or among others as `*/FAULT` or `STORE/*`.
+/// Each cell is named, alone or among others as `*/FAULT` or `STORE/*`.
 #[test]
 fn every_cell_shows_a_guarantee() -> Result<()> {
-    let named: Vec<String> = shown_by()?
-        .into_iter()
-        .flat_map(|(_, tests)| tests)
-        .collect();
+    let statements = read_statements()?;
+
     for cell in cells() {
-        let is_named = named.iter().any(|name| is_named_by(&cell.name(), name));
-        ensure!(is_named, "GUARANTEES.md does not name {}", cell.name());
+        let cell = cell.name();
+        let is_named = names_of(&statements, "cells").any(|name| is_named_by(&cell, name));
+        ensure!(is_named, "docs/guarantees.toml does not name {cell}");
     }
     Ok(())
+}
+
+#[test]
+fn every_invariant_has_a_statement() -> Result<()> {
+    let statements = read_statements()?;
+    let safety = (1..=13).map(|number| format!("S{number}"));
+    let liveness = (1..=9).map(|number| format!("L{number}"));
+
+    for invariant in safety.chain(liveness) {
+        let is_stated = statements.iter().any(|it| it.id == invariant);
+        ensure!(is_stated, "docs/guarantees.toml does not state {invariant}");
+    }
+    Ok(())
+}
+
+fn names_of<'a>(statements: &'a [Statement], kind: &str) -> impl Iterator<Item = &'a str> {
+    let names = statements.iter().flat_map(|statement| &statement.names);
+
+    names.filter_map(move |(own, name)| (own == kind).then_some(name.as_str()))
+}
+
+/// All guarantees, invariants, and limits that name tests.
+fn read_statements() -> Result<Vec<Statement>> {
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/guarantees.toml"))?;
+    let source: Table = text.parse()?;
+    let mut statements = Vec::new();
+
+    for entry in [entries(&source, "guarantee"), entries(&source, "invariant")].concat() {
+        let id = entry.get("id").and_then(Value::as_str);
+        let id = id.context("a statement has no id")?;
+        statements.push(read_statement(id, entry)?);
+
+        for limit in entries(entry, "limits") {
+            if limit.contains_key("evidence") {
+                statements.push(read_statement(&format!("a limit of {id}"), limit)?);
+            }
+        }
+    }
+    Ok(statements)
+}
+
+fn entries<'a>(table: &'a Table, key: &str) -> Vec<&'a Table> {
+    let list = table.get(key).and_then(Value::as_array);
+
+    list.into_iter()
+        .flatten()
+        .filter_map(Value::as_table)
+        .collect()
+}
+
+fn read_statement(id: &str, entry: &Table) -> Result<Statement> {
+    let evidence = entry.get("evidence").and_then(Value::as_table);
+    let evidence = evidence.with_context(|| format!("{id} has no evidence"))?;
+    let mut names = Vec::new();
+
+    for (kind, list) in evidence {
+        ensure!(
+            KINDS.contains(&kind.as_str()),
+            "{id}: {kind} is not a kind of evidence"
+        );
+        let list = list.as_array().context("evidence is a list")?;
+        for name in list {
+            let name = name.as_str().context("a name is a text")?;
+            names.push((kind.clone(), name.to_owned()));
+        }
+    }
+
+    let id = id.to_owned();
+    Ok(Statement { id, names })
+}
+
+fn is_suite(name: &str) -> bool {
+    FACED.iter().chain(PLAIN).any(|suite| *suite == name)
+}
+
+fn defines(sources: &[String], name: &str) -> bool {
+    let definitions = [format!("fn {name}("), format!("struct {name} ")];
+
+    definitions
+        .iter()
+        .any(|definition| sources.iter().any(|source| source.contains(definition)))
 }
 
 fn is_named_by(cell: &str, name: &str) -> bool {
-    let fits = |(own, other): (&str, &str)| other == "*" || own == other;
-    let (own, other) = (cell.split_once('/'), name.split_once('/'));
-    own.zip(other)
-        .is_some_and(|(own, other)| fits((own.0, other.0)) && fits((own.1, other.1)))
-}
+    let fits = |own: &str, other: &str| other == "*" || own == other;
+    let (Some((store, fault)), Some((named_store, named_fault))) =
+        (cell.split_once('/'), name.split_once('/'))
+    else {
+        return false;
+    };
 
-#[test]
-fn every_invariant_has_a_row() -> Result<()> {
-    let rows: Vec<String> = shown_by()?
-        .into_iter()
-        .map(|(promise, _)| promise)
-        .collect();
-    for invariant in (1..=13)
-        .map(|number| format!("S{number}"))
-        .chain((1..=9).map(|number| format!("L{number}")))
-    {
-        let begins = format!("| **{invariant}** ");
-        ensure!(
-            rows.iter().any(|row| row.starts_with(&begins)),
-            "GUARANTEES.md has no row of {invariant}"
-        );
-    }
-    Ok(())
-}
-
-/// Each row's promise, and what stands between backticks in its last column.
-fn shown_by() -> Result<Vec<(String, Vec<String>)>> {
-    let page = fs::read_to_string(Path::new(ROOT).join("GUARANTEES.md"))?;
-    let rows = page.lines().filter(|line| line.starts_with("| **"));
-    Ok(rows
-        .map(|row| {
-            let columns: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-            let tests = columns
-                .last()
-                .into_iter()
-                .flat_map(|last| last.split('`').skip(1).step_by(2));
-            (columns[0].to_owned(), tests.map(str::to_owned).collect())
-        })
-        .collect())
+    fits(store, named_store) && fits(fault, named_fault)
 }
 
 fn is_lab_file(test: &str) -> bool {
@@ -117,9 +168,15 @@ fn is_lab_file(test: &str) -> bool {
     })
 }
 
+fn read_sources(folder: &str) -> Result<Vec<String>> {
+    sources(&Path::new(ROOT).join(folder))
+}
+
+/// The text of all Rust files below a folder.
 pub(super) fn sources(folder: &Path) -> Result<Vec<String>> {
     let mut sources = Vec::new();
     let mut folders: Vec<PathBuf> = vec![folder.to_owned()];
+
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod articles;
+mod found;
 mod guarantees;
 mod order;
 mod peer_defects;

@@ -42,19 +42,19 @@ const ROWS: &[Row] = &[
         "NOPERM",
         denied,
         "the user may not do this",
-        "give it the rights that leasehold needs: README.md has the ACL line",
+        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
         "No permissions",
         denied,
         "the user may not do this",
-        "give it the rights that leasehold needs: README.md has the ACL line",
+        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
         "can't run this command",
         denied,
         "the user may not do this",
-        "give it the rights that leasehold needs: README.md has the ACL line",
+        "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
         "WRONGTYPE",
