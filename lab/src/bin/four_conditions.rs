@@ -21,7 +21,7 @@ fn main() -> Result<()> {
         "there are only {:?}",
         Contender::ALL
     );
-    let program = env::current_exe()?.with_file_name("specimen");
+    let program = env::current_exe()?.with_file_name("baseline");
     ensure!(
         program.exists(),
         "{} is missing: cargo build -p lab --bins",

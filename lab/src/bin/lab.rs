@@ -106,7 +106,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn one(&self, cell: &Cell) -> Result<Figures> {
-        let worker = std::env::current_exe()?.with_file_name("taker");
+        let worker = std::env::current_exe()?.with_file_name("worker");
         ensure!(
             worker.exists(),
             "{} is missing: cargo build -p lab --bins",

@@ -47,7 +47,7 @@ public class CuratorPeer {
         InterProcessMutex lock = kind.equals("reader") ? both.readLock() : kind.equals("writer") ? both.writeLock() : named;
         String share = kind.equals("reader") ? "1 " + WHOLE : kind.equals("writer") ? WHOLE + " " + WHOLE : "1 1";
         for (int cycle = 0; cycle < cycles; cycle++) {
-            tell(now(), "asked");
+            tell(now(), "requested");
             lock.acquire();
             long at = now();
             String node = kind.equals("mutex") ? named.path() : own(client, lock);

@@ -20,7 +20,7 @@ def main(host, path, kind, hand, cycles):
     lock = {"mutex": client.Lock, "reader": client.ReadLock, "writer": client.WriteLock}[kind](path, "kazoo")
     share = {"mutex": "1 1", "reader": f"1 {WHOLE}", "writer": f"{WHOLE} {WHOLE}"}[kind]
     for _ in range(int(cycles)):
-        tell(hand, "asked")
+        tell(hand, "requested")
         lock.acquire()
         at = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         node = client.exists(f"{path}/{lock.node}")
