@@ -216,11 +216,11 @@ fn evidence(source: &Source) -> String {
         }
     }
 
-    page.push_str("\n# Invariants\n");
+    page.push_str("\n## Invariants\n");
     for invariant in &source.invariant {
         line(
             &mut page,
-            &format!("\n## {} {}\n", invariant.id, invariant.title),
+            &format!("\n### {} {}\n", invariant.id, invariant.title),
         );
         if !invariant.note.is_empty() {
             line(
