@@ -185,7 +185,7 @@ fn section(page: &mut String, guarantee: &Guarantee) {
         page.push_str("\nLimits:\n\n");
     }
     for limit in limits {
-        let text = format!("{}: {}", store_name(&limit.store), one_line(&limit.text));
+        let text = format!("**{}** {}", label(&limit.store), one_line(&limit.text));
         line(page, &format!("- {}", wrap(&text, "  ")));
     }
 }
@@ -216,11 +216,11 @@ fn evidence(source: &Source) -> String {
         }
     }
 
-    page.push_str("\n# Invariants\n");
+    page.push_str("\n## Invariants\n");
     for invariant in &source.invariant {
         line(
             &mut page,
-            &format!("\n## {} {}\n", invariant.id, invariant.title),
+            &format!("\n### {} {}\n", invariant.id, invariant.title),
         );
         if !invariant.note.is_empty() {
             line(
@@ -270,6 +270,13 @@ fn store_name(key: &str) -> &str {
     let store = STORES.iter().find(|(store, _)| *store == key);
 
     store.map_or("All stores", |(_, name)| name)
+}
+
+fn label(key: &str) -> &str {
+    match key {
+        "all" => "All stores:",
+        store => store_name(store),
+    }
 }
 
 /// The anchor that GitHub gives to a heading.

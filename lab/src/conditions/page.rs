@@ -15,8 +15,9 @@ pub fn page(rows: &[Row], server: &str) -> String {
     let _ = writeln!(
         page,
         "![each lock beside each condition](four-conditions.svg)\n\n\
-         Measured by `cargo xtask four-conditions` on {cores} cores, {server}, with processes, servers and figures all on one \
-         machine. It measures again, and writes this page and its picture anew.\n"
+         `cargo xtask four-conditions` measured these figures on {cores} cores, {server}, with \
+         all\n\
+         processes and servers on one machine. It writes this page and its picture again.\n"
     );
     summary(&mut page, rows);
     page.push_str(CASES);
@@ -56,10 +57,12 @@ fn title(row: &Row) -> String {
 fn settings(page: &mut String) {
     let _ = writeln!(
         page,
-        "Leases, watchdogs and sessions are {}; {} where servers are replaced; {} where a lease must not end before the case is over \
-         (for `leasehold redlock:` as before, and ZooKeeper's sessions are never longer than 10 s). `leasehold redis:` has `crash-grace=1s`, `leasehold redlock:` `longest-lease={}s`, \
-         `dialect=plain` has `tokens=on`. Whoever polls does so every 50 ms, Redlock after a random pause \
-         below 100 ms. Nobody is waited for longer than {}, and in the crowd of {CROWD} nobody longer than {}.\n",
+        "Leases, watchdogs and sessions are {}. They are {} where servers are replaced, and {} \
+         where a\nlease must not end before the case is over (for `leasehold redlock:` as before, \
+         and sessions of\nZooKeeper are never longer than 10 s). `leasehold redis:` has \
+         `crash-grace=1s`, `leasehold\nredlock:` has `longest-lease={}s`, and `dialect=plain` has \
+         `tokens=on`. Clients that poll do so\nevery 50 ms, Redlock after a random pause below \
+         100 ms. A case waits at most {} for a client,\nand in the crowd of {CROWD} at most {}.\n",
         time(LEASE_MILLIS),
         time(LONG_MILLIS),
         time(AMPLE_MILLIS),
@@ -74,7 +77,7 @@ fn details(page: &mut String, rows: &[Row]) {
     for row in rows {
         let or = |millis: Option<u64>, otherwise: &str| millis.map_or(otherwise.to_owned(), time);
         let failover = row.failover.map_or("no server".to_owned(), |failover| {
-            let next = or(failover.next_millis, "nobody");
+            let next = or(failover.next_millis, "none");
             let both = or(failover.both_millis, "never");
             let more = if failover.without_end {
                 " and more"
@@ -82,20 +85,20 @@ fn details(page: &mut String, rows: &[Row]) {
                 ""
             };
             format!(
-                "{}: next after {next}, both said they held: {both}{more}",
+                "{}: next holder after: {next}, both reported a hold: {both}{more}",
                 replaced(row)
             )
         });
         let paused = match (row.paused.next_held, row.paused.both_claimed) {
-            (false, _) => "nobody else was granted it",
-            (true, true) => "still said that it held",
-            (true, false) => "said that it was lost",
+            (false, _) => "no other process was granted it",
+            (true, true) => "still reported that it held",
+            (true, false) => "reported the loss",
         };
         let down = row.down.map_or("no server".to_owned(), |down| {
             format!(
                 "{}, holder: {}",
                 time(down.majority_millis),
-                or(down.notified_millis, "told nothing")
+                or(down.notified_millis, "not notified")
             )
         });
         let crowd = row.crowd;
@@ -117,42 +120,58 @@ fn details(page: &mut String, rows: &[Row]) {
 const HEAD: &str = "\
 # The four conditions, measured
 
-A lock between machines should keep four conditions: *exclusion* (never two holders at once), *no deadlock* (a crash frees it), *only
-the owner unlocks*, and *fault tolerance* (it serves while most of its servers do). Articles show one way after another to build such a
-lock. Here each is written as articles write it, beside the stores of leasehold, and all go through the same faults.
+A lock between machines should keep four conditions:
+
+- *exclusion*: never two holders at once;
+- *no deadlock*: a crash frees the lock;
+- *only the owner unlocks*;
+- *fault tolerance*: the lock serves while most of its servers do.
+
+Articles and libraries build such a lock in different ways. Here each of these baselines is
+written as its article or library has it. All of them, and the stores of leasehold, go through
+the same faults.
 
 ";
 
 const CASES: &str = "
-What is done to each, with real processes and servers:
+The cases, with real processes and servers:
 
-- **Holder killed**: SIGKILL while it holds, another waits. Where acquiring takes several requests, also between them.
-- **Holder stopped**: it has read, is stopped for longer than its lease, and writes when it goes on, while the next holds and has
-  written. *Lost updates* counts writes that were written over by somebody who had not seen them: on a plain counter, and on a register
-  that is *sealed* by the first read under a new token and refuses lower ones, and the same token of another holder (what `leasehold::fence` does for files, Redis and PostgreSQL).
-- **Released by others**: by one that was refused the lock and releases all the same, and by the one that was stopped.
-- **Contended for** by a hundred processes, while the first holds for a second and then lets go. Requests are what the servers read.
-- **Servers replaced** while somebody holds: a Redis server by its replica that had not heard of it; one of five masters by an empty one,
-  where the holder had reached no more than three; the leader of three ZooKeeper servers killed while another lags.
-- **Servers killed**: two of five or one of three, and then one more; or the one there is.
+- **Holder killed**: SIGKILL while it holds, and another process waits. Where acquiring takes
+  several requests, it is also killed between them.
+- **Holder paused**: it has read a value, is paused for longer than its lease, and writes when it
+  continues, while the next holder has written. *Lost updates* counts writes that were
+  overwritten by a process that had not read them: on a plain counter, and on a fenced register.
+  The register is *sealed* by the first read under a new token. It rejects lower tokens, and the
+  same token of another holder, as `leasehold::fence` does for files, Redis and PostgreSQL.
+- **Released by others**: by a process that was refused the lock and releases it all the same,
+  and by the process that was paused.
+- **Contended for** by a hundred processes, while the first holds for a second and then releases.
+  Requests are counted at the servers.
+- **Servers replaced** during a hold: a Redis server by its replica that had not received the
+  grant; one of five masters by an empty one, where the holder had reached only three; the leader
+  of three ZooKeeper servers is killed while another one lags.
+- **Servers killed**: two of five or one of three, and then one more; or the only one.
 
-*Exclusion* is judged by what two holders say of themselves at one instant, without a question to a server: a lock that tells its user
-nothing says that it holds.
+*Exclusion* is judged by what two holders report at one instant, without a request to a server. A
+lock that does not notify its user of a loss reports that it holds.
 
 ";
 
 const DETAILS: &str = "\
-| lock | a holder that was stopped, when it went on | servers replaced | too few servers: time until the next hears so | contended |
+| lock | a paused holder, when it continued | servers replaced | too few servers: time until \
+the next client gets an error | contended |
 |---|---|---|---|---|
 ";
 
 const READING: &str = "\
-What the table does not say:
+Notes on the tables:
 
-- The memory store is not in it, as all of it ends with its process.
-- A stopped process keeps its place on the file store, as the kernel does not count it as dead: nobody is granted the lock meanwhile, so
-  nothing is lost, and nobody gets in.
-- No lock on leases keeps a stopped holder from writing late. The last two columns are the difference that a resource makes that goes
-  by tokens. Redisson, Redlock's five steps and the recipe give their users no token.
-- A lock on one Redis server does not outlive the loss of what that server knew. leasehold's holder hears of it; an article's does not.
+- The memory store is missing, because all of it ends with its process.
+- A paused process keeps its position on the file store, because the kernel does not count it as
+  dead. No other process is granted the lock meanwhile, so no update is lost.
+- A lease cannot keep a paused holder from writing late. The last two columns show the difference
+  that a resource with tokens makes. Redisson, the five steps of Redlock and the ZooKeeper recipe
+  have no token.
+- A lock on one Redis server does not survive the loss of that server's data. The holder of
+  leasehold is notified; the holder of a baseline is not.
 ";

@@ -69,14 +69,14 @@ fn neither(text: impl Into<String>) -> Cell {
     }
 }
 
-/// Two that said that they held, at one instant.
+/// Whether two reported that they hold, at one instant.
 fn exclusion(row: &Row) -> Cell {
     let mut text = Vec::new();
     if row.crowd.overlaps > 0 {
         text.push(format!("{} times while many contended", row.crowd.overlaps));
     }
     if row.paused.both_claimed {
-        text.push("a holder that was stopped goes on beside the next".to_owned());
+        text.push("a paused holder continues beside the next".to_owned());
     }
     if let Some(Failover {
         both_millis: Some(millis),
@@ -87,7 +87,7 @@ fn exclusion(row: &Row) -> Cell {
         let until = if without_end {
             "and more"
         } else {
-            "until it heard"
+            "until it was notified"
         };
         text.push(format!(
             "{}: both for {} {until}",
@@ -102,7 +102,7 @@ fn exclusion(row: &Row) -> Cell {
     }
 }
 
-/// What a failover is, by what the specimen is kept on.
+/// What a failover is, by the service of the contender.
 pub(super) fn replaced(row: &Row) -> &'static str {
     match row.contender.service() {
         Service::Folder => "no server",
@@ -115,9 +115,9 @@ pub(super) fn replaced(row: &Row) -> &'static str {
 fn no_deadlock(row: &Row) -> Cell {
     let never = |crash: &Crash| crash.next_millis.is_none();
     match (&row.holder_killed, &row.acquirer_killed) {
-        (holder, _) if never(holder) => broken("broken: a crash locks it for ever".to_owned()),
+        (holder, _) if never(holder) => broken("broken: a crash locks it forever".to_owned()),
         (_, Some(acquirer)) if never(acquirer) => {
-            broken("broken: a crash between the two requests locks it for ever".to_owned())
+            broken("broken: a crash between the two requests locks it forever".to_owned())
         }
         _ => kept("kept"),
     }
@@ -126,10 +126,10 @@ fn no_deadlock(row: &Row) -> Cell {
 fn owner_only(row: &Row) -> Cell {
     let mut text = Vec::new();
     if row.owner.refused_freed {
-        text.push("who was refused frees it");
+        text.push("a refused client frees it");
     }
     if row.owner.late_freed == Some(true) {
-        text.push("who comes late frees another's");
+        text.push("a late client frees another's lock");
     }
     if text.is_empty() {
         kept("kept")
@@ -147,8 +147,8 @@ fn fault_tolerance(row: &Row) -> Cell {
     }
     let notified = down
         .notified_millis
-        .map_or("its holder is told nothing".to_owned(), |millis| {
-            format!("its holder hears after {}", time(millis))
+        .map_or("its holder is not notified".to_owned(), |millis| {
+            format!("its holder is notified after {}", time(millis))
         });
     match down.minority {
         Some(Granted {
@@ -164,7 +164,7 @@ fn fault_tolerance(row: &Row) -> Cell {
             broken(format!("a minority down: no grant; {notified}"))
         }
         None => neither(format!(
-            "none, it is one server; when it is down {notified}"
+            "none, as it is one server; when it is down {notified}"
         )),
     }
 }
@@ -213,7 +213,7 @@ fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
         .map(|failover| failover.lost)
         .unwrap_or_default();
     let cases = [
-        ("stopped", row.paused.lost),
+        ("paused", row.paused.lost),
         ("failover", failover),
         ("many", row.crowd.lost),
     ];

@@ -13,7 +13,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "holder-killed",
         description: "a process that holds is killed",
-        evidence: "it stood still, and its last word said that it holds",
+        evidence: "it was paused, and its last event was a grant",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -30,7 +30,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "waiter-killed",
         description: "a process that waits is killed",
-        evidence: "it stood still, and its last word said that it had asked",
+        evidence: "it was paused, and its last event was a request",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -45,8 +45,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "killed-at-step",
-        description: "a process kills itself before or after entering, waiting, renewing, leaving; each in turn",
-        evidence: "it came to that step, and ended there",
+        description: "a process kills itself before or after entering, waiting, renewing or leaving, \
+            each in turn",
+        evidence: "it reached that step and ended there",
         requires: Requirement::None,
         min_effects: 4,
         cells: &[
@@ -61,8 +62,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "holder-paused",
-        description: "a process that holds stands still for 1.1 or 0.5 leases",
-        evidence: "it stood still, and its last word said that it holds",
+        description: "a process that holds is paused for 1.1 or 0.5 leases",
+        evidence: "it was paused, and its last event was a grant",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -77,8 +78,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "waiter-paused",
-        description: "a process that waits stands still for 1.1 or 0.5 leases",
-        evidence: "it stood still, and its last word said that it had asked",
+        description: "a process that waits is paused for 1.1 or 0.5 leases",
+        evidence: "it was paused, and its last event was a request",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -93,8 +94,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "paused-at-step",
-        description: "a process stops itself for 1.1 or 0.5 leases before or after a step; each in turn",
-        evidence: "it came to that step, and stood still there",
+        description: "a process pauses itself for 1.1 or 0.5 leases before or after a step, each in turn",
+        evidence: "it reached that step and was paused there",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -109,8 +110,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "hold-broken",
-        description: "somebody breaks a hold by hand",
-        evidence: "the store had it, and took it away",
+        description: "an operator breaks a hold",
+        evidence: "the store had it and removed it",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -126,7 +127,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "connections-reset",
         description: "all connections are reset",
-        evidence: "connections that were there",
+        evidence: "connections existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -156,8 +157,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "half-open",
-        description: "nothing passes either way for up to 0.9 s, and nobody is told; then all of it does",
-        evidence: "bytes on their way that were kept",
+        description: "nothing passes in either direction for up to 0.9 s, without a notification; then \
+            all of it passes",
+        evidence: "bytes in transit that were held back",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -171,8 +173,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "partition-one-way",
-        description: "questions arrive and answers do not, for up to 0.9 s",
-        evidence: "bytes of answers lost",
+        description: "requests arrive and replies do not, for up to 0.9 s",
+        evidence: "bytes of replies lost",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -186,8 +188,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "replies-lost",
-        description: "three connections become deaf in the middle",
-        evidence: "bytes of answers lost",
+        description: "three connections stop to deliver replies in the middle",
+        evidence: "bytes of replies lost",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -201,8 +203,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "replies-delayed",
-        description: "answers are up to 0.9 s late",
-        evidence: "bytes on their way that were kept",
+        description: "replies are up to 0.9 s late",
+        evidence: "bytes in transit that were held back",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -216,8 +218,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "latency",
-        description: "everything takes up to 60 ms more each way, for up to 0.9 s",
-        evidence: "bytes that took their time",
+        description: "everything takes up to 60 ms more in each direction, for up to 0.9 s",
+        evidence: "bytes that were delayed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -231,8 +233,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "jitter",
-        description: "each piece is up to 80 ms late, each way, by a time drawn for it; in order on each connection; for up to 2 s",
-        evidence: "bytes that took their time",
+        description: "each piece is up to 80 ms late in each direction, by a random time, in order on \
+            each connection, for up to 2 s",
+        evidence: "bytes that were delayed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -247,7 +250,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "packet-loss",
-        description: "30 % of packets are lost as TCP shows it: a piece comes 200 ms late, 600 ms if lost again, and so on up to 3 s, each way, and all behind it on its connection waits; connecting loses none; for up to 2 s",
+        description: "30 % of packets are lost as TCP shows it: a piece comes 200 ms late, 600 ms if \
+            lost again, and so on up to 3 s, in each direction, and the rest of its connection \
+            waits behind it; connecting loses none; for up to 2 s",
         evidence: "pieces sent again",
         requires: Requirement::None,
         min_effects: 2,
@@ -263,7 +268,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "tiny-segments",
-        description: "three bytes pass at a time, each way, for up to 2 s",
+        description: "three bytes pass at a time, in each direction, for up to 2 s",
         evidence: "bytes that passed so",
         requires: Requirement::None,
         min_effects: 2,
@@ -277,8 +282,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "network-chaos",
-        description: "five in a row of: reset, deaf, answers lost, late or held, everything frozen; nobody waits for it to be well again",
-        evidence: "bytes that were kept or lost, or connections that were there",
+        description: "five in a row of: reset, silent, replies lost, late or held back, everything \
+            frozen; without a wait for recovery between them",
+        evidence: "bytes that were held back or lost, or connections that existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -292,8 +298,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "mixed",
-        description: "three in a row of all faults that the store must bear, drawn at random",
-        evidence: "as of these",
+        description: "three in a row of all faults that the store must tolerate, drawn at random",
+        evidence: "as of these faults",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -308,7 +314,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "server-killed",
-        description: "servers are killed, and started again up to 0.9 s later with what they have kept",
+        description: "servers are killed, and started again up to 0.9 s later with the data that they \
+            have kept",
         evidence: "their processes ended",
         requires: Requirement::PersistentData,
         min_effects: 2,
@@ -323,7 +330,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "restarted-empty",
-        description: "servers are started again and have forgotten everything",
+        description: "servers are started again without their data",
         evidence: "their processes ended",
         requires: Requirement::None,
         min_effects: 2,
@@ -332,7 +339,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "restarted-stale",
-        description: "the server is killed, and started again with what it had saved up to 0.4 s before",
+        description: "the server is killed, and started again with the data that it had saved up to 0.4 \
+            s before",
         evidence: "locks granted in between",
         requires: Requirement::None,
         min_effects: 2,
@@ -341,8 +349,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "server-paused",
-        description: "servers stand still for up to 1.2 s",
-        evidence: "their processes stood still",
+        description: "servers are paused for up to 1.2 s",
+        evidence: "their processes were paused",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[
@@ -356,8 +364,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-jump-forward",
-        description: "clocks of servers jump ahead by 20 s, more than a lease; of some where there are several",
-        evidence: "the servers tell another time",
+        description: "clocks of servers jump ahead by 20 s, more than a lease; of some servers where \
+            there are several",
+        evidence: "the servers report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[
@@ -371,8 +380,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-jump-back",
-        description: "clocks of servers are set back by 20 s; of some where there are several",
-        evidence: "the servers tell another time",
+        description: "clocks of servers are set back by 20 s; of some servers where there are several",
+        evidence: "the servers report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[
@@ -387,7 +396,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "all-clocks-forward",
         description: "clocks of all masters jump ahead by two days, and all connections end, so that clients read them again",
-        evidence: "the masters tell another time",
+        evidence: "the masters report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[(Redlock, T, 15)],
@@ -396,7 +405,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "all-clocks-back",
         description: "clocks of all masters are set back by two days, and all connections end, so that clients read them again",
-        evidence: "the masters tell another time",
+        evidence: "the masters report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[(Redlock, E, 15)],
@@ -404,8 +413,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-forward-days",
-        description: "clocks of servers jump ahead by two days, more than any name is remembered for",
-        evidence: "the servers tell another time",
+        description: "clocks of servers jump ahead by two days, longer than a store remembers a name",
+        evidence: "the servers report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[(Redis, T, 10)],
@@ -414,7 +423,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "clock-back-days",
         description: "clocks of servers are set back by two days",
-        evidence: "the servers tell another time",
+        evidence: "the servers report another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[(Redis, E, 10)],
@@ -422,8 +431,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-fast",
-        description: "clocks of servers run four times or twice as fast for a lease and up to a second; of some where there are several",
-        evidence: "what they gain on the machine's",
+        description: "clocks of servers run four times or twice as fast for a lease and up to a second; \
+            of some servers where there are several",
+        evidence: "the time that they gain on the machine's clock",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[
@@ -438,8 +448,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clock-slow",
-        description: "clocks of servers run half as fast for a lease and up to a second; of some where there are several",
-        evidence: "what they lose on the machine's",
+        description: "clocks of servers run half as fast for a lease and up to a second; of some servers \
+            where there are several",
+        evidence: "the time that they lose on the machine's clock",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[
@@ -454,8 +465,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "client-wall-clock",
-        description: "the wall clocks of those who take locks are set ahead or back by 20 s or an hour, each by its own",
-        evidence: "they have read it since",
+        description: "the wall clocks of workers are set ahead or back by 20 s or an hour, each by its \
+            own time",
+        evidence: "the workers have read it since",
         requires: Requirement::WorkerClocks,
         min_effects: 2,
         cells: &[
@@ -471,8 +483,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "connections-killed",
-        description: "CLIENT KILL of all that subscribe, or of all others",
-        evidence: "connections that were there",
+        description: "CLIENT KILL of all subscribers, or of all other clients",
+        evidence: "connections existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, E, 10), (Plain, E, 10), (Redlock, E, 12)],
@@ -481,7 +493,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "scripts-flushed",
         description: "SCRIPT FLUSH",
-        evidence: "scripts that were asked for and missed",
+        evidence: "scripts that were requested and missing",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, E, 10), (Plain, E, 10), (Redlock, E, 12)],
@@ -490,7 +502,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "flushall",
         description: "FLUSHALL",
-        evidence: "keys that were there",
+        evidence: "keys existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, E, 12)],
@@ -499,7 +511,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "keys-deleted",
         description: "the keys of one lock are deleted",
-        evidence: "keys that were there",
+        evidence: "keys existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
@@ -507,8 +519,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "keys-persisted",
-        description: "somebody takes the ends of the keys of one lock away",
-        evidence: "keys that had an end",
+        description: "PERSIST on the keys of one lock",
+        evidence: "keys that had an expiry",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, E, 10), (Plain, E, 10), (Redlock, E, 12)],
@@ -516,8 +528,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "wrong-type",
-        description: "somebody else's list is put in a lock's place, and taken away again",
-        evidence: "questions refused, and the list as it was",
+        description: "the list of another program is put in a lock's place, and removed again",
+        evidence: "requests refused, and the list unchanged",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, T, 10), (Plain, T, 10)],
@@ -525,8 +537,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "out-of-memory",
-        description: "the server has no room, for up to 1.2 s",
-        evidence: "questions refused as OOM",
+        description: "the server is out of memory for up to 1.2 s",
+        evidence: "requests refused as OOM",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, E, 12)],
@@ -535,7 +547,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "writes-refused",
         description: "the server misses a replica and refuses to write, for up to 1.2 s",
-        evidence: "questions refused as NOREPLICAS",
+        evidence: "requests refused as NOREPLICAS",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, E, 12)],
@@ -543,8 +555,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "read-only",
-        description: "the server is a replica of nobody and refuses to write, for up to 1.2 s",
-        evidence: "questions refused as READONLY",
+        description: "the server is a replica without a master and refuses to write, for up to 1.2 s",
+        evidence: "requests refused as READONLY",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, E, 12)],
@@ -561,8 +573,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "rights-revoked",
-        description: "the takers' user may run no scripts, for up to 1.2 s",
-        evidence: "questions refused as NOPERM",
+        description: "the workers' user may run no scripts, for up to 1.2 s",
+        evidence: "requests refused as NOPERM",
         requires: Requirement::DedicatedUser,
         min_effects: 2,
         cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, E, 12)],
@@ -570,8 +582,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "busy-script",
-        description: "somebody's script runs on and on, until SCRIPT KILL up to 1.2 s later; on a minority where there are several",
-        evidence: "questions refused as BUSY",
+        description: "a script of another client does not end until SCRIPT KILL, up to 1.2 s later; on a \
+            minority where there are several servers",
+        evidence: "requests refused as BUSY",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, R, 10), (Plain, R, 12), (Redlock, E, 12)],
@@ -579,8 +592,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "output-buffer-overflow",
-        description: "the server hangs up on all who subscribe, as somebody tells them more than it keeps for a client",
-        evidence: "connections that were closed for it",
+        description: "the server closes the connections of all subscribers, because it gets more \
+            messages for them than it keeps for a client",
+        evidence: "connections that were closed for that reason",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, E, 10), (Plain, E, 10), (Redlock, E, 12)],
@@ -588,8 +602,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "clients-evicted",
-        description: "the server has no room for clients, and hangs up on all, for up to 0.9 s",
-        evidence: "connections that were closed for it",
+        description: "the server has no memory for clients and closes all connections, for up to 0.9 s",
+        evidence: "connections that were closed for that reason",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, E, 10), (Plain, E, 12), (Redlock, E, 12)],
@@ -597,8 +611,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "keys-renamed",
-        description: "somebody renames the keys of one lock, on a minority where there are several; then they are deleted, or given their names again up to 0.4 s later",
-        evidence: "keys that were there",
+        description: "the keys of one lock are renamed, on a minority where there are several servers; \
+            then they are deleted, or get their names again up to 0.4 s later",
+        evidence: "keys existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redis, T, 10), (Plain, T, 10), (Redlock, T, 12)],
@@ -606,7 +621,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "aof-truncated",
-        description: "servers are killed, and started again with what they had appended up to 0.4 s before, the last of it torn",
+        description: "servers are killed, and started again with the log that they had up to 0.4 s \
+            before, its last entry torn",
         evidence: "bytes cut off, and locks granted in between",
         requires: Requirement::PersistentData,
         min_effects: 2,
@@ -615,8 +631,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "loading",
-        description: "servers are killed, and started again with so much to read that they say so to whoever asks",
-        evidence: "questions refused as LOADING",
+        description: "servers are killed, and started again with so much data that they refuse requests \
+            while they load it",
+        evidence: "requests refused as LOADING",
         requires: Requirement::SlowStart,
         min_effects: 2,
         cells: &[(Redis, E, 15), (Plain, E, 15), (Redlock, E, 15)],
@@ -633,8 +650,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "failover-lagging",
-        description: "the master is killed, and a replica takes its place that has not heard of the last grants",
-        evidence: "grants that the replica had not heard of",
+        description: "the master is killed, and a replica takes its place that has not received the last \
+            grants",
+        evidence: "grants that the replica had not received",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Replica, T, 12)],
@@ -642,8 +660,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "failover-skewed",
-        description: "the master is killed, and a replica takes its place whose clock is ahead by 20 s, more than a lease",
-        evidence: "the replica tells another time",
+        description: "the master is killed, and a replica takes its place whose clock is ahead by 20 s, \
+            more than a lease",
+        evidence: "the replica reports another time",
         requires: Requirement::ServerClock,
         min_effects: 2,
         cells: &[(Replica, T, 12)],
@@ -651,8 +670,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "failover-at-step",
-        description: "the master is killed, and its replica takes its place, while a process stands still before or after a step; each in turn",
-        evidence: "it came to that step, and stood still there",
+        description: "the master is killed, and its replica takes its place, while a process is paused \
+            before or after a step, each in turn",
+        evidence: "it reached that step and was paused there",
         requires: Requirement::None,
         min_effects: 4,
         cells: &[(Replica, T, 12)],
@@ -669,8 +689,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "majority-paused",
-        description: "a majority of the servers stands still, for a lease and a second",
-        evidence: "their processes stood still",
+        description: "a majority of the servers is paused, for a lease and a second",
+        evidence: "their processes were paused",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Redlock, R, 15), (Ensemble, R, 40)],
@@ -687,7 +707,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "partition-all",
-        description: "no server reaches another, though clients reach all, for a session and a second",
+        description: "no server reaches another one, though clients reach all, for a session and a \
+            second",
         evidence: "none of them serves",
         requires: Requirement::None,
         min_effects: 2,
@@ -696,8 +717,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "session-closed",
-        description: "somebody's session is closed on the server",
-        evidence: "the server knew it",
+        description: "the session of a client is closed on the server",
+        evidence: "the server had the session",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(ZooKeeper, T, 12), (Ensemble, T, 20)],
@@ -705,7 +726,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "leader-killed",
-        description: "the server that leads is killed, for up to 0.9 s",
+        description: "the leader is killed, for up to 0.9 s",
         evidence: "its process ended",
         requires: Requirement::None,
         min_effects: 2,
@@ -714,8 +735,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "leader-paused",
-        description: "the server that leads stands still for longer than the others wait for it",
-        evidence: "its process stood still",
+        description: "the leader is paused for longer than the others wait for it",
+        evidence: "its process was paused",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Ensemble, E, 30)],
@@ -723,8 +744,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "leader-partition",
-        description: "the server that leads is cut off from the others, and its clients reach it, until another leads",
-        evidence: "another leads",
+        description: "the leader is cut off from the others, and its clients reach it, until the others \
+            elect another leader",
+        evidence: "another server leads",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(Ensemble, E, 30)],
@@ -733,7 +755,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "files-unlinked",
         description: "the files of a lock are deleted",
-        evidence: "they were there",
+        evidence: "the files existed",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(File, T, 10)],
@@ -741,8 +763,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "file-replaced",
-        description: "another file takes the place of what flock(1) locks",
-        evidence: "it is there",
+        description: "another file takes the place of the file that flock(1) locks",
+        evidence: "the other file is there",
         requires: Requirement::None,
         min_effects: 2,
         cells: &[(File, E, 10)],
@@ -751,7 +773,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "disk-full",
         description: "the disk is full for up to 1.2 s",
-        evidence: "a new name is refused, and says why; questions refused as MISCONF",
+        evidence: "a new name is refused with that reason; requests refused as MISCONF",
         requires: Requirement::SmallDisk,
         min_effects: 2,
         cells: &[(File, E, 10), (Redis, R, 12), (Plain, R, 12)],
@@ -759,8 +781,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "hostile-names",
-        description: "locks have names that mean something to a file system, a protocol or a pattern, or as long as can be; connections are reset, or who holds is killed",
-        evidence: "as of that; and what is no name is refused",
+        description: "locks have names that mean something to a file system, a protocol or a pattern, or \
+            of the greatest length; connections are reset, or a holder is killed",
+        evidence: "as of these faults, and text that is not a name is refused",
         requires: Requirement::HostileNames,
         min_effects: 2,
         cells: &[

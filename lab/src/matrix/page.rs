@@ -149,29 +149,36 @@ impl Page {
 const HEAD: &str = "\
 # The matrix
 
-Every store under every fault that exists for it: eight processes take three locks over and over, for long and for short, and some
-give up soon; two of them use the async face for every two of the blocking one. Two have two hands on one handle, one acquires again
-what it holds, and one of the locks is a semaphore or a readers' lock where the store has these. Meanwhile somebody looks at the lines, and
-somebody tries to renew and release what is not his. A fault is done, ended, and done again when every lock
-has been granted again. All that was told goes through the checkers of `lab/src/check.rs`. Redis is Debian's 7.0.15,
-one ZooKeeper server is Debian's 3.8.0, and three are of 3.9.6.
+Every store under every fault that exists for it. Eight processes take three locks over and over, with
+short and long holds; some stop waiting soon. For every process with the blocking API another one uses
+the async API. Two processes have two threads on one handle, and one process acquires again what it
+holds. One of the locks is a semaphore or a readers' lock where the store has these. Meanwhile an
+observer inspects the queues, and an intruder tries to renew and release claims of others. A fault is
+injected, ended, and injected again when every lock has been granted again. The checkers of
+`lab/src/check.rs` read the whole history. Redis is Debian's 7.0.15, one ZooKeeper server is Debian's
+3.8.0, and three are of 3.9.6.
 
-**E**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no
-longer than it takes the one who holds wrongly to hear of it. **R**: as E, and who asks meanwhile is refused. *Lost*: holds
-that were told that they are over before they were released. *Recovered*: how long after the end of a fault, at most, until the last
-of the locks was granted again, and the bound on that, which a busy machine must not break. A run with too little work, or whose
-faults had no effect, fails.
+| letter | the store's guarantee under the fault |
+|---|---|
+| **E** | exclusion: no two clients hold at once by the machine's clock, and tokens rise |
+| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the wrong one is notified |
+| **R** | refuses: as E, and a request during the fault is refused |
 
-`cargo xtask lab --list` lists the cells, `cargo xtask lab --store STORE --fault FAULT --seed N --seconds T` runs one, with a timeline in
-`target/lab`, and `cargo xtask lab --long` all of them for long, and writes this page.
+*Lost* counts holds that ended before their release. *Recovered* is the longest time from the end of a
+fault until the last of the locks was granted again. The bound on it holds on a busy machine too. A run
+with too little work, or whose faults had no effect, fails.
+
+`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N --seconds
+T` runs one, with a timeline in `target/lab`. `cargo xtask lab --long` runs all of them and writes this
+page.
 ";
 
 const COLUMNS: &str = "\
-| cell | promise | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
+| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
 const FAULTS_HEAD: &str = "\
-| fault | what happens | what shows that it had an effect |
+| fault | description | evidence of an effect |
 |---|---|---|";
 
 fn columns(figures: &Figures) -> String {

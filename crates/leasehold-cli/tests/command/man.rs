@@ -110,18 +110,25 @@ fn help_output_matches_the_recorded_text() {
 /// Every console block of the README, in both languages, and of the guide does what it shows.
 #[test]
 fn console_blocks_of_documents_run_as_shown() {
+    for document in ["README.md", "README.zh-CN.md", "docs/guide.md"] {
+        run_console_blocks(document);
+    }
+}
+
+/// Each document has a store of its own, because blocks in different documents use the same locks.
+fn run_console_blocks(document: &str) {
     let sandbox = Sandbox::new();
     let here = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"))
         .parent()
         .unwrap()
         .to_owned();
     let path = format!("{}:{}", here.display(), std::env::var("PATH").unwrap());
+
     let cases = trycmd::TestCases::new();
     cases
         .env("PATH", path)
         .env("LEASEHOLD_STORE", sandbox.url())
         .env("LEASEHOLD_HELD", "");
-    cases.case("../../README.md");
-    cases.case("../../README.zh-CN.md");
-    cases.case("../../docs/guide.md");
+    cases.case(format!("../../{document}"));
+    cases.run();
 }
