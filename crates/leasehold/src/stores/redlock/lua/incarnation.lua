@@ -14,7 +14,7 @@ local run, since, longest = string.match(incarnation, '^(%S+) (%d+) (%d+)$')
 if run ~= ARGV[1] then
     since, longest = string.format('%d', now), ARGV[2]
     incarnation = ARGV[1] .. ' ' .. since .. ' ' .. longest
-    redis.call('SET', KEYS[1], mark)
+    redis.call('SET', KEYS[1], incarnation)
 end
 redis.call('PEXPIRE', KEYS[1], KEPT)
 local from = tonumber(since)
