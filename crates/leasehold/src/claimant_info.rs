@@ -13,6 +13,7 @@ use crate::{Error, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClaimantInfo {
     /// The machine's host name, cut to [`ClaimantInfo::HOST_MAX`] bytes.
     pub host: String,

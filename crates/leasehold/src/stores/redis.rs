@@ -23,7 +23,6 @@ mod stream;
 #[cfg_attr(not(feature = "tls"), path = "redis/no_tls.rs")]
 mod tls;
 
-use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -39,6 +38,7 @@ use tokio::time::{Timeout, timeout};
 
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::store::Extensions;
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
     Share, Standing, Store, Token,
@@ -60,7 +60,7 @@ use session::Session;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use std::time::Duration;
 /// let store = leasehold::stores::Redis::builder("redis://127.0.0.1")?.crash_grace(Duration::from_secs(2))?.connect().await?;
-/// let locks = leasehold::from_store(store, "redis://127.0.0.1")?;
+/// let locks = leasehold::Locks::from_store(store, "redis://127.0.0.1")?;
 /// # Ok(()) }
 /// ```
 ///
@@ -728,8 +728,8 @@ impl Store for Redis {
         }
     }
 
-    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
