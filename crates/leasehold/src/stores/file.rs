@@ -37,6 +37,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::runtime::background;
+use crate::store::{Extensions, InheritableFds};
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
     Result, Standing, Store, Token,
@@ -60,7 +61,7 @@ pub(crate) use filesystem::{Locality, check_local};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
 /// let store = leasehold::stores::File::at(&folder)?;
-/// let locks = leasehold::from_store(store, "file:")?;
+/// let locks = leasehold::Locks::from_store(store, "file:")?;
 /// locks.mutex("nightly").acquire().await?.release().await?;
 /// # drop(locks); std::fs::remove_dir_all(folder).ok(); Ok(()) }
 /// ```
@@ -338,12 +339,8 @@ impl Store for File {
         Ok(was_there?.unwrap_or(false))
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        let mut anchors = vec![self.shared.process.read().inheritable_fd()?];
-        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
-            anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
-        }
-        Ok(anchors)
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_inheritable_fds(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -391,6 +388,16 @@ impl Store for File {
             }
         }
         Ok(names)
+    }
+}
+
+impl InheritableFds for File {
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        let mut anchors = vec![self.shared.process.read().inheritable_fd()?];
+        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
+            anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
+        }
+        Ok(anchors)
     }
 }
 
