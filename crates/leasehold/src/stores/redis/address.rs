@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use super::super::settings::{decoded, duration, password_in};
+use super::super::url::{decoded, duration, password_in};
 use crate::runtime::background;
 use crate::{Error, Result};
 

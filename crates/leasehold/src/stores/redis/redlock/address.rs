@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use url::form_urlencoded;
 
-use super::super::super::settings::duration;
+use super::super::super::url::duration;
 use super::super::address::Address;
 use super::record::WireFormat;
 use super::voting::quorum;
