@@ -36,6 +36,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::url::Settings;
 use crate::runtime::background;
 use crate::store::{Extensions, InheritableFds};
 use crate::{
@@ -112,16 +113,9 @@ impl File {
 
     /// As [`at`](Self::at), with the part of a `file:` URL after the colon; an empty path is the user's state folder.
     pub(crate) fn at_url_path(url: &str) -> Result<Self> {
-        let (path, settings) = url
-            .split_once('?')
-            .map_or((url, None), |(path, settings)| (path, Some(settings)));
-        let is_local = match settings {
-            None => false,
-            Some("local=yes") => true,
-            Some(other) => {
-                return Err(Error::invalid(format!("file: has no setting {other:?}"))
-                    .help("the only one is local=yes; a folder with a ? in its name cannot be written as a URL"));
-            }
+        let (path, is_local) = match url.split_once('?') {
+            None => (url, false),
+            Some((path, settings)) => (path, states_local(settings)?),
         };
         Self::builder(&path_of_url(path)?).local(is_local).open()
     }
@@ -398,6 +392,17 @@ impl InheritableFds for File {
             anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
         }
         Ok(anchors)
+    }
+}
+
+/// Whether the settings of a URL are `local=yes`.
+fn states_local(settings: &str) -> Result<bool> {
+    const HELP: &str =
+        "write file:/folder?local=yes; a folder with a ? in its name cannot be written as a URL";
+    let settings = Settings::parse(settings, "file", &["local"]);
+    match settings.map_err(|error| error.help(HELP))?.get("local") {
+        Some("yes") => Ok(true),
+        _ => Err(Error::invalid("the setting local has no value but yes").help(HELP)),
     }
 }
 
