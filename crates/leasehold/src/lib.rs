@@ -43,7 +43,7 @@ mod open;
 mod reentrant;
 mod runtime;
 mod rwlock;
-mod store;
+pub mod store;
 pub mod stores;
 mod token;
 
@@ -60,8 +60,7 @@ pub mod modelled {
     pub use crate::stores::redlock::voting;
 }
 
-pub use admission::admitted;
-pub use claim::{Claim, ClaimId, Share};
+pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use error::{Error, Result};
@@ -72,11 +71,14 @@ pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote}
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use name::Name;
-pub use open::{from_store, open};
+pub use open::open;
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
-pub use store::{Entered, OnContention, Standing, Store};
 pub use token::{FencingToken, Token};
+
+pub(crate) use admission::admitted;
+pub(crate) use claim::{Claim, Share};
+pub(crate) use store::{Entered, OnContention, Standing, Store};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

@@ -9,10 +9,14 @@ mod redis;
 mod redis_client;
 #[cfg(feature = "redis")]
 pub(crate) mod redlock;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod settings;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
+#[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "the URL of a folder has no host")
+)]
+mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

@@ -13,7 +13,6 @@ mod record;
 mod renewal;
 mod scripts;
 
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -26,6 +25,7 @@ use tokio::runtime::Handle;
 
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::store::Extensions;
 use crate::stores::redis_client::{
     self, Address, DoHandshake, Link, LinkConfig, READ_TIMEOUT, Script, ServerClock, ServerId,
     Session, Settings, State, reply_timeout, text, with_reply_timeout,
@@ -46,7 +46,7 @@ use record::{CrashCheck, EnterReply, LivenessRef, Nonces};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use std::time::Duration;
 /// let store = leasehold::stores::Redis::builder("redis://127.0.0.1")?.crash_grace(Duration::from_secs(2))?.connect().await?;
-/// let locks = leasehold::from_store(store, "redis://127.0.0.1")?;
+/// let locks = leasehold::Locks::from_store(store, "redis://127.0.0.1")?;
 /// # Ok(()) }
 /// ```
 ///
@@ -666,8 +666,8 @@ impl Store for Redis {
         }
     }
 
-    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
