@@ -2,10 +2,10 @@
 
 use crate::stores::redis_client::{Script, script};
 
-pub(super) static ENTER: Script = script!("lua/enter", "lua/queue", "lua/enter_slow");
-pub(super) static LEAVE: Script = script!("lua/leave", "lua/queue", "lua/leave_slow");
-pub(super) static RENEW: Script = script!("lua/renew", "lua/queue", "lua/renew_slow");
-pub(super) static POLL_INTERVAL: Script = script!("lua/inspect", "lua/queue", "lua/inspect_slow");
+pub(super) static ENTER: Script = script!("lua/enter/fast", "lua/queue", "lua/enter/slow");
+pub(super) static LEAVE: Script = script!("lua/leave/fast", "lua/queue", "lua/leave/slow");
+pub(super) static RENEW: Script = script!("lua/renew/fast", "lua/queue", "lua/renew/slow");
+pub(super) static POLL_INTERVAL: Script = script!("lua/inspect/fast", "lua/queue", "lua/inspect/slow");
 pub(super) static NAMES: Script = script!("lua/list");
 
 #[cfg(test)]
