@@ -47,15 +47,17 @@ pub mod store;
 pub mod stores;
 mod token;
 
-/// What models outside of this package try out. No part of the interface.
+/// The functions that models in other packages run. They are not part of the interface.
 #[doc(hidden)]
 pub mod modelled {
     pub use crate::engine::{hold_from, safe_duration};
     pub use crate::runtime::clock::BootInstant;
     #[cfg(feature = "redis")]
-    pub use crate::stores::claim_state::{
-        Absence, AbsenceSeen, ClaimState, EnterReply, LookDue, Observed, Push, Renewed,
+    pub use crate::stores::redis::claim_state::{
+        Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
     };
+    #[cfg(feature = "redis")]
+    pub use crate::stores::redis::{layout as redis_layout, scripts as redis_scripts};
     #[cfg(feature = "redis")]
     pub use crate::stores::redlock::voting;
 }

@@ -4,7 +4,7 @@
 mod file;
 mod memory;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
@@ -26,9 +26,10 @@ pub use file::{File, FileBuilder};
 pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-pub(crate) use redis::claim_state;
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
+#[cfg(feature = "redis")]
+pub use redis::{layout as queue_layout, scripts as queue_scripts};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]
