@@ -6,8 +6,8 @@ use anyhow::Result;
 use lab_servers::Clock;
 
 use super::{ended_now, instant, millis, wait};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, now, until_within};
 
 /// By more than any lease lasts.
@@ -38,7 +38,7 @@ fn stepped(run: &FaultRun, random: &mut Random, step: i64) -> Result<Option<Effe
     let mut seen = Vec::new();
     for &number in &which {
         let before = ahead(run, number)?;
-        run.testbed.clock(number)?.step(step);
+        run.testbed.server(number).clock().step(step);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
     let has_effect = seen
@@ -49,7 +49,7 @@ fn stepped(run: &FaultRun, random: &mut Random, step: i64) -> Result<Option<Effe
 
 /// Masters whose clocks stay wrong are a minority all the time. Elsewhere any may be wrong.
 fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    if run.testbed.backend == Backend::Redlock {
+    if run.backend.has(Capability::Masters) {
         vec![0, 1]
     } else {
         run.minority(random)
@@ -58,7 +58,7 @@ fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
 
 /// How much later it is for a server than since the machine was started, in microseconds.
 fn ahead(run: &FaultRun, number: usize) -> Result<i64> {
-    Ok(run.testbed.time(number)? - i64::try_from(now() / 1_000)?)
+    Ok(run.testbed.server(number).time()? - i64::try_from(now() / 1_000)?)
 }
 
 /// In turn four times as fast, when a lease is over before it is renewed, and twice as fast, when it is not quite.
@@ -86,7 +86,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
     let set = |gain| {
         which
             .iter()
-            .try_for_each(|&number| run.testbed.clock(number).map(|clock| clock.gain(gain)))
+            .for_each(|&number| run.testbed.server(number).clock().gain(gain));
     };
     let all_ahead = || {
         which
@@ -94,7 +94,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
             .map(|&number| ahead(run, number))
             .collect::<Result<Vec<_>>>()
     };
-    set(gain)?;
+    set(gain);
     let (since, before) = (now(), all_ahead()?);
     wait(time);
     let gained: Vec<i64> = all_ahead()?
@@ -103,7 +103,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
         .map(|(ahead, before)| ahead - before)
         .collect();
     let effect = ended_now(since, format!("server {which:?} by {gained:?} µs"));
-    set(0)?;
+    set(0);
     let wanted = i64::try_from((effect.until - since) / 1_000)? * gain / 1_000_000;
     Ok(gained
         .iter()
@@ -119,7 +119,7 @@ const READ_MAX: Duration = Duration::from_secs(10);
 /// Each of the crew has another time of day from now on.
 pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let since = now();
-    let clocks = &run.testbed.clocks;
+    let clocks = &run.clocks;
     let set = |clock: &Clock| {
         let ahead = WRONG[usize::try_from(random.below(WRONG.len() as u64)).expect("a few")];
         clock.set(ahead);
@@ -148,9 +148,9 @@ pub(super) fn all_back(run: &mut FaultRun, _random: &mut Random) -> Result<Optio
 
 fn all_stepped(run: &FaultRun, step: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
-    for number in 0..run.testbed.count() {
+    for number in 0..run.testbed.wires.len() {
         let before = ahead(run, number)?;
-        run.testbed.clock(number)?.step(step);
+        run.testbed.server(number).clock().step(step);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
     for master in run.testbed.redis() {

@@ -6,13 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::{ended_now, instant, millis, persistence, wait};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, now};
-
-fn name(run: &FaultRun, random: &mut Random) -> Result<String> {
-    Ok(run.config.names[usize::try_from(random.below(3))?].clone())
-}
 
 fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
     ["lock", "queue"].map(|ending| run.testbed.store().join(format!("{name}.{ending}")))
@@ -20,7 +16,7 @@ fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
 
 /// The two files of a name.
 pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     for file in files(run, &name) {
         fs::remove_file(&file)
             .with_context(|| format!("{} is there while it is used", file.display()))?;
@@ -30,7 +26,7 @@ pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<
 
 /// Another file in the place of what flock(1) locks.
 pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let [lock, _] = files(run, &name);
     let other = run.testbed.store().join(format!(".{name}.other"));
     fs::write(&other, "")?;
@@ -40,7 +36,7 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
 
 /// Nothing can be written that is not there yet: known names go on, new ones are refused, and granted when there is room.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    if run.testbed.backend != Backend::File {
+    if !run.backend.has(Capability::Folder) {
         return persistence::disk_full(run, random);
     }
     let time = millis(random, 300, 900);

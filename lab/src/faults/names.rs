@@ -3,15 +3,16 @@
 use anyhow::{Result, ensure};
 
 use super::{network, processes};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, hostile_names, until};
 
 /// The names are hostile all the time; what else happens makes the store go all its ways with them.
 pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let effect = match run.testbed.backend {
-        Backend::File => processes::holder_killed(run, random)?,
-        _ => network::reset(run, random)?,
+    let effect = if run.backend.has(Capability::Network) {
+        network::reset(run, random)?
+    } else {
+        processes::holder_killed(run, random)?
     };
     let testbed = &run.testbed;
     for name in hostile_names::no_names() {

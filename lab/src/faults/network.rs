@@ -19,7 +19,7 @@ fn for_a_while(
 ) -> Option<Effect> {
     let wires: Vec<&Wire> = which
         .iter()
-        .map(|&number| &run.testbed.wires()[number])
+        .map(|&number| &run.testbed.wires[number])
         .collect();
     let before: Vec<Traffic> = wires.iter().map(|wire| wire.traffic()).collect();
     for wire in &wires {
@@ -178,7 +178,7 @@ pub(super) fn replies_lost(run: &mut FaultRun, random: &mut Random) -> Result<Op
 pub(super) fn reset(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let mut count = 0;
     for number in run.minority(random) {
-        let wire = &run.testbed.wires()[number];
+        let wire = &run.testbed.wires[number];
         count += wire.traffic().present;
         wire.partition();
     }
@@ -206,7 +206,7 @@ pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<O
 /// All connections that are there, until they are closed.
 fn deaf_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
     for number in run.minority(random) {
-        run.testbed.wires()[number].drop_replies_silently();
+        run.testbed.wires[number].drop_replies_silently();
     }
     Some(instant("deaf connections"))
 }

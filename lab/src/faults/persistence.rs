@@ -9,7 +9,7 @@ use lab_servers::Redis;
 use super::redis_state::errors;
 use super::{ended_now, instant, millis, wait};
 use crate::fault_run::{Effect, FaultRun};
-use crate::{EventKind, Random, now, until};
+use crate::{Random, now, until};
 
 /// Killed, and the end of what it had written is cut off, as by a disk that lost power; the last that is left is torn.
 pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -24,10 +24,10 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
         .collect::<Result<Vec<_>>>()?;
     let since = now();
     wait(millis(random, 50, 400));
-    let forgotten = run.count_since(since, |kind| matches!(kind, EventKind::Granted { .. }))?;
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.kill(number))?;
+    let forgotten = run.grants_since(since)?;
+    for &number in &which {
+        run.testbed.server_mut(number).kill();
+    }
     let mut cut = 0;
     for (file, synced) in files.iter().zip(synced) {
         let file = File::options().write(true).open(file)?;
@@ -40,10 +40,10 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
     let effect = instant(format!(
         "{cut} bytes of {which:?}, {forgotten} grants meanwhile"
     ));
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
-    run.testbed.is_whole()?;
+    for &number in &which {
+        run.testbed.server_mut(number).restart();
+    }
+    run.backend.wait_until_ready(&run.testbed)?;
     Ok((cut > 0 && forgotten > 0).then(|| Effect {
         recovered: now(),
         ..effect
@@ -71,19 +71,19 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     for &number in &which {
         rewritten_with_bulk(run.testbed.redis()[number])?;
     }
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.kill(number))?;
+    for &number in &which {
+        run.testbed.server_mut(number).kill();
+    }
     let since = now();
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    for &number in &which {
+        run.testbed.server_mut(number).restart();
+    }
     let refused: u64 = which
         .iter()
         .map(|&number| errors(run.testbed.redis()[number], "LOADING"))
         .sum();
     let effect = ended_now(since, format!("server {which:?} was loading to {refused}"));
-    run.testbed.is_whole()?;
+    run.backend.wait_until_ready(&run.testbed)?;
     Ok((refused > 0).then(|| Effect {
         recovered: now(),
         ..effect
@@ -112,8 +112,10 @@ pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     let (time, redis) = (millis(random, 300, 1_200), run.testbed.redis()[0]);
     let fill = run
         .testbed
-        .disk()
-        .context("its disk is small")?
+        .disk
+        .as_ref()
+        .context("the disk of the server is small")?
+        .path()
         .join("fill");
     let status = |is: &str| {
         let line = format!("aof_last_write_status:{is}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{ended_now, instant, wait};
+use crate::backends::replica::{Pair, fail_over};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{
     Api, CrashAction, CrashPoint, EventKind, HoldWork, Random, Side, Step, WorkerConfig, now,
@@ -126,11 +127,10 @@ pub(super) fn failover_at_step(run: &mut FaultRun, random: &mut Random) -> Resul
         ..spawn_with_crash_point(run, crash_point)
     })?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
-    let pair = run.testbed.pair()?;
-    pair.fail_over();
+    fail_over(&mut run.testbed)?;
     let effect = instant(shown(crash_point));
     worker.resume()?;
-    pair.restore()?;
+    run.testbed.servers_mut::<Pair>()?.restore()?;
     run.add_events(worker.finish()?);
     Ok(met.then_some(effect))
 }
@@ -182,7 +182,7 @@ fn shown(crash_point: CrashPoint) -> String {
 }
 
 pub(super) fn hold_broken(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = run.config.names[usize::try_from(random.below(3))?].clone();
+    let name = run.draw_name(random);
     for _ in 0..200 {
         let testbed = &run.testbed;
         let Some(token) = testbed

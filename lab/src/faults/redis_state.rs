@@ -6,8 +6,8 @@ use anyhow::Result;
 use lab_servers::Redis;
 
 use super::{ended_now, instant, millis, wait};
+use crate::backends::{Backend, Capability, USER};
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::{Backend, USER};
 use crate::{Random, now, until_within};
 
 fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
@@ -79,30 +79,27 @@ pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option
 
 /// All keys of one lock.
 pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let (which, servers) = (effect_of(run, random), run.testbed.redis());
     let mut count = 0;
     for &number in &which {
-        count += delete(servers[number], run.testbed.backend, &name);
+        count += delete(servers[number], run.backend, &name);
     }
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
 }
 
-fn name(run: &FaultRun, random: &mut Random) -> Result<String> {
-    Ok(run.config.names[usize::try_from(random.below(3))?].clone())
-}
-
-fn delete(redis: &Redis, store: Backend, name: &str) -> i64 {
-    let keys = keys_of(redis, store, name);
+fn delete(redis: &Redis, backend: &dyn Backend, name: &str) -> i64 {
+    let keys = keys_of(redis, backend, name);
     keys.iter()
         .map(|key| redis.command(&["DEL", key]).int())
         .sum()
 }
 
-fn keys_of(redis: &Redis, store: Backend, name: &str) -> Vec<String> {
-    let pattern = match store {
-        Backend::Plain => name.to_owned(),
-        _ => format!("leasehold:*{{{name}}}*"),
+fn keys_of(redis: &Redis, backend: &dyn Backend, name: &str) -> Vec<String> {
+    let pattern = if backend.has(Capability::PlainKeys) {
+        name.to_owned()
+    } else {
+        format!("leasehold:*{{{name}}}*")
     };
     redis
         .command(&["KEYS", &pattern])
@@ -114,13 +111,13 @@ fn keys_of(redis: &Redis, store: Backend, name: &str) -> Vec<String> {
 
 /// Somebody renames all keys of one lock; they are deleted then, or given their names again over whatever is there by then.
 pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let (is_undone, time) = (random.below(2) == 0, millis(random, 50, 400));
     let (which, servers) = (effect_of(run, random), run.testbed.redis());
     let since = now();
     let mut renamed = Vec::new();
     for &number in &which {
-        for key in keys_of(servers[number], run.testbed.backend, &name) {
+        for key in keys_of(servers[number], run.backend, &name) {
             let other = format!("somebody's:{key}");
             // It may have been deleted meanwhile.
             if !servers[number]
@@ -153,9 +150,9 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 
 /// All keys of one lock live for ever, as far as the server knows.
 pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let redis = run.testbed.redis()[0];
-    let keys = keys_of(redis, run.testbed.backend, &name);
+    let keys = keys_of(redis, run.backend, &name);
     let count: i64 = keys
         .iter()
         .map(|key| redis.command(&["PERSIST", key]).int())
@@ -165,9 +162,9 @@ pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<
 
 /// Something else is where the lock was, for a while.
 pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let time = millis(random, 200, 700);
-    let key = if run.testbed.backend == Backend::Plain {
+    let key = if run.backend.has(Capability::PlainKeys) {
         name.clone()
     } else {
         format!("leasehold:{{{name}}}")

@@ -6,10 +6,10 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::Cell;
+use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
 use crate::faults::Guarantee;
-use crate::testbed::Backend;
 use crate::{Event, EventKind, Hold, check, holds};
 
 /// What a busy machine adds to a promised time.
@@ -72,7 +72,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let mut figures = figures(cell, outcome, all.len());
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
-    check::validity(events, cell.backend.validity())?;
+    check::validity(events, cell.backend.profile().validity)?;
     check::deadlines(
         events,
         |thread| outcome.wait_limits.get(&thread).copied(),
@@ -166,9 +166,10 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
 /// answered, are gone by the end of a lease.
 fn gone_within(cell: &Cell) -> GoneTimes {
     let lease = cell.backend.lease() + SLACK;
-    let released = match cell.backend {
-        Backend::File | Backend::Redis | Backend::Plain | Backend::ZooKeeper => Duration::ZERO,
-        _ => lease,
+    let released = if cell.backend.has(Capability::ImmediateRemoval) {
+        Duration::ZERO
+    } else {
+        lease
     };
     GoneTimes {
         released,
@@ -178,7 +179,8 @@ fn gone_within(cell: &Cell) -> GoneTimes {
 
 /// What was somebody else's is as it was, or gone with everything.
 fn canary(cell: &Cell, outcome: &Outcome) -> Result<()> {
-    let may_be_gone = cell.guarantee == Guarantee::TokensOnly || cell.backend == Backend::Redlock;
+    let may_be_gone =
+        cell.guarantee == Guarantee::TokensOnly || cell.backend.has(Capability::Masters);
     ensure!(
         outcome.missing_canaries == 0 || may_be_gone,
         "{} things of somebody else are gone",
@@ -200,7 +202,7 @@ const KEEP_POSITIONS: [&str; 6] = [
 /// Who was seen waiting, and lost his place neither to a fault nor to its being slow: a claim that is not renewed in time gets in line
 /// anew.
 fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
-    if !in_order(cell.backend) {
+    if !cell.backend.has(Capability::FifoQueue) {
         return Vec::new();
     }
     let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
@@ -230,11 +232,6 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     seen.into_iter().filter(is_kept).collect()
 }
 
-/// Whether lines are kept in order of arrival.
-fn in_order(backend: Backend) -> bool {
-    !matches!(backend, Backend::Plain | Backend::Redlock)
-}
-
 /// A third of a lease, when the next renewal is due, and as long for its answer.
 fn loss_notified_within(cell: &Cell) -> Duration {
     cell.backend.lease() + SLACK
@@ -246,7 +243,7 @@ fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let (mut count, mut longest) = (0, Duration::ZERO);
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
-        let fault = check::tokens_over_loss(one_name, cell.backend.token_slack());
+        let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, loss_notified_within(cell)))
             .map_or(Ok(()), Err)?;
@@ -292,7 +289,7 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
         1.0
     } else {
         SLOWER
-    } * cell.backend.load_min();
+    } * cell.backend.profile().load_min;
     let (count, least) = (
         f64::from(u32::try_from(figures.acquisitions)?),
         load * peace.as_secs_f64(),
