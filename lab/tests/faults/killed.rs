@@ -57,9 +57,9 @@ pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> 
         let (mut survivors, mut dead) = (Vec::new(), Vec::new());
         for (number, process) in line.into_iter().enumerate() {
             if resources.contains(&number) {
-                dead.push(process)
+                dead.push(process);
             } else {
-                survivors.push(process)
+                survivors.push(process);
             }
         }
         if !resources.contains(&0) {

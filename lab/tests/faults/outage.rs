@@ -148,7 +148,7 @@ fn redlock_locks_survive_stalled_servers() -> Result<()> {
     let url = redlock_url(&servers.iter().map(Redis::address).collect::<Vec<_>>());
     let stall = || servers.iter().for_each(Redis::pause);
     holds_survive(&url, Bound::LEASE, stall, || {
-        servers.iter().for_each(Redis::resume)
+        servers.iter().for_each(Redis::resume);
     })
 }
 

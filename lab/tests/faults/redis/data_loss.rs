@@ -21,7 +21,7 @@ const SLACK: Duration = Duration::from_secs(1);
 #[test]
 fn flushall_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup(), |testbed| {
-        drop(testbed.redis()[0].command(&["FLUSHALL"]))
+        drop(testbed.redis()[0].command(&["FLUSHALL"]));
     })?;
     ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
     Ok(())
@@ -37,7 +37,7 @@ fn restart_without_data_overlap_is_bounded() -> Result<()> {
 #[test]
 fn clock_jump_beyond_the_lease_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup().own_clock(), |testbed| {
-        testbed.redis()[0].set_clock(15)
+        testbed.redis()[0].set_clock(15);
     })?;
     ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
     Ok(())
