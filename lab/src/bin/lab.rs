@@ -115,7 +115,7 @@ impl Run<'_> {
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
         let worker = worker
             .to_str()
-            .context("the path of the taker is not text")?;
+            .context("the path of the worker program is not text")?;
         let figures = cell.run(worker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
         keep(self.folder, &figures)?;
