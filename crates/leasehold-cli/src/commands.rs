@@ -100,7 +100,7 @@ pub(crate) enum Action {
     /// Revoke the hold of NAME that has this token
     ///
     /// The holder is notified that it has lost the lock. This alone does not stop the holder's
-    /// work. A holder that runs under `leasehold run` then treats its command as its --on-lost says.
+    /// work. A holder under `leasehold run` then does with its command what its --on-lost says.
     Break {
         /// The lock's name
         name: String,
@@ -258,7 +258,7 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
-/// Parses the arguments. Prints help, the version or a usage error itself, and returns the exit code.
+/// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
 pub(crate) fn parse() -> Result<Command, Exit> {
     Command::try_parse().map(drop_separator).map_err(|error| {
         // Where the message cannot be printed, the exit code still reports the outcome.

@@ -33,7 +33,8 @@ fn main() -> ExitCode {
 
 /// Runs the subcommand on the main thread alone.
 ///
-/// The kernel kills COMMAND when the thread that started it ends, so that thread must be the main one.
+/// The kernel kills COMMAND when the thread that started it ends. Only the main thread lives as
+/// long as the process.
 fn execute(command: Command) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
