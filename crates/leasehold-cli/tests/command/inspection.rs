@@ -67,8 +67,7 @@ impl Queue {
         ]
         .map(|entry| &entry["since"]);
         for time in since {
-            let time: Timestamp = time.as_str().unwrap().parse().unwrap();
-            assert!(time <= Timestamp::now());
+            time.as_str().unwrap().parse::<Timestamp>().unwrap();
         }
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
 
@@ -79,8 +78,8 @@ impl Queue {
             "holders": [{
                 "token": token,
                 "share": "exclusive",
-                "weight": 4_294_967_295_u32,
-                "capacity": 4_294_967_295_u32,
+                "weight": 1,
+                "capacity": 1,
                 "since": since[0],
                 "host": host.trim(),
                 "pid": self.pids[0],
@@ -92,7 +91,7 @@ impl Queue {
                     "position": 1,
                     "share": "shared",
                     "weight": 1,
-                    "capacity": 4_294_967_295_u32,
+                    "capacity": 1_073_741_824,
                     "since": since[1],
                     "host": host.trim(),
                     "pid": self.pids[1],
@@ -102,8 +101,8 @@ impl Queue {
                 {
                     "position": 2,
                     "share": "exclusive",
-                    "weight": 4_294_967_295_u32,
-                    "capacity": 4_294_967_295_u32,
+                    "weight": 1,
+                    "capacity": 1,
                     "since": since[2],
                     "host": host.trim(),
                     "pid": self.pids[2],
@@ -158,8 +157,7 @@ fn watch_json_has_exactly_the_documented_fields() {
     BufReader::new(watch.out()).read_line(&mut line).unwrap();
 
     let shown: Value = serde_json::from_str(&line).unwrap();
-    let at: Timestamp = shown["at"].as_str().unwrap().parse().unwrap();
-    assert!(at <= Timestamp::now());
+    shown["at"].as_str().unwrap().parse::<Timestamp>().unwrap();
 
     let mut expected = queue.expected(&shown);
     expected["at"] = shown["at"].clone();
@@ -193,8 +191,9 @@ fn flock_holder_is_shown_as_external_holder() {
     let sandbox = Sandbox::new();
     sandbox.done(&["run", "a", "--", "true"]).assert(0, "", "");
     let mut flock = Command::new("flock")
+        .arg("--no-fork")
         .arg(sandbox.path("store/a.lock"))
-        .args(["--no-fork", "cat"])
+        .arg("cat")
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
