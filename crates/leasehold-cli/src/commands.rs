@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn durations_are_parsed_or_refused() {
         let ok = |text: &str, millis: u64| {
-            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}")
+            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         };
         ok("0", 0);
         ok("0s", 0);

@@ -128,9 +128,9 @@ fn help_output_matches_the_recorded_text() {
         .case("tests/command/*.trycmd");
 }
 
-/// Runs every console block of the README and compares its output.
+/// Every console block of the README, in both languages, and of the guide does what it shows.
 #[test]
-fn readme_console_blocks_run_as_shown() {
+fn console_blocks_of_documents_run_as_shown() {
     let sandbox = Sandbox::new();
     let here = std::path::Path::new(env!("CARGO_BIN_EXE_leasehold"))
         .parent()
@@ -143,4 +143,6 @@ fn readme_console_blocks_run_as_shown() {
         .env("LEASEHOLD_STORE", sandbox.url())
         .env("LEASEHOLD_HELD", "");
     cases.case("../../README.md");
+    cases.case("../../README.zh-CN.md");
+    cases.case("../../docs/guide.md");
 }

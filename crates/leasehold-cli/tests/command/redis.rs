@@ -16,11 +16,11 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     let mut sandbox = Sandbox::on_redis();
     sandbox.set("crash-grace=2s");
     let server = sandbox.server();
-    unresponsive_server_ends_the_command(&sandbox, |paused| {
-        if paused {
-            server.pause()
+    unresponsive_server_ends_the_command(&sandbox, |silent| {
+        if silent {
+            server.pause();
         } else {
-            server.resume()
+            server.resume();
         }
     });
 }

@@ -27,11 +27,11 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     let server = ZooKeeper::start();
     let mut sandbox = Sandbox::at(server.url());
     sandbox.set("session=4s");
-    unresponsive_server_ends_the_command(&sandbox, |paused| {
-        if paused {
-            server.pause()
+    unresponsive_server_ends_the_command(&sandbox, |silent| {
+        if silent {
+            server.pause();
         } else {
-            server.resume()
+            server.resume();
         }
     });
 }
