@@ -34,6 +34,8 @@ mod error;
 pub mod fence;
 mod guarantees;
 mod guard;
+#[cfg(feature = "file")]
+mod local_fs;
 mod lock;
 mod lock_state;
 mod locks;

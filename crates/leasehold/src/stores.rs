@@ -14,8 +14,6 @@ mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::{File, FileBuilder};
-#[cfg(feature = "file")]
-pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub(crate) use redis::claim_state;

@@ -7,13 +7,9 @@
 //! Absent on purpose: time-outs, polling, and any lease: a claim ends when it leaves or its process ends.
 
 mod counter;
-mod directory;
 mod entry;
-mod filesystem;
 mod flock;
 mod folder;
-mod io_error;
-mod names;
 mod proc_locks;
 mod process;
 mod protocol;
@@ -36,6 +32,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use crate::local_fs::{Locality, io_error};
 use crate::runtime::background;
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
@@ -44,13 +41,10 @@ use crate::{
 use counter::Boot;
 use flock::{FlockGuard, FlockMode, FlockWaiters};
 use folder::Folder;
-use io_error::io_error;
 use process::{Inbox, Peer, Process, ProcessId, Wakeups};
 use protocol::Situation;
 use queue_file::{Missing, Transaction};
 use transaction::NameLocks;
-
-pub(crate) use filesystem::{Locality, check_local};
 
 /// Locks between the processes of one machine, kept in a folder of a local disk.
 ///

@@ -12,10 +12,10 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
-use super::directory::Location;
 use super::folder::Folder;
-use super::io_error::io_error;
+use super::folder::directory::Location;
 use super::touch::touch;
+use crate::local_fs::io_error;
 use crate::{Error, Result, Share};
 
 /// How the file is locked.

@@ -1,5 +1,8 @@
 //! The folder a file store lives in.
 
+pub(super) mod directory;
+mod names;
+
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,10 +13,10 @@ use parking_lot::RwLock;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fchmod, linkat, openat, unlinkat};
 use rustix::io::Errno;
 
-use super::directory::{Directory, Location};
-use super::filesystem::Locality;
-use super::io_error::io_error;
-use super::names;
+use crate::local_fs::Locality;
+use crate::local_fs::io_error;
+use directory::{Directory, Location};
+
 use crate::{ClaimId, Error, Name, Result};
 
 /// Only its owner may read or write a file.

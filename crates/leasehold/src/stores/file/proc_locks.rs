@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::fs::{major, minor};
 
-use super::directory::Location;
+use super::folder::directory::Location;
 use crate::ExternalHolder;
 
 /// The processes that have a file locked by flock(2), as far as this process may see them.
@@ -47,9 +47,9 @@ fn process_name(pid: u32) -> ExternalHolder {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::directory::Directory;
-    use super::super::filesystem::Locality;
+    use super::super::folder::directory::Directory;
     use super::*;
+    use crate::local_fs::Locality;
 
     #[test]
     fn proc_locks_lines_are_parsed() {

@@ -16,10 +16,10 @@ use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
-use super::directory::{Directory, Location, complete_mode};
+use super::folder::directory::{Directory, Location, complete_mode};
 use super::folder::{FILE_MODE, PENDING};
-use super::io_error::io_error;
 use super::touch::touch;
+use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
 /// How long making a file may take before it counts as left over.

@@ -8,14 +8,14 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
-use super::directory::Location;
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::flock::is_at;
 use super::folder::Folder;
-use super::io_error::io_error;
+use super::folder::directory::Location;
 use super::process::ProcessId;
 use super::touch::touch;
 use super::wakeups::{Position, to_wake, watches};
+use crate::local_fs::io_error;
 use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
 /// A longer file is cut when its line is empty.

@@ -12,8 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
-use super::filesystem::{Locality, check_local};
-use super::io_error::io_error;
+use crate::local_fs::{Locality, check_local, io_error};
 use crate::{Error, Result};
 
 /// What is made is for its owner alone.
@@ -27,7 +26,7 @@ const READ: OFlags = OFlags::RDONLY
 const STATE_LOCAL: &str = "if it is local to this machine, add ?local=yes to the URL of the store";
 
 /// An open directory whose owner may be trusted with locks.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -36,7 +35,7 @@ impl Directory {
     /// Opens the directory at an absolute path and makes the missing parts of the path.
     ///
     /// What exists may be reached through symbolic links; what is made never is.
-    pub(super) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
+    pub(crate) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
         let found = match openat(CWD, path, LOOK, Mode::empty()) {
             Err(Errno::NOENT) => make_path(path, locality)?,
             found => found.map_err(|error| io_error(error, "open the folder", path))?,
@@ -47,7 +46,7 @@ impl Directory {
     }
 
     /// Opens a directory in this one, never through a symbolic link, and makes it if it is missing.
-    pub(super) fn open_or_make_inside(&self, name: &OsStr) -> Result<Self> {
+    pub(crate) fn open_or_make_inside(&self, name: &OsStr) -> Result<Self> {
         let path = self.path.join(name);
         let found = match openat(self, name, LOOK | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::NOENT) => make_part(self, name, &path)?,
@@ -57,7 +56,7 @@ impl Directory {
     }
 
     /// Opens a directory in this one for listing; `None` if it is none.
-    pub(super) fn read_inside(&self, name: &OsStr) -> Result<Option<Self>> {
+    pub(crate) fn read_inside(&self, name: &OsStr) -> Result<Option<Self>> {
         let path = self.path.join(name);
         match openat(self, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(Self { fd, path })),
@@ -66,12 +65,12 @@ impl Directory {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// A file in it.
-    pub(super) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
+    pub(crate) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
         Location {
             directory: Arc::clone(self),
             relative: name.into(),
@@ -104,13 +103,13 @@ impl fmt::Debug for Directory {
 
 /// A file in a directory: opened through the directory's descriptor, shown by its path.
 #[derive(Clone, Debug)]
-pub(super) struct Location {
+pub(crate) struct Location {
     directory: Arc<Directory>,
     relative: PathBuf,
 }
 
 impl Location {
-    pub(super) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         openat(
             &self.directory,
             &self.relative,
@@ -120,7 +119,7 @@ impl Location {
     }
 
     /// What stands there, which may be a symbolic link; `None` if nothing does.
-    pub(super) fn stat(&self) -> Result<Option<Stat>> {
+    pub(crate) fn stat(&self) -> Result<Option<Stat>> {
         match statat(&self.directory, &self.relative, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(what) => Ok(Some(what)),
             Err(Errno::NOENT) => Ok(None),
@@ -128,17 +127,17 @@ impl Location {
         }
     }
 
-    pub(super) fn directory(&self) -> &Arc<Directory> {
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
     /// Its path from its directory: one name, but for long names of locks.
-    pub(super) fn relative(&self) -> &Path {
+    pub(crate) fn relative(&self) -> &Path {
         &self.relative
     }
 
     /// Makes the directories that a long name needs.
-    pub(super) fn make_parent(&self) -> Result<()> {
+    pub(crate) fn make_parent(&self) -> Result<()> {
         let parts = self.relative.parent().into_iter().flatten();
         let mut directory = None::<Directory>;
         for part in parts {
@@ -149,7 +148,7 @@ impl Location {
     }
 
     /// Makes a new name durable.
-    pub(super) fn sync_parent(&self) -> rustix::io::Result<()> {
+    pub(crate) fn sync_parent(&self) -> rustix::io::Result<()> {
         match self.relative.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => {
                 fsync(openat(&self.directory, parent, READ, Mode::empty())?)
@@ -159,14 +158,14 @@ impl Location {
     }
 
     /// For messages and tables, not for opening.
-    pub(super) fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.path.join(&self.relative)
     }
 }
 
 /// Sets the mode of what was just made, whatever the umask has left of it: `fchmod` needs a descriptor that is open for
 /// reading or writing, and the umask may forbid both.
-pub(super) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+pub(crate) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     chmodat(
         CWD,
         format!("/proc/self/fd/{}", file.as_raw_fd()),

@@ -15,7 +15,7 @@ const CONTINUED: char = '+';
 ///
 /// Letters, digits, `-`, `_` and `.` stand for themselves, every other byte is `%XX`, and so is a dot at the beginning:
 /// nothing is hidden, and there is no `..` and no `/`.
-pub(super) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
+pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
     let mut pieces = encoded
         .as_bytes()
@@ -35,7 +35,7 @@ pub(super) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
 }
 
 /// The text that an entry of a folder adds to a name, and whether more follows below it; `None` for other files.
-pub(super) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<(&'a str, bool)> {
+pub(crate) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<(&'a str, bool)> {
     match entry.strip_suffix(CONTINUED) {
         Some(piece) => Some((piece, true)),
         None => entry.strip_suffix(ending).map(|piece| (piece, false)),
@@ -45,7 +45,7 @@ pub(super) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<(&'a str, boo
 /// What stands for itself.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-pub(super) fn encode(name: &str) -> String {
+pub(crate) fn encode(name: &str) -> String {
     match name.strip_prefix('.') {
         Some(rest) => format!("%2E{}", utf8_percent_encode(rest, PLAIN)),
         None => utf8_percent_encode(name, PLAIN).to_string(),
@@ -53,7 +53,7 @@ pub(super) fn encode(name: &str) -> String {
 }
 
 /// `None` if no name is encoded so.
-pub(super) fn decode(encoded: &str) -> Option<Name> {
+pub(crate) fn decode(encoded: &str) -> Option<Name> {
     let name = Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()?;
     (encode(name.as_str()) == encoded).then_some(name)
 }
