@@ -1,4 +1,6 @@
-//! Whether a folder is on a file system of this machine.
+//! File systems of this machine: which of them are accepted, and the errors of their files.
+//!
+//! The file store and fenced files both need a file system that one machine uses alone.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,36 +16,29 @@ use crate::{Error, Result};
 pub(crate) enum Locality {
     /// Only file systems that are known to be local are accepted.
     Known,
-    /// The user states that the file system is local; only known network file systems are refused.
+    /// The user states that the file system is local. Only known network file systems are refused.
     Stated,
 }
 
-/// Refuses a file system that other machines may use too: a FIFO and often a flock are seen by one machine alone, so
-/// two of them would hold one lock. `help` says how to state that an unknown file system is local.
+/// Refuses a file system that other machines may use too.
+///
+/// A FIFO, and often a flock, works on one machine alone. Two machines would hold the same lock.
+/// `help` says how to state that an unknown file system is local.
 pub(crate) fn check_local(
     folder: impl AsFd,
     path: &Path,
     locality: Locality,
     help: &str,
 ) -> Result<()> {
-    let what = fstatfs(&folder).map_err(|error| io_error(error, "look at the folder", path))?;
-    // The field's type differs between machines; the numbers are 32 bits wide everywhere.
-    #[allow(
-        clippy::cast_sign_loss,
-        clippy::cast_possible_truncation,
-        clippy::unnecessary_cast
-    )]
-    let number = what.f_type as u32;
-
+    let number = system_number(&folder, path)?;
     if is_local(number) {
         return Ok(());
     }
+
+    let path = path.display();
     if let Some(system) = network_system(number) {
-        let what = format!(
-            "{} is on {system}, where file locks do not hold between machines",
-            path.display()
-        );
-        return Err(Error::unsupported(what)
+        let message = format!("{path} is on {system}, where file locks fail between machines");
+        return Err(Error::unsupported(message)
             .help("choose a folder on a local disk, or a store made for several machines"));
     }
     if locality == Locality::Stated {
@@ -51,11 +46,52 @@ pub(crate) fn check_local(
     }
 
     let system = mounted_system(&folder).unwrap_or_else(|| "of a type without a name".to_owned());
-    let what = format!(
-        "{} is on an unknown file system, {system} (0x{number:X})",
-        path.display()
-    );
-    Err(Error::unsupported(what).help(help.to_owned()))
+    let message = format!("{path} is on an unknown file system, {system} (0x{number:X})");
+    Err(Error::unsupported(message).help(help.to_owned()))
+}
+
+/// Turns an error of the kernel into one for the user. `action` reads like "open the queue file".
+pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -> Error {
+    let error = error.into();
+    let message = |reason: &str| format!("cannot {action} {}: {reason}", path.display());
+
+    let described = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ACCESS | Errno::PERM) => Error::denied(message("permission denied")).help(
+            "give this user the folder and all files in it, \
+             or choose another folder with file:/some/folder",
+        ),
+        Some(Errno::ROFS) => Error::denied(message("the file system is read-only"))
+            .help("choose a writable folder with file:/some/folder"),
+        Some(Errno::NOSPC | Errno::DQUOT) => Error::unavailable(message("the disk is full"))
+            .help("free some space, or choose a folder on another disk"),
+        Some(Errno::MFILE | Errno::NFILE) => Error::unavailable(message("too many open files"))
+            .help("raise the limit on open files (ulimit -n)"),
+        Some(Errno::NOENT) => Error::invalid(message("no such file or folder")),
+        Some(Errno::EXIST) => Error::invalid(message("the path exists and is not a folder")),
+        Some(Errno::NOTDIR) => Error::invalid(message("a part of the path is not a folder")),
+        Some(Errno::LOOP) => {
+            Error::damaged(message("the path is a symbolic link")).help("remove the link")
+        }
+        Some(Errno::NAMETOOLONG) => {
+            Error::invalid(message("the path is too long")).help("choose a shorter folder")
+        }
+        _ => Error::unavailable(message(&error.to_string())),
+    };
+    described.caused_by(error)
+}
+
+/// The number by which statfs(2) names the type of a file system.
+fn system_number(folder: impl AsFd, path: &Path) -> Result<u32> {
+    let status = fstatfs(folder).map_err(|error| io_error(error, "inspect the folder", path))?;
+
+    // The field's type differs between machines; the numbers are 32 bits wide everywhere.
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::cast_possible_truncation,
+        clippy::unnecessary_cast
+    )]
+    let number = status.f_type as u32;
+    Ok(number)
 }
 
 /// The numbers of statfs(2) for file systems that belong to one machine.
@@ -104,46 +140,22 @@ fn network_system(number: u32) -> Option<&'static str> {
     })
 }
 
-/// The name of the file system, such as `fuse.sshfs`, as the kernel has it in the table of mounts.
+/// The name of the file system in the kernel's table of mounts, such as `fuse.sshfs`.
 fn mounted_system(folder: impl AsFd) -> Option<String> {
     let device = fstat(folder).ok()?.st_dev;
     let device = format!("{}:{}", major(device), minor(device));
+
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     table
         .lines()
-        .find_map(|queue| system_of(queue, &device).map(str::to_owned))
+        .find_map(|line| system_of(line, &device).map(str::to_owned))
 }
 
 /// Reads a line such as `36 35 98:0 / /mnt rw master:1 - ext4 /dev/sda1 rw`.
-fn system_of<'a>(queue: &'a str, device: &str) -> Option<&'a str> {
-    let (mount, system) = queue.split_once(" - ")?;
-    let is_it = mount.split(' ').nth(2) == Some(device);
-    is_it.then(|| system.split(' ').next()).flatten()
-}
-
-/// Turns what the kernel said into an error for people: `doing` reads like "open the line file".
-pub(crate) fn io_error(error: impl Into<io::Error>, doing: &str, path: &Path) -> Error {
-    let error = error.into();
-    let what = |reason: &str| format!("cannot {doing} {}: {reason}", path.display());
-    let told = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::ACCESS | Errno::PERM) => Error::denied(what("permission denied"))
-            .help("give this user the folder and all that is in it, or choose another folder with file:/some/folder"),
-        Some(Errno::ROFS) => Error::denied(what("the file system is read-only"))
-            .help("choose a folder that can be written with file:/some/folder"),
-        Some(Errno::NOSPC | Errno::DQUOT) => {
-            Error::unavailable(what("the disk is full")).help("free some space, or choose a folder on another disk")
-        }
-        Some(Errno::MFILE | Errno::NFILE) => {
-            Error::unavailable(what("too many open files")).help("raise the limit on open files (ulimit -n)")
-        }
-        Some(Errno::NOENT) => Error::invalid(what("no such file or folder")),
-        Some(Errno::EXIST) => Error::invalid(what("something that is not a folder stands in its place")),
-        Some(Errno::NOTDIR) => Error::invalid(what("a part of the path is not a folder")),
-        Some(Errno::LOOP) => Error::damaged(what("a symbolic link stands in its place")).help("remove the link"),
-        Some(Errno::NAMETOOLONG) => Error::invalid(what("the path is too long")).help("choose a shorter folder"),
-        _ => Error::unavailable(what(&error.to_string())),
-    };
-    told.caused_by(error)
+fn system_of<'a>(line: &'a str, device: &str) -> Option<&'a str> {
+    let (mount, system) = line.split_once(" - ")?;
+    let is_this_device = mount.split(' ').nth(2) == Some(device);
+    is_this_device.then(|| system.split(' ').next()).flatten()
 }
 
 #[cfg(test)]
@@ -155,34 +167,36 @@ mod tests {
         const EXT4: u32 = 0xEF53;
         const BEEGFS: u32 = 0x1983_0326;
         const FUSE: u32 = 0x6573_5546;
+
         assert!(is_local(EXT4) && !is_local(BEEGFS) && !is_local(FUSE));
         assert_eq!(network_system(BEEGFS), Some("BeeGFS"));
-        assert_eq!((network_system(EXT4), network_system(FUSE)), (None, None));
+        assert_eq!(network_system(EXT4), None);
+        assert_eq!(network_system(FUSE), None);
     }
 
     #[test]
     fn mounted_system_is_named_as_the_kernel_names_it() {
-        let queue =
+        let line =
             "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - fuse.sshfs me@host:/ rw,errors=continue";
-        assert_eq!(system_of(queue, "98:0"), Some("fuse.sshfs"));
-        assert_eq!(system_of(queue, "98:1"), None);
+        assert_eq!(system_of(line, "98:0"), Some("fuse.sshfs"));
+        assert_eq!(system_of(line, "98:1"), None);
 
-        let proc = std::fs::File::open("/proc").expect("it is mounted");
+        let proc = std::fs::File::open("/proc").expect("/proc is mounted");
         assert_eq!(mounted_system(&proc).as_deref(), Some("proc"));
     }
 
     #[test]
     fn stated_locality_accepts_unknown_file_systems() {
-        let (proc, path) = (
-            std::fs::File::open("/proc").expect("it is mounted"),
-            Path::new("/proc"),
-        );
+        let path = Path::new("/proc");
+        let proc = std::fs::File::open(path).expect("/proc is mounted");
+
         let refused =
-            check_local(&proc, path, Locality::Known, "say so").expect_err("it keeps no files");
+            check_local(&proc, path, Locality::Known, "say so").expect_err("proc is unknown");
         assert!(
             refused.is_unsupported() && refused.to_string().contains("unknown file system, proc"),
             "{refused}"
         );
+
         check_local(&proc, path, Locality::Stated, "say so").expect("stated");
     }
 }

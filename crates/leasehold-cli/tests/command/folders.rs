@@ -194,7 +194,7 @@ fn link_to_missing_folder_is_refused_and_nothing_is_made() {
     let sandbox = Sandbox::new();
     std::os::unix::fs::symlink("elsewhere", sandbox.path("store")).unwrap();
     let done = sandbox.done(&["run", "a", "--", "true"]);
-    done.assert(64, "", "something that is not a folder stands in its place");
+    done.assert(64, "", "the path exists and is not a folder");
     assert!(!sandbox.path("elsewhere").exists());
 }
 
