@@ -26,7 +26,7 @@ mod admission;
 pub mod blocking;
 mod claim;
 mod claimant_info;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod drain;
 mod engine;
