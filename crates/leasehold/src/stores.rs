@@ -22,8 +22,6 @@ mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::{File, FileBuilder};
-#[cfg(feature = "file")]
-pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 #[cfg(feature = "redis")]
