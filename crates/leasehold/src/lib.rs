@@ -59,7 +59,9 @@ pub mod modelled {
         Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
     };
     #[cfg(feature = "redis")]
-    pub use crate::stores::redis::{layout as redis_layout, scripts as redis_scripts};
+    pub use crate::stores::redis::{
+        layout as redis_layout, scripts as redis_scripts, tracked_claims as tracked_redis_claims,
+    };
     #[cfg(feature = "redis")]
     pub use crate::stores::redlock::voting;
 }

@@ -24,10 +24,7 @@ mod zookeeper;
 pub use file::{File, FileBuilder};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
-#[cfg(feature = "redis")]
-pub use redis::{layout as queue_layout, scripts as queue_scripts};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]
