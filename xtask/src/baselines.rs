@@ -32,11 +32,19 @@ const BASELINES: [Baseline; 13] = [
     baseline("redisson", "Redisson's RLock scripts", "Redisson"),
     baseline("redlock-steps", "Redlock's five steps", "Redlock"),
     baseline("zookeeper-recipe", "ZooKeeper's recipe", "Recipe"),
-    baseline("file", "**leasehold file:**", "OursFile"),
-    baseline("redis", "**leasehold redis:**", "OursRedis"),
-    baseline("redis-plain", "**leasehold redis: plain**", "OursPlain"),
-    baseline("redlock", "**leasehold redlock:**", "OursRedlock"),
-    baseline("zookeeper", "**leasehold zookeeper:**", "OursZooKeeper"),
+    baseline("file", "**leasehold file:**", "LeaseholdFile"),
+    baseline("redis", "**leasehold redis:**", "LeaseholdRedis"),
+    baseline(
+        "redis-plain",
+        "**leasehold redis: plain**",
+        "LeaseholdPlain",
+    ),
+    baseline("redlock", "**leasehold redlock:**", "LeaseholdRedlock"),
+    baseline(
+        "zookeeper",
+        "**leasehold zookeeper:**",
+        "LeaseholdZooKeeper",
+    ),
 ];
 
 /// The lab's identifiers of the named baselines; an empty list means all.
@@ -69,7 +77,7 @@ mod tests {
     fn names_are_mapped_to_identifiers_of_the_lab() -> Result<()> {
         assert_eq!(
             kinds_of(&["setnx".into(), "redis".into()])?,
-            ["Setnx", "OursRedis"]
+            ["Setnx", "LeaseholdRedis"]
         );
         assert!(kinds_of(&[])?.is_empty());
         Ok(())
@@ -77,7 +85,7 @@ mod tests {
 
     #[test]
     fn unknown_name_is_rejected_with_all_names() {
-        let error = kinds_of(&["OursRedis".into()]).expect_err("it is a private identifier");
+        let error = kinds_of(&["LeaseholdRedis".into()]).expect_err("it is a private identifier");
 
         assert!(error.to_string().contains("\n  redis-plain\n"), "{error}");
     }

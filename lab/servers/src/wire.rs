@@ -28,9 +28,9 @@ use link::Link;
 /// let wire = Wire::to(redis.address());
 /// wire.delay(Duration::from_millis(2));
 /// let mut raw = Raw::connect(wire.address())?;
-/// assert_eq!(raw.ask(&["PING"])?.text(), "PONG");
-/// wire.cut();
-/// assert!(raw.ask(&["PING"]).is_err());
+/// assert_eq!(raw.request(&["PING"])?.text(), "PONG");
+/// wire.partition();
+/// assert!(raw.request(&["PING"]).is_err());
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]

@@ -44,7 +44,7 @@ const JVM: [&str; 6] = [
 /// use lab_servers::ZooKeeper;
 ///
 /// let mut server = ZooKeeper::start();
-/// assert_eq!(server.ask("ruok").expect("it lives"), "imok");
+/// assert_eq!(server.request("ruok").expect("it lives"), "imok");
 /// server.kill();
 /// server.restart();
 /// assert_eq!(server.count("zk_ephemerals_count"), 0);

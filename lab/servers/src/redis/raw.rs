@@ -19,7 +19,7 @@ const BUFFER: usize = 16 * 1024;
 /// let redis = Redis::start();
 /// let mut raw = redis.connection();
 /// let ping = request(&["PING"]);
-/// assert_eq!(raw.ask_bytes(&ping)?, b"+PONG\r\n");
+/// assert_eq!(raw.request_bytes(&ping)?, b"+PONG\r\n");
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::port::Port;
 /// use lab_servers::Redis;
 ///
 /// let redis = Redis::setup().acl("app on >secret ~leasehold:* +@all").password("admin").start();
-/// assert!(redis.connection().ask(&["AUTH", "app", "wrong"])?.is_error());
+/// assert!(redis.connection().request(&["AUTH", "app", "wrong"])?.is_error());
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]

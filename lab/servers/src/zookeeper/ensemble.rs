@@ -17,7 +17,7 @@ use crate::{Wire, until};
 ///
 /// let mut ensemble = Ensemble::start();
 /// let leader = ensemble.leader();
-/// ensemble.part(leader);
+/// ensemble.partition(leader);
 /// assert_ne!(ensemble.leader_without(leader), leader);
 /// ensemble.heal();
 /// ```
