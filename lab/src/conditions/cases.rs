@@ -190,7 +190,6 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<(Pause, Option<bool>)> {
     first.take()?;
     first.request(Request::Read)?;
     first.pause()?;
-
     let granted = next.request(Request::Acquire(NEVER_MILLIS))?;
     if !is_granted(&granted) {
         first.resume()?;

@@ -69,7 +69,7 @@ fn neither(text: impl Into<String>) -> Cell {
     }
 }
 
-/// Whether two clients reported the lock as held at the same time.
+/// Whether two reported that they hold, at one instant.
 fn exclusion(row: &Row) -> Cell {
     let mut text = Vec::new();
     if row.crowd.overlaps > 0 {
@@ -103,7 +103,7 @@ fn exclusion(row: &Row) -> Cell {
     }
 }
 
-/// Describes the failover of the contender's service.
+/// What a failover is, by the service of the contender.
 pub(super) fn replaced(row: &Row) -> &'static str {
     match row.contender.service() {
         Service::Folder => "no server",
@@ -130,7 +130,7 @@ fn owner_only(row: &Row) -> Cell {
         text.push("a refused client frees it");
     }
     if row.owner.late_freed == Some(true) {
-        text.push("a late release frees another's hold");
+        text.push("a late client frees another's lock");
     }
 
     if text.is_empty() {
@@ -169,7 +169,7 @@ fn fault_tolerance(row: &Row) -> Cell {
             broken(format!("a minority down: no grant; {notified}"))
         }
         None => neither(format!(
-            "none: it is one server; when it is down, {notified}"
+            "none, as it is one server; when it is down {notified}"
         )),
     }
 }
