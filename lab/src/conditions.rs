@@ -1,7 +1,8 @@
-//! The four conditions of a lock, measured: exclusion, no deadlock, only the owner unlocks, fault tolerance.
+//! Measures the four conditions of a lock: exclusion, no deadlock, only the owner unlocks, fault
+//! tolerance.
 //!
-//! Each [specimen](crate::baselines) goes through the same [cases]: real processes that are killed and stopped, real servers that
-//! are killed and emptied, and resources that are read and written under the lock.
+//! Each [contender](crate::baselines) goes through the same [cases]. They kill and pause real
+//! processes, kill and flush real servers, and read and write resources under the lock.
 
 pub mod cases;
 mod page;
@@ -18,35 +19,35 @@ pub use page::page;
 pub use picture::picture;
 pub use testbed::BaselineTestbed;
 
-/// How long locks are kept without hearing of their holder, where nothing else is said.
+/// The lease of a case that does not choose another one.
 pub const LEASE_MILLIS: u64 = 2_000;
-/// As long, where servers are replaced, so that what a holder hears of it is not that its lease is over; and the longest lease that
-/// Redlock's masters know.
+/// The lease while servers are replaced. It outlasts the case, so an expired lease does not notify
+/// the holder. It is also the longest lease that the Redlock masters accept.
 pub const LONG_MILLIS: u64 = 6_000;
-/// As long, where a lease must not end before the case is over.
+/// The lease of a case that must end before the lease does.
 pub const AMPLE_MILLIS: u64 = 60_000;
-/// Whoever has not been granted the lock after so long is not going to be.
+/// A client that has not been granted the lock after this time counts as never granted.
 pub const NEVER_MILLIS: u64 = 8_000;
-/// How many contend.
+/// How many clients contend for one lock.
 pub const CROWD: u32 = 100;
 
-/// What became of one specimen. Where a case does not apply nothing is there.
+/// The figures of one contender. A case that does not apply is `None`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which.
+    /// The contender.
     pub contender: Contender,
     /// A holder was killed.
     pub holder_killed: Crash,
-    /// One was killed between two requests of its acquisition.
+    /// A client was killed between two requests of its acquisition.
     pub acquirer_killed: Option<Crash>,
-    /// A holder was stopped for longer than its lease.
+    /// A holder was paused for longer than its lease.
     pub paused: Pause,
-    /// Whoever has no right to released it.
+    /// A client that did not hold the lock released it.
     pub owner: Owner,
-    /// What it was kept on was replaced by what had not heard of it yet.
+    /// The server was replaced by one that had not received the lock yet.
     pub failover: Option<Failover>,
     /// Servers were killed.
     pub down: Option<Down>,
-    /// Many contended.
+    /// Many clients contended.
     pub crowd: Crowd,
 }

@@ -58,7 +58,7 @@ fn execute(command: Command) -> anyhow::Result<Exit> {
     })
 }
 
-/// Starts the log if LEASEHOLD_LOG is set. Building a filter takes longer than acquiring a lock.
+/// Starts the log if `LEASEHOLD_LOG` is set. Building a filter takes longer than acquiring a lock.
 fn start_log() {
     if std::env::var_os("LEASEHOLD_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_env("LEASEHOLD_LOG");

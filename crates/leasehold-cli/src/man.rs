@@ -37,7 +37,7 @@ pub(crate) fn completions(shell: Shell) -> Result<Exit> {
     Ok(Exit::DONE)
 }
 
-/// Renders the tables as sections of their own: clap_mangen would join their rows to one paragraph.
+/// Renders the tables as sections: `clap_mangen` alone would join their rows to one paragraph.
 fn render(page: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(page.after_long_help(Resettable::Reset)).render(&mut text)?;
@@ -65,5 +65,5 @@ fn section(table: &Table) -> String {
 }
 
 fn no_such_command(name: &str) -> Error {
-    Error::invalid(format!("there is no command {name:?}")).help("see leasehold --help")
+    Error::invalid(format!("{name:?} is not a command")).help("see leasehold --help")
 }

@@ -1,5 +1,5 @@
-//! A script that checks the key and sets it with an expiry, the work, and a script that compares the
-//! value and deletes the key.
+//! A script that checks the key and sets it with an expiry, the work, and a script that compares
+//! the value and deletes the key.
 
 use anyhow::Result;
 

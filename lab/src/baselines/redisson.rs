@@ -1,7 +1,7 @@
 //! Redisson's `RLock` as it appears on the wire.
 //!
-//! It uses a hash of holds, a channel that notifies waiters of a release, and a watchdog that renews
-//! at a third of the lease.
+//! It uses a hash of holds, a channel that notifies waiters of a release, and a watchdog that
+//! renews at a third of the lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -1,7 +1,7 @@
 //! The lock recipe of ZooKeeper's documentation.
 //!
-//! A client creates an ephemeral sequential node whose name begins with a GUID, and watches the node
-//! before it.
+//! A client creates an ephemeral sequential node whose name begins with a GUID, and watches the
+//! node before it.
 
 use std::time::Duration;
 

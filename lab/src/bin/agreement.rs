@@ -23,11 +23,11 @@ fn main() -> Result<()> {
     fs::create_dir_all(&folder)?;
     println!("seed {seed}");
 
-    let seen = agreement(release, kills, &mut Random::seeded(seed), &folder)?;
+    let outcome = agreement(release, kills, &mut Random::seeded(seed), &folder)?;
     ensure!(
-        seen.broken == 0,
+        outcome.broken == 0,
         "the servers disagreed {} times; their data is in {}",
-        seen.broken,
+        outcome.broken,
         folder.display()
     );
     Ok(())

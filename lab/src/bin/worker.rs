@@ -1,6 +1,7 @@
 //! Acquires locks as its argument says, and records its events on standard output.
 //!
-//! The argument is a [`lab::WorkerConfig`] as JSON. A test may kill or pause the process at any time.
+//! The argument is a [`lab::WorkerConfig`] as JSON. A test may kill or pause the process at any
+//! time.
 
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};

@@ -1,4 +1,4 @@
-//! What is done to every specimen, and what came of it.
+//! The cases that every contender goes through, and their figures.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -14,11 +14,11 @@ use crate::baselines::{Client, Reply, Request, Response};
 use crate::now;
 use crate::resources::{Resources, duplicates, lost_updates, regress};
 
-/// Whoever is granted the lock although somebody else has it, is within so long.
+/// A lock that is granted although another client holds it is granted within this time.
 const SOON_MILLIS: u64 = 1_000;
-/// How long a holder may take to hear of its loss before it is said never to.
+/// A holder that is not notified of its loss within this time counts as never notified.
 const UNRESPONSIVE: Duration = Duration::from_secs(6);
-/// For how long the crowd waits before the first lets go.
+/// How long the holder keeps the lock while the crowd waits.
 const HELD: Duration = Duration::from_secs(1);
 /// For how long each of the crowd waits.
 pub const CROWD_MILLIS: u64 = 30_000;
@@ -32,87 +32,87 @@ pub struct Crash {
     pub next_millis: Option<u64>,
 }
 
-/// A holder that was stopped between what it read and what it wrote, until another had held and written.
+/// A holder was paused between its read and its write, until another client had held and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Whether another was granted the lock meanwhile. If not, nothing else here has happened.
+    /// Whether another client was granted the lock meanwhile. If not, the other figures are empty.
     pub next_held: bool,
-    /// The first, back again, still said that it held.
+    /// Whether the paused holder still reported the lock as held when it continued.
     pub both_claimed: bool,
-    /// What the late write did.
+    /// The updates that the late write overwrote.
     pub lost: Lost,
 }
 
-/// Updates that were written over by somebody who had not seen them.
+/// Updates that were overwritten by a client that had not read them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// On a resource that takes everything.
+    /// On a resource that accepts every write.
     pub unfenced: usize,
-    /// On one that goes by tokens and is sealed; `None` where the lock has no token.
+    /// On a resource that rejects stale tokens; `None` if the lock has no tokens.
     pub fenced: Option<usize>,
 }
 
-/// Releases by those who have no right to.
+/// Releases by clients that do not hold the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Whoever was refused the lock, and released all the same, freed it.
+    /// A client that was refused the lock and released it anyway freed it.
     pub refused_freed: bool,
-    /// Whoever held it once, and was late with the release, freed it; `None` if another never came to hold it.
+    /// A former holder with a late release freed it; `None` if the lock had no next holder.
     pub late_freed: Option<bool>,
 }
 
-/// What a lock was kept on was replaced by what had not heard of it.
+/// The server of a lock was replaced by one that had not received the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failover {
-    /// After so many milliseconds another was granted it; `None` if nobody was while this was looked at.
+    /// Milliseconds until another client was granted the lock; `None` if this did not happen.
     pub next_millis: Option<u64>,
-    /// For so long both said that they held; `None` if they never did.
+    /// For how many milliseconds both reported the lock as held; `None` if they never did.
     pub both_millis: Option<u64>,
-    /// Whether that went on for as long as it was looked at.
+    /// Whether both still reported the lock as held at the end of the observation.
     pub without_end: bool,
-    /// What the first wrote afterwards did.
+    /// The updates that a later write of the first holder overwrote.
     pub lost: Lost,
 }
 
 /// Servers were killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Down {
-    /// With most of them there: after so long another lock was granted; `None` where one is all there are.
+    /// Until the next grant while a majority runs; `None` if there is only one server.
     pub minority: Option<Granted>,
-    /// Without them: somebody was granted a lock, which must not be.
+    /// Whether a lock was granted without a majority, which must not happen.
     pub majority_granted: bool,
-    /// How long it took to be told.
+    /// Milliseconds until the request for it ended.
     pub majority_millis: u64,
-    /// How long it took who held until it said so; `None` if it never did.
+    /// Milliseconds until the holder was notified of its loss; `None` if it never was.
     pub notified_millis: Option<u64>,
 }
 
-/// Whether, and after how many milliseconds.
+/// The time until a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
     /// In milliseconds; `None` if never.
     pub after_millis: Option<u64>,
 }
 
-/// Many contended for one lock.
+/// Many clients contended for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Crowd {
-    /// How many of them have held it.
+    /// How many of them have held the lock.
     pub held: usize,
-    /// How often two held it at once.
+    /// How often two of them held it at the same time.
     pub overlaps: usize,
-    /// What happened to the resources.
+    /// The lost updates on the resources.
     pub lost: Lost,
     /// From the first release to the last, in milliseconds.
     pub took_millis: u64,
-    /// Requests to servers, for each that held, from when all began to wait; `None` where there is no server.
+    /// Requests to the servers per holder, since all began to wait; `None` without a server.
     pub requests_each: Option<u64>,
 }
 
-/// Puts a specimen through all of it.
+/// Runs all cases with one contender.
 ///
 /// # Errors
-/// If a case cannot be carried out, or if a resource that is fenced took what its rule refuses.
+/// If a case cannot be run, or if a fenced resource accepted a stale token.
 pub fn all(mut testbed: BaselineTestbed, progress: impl Fn(&str)) -> Result<Row> {
     let contender = testbed.contender();
     progress("holder killed");
@@ -121,17 +121,22 @@ pub fn all(mut testbed: BaselineTestbed, progress: impl Fn(&str)) -> Result<Row>
         .has_steps()
         .then(|| crash(&testbed, Request::Begin))
         .transpose()?;
-    progress("holder stopped");
+
+    progress("holder paused");
     let (paused, late_freed) = pause(&testbed)?;
+
     progress("released by others");
     let owner = Owner {
         refused_freed: refused_frees(&testbed)?,
         late_freed,
     };
-    progress("contended for by many");
+
+    progress("contention");
     let crowd = crowd(&testbed, CROWD)?;
+
     progress("servers replaced");
     let failover = failover(&mut testbed)?;
+
     progress("servers killed");
     let down = down(&mut testbed)?;
     Ok(Row {
@@ -146,10 +151,12 @@ pub fn all(mut testbed: BaselineTestbed, progress: impl Fn(&str)) -> Result<Row>
     })
 }
 
-/// A holder is killed, or whoever has done no more than the first step of an acquisition; another waits.
+/// Kills a client after `step`, while another client waits for the lock.
+///
+/// The step is a whole acquisition, or only its first request.
 ///
 /// # Errors
-/// If a process cannot be started, killed or heard.
+/// If a process cannot be started or killed, or does not respond.
 pub fn crash(testbed: &BaselineTestbed, step: Request) -> Result<Crash> {
     let fixture = testbed.fixture();
     let mut first = fixture.start(1, LEASE_MILLIS)?;
@@ -160,7 +167,7 @@ pub fn crash(testbed: &BaselineTestbed, step: Request) -> Result<Crash> {
         "{response:?}"
     );
     next.send(Request::Acquire(NEVER_MILLIS))?;
-    // It waits, and if not it will all the same.
+    // Usually the second client waits by now. The case is valid without that too.
     sleep(Duration::from_millis(300));
     let killed = first.kill()?;
     let response = next.receive()?;
@@ -169,7 +176,9 @@ pub fn crash(testbed: &BaselineTestbed, step: Request) -> Result<Crash> {
     })
 }
 
-/// A holder reads, is stopped, and writes when it goes on; and then it releases. Whether that freed the lock of another, who holds.
+/// Pauses a holder after its read. It writes and releases after another client has held.
+///
+/// Also returns whether the late release freed the other client's hold.
 ///
 /// # Errors
 /// As [`crash`].
@@ -193,29 +202,32 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<(Pause, Option<bool>)> {
             None,
         ));
     }
+
     next.request(Request::Read)?;
     next.request(Request::Write)?;
-    // It was about to write when it was stopped.
+    // The first holder was paused just before its write.
     first.send(Request::Write)?;
     first.resume()?;
     first.receive()?;
-    let both_said_so = claims_to_hold(&mut first)? && claims_to_hold(&mut next)?;
-    // What a late release answers may be anything.
+    let both_claimed = claims_to_hold(&mut first)? && claims_to_hold(&mut next)?;
+
+    // A late release may return any reply.
     first.request(Request::Release)?;
     let freed = is_granted(&third.request(Request::Acquire(SOON_MILLIS))?);
     in_time(testbed, &granted)?;
     Ok((
         Pause {
             next_held: true,
-            both_claimed: both_said_so,
+            both_claimed,
             lost: lost(&fixture)?,
         },
         Some(freed),
     ))
 }
 
-/// Whoever is refused releases all the same, as code does that has the release where it always comes to; whether another could
-/// take the lock then.
+/// Releases the lock from a client that was refused it, as code with an unconditional release does.
+///
+/// Returns whether a third client could then acquire the lock.
 ///
 /// # Errors
 /// As [`crash`].
@@ -228,15 +240,16 @@ pub fn refused_frees(testbed: &BaselineTestbed) -> Result<bool> {
     let response = refused.request(Request::Acquire(200))?;
     ensure!(
         !is_granted(&response),
-        "two hold with nothing done to them: {response:?}"
+        "two clients hold the lock without any fault: {response:?}"
     );
+
     refused.request(Request::Release)?;
     let freed = is_granted(&third.request(Request::Acquire(SOON_MILLIS))?);
     in_time(testbed, &granted)?;
     Ok(freed)
 }
 
-/// Many processes each take the lock once, read, work and write.
+/// Many processes each acquire the lock once, read, work and write.
 ///
 /// # Errors
 /// As [`crash`].
@@ -247,11 +260,13 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
         .map(|worker| fixture.launch_direct(worker, testbed.ample_millis()))
         .collect::<Result<Vec<Client>>>()?;
     all.iter().try_for_each(|one| one.receive().map(drop))?;
+
     holder.take()?;
-    let sent_at = testbed.requests();
+    let requests_before = testbed.requests();
     all.iter_mut()
         .try_for_each(|one| one.send(Request::Cycle(CROWD_MILLIS, WORK_MILLIS)))?;
     sleep(HELD);
+
     let begun = now();
     holder.request(Request::Release)?;
     let response = all
@@ -259,6 +274,7 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
         .map(Client::receive)
         .collect::<Result<Vec<Response>>>()?;
     let requests = testbed.requests();
+
     let held: Vec<(u64, u64)> = response.iter().filter_map(cycled).collect();
     let each = held.len().max(1) as u64;
     let last = response
@@ -272,83 +288,95 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
         lost: lost(&fixture)?,
         took_millis: millis(begun, last),
         requests_each: requests
-            .zip(sent_at)
+            .zip(requests_before)
             .map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
     })
 }
 
-/// What a lock is kept on is replaced while somebody holds it: a master by a replica that has not heard of it, one of five masters by
-/// an empty one, a leader by another while a third server lags.
+/// Replaces a server while a client holds the lock.
+///
+/// - One Redis server is replaced by a replica that has not received the lock.
+/// - One of five masters restarts empty.
+/// - The ZooKeeper leader is replaced while a third server lags.
 ///
 /// # Errors
-/// As [`crash`], and if the servers do not do as they are told.
+/// As [`crash`], and if the servers do not execute a command.
 pub fn failover(testbed: &mut BaselineTestbed) -> Result<Option<Failover>> {
     match testbed.servers() {
         Servers::None => return Ok(None),
-        Servers::Redis(servers) if servers.len() == 1 => one_fails_over(testbed),
-        Servers::Redis(_) => one_of_five_forgets(testbed),
-        Servers::Ensemble(_) => a_leader_fails(testbed),
+        Servers::Redis(servers) if servers.len() == 1 => replica_is_promoted(testbed),
+        Servers::Redis(_) => master_restarts_empty(testbed),
+        Servers::Ensemble(_) => leader_is_killed(testbed),
     }
     .map(Some)
 }
 
-fn one_fails_over(testbed: &mut BaselineTestbed) -> Result<Failover> {
+fn replica_is_promoted(testbed: &mut BaselineTestbed) -> Result<Failover> {
     let master = &testbed.servers().redis()[0];
     let link = Wire::to(master.address());
     let follows = format!("127.0.0.1 {}", link.port());
     let replica = Redis::setup().config("replicaof", &follows).start();
     replica.in_step_with(master);
-    // From here on it hears nothing of what is written.
+    // From here on the replica receives no writes.
     link.freeze(true);
+
     let fixture = testbed.fixture();
     let (mut first, mut next) = two(&fixture)?;
     let resources = fixture.resources();
     first.take()?;
     first.request(Request::Read)?;
+
     let failed = now();
     let Servers::Redis(servers) = testbed.servers_mut() else {
-        unreachable!("it was just looked at")
+        unreachable!("the kind of servers does not change")
     };
     servers[0].kill();
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     servers[0] = replica;
     testbed.wires()[0].lead_to(testbed.servers().redis()[0].address());
     testbed.wires()[0].partition();
+
     replaced(&mut first, &mut next, failed, &resources)
 }
 
-/// The holder reaches three of five; one of these forgets, and whoever comes next reaches it and the two others.
-fn one_of_five_forgets(testbed: &mut BaselineTestbed) -> Result<Failover> {
-    let apart: Vec<Wire> = testbed.servers().redis()[3..]
+/// The holder reaches three of five masters. One of these restarts empty. The next client reaches
+/// that one and the two that the holder does not reach.
+fn master_restarts_empty(testbed: &mut BaselineTestbed) -> Result<Failover> {
+    let unreachable: Vec<Wire> = testbed.servers().redis()[3..]
         .iter()
         .map(|master| Wire::to(master.address()))
         .collect();
-    for wire in &apart {
+    for wire in &unreachable {
         wire.refuse(true);
     }
+
     let fixture = testbed.fixture();
     let mut wires = fixture.addresses();
     wires.truncate(3);
-    wires.extend(apart.iter().map(Wire::address));
+    wires.extend(unreachable.iter().map(Wire::address));
+
     let mut first = fixture.start_by(1, LONG_MILLIS, &wires)?;
     let mut next = fixture.start(2, LONG_MILLIS)?;
     let resources = fixture.resources();
     first.take()?;
     first.request(Request::Read)?;
+
     let failed = now();
     let Servers::Redis(servers) = testbed.servers_mut() else {
-        unreachable!("it was just looked at")
+        unreachable!("the kind of servers does not change")
     };
     servers[2].restart();
+
     let done = replaced(&mut first, &mut next, failed, &resources)?;
+
     drop((first, next));
     testbed.be_ready()?;
     Ok(done)
 }
 
-fn a_leader_fails(testbed: &mut BaselineTestbed) -> Result<Failover> {
+fn leader_is_killed(testbed: &mut BaselineTestbed) -> Result<Failover> {
     let Servers::Ensemble(ensemble) = testbed.servers() else {
-        unreachable!("it was just looked at")
+        unreachable!("the kind of servers does not change")
     };
     let leader = ensemble.leader();
     let lags = (leader + 1) % ensemble.count();
@@ -358,16 +386,18 @@ fn a_leader_fails(testbed: &mut BaselineTestbed) -> Result<Failover> {
     ensemble.freeze(lags);
     first.take()?;
     first.request(Request::Read)?;
+
     let failed = now();
     let Servers::Ensemble(ensemble) = testbed.servers_mut() else {
-        unreachable!("it was just looked at")
+        unreachable!("the kind of servers does not change")
     };
     ensemble.server_mut(leader).kill();
     ensemble.heal();
     let done = replaced(&mut first, &mut next, failed, &resources)?;
+
     drop((first, next));
     let Servers::Ensemble(ensemble) = testbed.servers_mut() else {
-        unreachable!("it was just looked at")
+        unreachable!("the kind of servers does not change")
     };
     ensemble.server_mut(leader).restart();
     testbed.be_ready()?;
@@ -381,8 +411,10 @@ fn two(fixture: &Fixture<'_>) -> Result<(Client, Client)> {
     ))
 }
 
-/// Somebody asks for the lock that another had, reads and writes; so does the other, if it still says that it holds; and both are asked
-/// until one does not.
+/// Lets the next client acquire, read and write after the replacement.
+///
+/// The first holder writes too if it still reports the lock as held. Then both are checked until
+/// one no longer reports the lock as held.
 fn replaced(
     first: &mut Client,
     next: &mut Client,
@@ -397,12 +429,14 @@ fn replaced(
             lost: Lost::default(),
         });
     };
+
     let still_holds = claims_to_hold(first)?;
     next.request(Request::Read)?;
     next.request(Request::Write)?;
     if still_holds {
         first.request(Request::Write)?;
     }
+
     let both = both_hold(first, next, granted)?;
     let both = both.or(still_holds.then_some((0, false)));
     Ok(Failover {
@@ -413,7 +447,9 @@ fn replaced(
     })
 }
 
-/// Asks again after each failure: servers that are about to be replaced cannot be asked. When it was granted.
+/// Acquires the lock, and returns the time of the grant.
+///
+/// Failed requests are retried, because servers that are being replaced do not reply.
 fn granted_at_last(next: &mut Client) -> Result<Option<u64>> {
     let begun = now();
     while millis(begun, now()) < NEVER_MILLIS {
@@ -429,7 +465,8 @@ fn granted_at_last(next: &mut Client) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// For how many milliseconds both say that they hold, and whether that has no end.
+/// Returns for how many milliseconds both clients report the lock as held, and whether they still
+/// do at the end.
 fn both_hold(first: &mut Client, next: &mut Client, since: u64) -> Result<Option<(u64, bool)>> {
     let mut both = None;
     while now() < since + 3_000_000_000 {
@@ -443,7 +480,7 @@ fn both_hold(first: &mut Client, next: &mut Client, since: u64) -> Result<Option
     Ok(both.map(|until| (millis(since, until), true)))
 }
 
-/// Fewer than half of the servers are killed, and then more.
+/// Kills a minority of the servers, and then a majority.
 ///
 /// # Errors
 /// As [`crash`].
@@ -453,11 +490,13 @@ pub fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
         Servers::Redis(servers) => (servers.len().div_ceil(2) - 1, servers.len().div_ceil(2)),
         Servers::Ensemble(_) => (1, 2),
     };
+
     let first_to_die = if let Servers::Ensemble(ensemble) = testbed.servers() {
         ensemble.leader()
     } else {
         0
     };
+
     let mut minority = None;
     if few > 0 {
         let mut other = testbed.fixture().start(3, LEASE_MILLIS)?;
@@ -466,16 +505,15 @@ pub fn down(testbed: &mut BaselineTestbed) -> Result<Option<Down>> {
         let after_millis = granted_at_last(&mut other)?.map(|granted| millis(begun, granted));
         minority = Some(Granted { after_millis });
     }
+
     let fixture = testbed.fixture();
-    let (mut holder, mut other) = (
-        fixture.start(1, LEASE_MILLIS)?,
-        fixture.start(2, LEASE_MILLIS)?,
-    );
+    let mut holder = fixture.start(1, LEASE_MILLIS)?;
+    let mut other = fixture.start(2, LEASE_MILLIS)?;
     granted_at_last(&mut holder)?
-        .context("the lock was not granted while most servers were there")?;
+        .context("the lock was not granted although a majority of the servers ran")?;
     kill(testbed, first_to_die, few..most);
     let killed = now();
-    // Both at once: neither waits for the other.
+    // The request is pending while the holder is checked, so neither waits for the other.
     other.send(Request::Acquire(3_000))?;
     let notified_millis = notified(&mut holder, killed)?;
     let response = other.receive()?;
@@ -499,7 +537,7 @@ fn kill(testbed: &mut BaselineTestbed, first: usize, which: std::ops::Range<usiz
     }
 }
 
-/// When the holder says that it does not hold any more.
+/// Returns after how long the holder no longer reports the lock as held.
 fn notified(holder: &mut Client, since: u64) -> Result<Option<u64>> {
     while now() < since + u64::try_from(UNRESPONSIVE.as_nanos())? {
         let response = holder.request(Request::Check)?;
@@ -515,12 +553,13 @@ fn claims_to_hold(one: &mut Client) -> Result<bool> {
     Ok(one.request(Request::Check)?.reply == Reply::Holds(true))
 }
 
-/// What is shown of a lease must have been shown before it ended.
+/// Fails if the lease of the case has ended. Its figures would then prove nothing.
 fn in_time(testbed: &BaselineTestbed, granted: &Response) -> Result<()> {
-    let (lease, passed) = (testbed.ample_millis(), millis(granted.from, now()));
+    let lease = testbed.ample_millis();
+    let passed = millis(granted.from, now());
     ensure!(
         passed < lease,
-        "the machine was too busy: a lease of {lease} ms was over when all was done, {passed} ms later"
+        "the machine was too busy: the case took {passed} ms, longer than the lease of {lease} ms"
     );
     Ok(())
 }
@@ -537,7 +576,7 @@ fn cycled(response: &Response) -> Option<(u64, u64)> {
     }
 }
 
-/// How often one began to hold before the one before it had ended.
+/// Counts how often a hold began before the previous one had ended.
 fn overlaps(mut held: Vec<(u64, u64)>) -> usize {
     held.sort_unstable();
     held.windows(2).filter(|two| two[1].0 < two[0].1).count()
@@ -547,22 +586,25 @@ fn lost(fixture: &Fixture<'_>) -> Result<Lost> {
     lost_at(&fixture.resources())
 }
 
-/// Reads what the resources took. That the fenced ones went by their rule is part of the lab, not of the specimen.
+/// Reads the writes that the resources accepted.
+///
+/// Fails if a fenced resource accepted a stale token: that is a bug of the lab, not of the
+/// contender.
 fn lost_at(folder: &Path) -> Result<Lost> {
     let resources = Resources::of(folder)?;
-    let (counter, register, log) = (
-        resources.counter.ops()?,
-        resources.register.ops()?,
-        resources.log.ops()?,
-    );
+    let counter = resources.counter.ops()?;
+    let register = resources.register.ops()?;
+    let log = resources.log.ops()?;
+
     for fenced in [&register, &log] {
         ensure!(
             regress(fenced).is_none(),
-            "a fenced resource took {:?}",
+            "a fenced resource accepted a stale token: {:?}",
             regress(fenced)
         );
     }
-    ensure!(duplicates(&log) == 0, "an entry is in the log twice");
+    ensure!(duplicates(&log) == 0, "the log has an entry twice");
+
     let fenced = (!register.is_empty()).then(|| lost_updates(&register));
     Ok(Lost {
         unfenced: lost_updates(&counter),

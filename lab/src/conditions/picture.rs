@@ -1,4 +1,5 @@
-//! The figures as a picture: a cell for each lock and condition, and a bar for the time until the next holder after a crash.
+//! The figures as a picture: a cell for each contender and condition, and a bar for the time from a
+//! crash to the next holder.
 
 use std::fmt::Write as _;
 
@@ -10,14 +11,15 @@ const LEFT: f64 = 300.0;
 const ROW: f64 = 24.0;
 const TOP: f64 = 78.0;
 const CELL: f64 = 62.0;
-/// Where the bars begin, and how long the longest is.
+/// The left end of the bars.
 const BARS: f64 = LEFT + 6.0 * CELL + 20.0;
+/// The length of the longest bar.
 const LONGEST: f64 = WIDTH - BARS - 60.0;
 const KEPT: &str = "#2a78b8";
 const BROKEN: &str = "#c4542c";
 const NEITHER: &str = "#d5d9de";
 
-/// The columns that have a verdict, by their place in the table, and their heads in two lines.
+/// The columns that have a verdict: their index in the table, and their heading in two lines.
 const SHOWN: [(usize, &str, &str); 6] = [
     (0, "exclu-", "sion"),
     (1, "no", "deadlock"),
@@ -27,19 +29,22 @@ const SHOWN: [(usize, &str, &str); 6] = [
     (7, "updates,", "fenced"),
 ];
 
-/// `docs/four-conditions.svg`.
+/// Draws `docs/four-conditions.svg`.
 #[must_use]
 pub fn picture(rows: &[Row]) -> String {
     let height = TOP + ROW * f64::from(u32::try_from(rows.len()).unwrap_or(u32::MAX)) + 34.0;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"12\" y=\"22\" font-size=\"14\">The four conditions, measured under the same faults</text>\n"
+         <text x=\"12\" y=\"22\" font-size=\"14\">\
+         The four conditions, measured under the same faults</text>\n"
     );
+
     heads(&mut svg);
     let mut y = TOP;
     for row in rows {
-        line(&mut svg, row, y);
+        contender_row(&mut svg, row, y);
         y += ROW;
     }
     legend(&mut svg, height - 10.0);
@@ -50,7 +55,8 @@ fn heads(svg: &mut String) {
     let mut x = LEFT;
     for (_, first, second) in SHOWN {
         let middle = x + CELL / 2.0;
-        let (upper, lower) = (TOP - 24.0, TOP - 10.0);
+        let upper = TOP - 24.0;
+        let lower = TOP - 10.0;
         let _ = writeln!(
             svg,
             "<text x=\"{middle}\" y=\"{upper}\" text-anchor=\"middle\">{first}</text>\
@@ -58,6 +64,7 @@ fn heads(svg: &mut String) {
         );
         x += CELL;
     }
+
     let _ = writeln!(
         svg,
         "<text x=\"{BARS}\" y=\"{}\">next holder after a crash</text>",
@@ -65,21 +72,20 @@ fn heads(svg: &mut String) {
     );
 }
 
-fn line(svg: &mut String, row: &Row, y: f64) {
-    let (middle, weight) = (
-        y + 15.0,
-        if row.contender.is_leasehold() {
-            "bold"
-        } else {
-            "normal"
-        },
-    );
+fn contender_row(svg: &mut String, row: &Row, y: f64) {
+    let middle = y + 15.0;
+    let weight = if row.contender.is_leasehold() {
+        "bold"
+    } else {
+        "normal"
+    };
     let _ = writeln!(
         svg,
         "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\" font-weight=\"{weight}\">{}</text>",
         LEFT - 10.0,
         row.contender.title()
     );
+
     let cells = cells(row);
     let mut x = LEFT;
     for (column, _, _) in SHOWN {
@@ -100,7 +106,11 @@ fn cell(svg: &mut String, cell: &Cell, x: f64, y: f64) {
     } else {
         "#fff"
     };
-    let (left, width, centre, middle) = (x + 1.0, CELL - 2.0, x + CELL / 2.0, y + 15.0);
+
+    let left = x + 1.0;
+    let width = CELL - 2.0;
+    let centre = x + CELL / 2.0;
+    let middle = y + 15.0;
     let _ = writeln!(
         svg,
         "<rect x=\"{left}\" y=\"{y}\" width=\"{width}\" height=\"22\" fill=\"{colour}\"/>\
@@ -111,7 +121,10 @@ fn cell(svg: &mut String, cell: &Cell, x: f64, y: f64) {
 fn bar(svg: &mut String, next_millis: Option<u64>, y: f64) {
     let seconds = |millis: u64| f64::from(u32::try_from(millis).unwrap_or(u32::MAX)) / 1_000.0;
     let part = next_millis.map_or(1.0, |millis| seconds(millis) / seconds(NEVER_MILLIS));
-    let (width, top, middle) = ((part * LONGEST).max(1.0), y + 4.0, y + 15.0);
+    let width = (part * LONGEST).max(1.0);
+    let top = y + 4.0;
+    let middle = y + 15.0;
+
     let (colour, word) = match next_millis {
         Some(millis) => (KEPT, format!("{:.2} s", seconds(millis))),
         None => (BROKEN, "never".to_owned()),

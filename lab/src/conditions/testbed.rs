@@ -1,4 +1,4 @@
-//! What specimens are put on: services of their own, which can be treated badly.
+//! The testbed of one contender: services of its own, which the cases kill and disconnect.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use super::{AMPLE_MILLIS, LEASE_MILLIS, LONG_MILLIS};
 use crate::baselines::{BaselineConfig, Client, Contender, Reply, Request, Service};
 use crate::until;
 
-/// The longest session that the servers agree to.
+/// The longest session that the ZooKeeper servers accept.
 const SESSION_MAX_MILLIS: u64 = 10_000;
 
-/// The services of one specimen, and a name that no case has used before.
+/// The services of one contender. Each case gets a lock name that was not used before.
 #[derive(Debug)]
 pub struct BaselineTestbed {
     program: PathBuf,
     contender: Contender,
     folder: TempDir,
-    /// Before each Redis server, so that another can take its place.
+    /// The wire before each Redis server, which can lead to another server later.
     wires: Vec<Wire>,
     servers: Servers,
     names: Cell<u32>,
 }
 
-/// What there is to be treated badly.
+/// The servers that a case may kill or replace.
 #[derive(Debug)]
 pub(super) enum Servers {
     None,
@@ -43,10 +43,12 @@ pub(super) struct Fixture<'a> {
 }
 
 impl BaselineTestbed {
-    /// Services for a specimen, and the path of the `specimen` program. They are ready: a lock has been granted there.
+    /// Starts the services of a contender, and waits until they grant a lock.
+    ///
+    /// `program` is the path of the `baseline` program.
     ///
     /// # Errors
-    /// If none is.
+    /// If no lock is granted.
     pub fn start(program: &Path, contender: Contender) -> Result<Self> {
         let servers = match contender.service() {
             Service::Folder => Servers::None,
@@ -59,9 +61,11 @@ impl BaselineTestbed {
             .iter()
             .map(|server| Wire::to(server.address()))
             .collect();
+
         let folder = tempfile::Builder::new()
             .prefix("four-conditions-")
             .tempdir()?;
+
         let testbed = Self {
             program: program.to_owned(),
             contender,
@@ -74,11 +78,13 @@ impl BaselineTestbed {
         Ok(testbed)
     }
 
-    /// Waits until a lock is granted. New masters are not believed for a while, and new servers elect a leader.
+    /// Waits until a lock is granted. New masters are in quarantine, and new servers elect a
+    /// leader.
     pub(super) fn be_ready(&self) -> Result<()> {
         if let Servers::Ensemble(ensemble) = &self.servers {
             let _ = ensemble.leader();
         }
+
         let fixture = self.fixture();
         let mut probe = fixture.start(0, LEASE_MILLIS)?;
         until("a lock to be granted", || {
@@ -87,12 +93,12 @@ impl BaselineTestbed {
         })?;
         ensure!(
             probe.request(Request::Release)?.reply == Reply::Done,
-            "a lock that was granted is not given back"
+            "a granted lock cannot be released"
         );
         Ok(())
     }
 
-    /// A lock that nobody has used.
+    /// Returns a lock with a new name.
     pub(super) fn fixture(&self) -> Fixture<'_> {
         self.names.set(self.names.get() + 1);
         Fixture {
@@ -105,7 +111,9 @@ impl BaselineTestbed {
         self.contender
     }
 
-    /// A lease that does not end, however busy the machine is; masters that are not believed for the longest one cost as long.
+    /// Returns a lease that does not end during a case, even on a busy machine.
+    ///
+    /// Redlock masters stay in quarantine for the longest lease. So theirs is shorter.
     pub(super) fn ample_millis(&self) -> u64 {
         if self.contender == Contender::LeaseholdRedlock {
             LONG_MILLIS
@@ -126,7 +134,7 @@ impl BaselineTestbed {
         &self.wires
     }
 
-    /// How many requests the servers have read so far; `None` where there is no server.
+    /// Counts the requests that the servers have read. Returns `None` without a server.
     pub(super) fn requests(&self) -> Option<u64> {
         match &self.servers {
             Servers::None => None,
@@ -142,9 +150,10 @@ impl BaselineTestbed {
         }
     }
 
-    /// Where the specimen finds its service, by these wires for those that have one.
+    /// Returns the address of the service for the contender. Redis servers are behind `wires`.
     fn server_list(&self, wires: &[String], lease_millis: u64) -> String {
         let contender = self.contender;
+
         match (&self.servers, contender) {
             (Servers::None, _) => format!("file:{}/store", self.folder.path().display()),
             (Servers::Ensemble(ensemble), Contender::Recipe) => {
@@ -185,7 +194,7 @@ impl Servers {
 }
 
 impl Fixture<'_> {
-    /// Starts the specimen with this lease, and waits until it is ready.
+    /// Starts a client with this lease, and waits until it is ready.
     pub(super) fn start(&self, worker: u32, lease_millis: u64) -> Result<Client> {
         Client::start(
             &self.testbed.program,
@@ -193,7 +202,9 @@ impl Fixture<'_> {
         )
     }
 
-    /// Starts it without a wire before the servers, as many would cost too many threads, and waits for nothing.
+    /// Starts a client that connects to the servers directly, without waiting until it is ready.
+    ///
+    /// Wires for many clients would need too many threads.
     pub(super) fn launch_direct(&self, worker: u32, lease_millis: u64) -> Result<Client> {
         let direct: Vec<String> = self
             .testbed
@@ -208,7 +219,7 @@ impl Fixture<'_> {
         )
     }
 
-    /// As [`start`](Self::start), by other wires.
+    /// Starts a client like [`start`](Self::start), on other wires.
     pub(super) fn start_by(
         &self,
         worker: u32,
@@ -230,20 +241,20 @@ impl Fixture<'_> {
     }
 
     fn config(&self, worker: u32, lease_millis: u64, wires: &[String]) -> BaselineConfig {
-        let (contender, name, resources) =
-            (self.testbed.contender, self.name.clone(), self.resources());
         BaselineConfig {
-            contender,
+            contender: self.testbed.contender,
             server: self.testbed.server_list(wires, lease_millis),
-            name,
+            name: self.name.clone(),
             lease_millis,
             worker,
-            resources,
+            resources: self.resources(),
         }
     }
 }
 
-/// What a server has read from its connections, in as many pieces: requests, where each is sent when the last is answered.
+/// Returns how many reads a server has done on its connections.
+///
+/// This is the number of requests, because each client sends a request after the last reply.
 fn reads(server: &Redis) -> u64 {
     let stats = server.info("stats");
     let found = stats.lines().find_map(|line| {
@@ -253,6 +264,6 @@ fn reads(server: &Redis) -> u64 {
             .ok()
     });
     found
-        .context("every server counts what it reads")
-        .expect("it is newer than 6")
+        .context("the server does not report total_reads_processed")
+        .expect("servers since version 6.2 report it")
 }

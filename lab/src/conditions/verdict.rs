@@ -1,28 +1,28 @@
-//! What the figures of one specimen say of each condition.
+//! Derives a verdict for each condition from the figures of one contender.
 
 use super::cases::{Crash, Failover, Granted, Lost};
 use super::{NEVER_MILLIS, Row};
 use crate::baselines::Service;
 
-/// How a condition came off.
+/// Whether a condition was kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Kept.
     Kept,
     /// Broken.
     Broken,
-    /// There is nothing to keep, or no more than a figure.
+    /// The condition does not apply, or the cell is a figure only.
     Neither,
 }
 
-/// What stands in a cell of the table.
+/// A cell of the table.
 #[derive(Clone, Debug)]
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) verdict: Verdict,
 }
 
-/// What the columns are called.
+/// The headings of the columns.
 pub(super) const COLUMNS: [&str; 8] = [
     "exclusion",
     "no deadlock",
@@ -34,7 +34,7 @@ pub(super) const COLUMNS: [&str; 8] = [
     "lost updates, fenced",
 ];
 
-/// A cell for each of [`COLUMNS`].
+/// Returns a cell for each of [`COLUMNS`].
 pub(super) fn cells(row: &Row) -> [Cell; 8] {
     [
         exclusion(row),
@@ -73,7 +73,7 @@ fn neither(text: impl Into<String>) -> Cell {
 fn exclusion(row: &Row) -> Cell {
     let mut text = Vec::new();
     if row.crowd.overlaps > 0 {
-        text.push(format!("{} times while many contended", row.crowd.overlaps));
+        text.push(format!("{} times under contention", row.crowd.overlaps));
     }
     if row.paused.both_claimed {
         text.push("a paused holder continues beside the next".to_owned());
@@ -84,17 +84,18 @@ fn exclusion(row: &Row) -> Cell {
         ..
     }) = row.failover
     {
-        let until = if without_end {
-            "and more"
+        let end = if without_end {
+            "and longer"
         } else {
             "until it was notified"
         };
         text.push(format!(
-            "{}: both for {} {until}",
+            "{}: both for {} {end}",
             replaced(row),
             time(millis)
         ));
     }
+
     if text.is_empty() {
         kept("kept")
     } else {
@@ -107,7 +108,7 @@ pub(super) fn replaced(row: &Row) -> &'static str {
     match row.contender.service() {
         Service::Folder => "no server",
         Service::Redis => "replica promoted",
-        Service::Masters => "one master emptied",
+        Service::Masters => "one master flushed",
         Service::Ensemble => "leader killed",
     }
 }
@@ -131,6 +132,7 @@ fn owner_only(row: &Row) -> Cell {
     if row.owner.late_freed == Some(true) {
         text.push("a late client frees another's lock");
     }
+
     if text.is_empty() {
         kept("kept")
     } else {
@@ -142,14 +144,17 @@ fn fault_tolerance(row: &Row) -> Cell {
     let Some(down) = row.down else {
         return neither("no server");
     };
+
     if down.majority_granted {
         return broken("granted without a majority".to_owned());
     }
+
     let notified = down
         .notified_millis
         .map_or("its holder is not notified".to_owned(), |millis| {
             format!("its holder is notified after {}", time(millis))
         });
+
     match down.minority {
         Some(Granted {
             after_millis: Some(millis),
@@ -206,22 +211,25 @@ fn lost_fenced(row: &Row) -> Cell {
     }
 }
 
-/// The sum over the cases, and where it comes from.
+/// Returns the sum over the cases, with the count of each case.
 fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
     let failover = row
         .failover
         .map(|failover| failover.lost)
         .unwrap_or_default();
+
     let cases = [
         ("paused", row.paused.lost),
         ("failover", failover),
-        ("many", row.crowd.lost),
+        ("contention", row.crowd.lost),
     ];
     let found = cases.map(|(case, lost)| (case, of(lost).unwrap_or(0)));
+
     let all: usize = found.iter().map(|(_, count)| count).sum();
     if all == 0 {
         return kept("0");
     }
+
     let parts = found
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -229,7 +237,7 @@ fn count(row: &Row, of: impl Fn(Lost) -> Option<usize>) -> Cell {
     broken(format!("{all} ({})", parts.collect::<Vec<_>>().join(", ")))
 }
 
-/// In the unit that fits.
+/// Formats a time in milliseconds or seconds.
 pub(super) fn time(millis: u64) -> String {
     if millis < 1_000 {
         format!("{millis} ms")
@@ -244,7 +252,7 @@ mod tests {
     use super::*;
     use crate::baselines::Contender;
 
-    /// A lock on one server that keeps all it can.
+    /// A lock on one server that keeps every condition that one server can keep.
     fn good() -> Row {
         let lost = Lost {
             unfenced: 0,
@@ -285,7 +293,7 @@ mod tests {
         }
     }
 
-    fn legend_text(row: &Row) -> [Verdict; 8] {
+    fn verdicts(row: &Row) -> [Verdict; 8] {
         cells(row).map(|cell| cell.verdict)
     }
 
@@ -293,7 +301,7 @@ mod tests {
     fn kept_conditions_are_marked_kept() {
         use Verdict::{Broken, Kept, Neither};
         assert_eq!(
-            legend_text(&good()),
+            verdicts(&good()),
             [Kept, Kept, Kept, Neither, Neither, Neither, Broken, Kept]
         );
         assert_eq!(cells(&good())[4].text, "1.2 s");
@@ -304,7 +312,7 @@ mod tests {
         let broken = |change: fn(&mut Row), column: usize| {
             let mut row = good();
             change(&mut row);
-            assert_eq!(legend_text(&row)[column], Verdict::Broken, "{row:?}");
+            assert_eq!(verdicts(&row)[column], Verdict::Broken, "{row:?}");
         };
         broken(|row| row.crowd.overlaps = 1, 0);
         broken(|row| row.paused.both_claimed = true, 0);
