@@ -1,9 +1,9 @@
 //! Redlock: a lock on several independent Redis servers, the masters.
 //!
-//! A claim holds the lock once a majority of the masters has granted it. A master remembers the last
-//! token that it has granted, and grants only a larger one. So the votes that make a hold share a
-//! token, and tokens rise, whatever the clocks do. [`voting`] is the rule of one master, and the
-//! count of the votes. `docs/protocols/redlock.md` describes the protocol in steps.
+//! A claim holds the lock once a majority of the masters has granted it. A master remembers the
+//! last token that it has granted, and grants only a larger one. So the votes that make a hold
+//! share a token, and tokens rise even if the clocks do not. [`voting`] is the rule of one master,
+//! and the count of the votes. `docs/protocols/redlock.md` describes the protocol in steps.
 //!
 //! The same store keeps the lock of other libraries, `SET NX PX`, on one server or on several
 //! masters. [`format`] separates the two formats.
@@ -181,12 +181,12 @@ impl Redlock {
         quorum(self.masters.len())
     }
 
-    /// Whether the other masters are no quorum if this number of them is missing.
+    /// Whether the other masters are too few for a quorum if this number of them is missing.
     fn no_quorum_without(&self, missing: usize) -> bool {
         quorum_count::no_quorum_without(missing, self.masters.len())
     }
 
-    /// Returns where a claim stands that an earlier request has entered.
+    /// Returns the standing of a claim that an earlier request has entered.
     async fn find_entered(
         &self,
         tracked: &Arc<TrackedClaim>,

@@ -1,8 +1,8 @@
 //! The keyspace notifications of one server.
 //!
-//! A server publishes them with `notify-keyspace-events` set to `K` and `g`, and `x` for leases that
-//! end. Other libraries publish no release, so that their waiters and ours poll the server. With
-//! notifications a waiter receives the release at once, and polls less often.
+//! A server publishes them with `notify-keyspace-events` set to `K` and `g`, and `x` for leases
+//! that end. Other libraries publish no release, so that their waiters and ours poll the server.
+//! With notifications a waiter receives the release at once, and polls less often.
 //!
 //! The lock does not depend on them. Each connection tests once whether they arrive, by deleting a
 //! key.

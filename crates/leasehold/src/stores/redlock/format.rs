@@ -37,7 +37,7 @@ pub(super) trait VoteFormat: Debug + Send + Sync {
     /// Returns how long a master keeps the record of a claim with this lease.
     fn record_life(&self, lease: Duration) -> Duration;
 
-    /// Returns how long a master keeps the counter of tokens; `None` if there is no counter.
+    /// Returns how long a master keeps the counter of tokens; `None` if the format has no counter.
     fn counter_life(&self, lease: Duration) -> Option<Duration>;
 
     /// Returns the longest pause before a waiter tries again.

@@ -95,7 +95,7 @@ impl Master {
     /// Returns the session with the incarnation that its handshake found.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// The reason why the link is not connected.
     pub(super) fn session(&self, via: Via) -> Result<(Arc<Session>, Handshake)> {
         self.link(via).with_state(|state| match state {
             State::Up(session, incarnation) if !session.is_closed() => {

@@ -69,12 +69,12 @@ impl Redlock {
     ///
     /// | setting | |
     /// |---|---|
-    /// | `dialect=classic` | With `redlock://`: the format of redsync, node-redlock, rslock and others. Tokens are not guaranteed. |
-    /// | `dialect=plain` | With `redis://`: `SET NX PX` on one server, the format of redis-py, rslock and others. |
-    /// | `tokens=on` | With a dialect: a key of its own counts the tokens of leasehold's holders. |
-    /// | `longest-lease=60s` | The longest lease of any client of these masters. All clients set the same. |
-    /// | `quarantine=off` | For masters that never forget a vote (`appendfsync always`). |
-    /// | `password-file`, `ca`, `db`, `protocol` | As with `redis://`. |
+    /// | `dialect=classic` | the format of redsync, node-redlock and others; no tokens |
+    /// | `dialect=plain` | one `redis://` server; the format of redis-py and others |
+    /// | `tokens=on` | with a dialect: a second key counts leasehold's tokens |
+    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
+    /// | `quarantine=off` | for masters that never forget a vote (`appendfsync always`) |
+    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three
@@ -121,7 +121,7 @@ impl Redlock {
 
     /// Waits until a quorum of masters is connected, and a moment longer for the others.
     ///
-    /// A master that refuses does not end the opening unless the others are no quorum. The links of
+    /// A master that refuses does not end the opening unless the others are too few. The links of
     /// masters that refuse or are silent continue to connect; their votes count from then on.
     async fn wait_for_quorum(&self) -> Result<()> {
         let first = |master| async move { (master, Master::first(master).await) };

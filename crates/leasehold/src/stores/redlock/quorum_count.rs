@@ -30,7 +30,7 @@ impl QuorumCount {
     /// Records a failure.
     ///
     /// # Errors
-    /// The failure itself, if so many masters refuse that the others are no quorum.
+    /// The failure itself, if so many masters refuse that the others are too few for a quorum.
     pub(super) fn fail(&mut self, url: &str, error: Error) -> Result<()> {
         self.refused += usize::from(!error.is_unavailable());
         if no_quorum_without(self.refused, self.masters) {
@@ -40,7 +40,7 @@ impl QuorumCount {
         Ok(())
     }
 
-    /// Records a failure, of whatever kind.
+    /// Records a failure of any kind.
     pub(super) fn note_failure(&mut self, url: &str, error: &Error) {
         self.errors.push(format!("{url}: {error}"));
     }
@@ -54,7 +54,7 @@ impl QuorumCount {
         self.succeeded >= quorum(self.masters)
     }
 
-    /// Whether the masters that have not failed are no quorum.
+    /// Whether the masters that have not failed are too few for a quorum.
     pub(super) fn is_impossible(&self) -> bool {
         no_quorum_without(self.errors.len(), self.masters)
     }
@@ -65,7 +65,7 @@ impl QuorumCount {
     }
 }
 
-/// Whether the other masters are no quorum if this number of them is missing.
+/// Whether the other masters are too few for a quorum if this number of them is missing.
 pub(super) fn no_quorum_without(missing: usize, masters: usize) -> bool {
     missing > masters - quorum(masters)
 }

@@ -1,4 +1,4 @@
-//! What masters send to a client, and the parts that all records have.
+//! The replies and messages of masters, and the parts that all records have.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -187,7 +187,7 @@ pub(super) struct RoundResult {
     /// The longest remaining lease of another holder, if it has an end.
     pub(super) remaining: Option<Duration>,
     pub(super) errors: Vec<String>,
-    /// The errors that no repetition cures, if the other masters are no quorum.
+    /// The errors that no repetition cures, if the other masters are too few for a quorum.
     pub(super) refusals: Vec<Error>,
 }
 

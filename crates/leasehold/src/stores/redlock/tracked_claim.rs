@@ -1,4 +1,4 @@
-//! What this client knows of one of its claims.
+//! The state of one of this client's claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -160,7 +160,7 @@ impl TrackedClaim {
 
     /// Renews a waiting claim for a lease from `sent_at`.
     ///
-    /// Returns where the claim stands. For a waiting claim that this client still keeps, it also
+    /// Returns the claim's standing. For a waiting claim that this client still keeps, it also
     /// returns how long the claim is valid from `sent_at`.
     ///
     /// A request in flight may have granted the lock as soon as it was sent. The lease then counts

@@ -35,7 +35,8 @@ static LIST: Script = script!("../lua/plain_list");
 const KEY_PREFIX: &str = "leasehold:plain:{";
 /// The prefix of the values that leasehold writes, and of its own keys.
 const OWN_PREFIX: &str = "leasehold:";
-/// How much of another library's value is shown. A client that knows the value can release the lock.
+/// How much of another library's value is shown. A client that knows the value can release the
+/// lock.
 const SHOWN_LEN: usize = 8;
 
 impl VoteFormat for SingleKey {
