@@ -3,8 +3,8 @@
 --
 -- KEYS[1]  the incarnation: run id, creation time in microseconds, longest lease in ms
 -- KEYS[2]  for an incarnation that is later than the server's clock, because the clock was set
---          back: its run id and creation time, and the time of the first handshake after that, from which
---          its age counts
+--          back: its run id and creation time, and the time of the first handshake after that,
+--          from which its age counts
 -- ARGV[1]  the run id of this server
 -- ARGV[2]  the longest lease in ms
 -- replies  the incarnation, its age in microseconds at least, and its longest lease

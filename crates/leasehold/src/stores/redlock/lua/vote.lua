@@ -13,7 +13,8 @@
 -- ARGV[4]  the client (11) and since when it waits in microseconds, if it wants a notification of
 --          the release; else ''
 -- replies  outcome (G granted, H held by another claim, L token too low), whether the incarnation
---          is the same (Y, N), last(19), the held token (19), ms until its lease ends (10), claim(22)
+--          is the same (Y, N), last(19), the held token (19), ms until its lease ends (10),
+--          claim(22)
 --
 -- Tokens are compared as strings of 19 digits. `voting.rs` states the same rule; a test compares
 -- the two.
