@@ -234,7 +234,9 @@ impl RoundResult {
 
     fn time_out(&mut self, masters: usize) {
         self.tally.unknown = masters - self.tally.granted - self.tally.refused;
-        self.errors
-            .push("the other masters did not reply in time".to_owned());
+        if masters > 1 {
+            let error = "the other masters did not reply in time";
+            self.errors.push(error.to_owned());
+        }
     }
 }

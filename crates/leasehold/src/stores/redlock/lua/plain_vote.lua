@@ -9,8 +9,8 @@
 -- ARGV[4]  the client (11) and since when it waits in microseconds, if it wants a notification of
 --          the release; else ''
 -- ARGV[5]  'K' to renew the lock only if the claim holds it: the key does not show whether the
---          claim has lost it; 'R' to take a free lock again as well: the value then ends in ' +' and
---          the number of this renewal; else ''
+--          claim has lost it; 'R' to take a free lock again as well: the value then ends in ' +'
+--          and the number of this renewal; else ''
 -- replies  as vote.lua; with G, instead of ms, the number of the renewal that took the lock again,
 --          0 for the first grant
 local sub = string.sub
