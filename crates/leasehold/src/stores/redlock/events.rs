@@ -1,7 +1,11 @@
-//! What a server itself tells of a key, where it is set up to: `notify-keyspace-events` with `K` and `g`, and `x` for leases that end.
+//! The keyspace notifications of one server.
 //!
-//! Other libraries give a lock back and tell nobody; their waiters ask again and again, and so do ours. With events they hear of it,
-//! and ask less often. Nothing depends on them: whether they come is tried out once on each connection, by deleting a key.
+//! A server publishes them with `notify-keyspace-events` set to `K` and `g`, and `x` for leases
+//! that end. Other libraries publish no release, so that their waiters and ours poll the server.
+//! With notifications a waiter receives the release at once, and polls less often.
+//!
+//! The lock does not depend on them. Each connection tests once whether they arrive, by deleting a
+//! key.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +18,35 @@ use tokio::time::timeout;
 
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::Session;
+use crate::stores::redis_client::{self, Session};
 
-/// Events of one server's database.
+/// How long a notification may follow its reply. With RESP2 it arrives on a second connection.
+const NOTIFICATION_MAX: Duration = Duration::from_millis(20);
+
+/// The notifications of one database.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// A key's channel is this, and the key.
+    /// The channel of a key is this prefix with the key.
     prefix: String,
-    /// A key that is deleted to hear of it.
-    trial: String,
-    has_pushed: AtomicBool,
-    pushed: Notify,
-    /// How many listen to each channel.
+    /// The key that is deleted to test the notifications.
+    test_key: String,
+    is_test_received: AtomicBool,
+    test_received: Notify,
+    /// The number of listeners of each channel.
     listeners: Mutex<HashMap<String, usize>>,
-    /// The connection that was last tried, and whether it tells. Held while a channel is joined or left: one after another.
-    tried: AsyncMutex<(u32, bool)>,
+    /// The last test. It is locked while a channel is joined or left, one after another.
+    tested: AsyncMutex<Tested>,
 }
 
-/// Hears the events of one key until it is dropped.
+/// The result of a test.
+#[derive(Debug, Default)]
+struct Tested {
+    /// The connection's epoch.
+    epoch: u32,
+    is_supported: bool,
+}
+
+/// Receives the notifications of one key until it is dropped.
 #[derive(Debug)]
 pub(super) struct Listening {
     events: Arc<Events>,
@@ -43,116 +58,114 @@ impl Events {
     pub(super) fn of(database: i64, client: &str) -> Self {
         Self {
             prefix: format!("__keyspace@{database}__:"),
-            trial: format!("leasehold:plain:events:{client}"),
-            has_pushed: AtomicBool::new(false),
-            pushed: Notify::new(),
+            test_key: format!("leasehold:plain:events:{client}"),
+            is_test_received: AtomicBool::new(false),
+            test_received: Notify::new(),
             listeners: Mutex::default(),
-            tried: AsyncMutex::new((0, false)),
+            tested: AsyncMutex::default(),
         }
     }
 
-    /// The key that is free now, if this is an event that says so.
+    /// Whether a channel carries keyspace notifications.
+    pub(super) fn is_event(&self, channel: &str) -> bool {
+        channel.starts_with(&self.prefix)
+    }
+
+    /// Returns the key that is free now, if the notification reports one.
     pub(super) fn freed<'a>(&self, channel: &'a str, event: &str) -> Option<&'a str> {
-        let key = channel
-            .strip_prefix(&self.prefix)
-            .filter(|_| matches!(event, "del" | "expired"))?;
-        if key == self.trial {
-            self.has_pushed.store(true, Ordering::Release);
-            self.pushed.notify_one();
+        let key = channel.strip_prefix(&self.prefix)?;
+        if !matches!(event, "del" | "expired") {
+            return None;
+        }
+        if key == self.test_key {
+            self.is_test_received.store(true, Ordering::Release);
+            self.test_received.notify_one();
             return None;
         }
         Some(key)
     }
 
-    /// Whether a channel is one of events.
-    pub(super) fn is_theirs(&self, channel: &str) -> bool {
-        channel.starts_with(&self.prefix)
-    }
-
-    /// `None` where the server tells nothing, or may not be listened to.
+    /// Subscribes to a key. Returns `None` if the server publishes nothing, or the user may not
+    /// subscribe.
     pub(super) async fn listen(
         self: &Arc<Self>,
         session: &Arc<Session>,
         key: &str,
     ) -> Option<Listening> {
-        let mut tried = self.tried.lock().await;
-        if tried.0 != session.epoch {
-            *tried = (session.epoch, self.supports_events(session).await);
-            tracing::debug!(tells = tried.1, "events of keys");
+        let mut tested = self.tested.lock().await;
+        if tested.epoch != session.epoch {
+            tested.epoch = session.epoch;
+            tested.is_supported = self.is_supported(session).await;
+            tracing::debug!(supported = tested.is_supported, "keyspace notifications");
         }
-        if !tried.1 {
+        if !tested.is_supported {
             return None;
         }
+
         let channel = format!("{}{key}", self.prefix);
         *self.listeners.lock().entry(channel.clone()).or_default() += 1;
-        // From here on it is left again, whatever comes of joining it.
+        // From here on the channel is left again, even if the subscription fails.
         let listening = Listening {
             events: Arc::clone(self),
             session: Arc::clone(session),
             channel,
         };
-        session
-            .listen(&listening.channel)
-            .await
-            .ok()
-            .map(|()| listening)
+        let joined = session.listen(&listening.channel).await;
+        joined.ok().map(|()| listening)
     }
 
-    async fn supports_events(&self, session: &Session) -> bool {
-        self.has_pushed.store(false, Ordering::Release);
-        let channel = format!("{}{}", self.prefix, self.trial);
-        // Denied or not, it is no error: then nobody listens.
-        let supported = self.try_out(session, &channel).await.unwrap_or(false);
+    async fn is_supported(&self, session: &Session) -> bool {
+        self.is_test_received.store(false, Ordering::Release);
+        let channel = format!("{}{}", self.prefix, self.test_key);
+
+        // A user without the permission polls instead.
+        let is_supported = self.test(session, &channel).await.unwrap_or(false);
+        // A failure closes the connection, which leaves the channel too.
         let _ = session.unsubscribe(&channel).await;
-        supported
+        is_supported
     }
 
-    async fn try_out(&self, session: &Session, channel: &str) -> Result<bool> {
-        /// With two connections, what was told may come a little after the answer.
-        const MARGIN: Duration = Duration::from_millis(20);
+    /// Writes and deletes the test key, and waits for the notification.
+    async fn test(&self, session: &Session, channel: &str) -> Result<bool> {
         session.listen(channel).await?;
-        for request in [
-            redis::cmd("SET")
-                .arg(&self.trial)
-                .arg("")
-                .arg("PX")
-                .arg("1000"),
-            redis::cmd("DEL").arg(&self.trial),
-        ] {
-            session
-                .send(request)
-                .await
-                .map_err(crate::stores::redis_client::store_error)?;
+        let mut set = redis::cmd("SET");
+        set.arg(&self.test_key).arg("").arg("PX").arg("1000");
+        let mut del = redis::cmd("DEL");
+        del.arg(&self.test_key);
+        for request in [set, del] {
+            let reply = session.send(&request).await;
+            reply.map_err(redis_client::store_error)?;
         }
+
         session.ping().await?;
-        if !self.has_pushed.load(Ordering::Acquire) {
-            let _ = timeout(MARGIN, self.pushed.notified()).await;
+        if !self.is_test_received.load(Ordering::Acquire) {
+            let _ = timeout(NOTIFICATION_MAX, self.test_received.notified()).await;
         }
-        Ok(self.has_pushed.load(Ordering::Acquire))
+        Ok(self.is_test_received.load(Ordering::Acquire))
     }
 
-    fn stop(&self, channel: &str) {
+    fn remove_listener(&self, channel: &str) {
         let mut listeners = self.listeners.lock();
-        if let Some(tally) = listeners.get_mut(channel) {
-            *tally -= 1;
-            if *tally == 0 {
+        if let Some(count) = listeners.get_mut(channel) {
+            *count -= 1;
+            if *count == 0 {
                 listeners.remove(channel);
             }
         }
     }
 
-    /// Leaves a channel that nobody listens to any more.
+    /// Leaves a channel that has no listener any more.
     async fn leave(&self, session: &Session, channel: &str) {
-        let _one_after_another = self.tried.lock().await;
+        let _one_after_another = self.tested.lock().await;
         if !self.listeners.lock().contains_key(channel) {
-            // A connection that breaks has left it.
+            // A failure closes the connection, which leaves the channel too.
             let _ = session.unsubscribe(channel).await;
         }
     }
 }
 
 impl Listening {
-    /// Whether what happens now is still heard.
+    /// Whether the connection of this subscription is open.
     pub(super) fn is_open(&self) -> bool {
         !self.session.is_closed()
     }
@@ -160,12 +173,10 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.events.stop(&self.channel);
-        let (events, session, channel) = (
-            Arc::clone(&self.events),
-            Arc::clone(&self.session),
-            self.channel.clone(),
-        );
+        self.events.remove_listener(&self.channel);
+        let events = Arc::clone(&self.events);
+        let session = Arc::clone(&self.session);
+        let channel = self.channel.clone();
         background::handle().spawn(async move { events.leave(&session, &channel).await });
     }
 }

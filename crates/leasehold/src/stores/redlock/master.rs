@@ -1,22 +1,17 @@
-//! One master: its links, and whether its votes count.
+//! One master: its links and its handshake.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use redis::Value;
 use tokio::runtime::Handle;
 
 use super::address::MasterSettings;
-use super::record::{INCARNATION_KEY, SINCE, millis};
-use super::scripts;
-use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::Address;
-use crate::stores::redis_client::{self, ServerClock};
-use crate::stores::redis_client::{DoHandshake, Handshake, Link, LinkConfig, State};
-use crate::stores::redis_client::{PushHandler, Session};
+use super::quarantine::{Quarantine, RunIds, read_incarnation};
+use crate::stores::redis_client::{
+    self, Address, DoHandshake, Handshake, Link, LinkConfig, PushHandler, ServerClock, Session,
+    State,
+};
 use crate::{Error, Result};
 
 #[derive(Debug)]
@@ -26,106 +21,105 @@ pub(super) struct Master {
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) quarantine: Arc<Quarantine>,
-    /// It has not answered in time, and nothing since: nobody waits for it but if it takes it to decide.
+    /// Set when the master misses a reply deadline, cleared by its next reply. A round skips a
+    /// silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
 }
 
-/// What is known of a master's memory.
-///
-/// A master that was restarted or emptied may have forgotten whose vote it gave. For as long as a lease may last, its votes do not
-/// count: until then whatever it has forgotten is over. It is told from one that remembers by its mark, a key that goes with all
-/// the others and names the run of the server.
-#[derive(Debug)]
-pub(super) struct Quarantine {
-    url: String,
-    is_one_of_several: bool,
-    run_ids: Arc<RunIds>,
-    settings: MasterSettings,
-    incarnation: Mutex<Option<Incarnation>>,
-    is_duplicate: AtomicBool,
+/// The link over which a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    Caller,
+    Background,
 }
 
-/// Which run of a server each master is, by its place.
-pub(super) type RunIds = Mutex<HashMap<String, String>>;
+/// How a request reaches a master.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) via: Via,
+    /// How long the request waits for a connection.
+    pub(super) wait: Duration,
+}
 
-#[derive(Clone, Debug)]
-struct Incarnation {
-    id: Handshake,
-    /// From when on votes of a master with this mark count.
-    counts_from: BootInstant,
+impl Route {
+    pub(super) fn without_wait(via: Via) -> Self {
+        Self {
+            via,
+            wait: Duration::ZERO,
+        }
+    }
+}
+
+/// What all masters of a store share.
+#[derive(Clone)]
+pub(super) struct MasterConfig {
+    pub(super) settings: MasterSettings,
+    pub(super) run_ids: Arc<RunIds>,
+    pub(super) client: Arc<str>,
+    pub(super) runtime: Option<Handle>,
 }
 
 impl Master {
-    pub(super) fn spawn(
-        address: &Address,
-        settings: MasterSettings,
-        run_ids: Arc<RunIds>,
-        client: &str,
-        on_push: PushHandler,
-        runtime: Option<Handle>,
-    ) -> Self {
+    pub(super) fn spawn(address: &Address, config: MasterConfig, on_push: PushHandler) -> Self {
+        let url = address.to_string();
         let clock = Arc::<ServerClock>::default();
-        let is_one_of_several = settings.longest_lease < Duration::MAX;
-        let (url, latest) = (address.to_string(), Mutex::default());
-        let is_duplicate = AtomicBool::new(false);
-        let quarantine = Arc::new(Quarantine {
-            url,
-            is_one_of_several,
-            run_ids,
-            settings,
-            incarnation: latest,
-            is_duplicate,
-        });
+        let quarantine = Quarantine::new(url.clone(), config.settings, config.run_ids);
+        let quarantine = Arc::new(quarantine);
         let handshake = handshake(Arc::clone(&clock), Arc::clone(&quarantine));
-        let config = |channel: &str, on_push: PushHandler, runtime| LinkConfig {
-            address: address.clone(),
-            channel: format!("leasehold:{channel}:{client}"),
-            on_push,
-            handshake: Arc::clone(&handshake),
-            runtime,
+
+        let link = |channel: &str, on_push: PushHandler, runtime| {
+            Link::spawn(LinkConfig {
+                address: address.clone(),
+                channel: format!("leasehold:{channel}:{}", config.client),
+                on_push,
+                handshake: Arc::clone(&handshake),
+                runtime,
+            })
         };
-        let caller_link = Link::spawn(config("inbox", on_push, runtime));
-        let background_link = Link::spawn(config("far", Arc::new(|_, _| {}), None));
         Self {
-            caller_link,
-            background_link,
-            url: address.to_string(),
+            caller_link: link("inbox", on_push, config.runtime),
+            background_link: link("far", Arc::new(|_, _| {}), None),
+            url,
             clock,
             quarantine,
             silent: AtomicBool::new(false),
         }
     }
 
-    /// Waits until both links have been tried.
+    /// Waits until both links have tried to connect.
     pub(super) async fn first(&self) -> Result<()> {
         self.background_link.first().await?;
         self.caller_link.first().await
     }
 
-    pub(super) fn link(&self, on_caller_link: bool) -> &Link {
-        if on_caller_link {
-            &self.caller_link
-        } else {
-            &self.background_link
-        }
-    }
-
-    /// The session there is, with the mark it was greeted with; else why there is none.
-    pub(super) fn session(&self, on_caller_link: bool) -> Result<(Arc<Session>, Handshake)> {
-        self.link(on_caller_link).with_state(|state| match state {
+    /// Returns the session with the incarnation that its handshake found.
+    ///
+    /// # Errors
+    /// The reason why the link is not connected.
+    pub(super) fn session(&self, via: Via) -> Result<(Arc<Session>, Handshake)> {
+        self.link(via).with_state(|state| match state {
             State::Up(session, incarnation) if !session.is_closed() => {
                 Ok((Arc::clone(session), incarnation.clone()))
             }
             State::Down(_, error) => Err(error.clone()),
             State::Connecting | State::Up(..) => {
-                Err(Error::unavailable("the server does not answer"))
+                Err(Error::unavailable("the server does not reply"))
             }
         })
     }
-}
 
-impl Master {
-    /// Ends both connections: each is greeted anew.
+    /// Returns the session as [`session`](Self::session) does, and waits for it if necessary.
+    pub(super) async fn connected(&self, route: Route) -> Result<(Arc<Session>, Handshake)> {
+        match self.session(route.via) {
+            Err(_) if !route.wait.is_zero() => {
+                self.link(route.via).session(route.wait).await?;
+                self.session(route.via)
+            }
+            found => found,
+        }
+    }
+
+    /// Closes both connections, so that both links connect again with a new handshake.
     #[cold]
     pub(super) fn reconnect(&self) {
         for link in [&self.caller_link, &self.background_link] {
@@ -136,146 +130,31 @@ impl Master {
             });
         }
     }
-}
 
-impl Quarantine {
-    /// Whether a vote counts that was given on a connection with this mark, and found it there or not.
-    pub(super) fn counts(&self, incarnation: &Handshake, found: bool) -> bool {
-        if !self.settings.quarantine {
-            return true;
+    fn link(&self, via: Via) -> &Link {
+        match via {
+            Via::Caller => &self.caller_link,
+            Via::Background => &self.background_link,
         }
-        let latest = self.incarnation.lock();
-        found
-            && latest.as_ref().is_some_and(|latest| {
-                latest.id == *incarnation && latest.counts_from <= BootInstant::now()
-            })
-    }
-
-    /// For how long its votes do not count yet.
-    pub(super) fn remaining(&self) -> Duration {
-        let latest = self.incarnation.lock();
-        let from = latest
-            .as_ref()
-            .filter(|_| self.settings.quarantine)
-            .map(|latest| latest.counts_from);
-        from.map_or(Duration::ZERO, |from| {
-            from.duration_since(BootInstant::now())
-        })
-    }
-
-    /// No two masters may be one server.
-    fn check_distinct(&self, run: &str) -> Result<()> {
-        let mut run_ids = self.run_ids.lock();
-        if let Some((other, _)) = run_ids
-            .iter()
-            .find(|(url, latest)| **url != self.url && !run.is_empty() && *latest == run)
-        {
-            self.is_duplicate.store(true, Ordering::Release);
-            return Err(Error::invalid(format!(
-                "{other} and {} are one and the same server",
-                self.url
-            ))
-            .help("name each master once"));
-        }
-        run_ids.insert(self.url.clone(), run.to_owned());
-        Ok(())
-    }
-
-    /// Whether it was refused for being a server that has another name here.
-    pub(super) fn is_duplicate(&self) -> bool {
-        self.is_duplicate.load(Ordering::Acquire)
-    }
-
-    /// Takes note of a mark, and from when on votes with it count. A master that has kept its mark has forgotten nothing
-    /// since it was first trusted, whatever its clock says of the mark's age.
-    fn learn(&self, incarnation: Handshake, from: BootInstant) {
-        let mut latest = self.incarnation.lock();
-        let earlier = latest
-            .as_ref()
-            .filter(|latest| latest.id == incarnation)
-            .map(|latest| latest.counts_from);
-        let from = earlier.map_or(from, |earlier| earlier.min(from));
-        *latest = Some(Incarnation {
-            id: incarnation,
-            counts_from: from,
-        });
-    }
-
-    /// Whether it has ever been greeted, and its clock asked.
-    pub(super) fn is_known(&self) -> bool {
-        self.incarnation.lock().is_some()
     }
 }
 
+/// Returns the function that checks a master on each new connection.
 fn handshake(clock: Arc<ServerClock>, quarantine: Arc<Quarantine>) -> DoHandshake {
     Arc::new(move |session: Arc<Session>| {
-        let (clock, quarantine) = (Arc::clone(&clock), Arc::clone(&quarantine));
+        let clock = Arc::clone(&clock);
+        let quarantine = Arc::clone(&quarantine);
         Box::pin(async move {
-            let role = redis_client::info_section(&session, "replication").await?;
-            if quarantine.is_one_of_several && redis_client::field(&role, "role") == Some("slave") {
-                return Err(Error::invalid(format!(
-                    "{} is a replica, which has no vote of its own",
-                    quarantine.url
-                ))
-                .help("name masters that know nothing of each other"));
-            }
+            let replication = redis_client::info_section(&session, "replication").await?;
+            let role = redis_client::field(&replication, "role");
+            quarantine.check_role(role.unwrap_or_default())?;
             redis_client::handshake(&session, &clock).await?;
-            let about = redis_client::info_section(&session, "server").await?;
-            let run = redis_client::field(&about, "run_id")
-                .unwrap_or_default()
-                .to_owned();
-            quarantine.check_distinct(&run)?;
-            let incarnation = if quarantine.settings.quarantine {
-                Some(read_incarnation(&session, &run, &quarantine).await?)
-            } else {
-                None
-            };
-            let (incarnation, from) = incarnation
-                .map_or((None, BootInstant::now()), |(incarnation, from)| {
-                    (Some(incarnation), from)
-                });
-            quarantine.learn(incarnation.clone(), from);
-            Ok(incarnation)
+
+            let server = redis_client::info_section(&session, "server").await?;
+            let run_id = redis_client::field(&server, "run_id").unwrap_or_default();
+            quarantine.check_distinct(run_id)?;
+            let found = read_incarnation(&session, run_id, &quarantine).await?;
+            Ok(quarantine.learn(found))
         })
     })
-}
-
-/// Reads the mark, or sets it; and from when on it says that nothing is forgotten.
-async fn read_incarnation(
-    session: &Session,
-    run: &str,
-    quarantine: &Quarantine,
-) -> Result<(Arc<str>, BootInstant)> {
-    if run.is_empty() {
-        return Err(
-            Error::unsupported("the user may not ask whether the master was restarted").help(
-                "allow +info, or say quarantine=off if no master ever forgets what it has answered",
-            ),
-        );
-    }
-    let longest = millis(quarantine.settings.longest_lease);
-    let reply = scripts::MARK
-        .run(
-            session,
-            &[INCARNATION_KEY, SINCE],
-            &[run, &longest.to_string()],
-        )
-        .await?;
-    let (incarnation, age, theirs): (String, u64, u64) =
-        redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
-    if theirs != longest {
-        return Err(Error::mismatch(format!("others use longest-lease={theirs}ms with this master, not {longest}ms"))
-            .help(format!(
-                "use the same everywhere; to change it, stop all clients and delete {INCARNATION_KEY} on every master"
-            )));
-    }
-    // What two clocks differ in rate, and a little for their grain.
-    let wait = quarantine.settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
-    let from = BootInstant::now().saturating_add(wait.saturating_sub(Duration::from_micros(age)));
-    Ok((incarnation.into(), from))
-}
-
-/// The text of an answer.
-pub(super) fn text(reply: Value) -> Result<String> {
-    redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())
 }

@@ -1,7 +1,8 @@
-//! The rule by which masters that know nothing of each other keep one lock.
+//! The rule by which independent masters keep one lock.
 //!
-//! It is what `lua/redlock/vote.lua` and `leave.lua` do on a master, and how a client counts votes. It has no clock: that a lease
-//! has ended is something that happens to a [`VoteRegister`]. A test compares it with the scripts, and a model checks what follows from it.
+//! The rule states what `lua/vote.lua` and `lua/leave.lua` do on a master, and how a client counts
+//! votes. It has no clock: the end of a lease is an event of a [`VoteRegister`]. A test compares
+//! the rule with the scripts, and a model checks its consequences.
 
 /// What one master remembers of one lock.
 ///
@@ -12,13 +13,13 @@
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VoteRegister<C> {
-    /// No vote is given to a token up to this one.
+    /// The master gives no vote to a token up to this one.
     pub last_token: u64,
-    /// Who has this master's vote, and for which token.
+    /// The token and the claim that have this master's vote.
     pub held: Option<(u64, C)>,
 }
 
-/// A master's answer to a proposal.
+/// A master's reply to a proposal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum VoteOutcome {
     /// The claim has this vote.
@@ -39,7 +40,7 @@ impl<C> Default for VoteRegister<C> {
 }
 
 impl<C: Copy + PartialEq> VoteRegister<C> {
-    /// A claim asks for this vote with a token, or asks again to keep it.
+    /// Requests this vote for a claim and a token, or renews it.
     pub fn vote(&mut self, claim: C, token: u64) -> VoteOutcome {
         match self.held {
             Some((held, by)) if by != claim => return VoteOutcome::Held(held),
@@ -56,8 +57,10 @@ impl<C: Copy + PartialEq> VoteRegister<C> {
         VoteOutcome::Granted
     }
 
-    /// A claim gives its vote back, and wants none that it has asked for with a token up to `highest`: a request that comes later
-    /// than this finds `last_token` raised. Says whether it had the vote.
+    /// Takes this vote back from a claim. Returns whether the claim had it.
+    ///
+    /// The claim wants no vote for a token up to `highest`. A request that arrives later finds
+    /// `last_token` raised.
     pub fn leave(&mut self, claim: C, highest: u64) -> bool {
         let had = self
             .held
@@ -69,43 +72,43 @@ impl<C: Copy + PartialEq> VoteRegister<C> {
         had
     }
 
-    /// The lease of whoever has the vote ends.
+    /// Ends the lease of the claim that has the vote.
     pub fn expire(&mut self) {
         self.held = None;
     }
 }
 
-/// How many of so many masters must agree.
+/// Returns how many of `masters` are a majority.
 #[must_use]
 pub fn quorum(masters: usize) -> usize {
     masters / 2 + 1
 }
 
-/// The votes of one round, as they come in.
+/// The votes of one round, counted as they arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tally {
     masters: usize,
     /// Votes for the claim.
     pub granted: usize,
-    /// Masters that have refused.
+    /// Masters that refused.
     pub refused: usize,
-    /// Masters whose answer will not come, or does not count.
+    /// Masters that do not reply, or whose vote does not count.
     pub unknown: usize,
 }
 
-/// What a round has come to.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TallyOutcome {
     /// A quorum has granted.
     Won,
-    /// So many have refused that no quorum is left.
+    /// So many masters refused that no quorum is left.
     Lost,
-    /// Nobody can say any more.
+    /// The masters that replied are too few to decide.
     Unknown,
 }
 
 impl Tally {
-    /// Of so many masters, none has answered yet.
+    /// Starts the count of a round in which no master has replied yet.
     #[must_use]
     pub fn of(masters: usize) -> Self {
         Self {
@@ -116,7 +119,7 @@ impl Tally {
         }
     }
 
-    /// What it has come to, as soon as the answers to come can change nothing.
+    /// Returns the outcome as soon as no further reply can change it.
     #[must_use]
     pub fn outcome(&self) -> Option<TallyOutcome> {
         let quorum = quorum(self.masters);
@@ -137,27 +140,15 @@ mod tests {
     #[test]
     fn vote_is_granted_once_and_renewed_by_repetition() {
         let mut register = VoteRegister::default();
-        assert_eq!(
-            (
-                register.vote('a', 5),
-                register.vote('a', 5),
-                register.vote('b', 9)
-            ),
-            (
-                VoteOutcome::Granted,
-                VoteOutcome::Granted,
-                VoteOutcome::Held(5)
-            )
-        );
-        assert_eq!(
-            (register.vote('a', 4), register.vote('a', 6)),
-            (VoteOutcome::Stale(5), VoteOutcome::Granted)
-        );
+        assert_eq!(register.vote('a', 5), VoteOutcome::Granted);
+        assert_eq!(register.vote('a', 5), VoteOutcome::Granted);
+        assert_eq!(register.vote('b', 9), VoteOutcome::Held(5));
+        assert_eq!(register.vote('a', 4), VoteOutcome::Stale(5));
+        assert_eq!(register.vote('a', 6), VoteOutcome::Granted);
+
         register.expire();
-        assert_eq!(
-            (register.vote('a', 6), register.vote('b', 7)),
-            (VoteOutcome::Stale(6), VoteOutcome::Granted)
-        );
+        assert_eq!(register.vote('a', 6), VoteOutcome::Stale(6));
+        assert_eq!(register.vote('b', 7), VoteOutcome::Granted);
     }
 
     #[test]
@@ -166,53 +157,29 @@ mod tests {
         assert!(!register.leave('a', 5));
         assert_eq!(register.vote('a', 5), VoteOutcome::Stale(5));
         assert_eq!(register.vote('b', 6), VoteOutcome::Granted);
-        assert!(!register.leave('a', 8), "it is another's");
-        assert_eq!(
-            (register.vote('b', 6), register.last_token),
-            (VoteOutcome::Granted, 8)
-        );
+        assert!(!register.leave('a', 8), "another claim has it");
+        assert_eq!(register.vote('b', 6), VoteOutcome::Granted);
+        assert_eq!(register.last_token, 8);
         assert!(register.leave('b', 6));
         assert_eq!(register.vote('c', 8), VoteOutcome::Stale(8));
     }
 
     #[test]
     fn round_ends_once_decided() {
-        let tally = |granted, refused, unknown| {
-            Tally {
-                granted,
-                refused,
-                unknown,
-                ..Tally::of(5)
-            }
-            .outcome()
+        let outcome = |masters, granted, refused, unknown| {
+            let mut tally = Tally::of(masters);
+            tally.granted = granted;
+            tally.refused = refused;
+            tally.unknown = unknown;
+            tally.outcome()
         };
-        assert_eq!(
-            (tally(2, 2, 0), tally(3, 0, 0), tally(3, 2, 0)),
-            (None, Some(TallyOutcome::Won), Some(TallyOutcome::Won))
-        );
-        assert_eq!(
-            (tally(0, 3, 0), tally(2, 2, 1), tally(0, 0, 3)),
-            (
-                Some(TallyOutcome::Lost),
-                Some(TallyOutcome::Unknown),
-                Some(TallyOutcome::Unknown)
-            )
-        );
-        assert_eq!(
-            Tally {
-                granted: 1,
-                ..Tally::of(1)
-            }
-            .outcome(),
-            Some(TallyOutcome::Won)
-        );
-        assert_eq!(
-            Tally {
-                refused: 2,
-                ..Tally::of(4)
-            }
-            .outcome(),
-            Some(TallyOutcome::Lost)
-        );
+        assert_eq!(outcome(5, 2, 2, 0), None);
+        assert_eq!(outcome(5, 3, 0, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(5, 3, 2, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(5, 0, 3, 0), Some(TallyOutcome::Lost));
+        assert_eq!(outcome(5, 2, 2, 1), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(5, 0, 0, 3), Some(TallyOutcome::Unknown));
+        assert_eq!(outcome(1, 1, 0, 0), Some(TallyOutcome::Won));
+        assert_eq!(outcome(4, 0, 2, 0), Some(TallyOutcome::Lost));
     }
 }

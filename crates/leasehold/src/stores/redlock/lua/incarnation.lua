@@ -1,11 +1,13 @@
--- By what a master is known to remember: the mark goes when it is emptied, and is of another run when it was restarted.
+-- Reads the incarnation of a master, or creates it. It shows whether the master remembers its
+-- votes: an emptied master has lost the key, and the key of a restarted master names another run.
 --
--- KEYS[1]  the mark: run, since when it is there in microseconds, the longest lease in ms
--- KEYS[2]  for a mark that is later than the server's clock, as that was set back: its run and since, and the time of the
---          first greeting after that, from which its age counts
--- ARGV[1]  the run of this server
+-- KEYS[1]  the incarnation: run id, creation time in microseconds, longest lease in ms
+-- KEYS[2]  for an incarnation that is later than the server's clock, because the clock was set
+--          back: its run id and creation time, and the time of the first handshake after that,
+--          from which its age counts
+-- ARGV[1]  the run id of this server
 -- ARGV[2]  the longest lease in ms
--- replies  the incarnation, for how many microseconds it has been there at least, and its longest lease
+-- replies  the incarnation, its age in microseconds at least, and its longest lease
 local KEPT = '864000000'
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

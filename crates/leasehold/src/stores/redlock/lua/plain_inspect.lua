@@ -1,7 +1,7 @@
--- Who has the lock of the articles. Writes nothing.
+-- Reads the value of a single-key lock. It does not write.
 --
 -- KEYS[1]  the lock
--- replies  the value, '' if there is none; ms until its lease ends
+-- replies  the value, '' if the key does not exist; ms until its lease ends
 local value = redis.call('GET', KEYS[1])
 if not value then return { '', 0 } end
 local left = redis.call('PTTL', KEYS[1])

@@ -1,15 +1,16 @@
--- Gives the lock of the articles back: compare and delete.
+-- Releases a single-key lock: compares and deletes.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the clients of ours that wait
+-- KEYS[2]  the waiting clients of leasehold
+-- KEYS[3]  the counter of tokens
 -- ARGV[1]  the claim (22)
--- ARGV[2]  the highest token it has proposed (19); zeros if that is not known
--- ARGV[3]  the client that asks (11); if it is another's claim, its client is told
--- ARGV[4]  the client (11), if it waits no more; else ''
--- ARGV[5]  'Q' to tell nobody that the lock is free: the claim never held it; else ''
--- ARGV[6]  the claim in hexadecimal, as a value of somebody else is known by what it hashes to
--- ARGV[7]  where tokens are counted, how many ms the count is kept; '' if they are not
--- KEYS[3]  where tokens are counted
+-- ARGV[2]  the highest token that it has proposed (19); zeros if it is unknown
+-- ARGV[3]  the client that sends the request (11); if the claim is another client's, that client is
+--          notified
+-- ARGV[4]  the client (11) if it no longer waits; else ''
+-- ARGV[5]  'Q' to notify no waiter, as the claim never held the lock; else ''
+-- ARGV[6]  the claim in hexadecimal; another library's value is identified by its hash
+-- ARGV[7]  the life of the counter in ms; '' if tokens are not counted
 -- replies  as leave.lua
 local UNKNOWN = '0000000000000000000'
 local sub = string.sub

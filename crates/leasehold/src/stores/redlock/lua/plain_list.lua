@@ -1,10 +1,11 @@
--- Which of these keys are locks that somebody with leasehold holds. Writes nothing.
+-- Finds the keys that are locks held by clients of leasehold. It does not write.
 --
--- KEYS     some keys, of whatever type
--- replies  for each '1' or '0'
+-- KEYS     some keys, of any type
+-- replies  '1' or '0' for each key
 local replies = {}
 for i = 1, #KEYS do
-    local held = redis.call('TYPE', KEYS[i]).ok == 'string' and redis.call('GETRANGE', KEYS[i], '0', '9') == 'leasehold:'
+    local is_text = redis.call('TYPE', KEYS[i]).ok == 'string'
+    local held = is_text and redis.call('GETRANGE', KEYS[i], '0', '9') == 'leasehold:'
     replies[i] = held and '1' or '0'
 end
 return table.concat(replies)

@@ -1,0 +1,105 @@
+//! The formats in which a lock is kept on a master.
+
+mod fenced;
+mod single_key;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use super::record::Inspected;
+use super::requests::{LeaveRequest, VoteRequest};
+use crate::stores::redis_client::Script;
+use crate::{Claim, Name, Result};
+
+pub(super) use fenced::{Fenced, INCARNATION_KEY};
+pub(super) use single_key::SingleKey;
+
+/// A format in which a lock is kept on a master.
+pub(super) trait VoteFormat: Debug + Send + Sync {
+    /// Returns the keys of a lock.
+    fn keys(&self, name: &Name) -> Result<Keys>;
+
+    /// Returns the pattern of the keys of names that begin with `prefix`.
+    fn pattern(&self, prefix: &str) -> String;
+
+    /// Returns the name to which a key belongs.
+    fn name_of(&self, key: &str) -> Option<Name>;
+
+    /// Whether a master remembers the last token, and so refuses a request that arrives late.
+    fn remembers_last_token(&self) -> bool;
+
+    /// Whether each grant of a name has a higher token than the one before.
+    fn guarantees_tokens(&self) -> bool;
+
+    /// Returns the record of a claim that holds the lock.
+    fn record(&self, claim: &Claim, token: u64, client: &str) -> String;
+
+    /// Returns how long a master keeps the record of a claim with this lease.
+    fn record_life(&self, lease: Duration) -> Duration;
+
+    /// Returns how long a master keeps the counter of tokens; `None` if the format has no counter.
+    fn counter_life(&self, lease: Duration) -> Option<Duration>;
+
+    /// Returns the longest pause before a waiter tries again.
+    ///
+    /// `is_notified` says that the server reports each release to this client.
+    fn retry_pause_max(&self, is_notified: bool) -> Duration;
+
+    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a>;
+
+    fn leave<'a>(&self, request: &'a LeaveRequest) -> Call<'a>;
+
+    fn inspect_script(&self) -> &'static Script;
+
+    fn list_script(&self) -> &'static Script;
+
+    /// Reads a record that is not empty. Returns `None` if another program wrote it.
+    fn read(&self, record: &[u8], remaining: Duration) -> Option<Inspected>;
+}
+
+/// The keys of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    pub(super) lock: String,
+    /// The clients that wait for the lock.
+    pub(super) waiters: String,
+    /// The counter of tokens; empty in a format that has none.
+    pub(super) counter: String,
+}
+
+/// A script with its keys and arguments.
+pub(super) struct Call<'a> {
+    pub(super) script: &'static Script,
+    pub(super) keys: Vec<&'a str>,
+    pub(super) arguments: Vec<&'a str>,
+}
+
+/// The arguments of a vote that differ between masters.
+#[derive(Clone, Copy)]
+pub(super) struct VoteArguments<'a> {
+    /// The incarnation that the connection found; empty if quarantine is off.
+    pub(super) incarnation: &'a str,
+    pub(super) kind: VoteKind,
+}
+
+/// What a master does with a vote request of a claim that does not have its vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VoteKind {
+    /// Gives its vote, if no other claim has it.
+    Grant,
+    /// Gives its vote only if it remembers the last token. Otherwise the hold may have been lost.
+    Keep,
+    /// Gives its vote again, marked with the number of the renewal.
+    Restore,
+}
+
+impl VoteKind {
+    /// Returns the argument of the script.
+    pub(super) fn argument(self) -> &'static str {
+        match self {
+            Self::Grant => "",
+            Self::Keep => "K",
+            Self::Restore => "R",
+        }
+    }
+}

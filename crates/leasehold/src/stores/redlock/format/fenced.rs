@@ -1,0 +1,138 @@
+//! The format of leasehold: a master remembers the last token that it has granted.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use percent_encoding::{percent_decode_str, utf8_percent_encode};
+
+use super::{Call, Keys, VoteArguments, VoteFormat};
+use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
+use crate::stores::redlock::record::{
+    CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
+};
+use crate::stores::redlock::requests::{LeaveRequest, VoteRequest};
+use crate::{Claim, Name, Result};
+
+/// One record for each lock, which outlives the lock by a day.
+///
+/// `lua/vote.lua` describes the layout.
+#[derive(Debug)]
+pub(in crate::stores::redlock) struct Fenced;
+
+/// The key that a master has until it is emptied.
+pub(in crate::stores::redlock) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
+
+static VOTE: Script = script!("../lua/vote");
+static LEAVE: Script = script!("../lua/leave");
+static INSPECT: Script = script!("../lua/inspect");
+static LIST: Script = script!("../lua/list");
+
+const KEY_PREFIX: &str = "leasehold:redlock:{";
+
+impl VoteFormat for Fenced {
+    fn keys(&self, name: &Name) -> Result<Keys> {
+        let encoded = utf8_percent_encode(name.as_str(), PLAIN);
+        let lock = format!("{KEY_PREFIX}{encoded}}}");
+        Ok(Keys {
+            waiters: format!("{lock}:waits"),
+            counter: String::new(),
+            lock,
+        })
+    }
+
+    fn pattern(&self, prefix: &str) -> String {
+        // In a pattern neither a percent sign nor an unencoded character has a special meaning.
+        format!("{KEY_PREFIX}{}*}}", utf8_percent_encode(prefix, PLAIN))
+    }
+
+    fn name_of(&self, key: &str) -> Option<Name> {
+        let encoded = key.strip_prefix(KEY_PREFIX)?.strip_suffix('}')?;
+        let name = percent_decode_str(encoded).decode_utf8().ok()?;
+        Name::parse(&name).ok()
+    }
+
+    fn remembers_last_token(&self) -> bool {
+        true
+    }
+
+    fn guarantees_tokens(&self) -> bool {
+        true
+    }
+
+    fn record(&self, claim: &Claim, token: u64, client: &str) -> String {
+        let mut record = String::with_capacity(256);
+        let id = id_text(claim.id);
+        // Writing to a string does not fail.
+        let _ = write!(record, "{token:019}H{token:019}{id}{client}");
+        write_info(&mut record, claim);
+        record
+    }
+
+    fn record_life(&self, lease: Duration) -> Duration {
+        lease + DAY
+    }
+
+    fn counter_life(&self, _lease: Duration) -> Option<Duration> {
+        None
+    }
+
+    fn retry_pause_max(&self, _is_notified: bool) -> Duration {
+        Duration::from_millis(300)
+    }
+
+    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {
+        Call {
+            script: &VOTE,
+            keys: vec![&request.keys.lock, INCARNATION_KEY, &request.keys.waiters],
+            arguments: vec![
+                &request.record,
+                &request.record_life,
+                vote.incarnation,
+                &request.waiter,
+            ],
+        }
+    }
+
+    fn leave<'a>(&self, request: &'a LeaveRequest) -> Call<'a> {
+        Call {
+            script: &LEAVE,
+            keys: vec![&request.keys.lock, &request.keys.waiters],
+            arguments: request.arguments(),
+        }
+    }
+
+    fn inspect_script(&self) -> &'static Script {
+        &INSPECT
+    }
+
+    fn list_script(&self) -> &'static Script {
+        &LIST
+    }
+
+    fn read(&self, record: &[u8], remaining: Duration) -> Option<Inspected> {
+        let text = std::str::from_utf8(record).ok()?;
+        let last_token = text.get(..TOKEN_LEN)?.parse().ok()?;
+        let (state, rest) = text.get(TOKEN_LEN..)?.split_at_checked(1)?;
+        if state == "~" || remaining.is_zero() {
+            return Some(Inspected {
+                last_token,
+                holder: None,
+            });
+        }
+
+        let (token, rest) = rest.split_at_checked(TOKEN_LEN)?;
+        let (id, rest) = rest.split_at_checked(ID_LEN)?;
+        let (share, info) = parse_info(rest.get(CLIENT_LEN..)?)?;
+        let holder = Holder {
+            id: id_from(id)?,
+            token: token.parse().ok()?,
+            share,
+            info,
+            remaining,
+        };
+        Some(Inspected {
+            last_token,
+            holder: Some(holder),
+        })
+    }
+}

@@ -1,0 +1,203 @@
+//! The format that other libraries use: `SET NX PX` with a random value.
+//!
+//! One server keeps it for `dialect=plain`, several masters for `dialect=classic`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::utf8_percent_encode;
+
+use super::{Call, Keys, VoteArguments, VoteFormat};
+use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
+use crate::stores::redlock::record::{
+    CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
+};
+use crate::stores::redlock::requests::{LeaveRequest, VoteRequest};
+use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
+
+/// One key for each lock, which the lock's name is and which ends with the lease.
+///
+/// `lua/plain_vote.lua` describes the layout.
+#[derive(Debug)]
+pub(in crate::stores::redlock) struct SingleKey {
+    /// Whether a second key counts the tokens of leasehold's own holders.
+    pub(in crate::stores::redlock) counts_tokens: bool,
+}
+
+static VOTE: Script = script!("../lua/plain_vote");
+static LEAVE: Script = script!("../lua/plain_leave");
+static INSPECT: Script = script!("../lua/plain_inspect");
+static LIST: Script = script!("../lua/plain_list");
+
+/// The prefix of the keys beside the lock, which only leasehold uses.
+const KEY_PREFIX: &str = "leasehold:plain:{";
+/// The prefix of the values that leasehold writes, and of its own keys.
+const OWN_PREFIX: &str = "leasehold:";
+/// How much of another library's value is shown. A client that knows the value can release the
+/// lock.
+const SHOWN_LEN: usize = 8;
+
+impl VoteFormat for SingleKey {
+    fn keys(&self, name: &Name) -> Result<Keys> {
+        if name.as_str().starts_with(OWN_PREFIX) {
+            return Err(Error::invalid(
+                "in this format a name is a key, and keys that begin with leasehold: are reserved",
+            )
+            .help("use another name"));
+        }
+
+        let encoded = utf8_percent_encode(name.as_str(), PLAIN);
+        Ok(Keys {
+            lock: name.as_str().to_owned(),
+            waiters: format!("{KEY_PREFIX}{encoded}}}:waits"),
+            counter: format!("{KEY_PREFIX}{encoded}}}:token"),
+        })
+    }
+
+    fn pattern(&self, prefix: &str) -> String {
+        let mut pattern = String::with_capacity(prefix.len() + 1);
+        for c in prefix.chars() {
+            if "*?[]^-\\".contains(c) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
+        }
+        pattern + "*"
+    }
+
+    fn name_of(&self, key: &str) -> Option<Name> {
+        let name = Name::parse(key).ok()?;
+        (!key.starts_with(OWN_PREFIX)).then_some(name)
+    }
+
+    fn remembers_last_token(&self) -> bool {
+        false
+    }
+
+    fn guarantees_tokens(&self) -> bool {
+        self.counts_tokens
+    }
+
+    fn record(&self, claim: &Claim, token: u64, client: &str) -> String {
+        let mut value = String::with_capacity(256);
+        let id = id_text(claim.id);
+        // Writing to a string does not fail.
+        let _ = write!(value, "{OWN_PREFIX}{client}{id}{token:019}");
+        write_info(&mut value, claim);
+        value
+    }
+
+    fn record_life(&self, lease: Duration) -> Duration {
+        lease
+    }
+
+    fn counter_life(&self, lease: Duration) -> Option<Duration> {
+        self.counts_tokens.then_some(lease + DAY)
+    }
+
+    fn retry_pause_max(&self, is_notified: bool) -> Duration {
+        // The server reports every release, but not that a notified client has died or left.
+        let millis = if is_notified { 600 } else { 80 };
+        Duration::from_millis(millis)
+    }
+
+    fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a> {
+        let keys = &request.keys;
+        Call {
+            script: &VOTE,
+            keys: vec![&keys.lock, &keys.counter, &keys.waiters],
+            arguments: vec![
+                &request.record,
+                &request.record_life,
+                &request.counter_life,
+                &request.waiter,
+                vote.kind.argument(),
+            ],
+        }
+    }
+
+    fn leave<'a>(&self, request: &'a LeaveRequest) -> Call<'a> {
+        let keys = &request.keys;
+        let mut arguments = request.arguments();
+        arguments.push(&request.hexadecimal_id);
+        arguments.push(&request.counter_life);
+        Call {
+            script: &LEAVE,
+            keys: vec![&keys.lock, &keys.waiters, &keys.counter],
+            arguments,
+        }
+    }
+
+    fn inspect_script(&self) -> &'static Script {
+        &INSPECT
+    }
+
+    fn list_script(&self) -> &'static Script {
+        &LIST
+    }
+
+    fn read(&self, value: &[u8], remaining: Duration) -> Option<Inspected> {
+        let holder = own_holder(value, remaining);
+        let holder = holder.unwrap_or_else(|| external_holder(value, remaining));
+        Some(Inspected {
+            last_token: holder.token,
+            holder: Some(holder),
+        })
+    }
+}
+
+/// Reads a value that leasehold wrote.
+fn own_holder(value: &[u8], remaining: Duration) -> Option<Holder> {
+    let text = std::str::from_utf8(value).ok()?;
+    let rest = text.strip_prefix(OWN_PREFIX)?.get(CLIENT_LEN..)?;
+    let (id, rest) = rest.split_at_checked(ID_LEN)?;
+    let (token, rest) = rest.split_at_checked(TOKEN_LEN)?;
+    let (share, info) = parse_info(rest)?;
+
+    Some(Holder {
+        id: id_from(id)?,
+        token: token.parse().ok()?,
+        share,
+        info,
+        remaining,
+    })
+}
+
+/// Describes a holder of another library by the hash of its value.
+///
+/// Its token is a part of the hash too. It is not a fencing token, but it differs from others.
+fn external_holder(value: &[u8], remaining: Duration) -> Holder {
+    let mut sha = sha1_smol::Sha1::new();
+    sha.update(value);
+    let bytes = sha.digest().bytes();
+    let (id, _) = bytes
+        .split_first_chunk::<16>()
+        .expect("a digest has twenty bytes");
+
+    let token = u32::from_be_bytes([id[0], id[1], id[2], id[3]]);
+    Holder {
+        id: ClaimId::from_bytes(*id),
+        token: u64::from(token).max(1),
+        share: Share::MUTEX,
+        info: ClaimantInfo {
+            host: String::new(),
+            pid: 0,
+            program: "another library".to_owned(),
+            label: format!("value {}", shown(value)),
+            since: SystemTime::UNIX_EPOCH,
+        },
+        remaining,
+    }
+}
+
+/// Returns the beginning of another library's value as printable text.
+fn shown(value: &[u8]) -> String {
+    let text = std::str::from_utf8(value).ok();
+    let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
+    let text = text.map_or_else(|| URL_SAFE_NO_PAD.encode(value), str::to_owned);
+
+    let end = text.len().min(SHOWN_LEN);
+    format!("{}…", &text[..end])
+}

@@ -1,0 +1,177 @@
+//! What the masters know of locks, for inspection.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::Redlock;
+use super::master::Master;
+use super::quorum_count::QuorumCount;
+use super::record::{Holder, Inspected};
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::{Entry, Error, LockState, Name, Result, ServerStatus, Standing, Token};
+
+/// The status of one master, and the claim that has its vote.
+struct Observation {
+    status: ServerStatus,
+    holder: Option<Holder>,
+}
+
+impl Redlock {
+    /// Returns the holder that a quorum of masters reports, and the waiters of this client.
+    pub(super) async fn lock_state(&self, name: &Name) -> Result<LockState> {
+        let key = self.format.keys(name)?.lock;
+        let observations = self.observe(&key).await?;
+        let mut lock_state = LockState::new(name.clone());
+
+        if let Some((holder, token)) = self.elected(&observations) {
+            let standing = Standing::Held { token };
+            let info = holder.info.clone();
+            let entry = Entry::new(holder.id, holder.share, standing, info);
+            lock_state.entries.push(entry);
+            lock_state.last_token = Some(token);
+        } else {
+            let last_tokens = observations
+                .iter()
+                .filter_map(|seen| seen.status.last_token);
+            lock_state.last_token = last_tokens.max();
+        }
+
+        let waiters = self.claims.waiters(&key, BootInstant::now());
+        lock_state.entries.extend(waiters);
+        if self.masters.len() > 1 {
+            let statuses = observations.into_iter().map(|seen| seen.status);
+            lock_state.servers = statuses.collect();
+        }
+        Ok(lock_state)
+    }
+
+    /// Returns the holder that has the votes of a quorum, and its token.
+    fn elected<'a>(&self, observations: &'a [Observation]) -> Option<(&'a Holder, Token)> {
+        let mut votes: BTreeMap<_, (usize, &Holder)> = BTreeMap::new();
+        for holder in observations.iter().filter_map(|seen| seen.holder.as_ref()) {
+            let vote = votes.entry((holder.token, holder.id));
+            vote.or_insert((0, holder)).0 += 1;
+        }
+
+        let elected = votes.values().find(|(count, _)| *count >= self.quorum());
+        let (_, holder) = elected?;
+        Some((holder, Token::new(holder.token)?))
+    }
+
+    /// Inspects a lock on all masters.
+    ///
+    /// # Errors
+    /// Why a quorum could not be inspected.
+    async fn observe(&self, key: &str) -> Result<Vec<Observation>> {
+        let limit = reply_timeout(READ_TIMEOUT) / 4;
+        let replies = self.masters.iter().map(|master| async move {
+            let reply = timeout(limit, self.inspect_master(master, key)).await;
+            reply.unwrap_or_else(|_| Err(Error::unavailable("the server does not reply")))
+        });
+        let replies = join_all(replies).await;
+
+        let mut count = QuorumCount::of(self.masters.len());
+        let mut observations = Vec::new();
+        for (master, reply) in self.masters.iter().zip(replies) {
+            observations.push(observation(master, &reply));
+            match reply {
+                Ok(_) => count.succeed(),
+                Err(error) => count.fail(&master.url, error)?,
+            }
+        }
+        if count.is_reached() {
+            return Ok(observations);
+        }
+        Err(count.error())
+    }
+
+    async fn inspect_master(&self, master: &Master, key: &str) -> Result<Inspected> {
+        let (session, _) = master.session(self.via())?;
+        let script = self.format.inspect_script();
+        let reply = script.run(&session, &[key], &[]).await?;
+        let (record, left_ms): (Vec<u8>, u64) =
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        if record.is_empty() {
+            return Ok(Inspected {
+                last_token: 0,
+                holder: None,
+            });
+        }
+
+        let inspected = self.format.read(&record, Duration::from_millis(left_ms));
+        inspected.ok_or_else(|| Error::damaged("leasehold has not written the record of this lock"))
+    }
+
+    /// Returns the names of which a quorum of masters holds a record.
+    pub(super) async fn held_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let pattern = self.format.pattern(prefix);
+        let listings = self.masters.iter().map(|master| {
+            redis_client::list(
+                &master.background_link,
+                &pattern,
+                self.format.list_script(),
+                reply_timeout(READ_TIMEOUT),
+                |key: &str| self.format.name_of(key),
+                count_max,
+            )
+        });
+        let listings = join_all(listings).await;
+
+        let mut count = QuorumCount::of(self.masters.len());
+        let mut votes: BTreeMap<Name, usize> = BTreeMap::new();
+        for (master, listed) in self.masters.iter().zip(listings) {
+            match listed {
+                Ok(names) => {
+                    count.succeed();
+                    for name in names {
+                        *votes.entry(name).or_default() += 1;
+                    }
+                }
+                Err(error) => count.fail(&master.url, error)?,
+            }
+        }
+        if !count.is_reached() {
+            return Err(count.error());
+        }
+
+        let held = votes
+            .into_iter()
+            .filter(|(_, count)| *count >= self.quorum());
+        Ok(held.map(|(name, _)| name).take(count_max).collect())
+    }
+}
+
+fn observation(master: &Master, reply: &Result<Inspected>) -> Observation {
+    let mut status = ServerStatus::new(master.url.clone());
+    let inspected = match reply {
+        Ok(inspected) => inspected,
+        Err(error) => {
+            status.error = Some(error.to_string());
+            return Observation {
+                status,
+                holder: None,
+            };
+        }
+    };
+
+    let quarantine = master.quarantine.remaining();
+    if !quarantine.is_zero() {
+        status.error = Some(format!(
+            "started or emptied recently; its vote counts in {:.1} s",
+            quarantine.as_secs_f64()
+        ));
+    }
+    status.last_token = Token::new(inspected.last_token);
+    if let Some(holder) = &inspected.holder {
+        status.holder = Token::new(holder.token).map(|token| (holder.id, token));
+        status.remaining = holder.remaining;
+    }
+    Observation {
+        status,
+        holder: inspected.holder.clone(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Counts the masters that have done what was requested.
+
+use super::voting::quorum;
+use crate::{Error, Result};
+
+/// Counts successes and failures until a quorum of masters has succeeded, or none can.
+#[derive(Debug)]
+pub(super) struct QuorumCount {
+    masters: usize,
+    succeeded: usize,
+    /// Failures that no repetition cures.
+    refused: usize,
+    errors: Vec<String>,
+}
+
+impl QuorumCount {
+    pub(super) fn of(masters: usize) -> Self {
+        Self {
+            masters,
+            succeeded: 0,
+            refused: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    pub(super) fn succeed(&mut self) {
+        self.succeeded += 1;
+    }
+
+    /// Records a failure.
+    ///
+    /// # Errors
+    /// The failure itself, if so many masters refuse that the others are too few for a quorum.
+    pub(super) fn fail(&mut self, url: &str, error: Error) -> Result<()> {
+        self.refused += usize::from(!error.is_unavailable());
+        if no_quorum_without(self.refused, self.masters) {
+            return Err(error);
+        }
+        self.note_failure(url, &error);
+        Ok(())
+    }
+
+    /// Records a failure of any kind.
+    pub(super) fn note_failure(&mut self, url: &str, error: &Error) {
+        self.errors.push(format!("{url}: {error}"));
+    }
+
+    /// Starts again with other successes, and keeps the errors.
+    pub(super) fn restart(&mut self, succeeded: usize) {
+        self.succeeded = succeeded;
+    }
+
+    pub(super) fn is_reached(&self) -> bool {
+        self.succeeded >= quorum(self.masters)
+    }
+
+    /// Whether the masters that have not failed are too few for a quorum.
+    pub(super) fn is_impossible(&self) -> bool {
+        no_quorum_without(self.errors.len(), self.masters)
+    }
+
+    /// Returns the error that the masters are too few.
+    pub(super) fn error(&self) -> Error {
+        too_few(self.masters, self.succeeded, &self.errors)
+    }
+}
+
+/// Whether the other masters are too few for a quorum if this number of them is missing.
+pub(super) fn no_quorum_without(missing: usize, masters: usize) -> bool {
+    missing > masters - quorum(masters)
+}
+
+/// Returns the error that only `succeeded` of the masters have replied.
+pub(super) fn too_few(masters: usize, succeeded: usize, errors: &[String]) -> Error {
+    let reasons = if errors.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", errors.join("; "))
+    };
+    if masters == 1 {
+        return Error::unavailable(format!("the server does not reply{reasons}"));
+    }
+
+    let quorum = quorum(masters);
+    Error::unavailable(format!(
+        "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
+    ))
+    .help("start the other masters, or restore the network to them")
+}

@@ -1,0 +1,258 @@
+//! Voting rounds and leave rounds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Redlock;
+use super::format::VoteKind;
+use super::quorum_count::QuorumCount;
+use super::record::millis;
+use super::requests::{
+    Destination, LeaveReply, LeaveRequest, LeaveScope, MasterVote, VoteRequest, lock_master,
+};
+use super::round::RoundResult;
+use super::tracked_claim::TrackedClaim;
+use super::voting::TallyOutcome;
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::id_text;
+use crate::{Claim, Result};
+use futures_util::StreamExt;
+
+/// What a voting round is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum VoteMode {
+    /// To hold the lock now.
+    Acquire,
+    /// To hold the lock, or to receive a notification when it is free.
+    AcquireOrNotify,
+    /// To keep the lock. A master that has not voted yet and remembers tokens votes too.
+    Renew,
+}
+
+impl Redlock {
+    /// Requests the votes of all masters for a token.
+    pub(super) async fn vote(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        token: u64,
+        mode: VoteMode,
+    ) -> RoundResult {
+        let lease = tracked.claim.lease;
+        let renewal = match mode {
+            VoteMode::Renew => tracked.begin_renewal(),
+            VoteMode::Acquire | VoteMode::AcquireOrNotify => 0,
+        };
+        let request = Arc::new(self.vote_request(tracked, token, mode, renewal));
+
+        // The lease counts from before the request.
+        let valid_until = BootInstant::now().saturating_add(lease);
+        tracked.request_sent(token);
+        let mut round = self.round(|at, route| {
+            let masters = Arc::clone(&self.masters);
+            let claims = Arc::clone(&self.claims);
+            let tracked = Arc::clone(tracked);
+            let request = Arc::clone(&request);
+            async move {
+                let master = &masters[at];
+                let reply = request
+                    .send(&Destination { master, at, route }, &tracked)
+                    .await;
+                if let Ok(reply) = &reply {
+                    claims.saw_token(&tracked.claim.name, reply.last_token);
+                    tracked.saw_token(reply.last_token);
+                    if reply.vote == MasterVote::Granted {
+                        tracked.granted_by(at, token, valid_until);
+                    }
+                }
+                (at, reply)
+            }
+        });
+
+        let limit = (lease / 10).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        let deadline = Instant::now() + limit;
+        let result = self.tally(&mut round.requests, token, deadline).await;
+        decided(tracked, mode, renewal, &result);
+        result
+    }
+
+    fn vote_request(
+        &self,
+        tracked: &TrackedClaim,
+        token: u64,
+        mode: VoteMode,
+        renewal: u32,
+    ) -> VoteRequest {
+        let claim = &tracked.claim;
+        let kind = self.vote_kind(tracked, mode);
+        let mut record = self.format.record(claim, token, &self.client);
+        if kind == VoteKind::Restore {
+            // The words of a record have no plus sign, and its readers skip this last word.
+            record.push_str(&format!(" +{renewal}"));
+        }
+
+        let waiter = match mode {
+            VoteMode::AcquireOrNotify => format!("{}{}", self.client, tracked.since),
+            VoteMode::Acquire | VoteMode::Renew => String::new(),
+        };
+        let record_life = self.format.record_life(self.vote_life(claim.lease));
+        VoteRequest {
+            format: self.format,
+            keys: tracked.keys.clone(),
+            id: id_text(claim.id),
+            record,
+            record_life: millis(record_life).to_string(),
+            counter_life: self.counter_life(claim.lease),
+            waiter,
+            kind,
+        }
+    }
+
+    /// A master that forgets tokens restores a lost vote only while a quorum of votes is valid.
+    ///
+    /// One server alone restores none: there the lost key was the lock.
+    fn vote_kind(&self, tracked: &TrackedClaim, mode: VoteMode) -> VoteKind {
+        if mode != VoteMode::Renew {
+            return VoteKind::Grant;
+        }
+        let is_valid = tracked.votes_at(BootInstant::now()) >= self.quorum();
+        let has_others = self.masters.len() > 1;
+        if !self.format.remembers_last_token() && has_others && is_valid {
+            return VoteKind::Restore;
+        }
+        VoteKind::Keep
+    }
+
+    fn counter_life(&self, lease: Duration) -> String {
+        let life = self.format.counter_life(lease);
+        life.map_or_else(String::new, |life| millis(life).to_string())
+    }
+
+    /// Takes back the votes that a lost round may have been granted.
+    pub(super) fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
+        let request = self.leave_request(tracked, result.token, LeaveScope::Quiet);
+        let request = Arc::new(request);
+        let refused_by = result.refused_by;
+
+        let round = self.round(|at, route| {
+            let masters = Arc::clone(&self.masters);
+            let tracked = Arc::clone(tracked);
+            let request = Arc::clone(&request);
+            async move {
+                // A master that refused has replied: no vote of this round can follow there.
+                if !refused_by.contains(at) {
+                    let _master_lock = lock_master(Some(&tracked), at).await;
+                    // A vote that cannot be taken back ends with its lease.
+                    let _ = request.send(&masters[at], route.via).await;
+                }
+            }
+        });
+        drop(round);
+    }
+
+    /// Leaves all masters. Returns whether any of them had the claim.
+    pub(super) async fn leave_all(
+        &self,
+        claim: &Claim,
+        tracked: Option<&Arc<TrackedClaim>>,
+    ) -> Result<bool> {
+        let request = Arc::new(self.final_leave_request(claim, tracked)?);
+        let mut round = self.round(|at, route| {
+            let masters = Arc::clone(&self.masters);
+            let tracked = tracked.cloned();
+            let request = Arc::clone(&request);
+            async move {
+                let _master_lock = lock_master(tracked.as_deref(), at).await;
+                (at, request.send(&masters[at], route.via).await)
+            }
+        });
+
+        let mut count = QuorumCount::of(self.masters.len());
+        let mut was_there = false;
+        while !count.is_reached() {
+            let next = round.requests.next().await;
+            let (at, reply) = next.expect("the masters reply, or are too few");
+            match reply {
+                Ok(reply) => {
+                    count.succeed();
+                    was_there |= reply != LeaveReply::NotHeld;
+                    if reply == LeaveReply::HandedOver {
+                        self.claims.handed_over(&request.keys.lock);
+                    }
+                }
+                Err(error) => {
+                    count.fail(&self.masters[at].url, error)?;
+                    if count.is_impossible() {
+                        return Err(count.error());
+                    }
+                }
+            }
+        }
+        Ok(was_there)
+    }
+
+    fn final_leave_request(
+        &self,
+        claim: &Claim,
+        tracked: Option<&Arc<TrackedClaim>>,
+    ) -> Result<LeaveRequest> {
+        let scope_of = |key: &str| match self.claims.has_waiters(key) {
+            true => LeaveScope::KeepWaiters,
+            false => LeaveScope::StopWaiting,
+        };
+        if let Some(tracked) = tracked {
+            let scope = scope_of(&tracked.keys.lock);
+            return Ok(self.leave_request(tracked, tracked.highest_token(), scope));
+        }
+        let keys = self.format.keys(&claim.name)?;
+        let scope = scope_of(&keys.lock);
+        Ok(self.leave_request_of(claim, keys, 0, scope))
+    }
+
+    fn leave_request(
+        &self,
+        tracked: &TrackedClaim,
+        highest_token: u64,
+        scope: LeaveScope,
+    ) -> LeaveRequest {
+        self.leave_request_of(&tracked.claim, tracked.keys.clone(), highest_token, scope)
+    }
+
+    fn leave_request_of(
+        &self,
+        claim: &Claim,
+        keys: super::format::Keys,
+        highest_token: u64,
+        scope: LeaveScope,
+    ) -> LeaveRequest {
+        LeaveRequest {
+            format: self.format,
+            keys,
+            id: id_text(claim.id),
+            hexadecimal_id: claim.id.to_string(),
+            highest_token: format!("{highest_token:019}"),
+            client: self.client.to_string(),
+            scope,
+            counter_life: self.counter_life(claim.lease),
+        }
+    }
+}
+
+/// Records the outcome of a round in the claim.
+fn decided(tracked: &TrackedClaim, mode: VoteMode, renewal: u32, result: &RoundResult) {
+    let is_won = result.outcome == TallyOutcome::Won;
+    // A round that a waiting claim has won ends when the claim holds.
+    if result.outcome == TallyOutcome::Lost || mode == VoteMode::Renew && is_won {
+        tracked.request_decided();
+    }
+    if is_won {
+        tracked.won_renewal(renewal);
+        tracing::trace!(
+            name = tracked.claim.name.as_str(),
+            token = result.token,
+            votes = result.tally.granted,
+            "granted"
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! How a claim waits for a grant, and how a hold waits for its loss.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Redlock;
+use super::acquire::AcquireOutcome;
+use super::events::Listening;
+use super::master::Via;
+use super::tracked_claim::{Notified, TrackedClaim};
+use super::vote::VoteMode;
+use crate::runtime::clock::BootInstant;
+use crate::{Result, Standing, Token};
+
+/// The first pause between two attempts.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The time between the notification of the first master and that of a quorum.
+const NOTIFICATION_SPREAD: Duration = Duration::from_millis(3);
+/// How often a claim checks whether it is the first waiter of this client.
+const POSITION_CHECK: Duration = Duration::from_secs(1);
+
+/// What a waiting claim knows between two attempts.
+#[derive(Default)]
+struct Waiting {
+    attempt: u32,
+    /// How long the holder's lease lasts, if it has an end.
+    remaining: Option<Duration>,
+    /// The subscription to the releases of the key, if the server publishes them.
+    listening: Option<Listening>,
+}
+
+impl Redlock {
+    /// Waits until a waiting claim waits no longer.
+    pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
+        let mut waiting = Waiting::default();
+        loop {
+            // A release before the subscription is found by an attempt, without a pause.
+            if !self.starts_listening(tracked, &mut waiting).await {
+                self.pause(tracked, &waiting).await;
+            }
+            waiting.attempt += 1;
+            if !matches!(tracked.standing(), Standing::Queued { .. }) {
+                return Ok(tracked.standing());
+            }
+            if tracked.kept_until() <= BootInstant::now() {
+                self.claims.close(tracked.claim.id);
+                return Ok(Standing::Gone);
+            }
+
+            if !self.claims.is_first(tracked) {
+                match self.quorum_error.lock().clone() {
+                    Some(error) => return Err(error),
+                    None => continue,
+                }
+            }
+            if let Some(standing) = self.attempt(tracked, &mut waiting).await? {
+                return Ok(standing);
+            }
+        }
+    }
+
+    /// Waits until a hold has been lost.
+    pub(super) async fn wait_for_loss(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        token: Token,
+    ) -> Result<Standing> {
+        loop {
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+            if tracked.standing().token() != Some(token) {
+                return Ok(tracked.standing());
+            }
+
+            // The notification of one master decides nothing: a quorum has to confirm it.
+            let is_notified = tracked.notified(self.masters.len()) != Notified::ByNone;
+            if is_notified && !self.confirm(tracked, token).await? {
+                self.claims.close(tracked.claim.id);
+                return Ok(Standing::Gone);
+            }
+            changed.await;
+        }
+    }
+
+    /// Tries once to acquire the lock. Returns `None` if another claim holds it.
+    async fn attempt(
+        &self,
+        tracked: &Arc<TrackedClaim>,
+        waiting: &mut Waiting,
+    ) -> Result<Option<Standing>> {
+        let sent_at = BootInstant::now();
+        let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
+        let token = match outcome {
+            AcquireOutcome::Won(token) => token,
+            AcquireOutcome::Contended(remaining) => {
+                waiting.remaining = remaining;
+                return Ok(None);
+            }
+        };
+
+        // After more than a quarter of the lease, little validity may remain: confirm the grant
+        // before reporting it.
+        let is_late = BootInstant::now().duration_since(sent_at) > tracked.claim.lease / 4;
+        if is_late && !self.confirm(tracked, token).await? {
+            self.claims.close(tracked.claim.id);
+            return Ok(Some(Standing::Gone));
+        }
+        Ok(Some(Standing::Held { token }))
+    }
+
+    /// Waits until another attempt makes sense.
+    async fn pause(&self, tracked: &TrackedClaim, waiting: &Waiting) {
+        let mut changed = pin!(tracked.changed.notified());
+        changed.as_mut().enable();
+        let standing = tracked.standing();
+        if standing.token().is_some() || standing == Standing::Gone {
+            return;
+        }
+        let notified = tracked.notified(self.masters.len());
+        if notified == Notified::ByQuorum {
+            return;
+        }
+        if !self.claims.is_first(tracked) {
+            // The first waiter of this client tries for all. It notifies the next one when it
+            // stops waiting.
+            let _ = timeout(POSITION_CHECK, changed).await;
+            return;
+        }
+
+        let is_notified = notified == Notified::BySome;
+        let pause = match is_notified {
+            true => NOTIFICATION_SPREAD,
+            false => self.retry_pause(waiting),
+        };
+        let until = Instant::now() + pause;
+        if timeout_at(until, changed).await.is_err() || is_notified {
+            return;
+        }
+        // The first master has sent a notification; those of the others follow.
+        let until = until.min(Instant::now() + NOTIFICATION_SPREAD);
+        self.wait_for_notifications(tracked, until).await;
+    }
+
+    /// Returns a random pause that doubles with each attempt and ends with the holder's lease.
+    fn retry_pause(&self, waiting: &Waiting) -> Duration {
+        let longest = self.format.retry_pause_max(waiting.listening.is_some());
+        let pause = FIRST_PAUSE * (1 << waiting.attempt.min(6));
+        let pause = pause.min(longest).mul_f64(0.5 + fastrand::f64());
+        let remaining = waiting.remaining;
+        remaining.map_or(pause, |remaining| {
+            pause.min(remaining + Duration::from_millis(1))
+        })
+    }
+
+    /// Waits until a quorum of masters has sent a notification.
+    async fn wait_for_notifications(&self, tracked: &TrackedClaim, until: Instant) {
+        let masters = self.masters.len();
+        while tracked.notified(masters) == Notified::BySome {
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+            let is_enough = tracked.notified(masters) == Notified::ByQuorum;
+            if is_enough || timeout_at(until, changed).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Subscribes the first waiter to the releases of its key. Returns whether the subscription is
+    /// new.
+    async fn starts_listening(&self, tracked: &TrackedClaim, waiting: &mut Waiting) -> bool {
+        let Some(events) = &self.events else {
+            return false;
+        };
+        let is_listening = waiting.listening.as_ref().is_some_and(Listening::is_open);
+        if is_listening || !self.claims.is_first(tracked) {
+            return false;
+        }
+
+        waiting.listening = None;
+        if let Ok((session, _)) = self.masters[0].session(Via::Caller) {
+            waiting.listening = events.listen(&session, &tracked.keys.lock).await;
+        }
+        waiting.listening.is_some()
+    }
+}
