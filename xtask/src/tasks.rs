@@ -14,8 +14,6 @@ use crate::step::{Step, succeeds};
 use crate::tidy;
 use crate::usage::check_names;
 
-/// Tests of the library that start a server. `check` leaves them to `test`.
-const SERVER_TESTS: [&str; 2] = ["stores::redis::ledger::", "stores::redis::script::"];
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
 
@@ -104,15 +102,12 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
 }
 
 fn check_steps() -> Vec<Step> {
-    let skips = SERVER_TESTS.iter().flat_map(|test| ["--skip", test]);
     let library = "test --quiet -p leasehold --all-features";
 
     vec![
         format_step(),
         lint_step(),
-        Step::cargo("unit tests", library)
-            .args(["--lib", "--"])
-            .args(skips),
+        Step::cargo("unit tests", library).args(["--lib"]),
         Step::cargo("conformance of memory and file", library).args([
             "--test",
             "conformance",
@@ -236,17 +231,6 @@ mod tests {
 
         assert!(features.contains(&"redis".to_owned()), "{features:?}");
         assert!(!features.contains(&"default".to_owned()), "{features:?}");
-        Ok(())
-    }
-
-    #[test]
-    fn excluded_tests_exist() -> Result<()> {
-        for test in SERVER_TESTS {
-            let module = test.trim_end_matches("::").replace("::", "/");
-            let path = format!("crates/leasehold/src/{module}.rs");
-            let text = fs::read_to_string(repository::root().join(&path)).context(path)?;
-            assert!(text.contains("lab_servers"), "{test} needs no server");
-        }
         Ok(())
     }
 }
