@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use leasehold::{Claim, ClaimId, ClaimantInfo, Locks, Name, Store};
+use leasehold::store::{Claim, Store};
+use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
@@ -194,14 +195,9 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     let Some(holder) = lock_state.holders().next() else {
         return Ok(false);
     };
-    let claim = Claim {
-        name: name.clone(),
-        id: ClaimId::draw(),
-        share: holder.share,
-        lease: Duration::from_secs(1),
-        auto_renew: true,
-        info: Arc::new(ClaimantInfo::here("")?),
-    };
+    let info = Arc::new(ClaimantInfo::here("")?);
+    let mut claim = Claim::new(name.clone(), holder.share, info);
+    claim.lease = Duration::from_secs(1);
     let renewed = timeout(REPLY_TIMEOUT, store.renew(std::slice::from_ref(&claim))).await;
     if let Ok(Ok(answers)) = &renewed {
         ensure!(

@@ -19,6 +19,8 @@ pub(crate) struct Download {
 /// Where a download comes from.
 enum Origin {
     Jar {
+        /// The folder of the group in Maven's repository.
+        group: &'static str,
         name: &'static str,
         version: &'static str,
         sha256: &'static str,
@@ -45,16 +47,26 @@ enum Origin {
 /// The newest ZooKeeper, from Maven's repository.
 const JARS: [Origin; 2] = [
     Origin::Jar {
+        group: "org/apache/zookeeper",
         name: "zookeeper",
         version: "3.9.6",
         sha256: "09bdf93be7c0b5b7cd9fe51bee6abe424796cd5aaf75cf0c10bbd6f1273562ee",
     },
     Origin::Jar {
+        group: "org/apache/zookeeper",
         name: "zookeeper-jute",
         version: "3.9.6",
         sha256: "74f9cb1e4ba899ecc4b816201b4afd1c63c256705bd9176393fac4071597c75f",
     },
 ];
+
+/// Redisson with all that it needs.
+const REDISSON: Origin = Origin::Jar {
+    group: "org/redisson",
+    name: "redisson-all",
+    version: "4.7.0",
+    sha256: "60f44d814f473fcbe15040a3f0b972268666ece15df864898a4f1d8e1941f247",
+};
 
 const WHEELS: [Origin; 2] = [
     // Redis 6.2.14.
@@ -102,6 +114,10 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
 pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
     let mut downloads = for_tests()?;
     downloads.extend(peers("lab/benches/redis/peers")?);
+    downloads.push(Download {
+        folder: repository::root().join("target/jars"),
+        origin: REDISSON,
+    });
 
     Ok(downloads)
 }
@@ -178,10 +194,11 @@ impl Download {
 
         match &self.origin {
             Origin::Jar {
+                group,
                 name,
                 version,
                 sha256,
-            } => self.fetch_jar(name, version, sha256)?,
+            } => self.fetch_jar(group, name, version, sha256)?,
             Origin::Wheel {
                 package,
                 version,
@@ -209,11 +226,11 @@ impl Download {
         })
     }
 
-    fn fetch_jar(&self, name: &str, version: &str, sha256: &str) -> Result<()> {
-        const MAVEN: &str = "https://repo1.maven.org/maven2/org/apache/zookeeper";
+    fn fetch_jar(&self, group: &str, name: &str, version: &str, sha256: &str) -> Result<()> {
+        const MAVEN: &str = "https://repo1.maven.org/maven2";
 
         let jar = text(&self.folder.join(format!("{name}.jar")))?;
-        let url = format!("{MAVEN}/{name}/{version}/{name}-{version}.jar");
+        let url = format!("{MAVEN}/{group}/{name}/{version}/{name}-{version}.jar");
         Step::program("curl")
             .args([
                 "--fail",

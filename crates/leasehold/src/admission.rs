@@ -7,7 +7,7 @@ use crate::Share;
 /// Nobody overtakes: a reader behind a waiting writer waits, and a small claim never slips past a large one.
 ///
 /// ```
-/// use leasehold::{admitted, Share};
+/// use leasehold::store::{Share, admitted};
 /// let (reader, writer) = (Share::READER, Share::WRITER);
 /// assert_eq!(admitted([reader, reader, writer, reader]), 2);
 /// assert_eq!(admitted([writer, reader]), 1);

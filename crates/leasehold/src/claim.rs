@@ -7,12 +7,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{ClaimantInfo, Error, Name, Result};
+use crate::{ClaimantInfo, Error, Lock, Name, Result};
 
 /// A wish to hold a lock, with everything a store must know of it.
 ///
 /// Its id is drawn before the first request, so that every request about it can be repeated safely.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Claim {
     /// Which lock.
     pub name: Name,
@@ -26,6 +27,21 @@ pub struct Claim {
     pub auto_renew: bool,
     /// Who claims, for people.
     pub info: Arc<ClaimantInfo>,
+}
+
+impl Claim {
+    /// Creates a claim with a new id and the [default lease](Lock::LEASE), which its holder renews.
+    #[must_use]
+    pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
+        Self {
+            name,
+            id: ClaimId::draw(),
+            share,
+            lease: Lock::LEASE,
+            auto_renew: true,
+            info,
+        }
+    }
 }
 
 /// The identity of one claim: 128 random bits, drawn before the first request and never used twice.

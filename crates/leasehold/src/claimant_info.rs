@@ -1,89 +1,155 @@
-//! Who is in a line, for people.
+//! The process behind a claim, as a person reads it.
 
+use std::fmt::Write;
 use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{Error, Result};
 
-/// Who holds or waits, for people to read in `show` and `ls`; no decision rests on it.
+/// The process behind a holder or waiter, as `show` and `ls` print it. No decision depends on it.
 ///
 /// ```
-/// let note = leasehold::ClaimantInfo::here("nightly report")?;
-/// assert_eq!(note.pid, std::process::id());
+/// let info = leasehold::ClaimantInfo::here("nightly report")?;
+/// assert_eq!(info.pid, std::process::id());
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClaimantInfo {
-    /// The machine's host name, cut to [`ClaimantInfo::HOST_MAX`] bytes.
+    /// The host name of the machine, truncated to [`ClaimantInfo::HOST_MAX`] bytes.
     pub host: String,
-    /// The process, as its own machine or container numbers it.
+    /// The process id, as the process's own machine or container numbers it.
     pub pid: u32,
-    /// The file name of the program, cut to [`ClaimantInfo::PROGRAM_MAX`] bytes.
+    /// The file name of the program, truncated to [`ClaimantInfo::PROGRAM_MAX`] bytes.
     pub program: String,
-    /// What the user said of this claim; empty if nothing.
+    /// The label that the user gave the claim; empty without one.
     pub label: String,
-    /// Since when the claim has had its present standing, by the wall clock of the process that made it so.
+    /// When the claim was queued or granted, by the wall clock of the process that did it.
     pub since: SystemTime,
 }
 
 impl ClaimantInfo {
-    /// The longest host name kept, in bytes.
+    /// The longest host name that is kept, in bytes.
     pub const HOST_MAX: usize = 64;
-    /// The longest program name kept, in bytes.
+    /// The longest program name that is kept, in bytes.
     pub const PROGRAM_MAX: usize = 32;
-    /// The longest label allowed, in bytes.
+    /// The longest label that is allowed, in bytes.
     pub const LABEL_MAX: usize = 64;
 
-    /// The note of this process, from now.
+    /// Describes this process, from now on.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the label is longer than [`LABEL_MAX`](Self::LABEL_MAX) bytes.
+    /// [`is_invalid`](Error::is_invalid) if the label is longer than
+    /// [`LABEL_MAX`](Self::LABEL_MAX) bytes.
     pub fn here(label: &str) -> Result<Self> {
         if label.len() > Self::LABEL_MAX {
             let max = Self::LABEL_MAX;
+            let len = label.len();
             return Err(Error::invalid(format!(
-                "a label has at most {max} bytes, this one {}",
-                label.len()
+                "a label has at most {max} bytes, and this one has {len}"
             )));
         }
-        let (host, program) = this_process();
+
+        let process = this_process();
         Ok(Self {
-            host: host.clone(),
+            host: process.host.clone(),
             pid: std::process::id(),
-            program: program.clone(),
+            program: process.program.clone(),
             label: label.to_owned(),
             since: SystemTime::now(),
         })
     }
+
+    /// Appends five words, each after a space: since, pid, host, program, label.
+    ///
+    /// The time is in milliseconds since 1970. The texts are percent-encoded, so that a space ends
+    /// a word. The store keeps the words with the claim, and [`parse_words`](Self::parse_words)
+    /// reads them back.
+    ///
+    /// ```
+    /// use leasehold::ClaimantInfo;
+    /// let info = ClaimantInfo::here("two words")?;
+    /// let mut record = String::from("1 of 4");
+    /// info.write_words(&mut record);
+    ///
+    /// let mut words = record.split(' ').skip(3);
+    /// let parsed = ClaimantInfo::parse_words(&mut words).expect("it was just written");
+    /// assert_eq!(parsed.label, "two words");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn write_words(&self, text: &mut String) {
+        let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = write!(text, " {} {}", since.as_millis(), self.pid);
+
+        for word in [&self.host, &self.program, &self.label] {
+            text.push(' ');
+            text.extend(utf8_percent_encode(word, UNENCODED));
+        }
+    }
+
+    /// Reads the next five words as [`write_words`](Self::write_words) writes them.
+    ///
+    /// Returns `None` if a word is missing or malformed.
+    pub fn parse_words<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        let since = Duration::from_millis(words.next()?.parse().ok()?);
+
+        Some(Self {
+            since: UNIX_EPOCH.checked_add(since)?,
+            pid: words.next()?.parse().ok()?,
+            host: decode(words.next()?)?,
+            program: decode(words.next()?)?,
+            label: decode(words.next()?)?,
+        })
+    }
 }
 
-fn this_process() -> &'static (String, String) {
-    static THIS_PROCESS: OnceLock<(String, String)> = OnceLock::new();
+fn decode(word: &str) -> Option<String> {
+    let decoded = percent_decode_str(word).decode_utf8().ok()?;
+    Some(decoded.into_owned())
+}
+
+struct ThisProcess {
+    host: String,
+    program: String,
+}
+
+fn this_process() -> &'static ThisProcess {
+    static THIS_PROCESS: OnceLock<ThisProcess> = OnceLock::new();
+
     THIS_PROCESS.get_or_init(|| {
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
-        let program = std::env::current_exe().ok();
-        let program = program
-            .as_deref()
-            .and_then(|path| path.file_name())
-            .unwrap_or_default()
-            .to_string_lossy();
-        (
-            truncate(&host, ClaimantInfo::HOST_MAX),
-            truncate(&program, ClaimantInfo::PROGRAM_MAX),
-        )
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+
+        let path = std::env::current_exe().unwrap_or_default();
+        let program = path.file_name().unwrap_or_default().to_string_lossy();
+
+        ThisProcess {
+            host: truncate(&host, ClaimantInfo::HOST_MAX),
+            program: truncate(&program, ClaimantInfo::PROGRAM_MAX),
+        }
     })
 }
 
-/// At most `max` bytes of `text`, ending between characters.
+/// Returns at most `max` bytes of `text`, and cuts it between two characters.
 fn truncate(text: &str, max: usize) -> String {
-    let end = (0..=max.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at));
-    text[..end.unwrap_or(0)].to_owned()
+    let mut end = max.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text[..end].to_owned()
 }
+
+/// Characters of a word that stay as they are. A space is not among them, as it ends a word.
+const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b'@');
 
 #[cfg(test)]
 mod tests {
@@ -93,10 +159,43 @@ mod tests {
     fn truncation_keeps_whole_characters() {
         assert_eq!(truncate("abc", 8), "abc");
         assert_eq!(truncate("ääää", 3), "ä");
-        assert!(
-            ClaimantInfo::here(&"x".repeat(65))
-                .unwrap_err()
-                .is_invalid()
-        );
+    }
+
+    #[test]
+    fn label_that_is_too_long_is_refused() {
+        let label = "x".repeat(ClaimantInfo::LABEL_MAX + 1);
+        assert!(ClaimantInfo::here(&label).unwrap_err().is_invalid());
+    }
+
+    #[test]
+    fn words_of_claimant_info_round_trip() {
+        let mut info = ClaimantInfo::here(" two  words, 50 % of ü/ß\n\0").expect("a short label");
+        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        info.program = String::new();
+
+        let mut text = String::new();
+        info.write_words(&mut text);
+
+        let mut words = text.strip_prefix(' ').expect("a space first").split(' ');
+        assert_eq!(ClaimantInfo::parse_words(&mut words), Some(info));
+        assert_eq!(words.next(), None);
+    }
+
+    #[test]
+    fn malformed_words_of_claimant_info_are_rejected() {
+        for text in [
+            "",
+            "0",
+            "0 1 host program",
+            "x 1 h p l",
+            "0 -1 h p l",
+            "0 1 %ff p l",
+        ] {
+            assert_eq!(
+                ClaimantInfo::parse_words(&mut text.split(' ')),
+                None,
+                "{text:?}"
+            );
+        }
     }
 }

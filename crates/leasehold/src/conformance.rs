@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use leasehold::conformance::{holders_exclude_each_other, LockKind, Service};
-//! use leasehold::{stores::Memory, Result, Store};
+//! use leasehold::{Result, store::Store, stores::Memory};
 //! use std::sync::Arc;
 //!
 //! struct MyService(Memory);
@@ -143,7 +143,7 @@ macro_rules! test_suites {
 /// One test per suite against the [`Service`] that the expression gives; it is evaluated once per test.
 ///
 /// ```no_run
-/// # use leasehold::{conformance::Service, stores::Memory, Result, Store};
+/// # use leasehold::{Result, conformance::Service, store::Store, stores::Memory};
 /// # struct MyService(Memory);
 /// # #[async_trait::async_trait] impl Service for MyService {
 /// #     async fn connect(&self) -> Result<std::sync::Arc<dyn Store>> { Ok(std::sync::Arc::new(self.0.clone())) }

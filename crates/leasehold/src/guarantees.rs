@@ -15,6 +15,7 @@ use std::time::Duration;
     clippy::struct_excessive_bools,
     reason = "each is a promise of its own, and no two make a state"
 )]
+#[non_exhaustive]
 pub struct Guarantees {
     /// Claims are granted in order of arrival, and none overtakes another.
     pub fifo: bool,
@@ -28,8 +29,23 @@ pub struct Guarantees {
     pub crash: CrashDetection,
 }
 
+impl Guarantees {
+    /// Creates the guarantees of a store that only excludes: no order, tokens, shares or expiry.
+    #[must_use]
+    pub fn new(crash: CrashDetection) -> Self {
+        Self {
+            fifo: false,
+            tokens: false,
+            shares: false,
+            lease_expiry: false,
+            crash,
+        }
+    }
+}
+
 /// When a crashed holder's lock is free again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CrashDetection {
     /// As soon as the kernel has cleared the process away.
     Immediate,

@@ -43,25 +43,26 @@ mod open;
 mod reentrant;
 mod runtime;
 mod rwlock;
-mod store;
+pub mod store;
 pub mod stores;
 mod token;
 
-/// What models outside of this package try out. No part of the interface.
+/// The functions that models in other packages run. They are not part of the interface.
 #[doc(hidden)]
 pub mod modelled {
     pub use crate::engine::{hold_from, safe_duration};
     pub use crate::runtime::clock::BootInstant;
     #[cfg(feature = "redis")]
-    pub use crate::stores::claim_state::{
-        Absence, AbsenceSeen, ClaimState, EnterReply, LookDue, Observed, Push, Renewed,
+    pub use crate::stores::redis::claim_state::{
+        Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
     };
+    #[cfg(feature = "redis")]
+    pub use crate::stores::redis::{layout as redis_layout, scripts as redis_scripts};
     #[cfg(feature = "redis")]
     pub use crate::stores::redlock::voting;
 }
 
-pub use admission::admitted;
-pub use claim::{Claim, ClaimId, Share};
+pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use error::{Error, Result};
@@ -72,11 +73,14 @@ pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote}
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use name::Name;
-pub use open::{from_store, open};
+pub use open::open;
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
-pub use store::{Entered, OnContention, Standing, Store};
 pub use token::{FencingToken, Token};
+
+pub(crate) use admission::admitted;
+pub(crate) use claim::{Claim, Share};
+pub(crate) use store::{Entered, OnContention, Standing, Store};
 
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../README.md")]

@@ -15,6 +15,7 @@ use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LockState {
     /// Which lock.
     pub name: Name,
@@ -30,6 +31,7 @@ pub struct LockState {
 
 /// What one of several servers knows of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerStatus {
     /// Which server, as in its URL without a password.
     pub server: String,
@@ -45,6 +47,7 @@ pub struct ServerStatus {
 
 /// What one of several servers has granted to a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ServerVote {
     /// Which server, as in its URL without a password.
     pub server: String,
@@ -54,6 +57,7 @@ pub struct ServerVote {
 
 /// A process that holds a lock without being in line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ExternalHolder {
     /// The process, as this machine or container numbers it.
     pub pid: u32,
@@ -63,6 +67,7 @@ pub struct ExternalHolder {
 
 /// One claim in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// Which claim.
     pub id: ClaimId,
@@ -75,6 +80,18 @@ pub struct Entry {
 }
 
 impl LockState {
+    /// Creates the state of a lock that is free and was never held.
+    #[must_use]
+    pub fn new(name: Name) -> Self {
+        Self {
+            name,
+            entries: Vec::new(),
+            last_token: None,
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        }
+    }
+
     /// Those who hold.
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_some())
@@ -87,9 +104,50 @@ impl LockState {
 }
 
 impl Entry {
+    /// Creates an entry of a queue.
+    #[must_use]
+    pub fn new(id: ClaimId, share: Share, standing: Standing, info: ClaimantInfo) -> Self {
+        Self {
+            id,
+            share,
+            standing,
+            info,
+        }
+    }
+
     /// The token, if this claim holds.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         self.standing.token()
+    }
+}
+
+impl ServerStatus {
+    /// Creates the status of a server that has no vote for anyone.
+    #[must_use]
+    pub fn new(server: String) -> Self {
+        Self {
+            server,
+            holder: None,
+            last_token: None,
+            remaining: Duration::ZERO,
+            error: None,
+        }
+    }
+}
+
+impl ServerVote {
+    /// Creates the vote of a server, which counts for `remaining`.
+    #[must_use]
+    pub fn new(server: String, remaining: Duration) -> Self {
+        Self { server, remaining }
+    }
+}
+
+impl ExternalHolder {
+    /// Creates an external holder.
+    #[must_use]
+    pub fn new(pid: u32, program: String) -> Self {
+        Self { pid, program }
     }
 }

@@ -26,10 +26,26 @@ pub struct Locks {
 }
 
 impl Locks {
-    pub(crate) fn from_arc(store: Arc<dyn Store>, place: &str) -> Result<Self> {
-        Ok(Self {
-            engine: Engine::new(store, place)?,
-        })
+    /// Opens a store that was built without [`open`](crate::open()).
+    ///
+    /// `url` is the store's URL without its password. Errors and logs show it.
+    ///
+    /// ```
+    /// use leasehold::{Locks, stores::Memory};
+    /// let locks = Locks::from_store(Memory::new(), "memory:")?;
+    /// # assert!(locks.guarantees().tokens);
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_unavailable`](crate::Error::is_unavailable) if the background thread cannot be started.
+    pub fn from_store(store: impl Store, url: &str) -> Result<Self> {
+        Self::from_arc(Arc::new(store), url)
+    }
+
+    pub(crate) fn from_arc(store: Arc<dyn Store>, url: &str) -> Result<Self> {
+        let engine = Engine::new(store, url)?;
+        Ok(Self { engine })
     }
 
     /// A lock that one claim holds at a time; on one name, the same as the writer of [`rwlock`](Self::rwlock).

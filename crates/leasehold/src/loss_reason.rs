@@ -20,6 +20,7 @@ pub enum LossReason {
 
 /// How the renewal of a held lease goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RenewalStatus {
     /// The last question was answered, or none was due yet.
     OnTime,

@@ -1,10 +1,8 @@
 //! From a URL to a store: the one list of schemes.
 
-use std::sync::Arc;
-
 use tokio::runtime::Handle;
 
-use crate::{Error, Locks, Result, Store, stores};
+use crate::{Error, Locks, Result, stores};
 
 /// Opens the store a URL names.
 ///
@@ -39,7 +37,7 @@ pub async fn open(url: &str) -> Result<Locks> {
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
-        "memory" if rest.is_empty() => from_store(stores::Memory::new(), "memory:"),
+        "memory" if rest.is_empty() => Locks::from_store(stores::Memory::new(), "memory:"),
         "memory" => Err(Error::invalid(format!(
             "{url:?} has more than memory:, which takes no path"
         ))),
@@ -53,25 +51,11 @@ pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks>
     .map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
-/// Uses a store that was made some other way; `shown_url` is its URL without its password, for errors and logs.
-///
-/// ```
-/// let locks = leasehold::from_store(leasehold::stores::Memory::new(), "memory:")?;
-/// # assert!(locks.guarantees().tokens);
-/// # Ok::<(), leasehold::Error>(())
-/// ```
-///
-/// # Errors
-/// [`is_unavailable`](Error::is_unavailable) if the machine has no thread left for the background.
-pub fn from_store(store: impl Store, shown_url: &str) -> Result<Locks> {
-    Locks::from_arc(Arc::new(store), shown_url)
-}
-
 #[cfg(feature = "file")]
 fn open_file(path: &str) -> Result<Locks> {
     let store = stores::File::at_url_path(path)?;
     let shown_url = store.url();
-    from_store(store, &shown_url)
+    Locks::from_store(store, &shown_url)
 }
 
 #[cfg(not(feature = "file"))]
@@ -84,7 +68,7 @@ fn open_file(_path: &str) -> Result<Locks> {
 async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let at = stores::Redis::builder(url)?;
     let shown_url = at.url();
-    from_store(at.connect_on(runtime).await?, &shown_url)
+    Locks::from_store(at.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
@@ -107,7 +91,7 @@ fn has_dialect(url: &str) -> bool {
 async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let at = stores::Redlock::builder(url)?;
     let shown_url = at.url();
-    from_store(at.connect_on(runtime).await?, &shown_url)
+    Locks::from_store(at.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
@@ -120,7 +104,7 @@ async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
 async fn open_zookeeper(url: &str) -> Result<Locks> {
     let at = stores::ZooKeeper::builder(url)?;
     let shown_url = at.url();
-    from_store(at.connect().await?, &shown_url)
+    Locks::from_store(at.connect().await?, &shown_url)
 }
 
 #[cfg(not(feature = "zookeeper"))]

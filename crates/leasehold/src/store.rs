@@ -1,12 +1,15 @@
-//! What a store must do. No logic lives here.
+//! The trait that a store implements, and the types in its methods. This module has no logic.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Formatter};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Claim, Guarantees, LockState, Name, Result, ServerVote, Token};
+use crate::{Guarantees, LockState, Name, Result, ServerVote, Token};
+
+pub use crate::admission::admitted;
+pub use crate::claim::{Claim, ClaimId, Share};
 
 /// A service that keeps lines of claims.
 ///
@@ -46,21 +49,77 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// *Asked twice*: the second answer is `false`.
     async fn leave(&self, claim: &Claim) -> Result<bool>;
 
-    /// Descriptors that keep a held claim alive for as long as any process has them open, also after the end of this
-    /// one; none if the store knows nothing of the kind. Leaving ends the claim all the same.
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
-
-    /// Where several servers keep the lock together, what each has granted to a held claim, as this client has heard it;
-    /// empty where one store decides.
-    fn votes(&self, _claim: &Claim) -> Vec<ServerVote> {
-        Vec::new()
-    }
-
     /// The line of a name, for people.
     async fn inspect(&self, name: &Name) -> Result<LockState>;
 
     /// The names that begin with `prefix` and have somebody in line, sorted; at most `count_max` of them.
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
+
+    /// Returns what only some kinds of store have; [`Extensions::default`] if this store has none.
+    ///
+    /// A wrapper returns the extensions of the store that it wraps.
+    fn extensions(&self) -> Extensions<'_>;
+}
+
+/// What only some kinds of store have.
+///
+/// ```
+/// use leasehold::store::{Extensions, Store};
+/// let store = leasehold::stores::Memory::new();
+/// assert!(store.extensions().votes.is_none());
+/// ```
+#[derive(Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Extensions<'a> {
+    /// Descriptors that keep a claim alive without this process.
+    pub inheritable_fds: Option<&'a dyn InheritableFds>,
+    /// Several servers that grant a claim together.
+    pub votes: Option<&'a dyn Votes>,
+}
+
+impl<'a> Extensions<'a> {
+    /// Adds descriptors that keep a claim alive.
+    #[must_use]
+    pub fn with_inheritable_fds(self, store: &'a dyn InheritableFds) -> Self {
+        Self {
+            inheritable_fds: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the votes of several servers.
+    #[must_use]
+    pub fn with_votes(self, store: &'a dyn Votes) -> Self {
+        Self {
+            votes: Some(store),
+            ..self
+        }
+    }
+}
+
+impl Debug for Extensions<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extensions")
+            .field("inheritable_fds", &self.inheritable_fds.is_some())
+            .field("votes", &self.votes.is_some())
+            .finish()
+    }
+}
+
+/// A store whose claims a child process can keep alive.
+pub trait InheritableFds: Send + Sync {
+    /// Returns descriptors that keep a held claim alive while any process has them open.
+    ///
+    /// The claim then outlives this process. [`Store::leave`] ends it all the same.
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
+}
+
+/// A store that consists of several servers, each of which votes for a claim.
+pub trait Votes: Send + Sync {
+    /// Returns the vote of each server for a held claim, as far as this client knows it.
+    ///
+    /// It sends no request.
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote>;
 }
 
 /// Where a claim stands.
@@ -71,6 +130,7 @@ pub trait Store: Debug + Send + Sync + 'static {
 ///   └── granted at once ──► Held         refused ─────┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Standing {
     /// In line behind `ahead` others.
     Queued {
@@ -99,12 +159,21 @@ impl Standing {
 
 /// The answer to [`Store::enter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entered {
     /// Where the claim stands now.
     pub standing: Standing,
     /// How long the store keeps the claim unheard of, counted from before the question was sent;
     /// [`Duration::MAX`] if only a crash can end it.
     pub lease: Duration,
+}
+
+impl Entered {
+    /// Creates the reply of a store that keeps the claim for `lease`.
+    #[must_use]
+    pub fn new(standing: Standing, lease: Duration) -> Self {
+        Self { standing, lease }
+    }
 }
 
 /// Whether a claim waits.

@@ -4,15 +4,19 @@
 mod file;
 mod memory;
 #[cfg(feature = "redis")]
-mod redis;
+pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
 pub(crate) mod redlock;
-#[cfg(any(feature = "redis", feature = "zookeeper"))]
-mod settings;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
+#[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
+#[cfg_attr(
+    not(any(feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "the URL of a folder has no host")
+)]
+mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -22,9 +26,10 @@ pub use file::{File, FileBuilder};
 pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-pub(crate) use redis::claim_state;
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
+#[cfg(feature = "redis")]
+pub use redis::{layout as queue_layout, scripts as queue_scripts};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]

@@ -14,7 +14,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use async_trait::async_trait;
 use lab_servers::{Redis, Release, ZooKeeper};
 use leasehold::conformance::{FACED, LockKind, PLAIN, Service};
-use leasehold::{Result, Store, stores};
+use leasehold::store::Store;
+use leasehold::{Result, stores};
 
 struct Memory(stores::Memory);
 

@@ -3,13 +3,10 @@
 #![allow(missing_docs)]
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use lab_servers::Redis;
-use leasehold::{
-    Claim, ClaimId, ClaimantInfo, Name, OnContention, Share, Standing, Store, Token, admitted,
-    stores,
-};
+use leasehold::store::{Claim, OnContention, Share, Standing, Store, admitted};
+use leasehold::{ClaimId, ClaimantInfo, Name, Token, stores};
 use proptest::prelude::*;
 
 /// One step of one of several clients.
@@ -49,15 +46,8 @@ impl Model {
 }
 
 fn claim(name: &Name, share: Share) -> Claim {
-    let info = ClaimantInfo::here("").expect("a good label").into();
-    Claim {
-        name: name.clone(),
-        id: ClaimId::draw(),
-        share,
-        lease: Duration::from_secs(30),
-        auto_renew: true,
-        info,
-    }
+    let info = ClaimantInfo::here("").expect("a good label");
+    Claim::new(name.clone(), share, info.into())
 }
 
 /// Shares of one kind: a mutex with readers and writers, or slots.
@@ -142,6 +132,7 @@ async fn step(
                     prop_assert_eq!(ahead as usize, model.entries.len());
                 }
                 Standing::Gone => prop_assert!(!granted && on_contention == OnContention::Fail),
+                other => prop_assert!(false, "unknown standing {other:?}"),
             }
             if reply != Standing::Gone {
                 model.entries.push((claim, None));

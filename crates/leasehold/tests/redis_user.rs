@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use lab_servers::Redis;
 use leasehold::conformance::Service;
-use leasehold::{CrashDetection, Guard, Locks, Result, Store, stores};
+use leasehold::store::Store;
+use leasehold::{CrashDetection, Guard, Locks, Result, stores};
 use tokio::task::JoinHandle;
 
 /// The ACL line of docs/stores/redis.md.

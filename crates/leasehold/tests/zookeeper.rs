@@ -9,10 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lab_servers::{Ensemble, Wire, ZooKeeper, ZooKeeperRelease};
-use leasehold::{
-    Claim, ClaimId, ClaimantInfo, Guard, Locks, LossReason, Name, OnContention, Share, Standing,
-    Store, stores,
-};
+use leasehold::store::{Claim, OnContention, Share, Standing, Store};
+use leasehold::{ClaimantInfo, Guard, Locks, LossReason, Name, stores};
 use zookeeper_client::{Acls, Client, CreateMode};
 
 /// The longest that a test waits for what must come.
@@ -171,7 +169,7 @@ async fn downgraded_writer_keeps_its_token() {
     held.downgrade().await.expect("downgraded");
     let lock_state = locks.inspect("a").await.expect("looked");
     assert_eq!(lock_state.entries[0].token(), Some(held.token()));
-    assert_eq!(lock_state.entries[0].share, leasehold::Share::READER);
+    assert_eq!(lock_state.entries[0].share, leasehold::store::Share::READER);
     let broken = locks.break_hold("a", held.token()).await.expect("asked");
     assert!(broken.is_some() && held.check().expect_err("broken").is_lost());
 }
@@ -512,14 +510,9 @@ async fn two_hundred_waiters_are_woken_one_by_one() {
 }
 
 fn claim(name: &str) -> Claim {
-    Claim {
-        name: Name::parse(name).expect("a good name"),
-        id: ClaimId::draw(),
-        share: Share::MUTEX,
-        lease: Duration::from_secs(30),
-        auto_renew: true,
-        info: ClaimantInfo::here("").expect("a good label").into(),
-    }
+    let name = Name::parse(name).expect("a good name");
+    let info = ClaimantInfo::here("").expect("a good label");
+    Claim::new(name, Share::MUTEX, info.into())
 }
 
 /// Waits until one of a server's files, whose name begins so, has this text in it.
@@ -674,19 +667,15 @@ async fn downgraded_without_reply(
         .expect("it connects");
 
     loop {
-        let writer = Claim {
-            share: Share::WRITER,
-            ..claim("a")
-        };
+        let mut writer = claim("a");
+        writer.share = Share::WRITER;
         let held = store
             .enter(&writer, OnContention::Queue)
             .await
             .expect("granted")
             .standing;
-        let reader = Claim {
-            share: Share::READER,
-            ..writer
-        };
+        let mut reader = writer.clone();
+        reader.share = Share::READER;
 
         // Other clients see the downgrade while its reply is on its way.
         wire.delay(Duration::from_millis(300));

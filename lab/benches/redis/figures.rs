@@ -5,6 +5,7 @@ mod crash;
 mod handover;
 mod names;
 mod pairs;
+mod redisson;
 mod redlock;
 mod renewal;
 mod uncontended;

@@ -1,15 +1,13 @@
 //! Processes that end, or stand still, at a step of the protocol that was chosen beforehand.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use leasehold::{
-    Claim, Entered, Guarantees, LockState, Locks, Name, OnContention, Standing, Store, stores,
-};
+use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold::{Guarantees, LockState, Locks, Name, stores};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::recorder::write_event;
@@ -26,7 +24,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
         count: AtomicU32::new(0),
     };
     let store = store_at(&config.store).await?;
-    Ok(leasehold::from_store(
+    Ok(leasehold::Locks::from_store(
         CrashingStore { store, state },
         &config.store,
     )?)
@@ -130,8 +128,8 @@ impl Store for CrashingStore {
         reply
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> leasehold::Result<Vec<OwnedFd>> {
-        self.store.inheritable_fds(claim)
+    fn extensions(&self) -> Extensions<'_> {
+        self.store.extensions()
     }
 
     async fn inspect(&self, name: &Name) -> leasehold::Result<LockState> {

@@ -109,7 +109,7 @@ impl Recorder<'_> {
 }
 
 fn share(kind: LockKind) -> (u32, u32) {
-    use leasehold::Share;
+    use leasehold::store::Share;
     match kind {
         LockKind::Mutex => (1, 1),
         LockKind::Reader => (1, Share::RW_CAPACITY),

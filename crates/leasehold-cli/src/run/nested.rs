@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use anyhow::Result;
-use leasehold::{Entry, Error, Guard, Locks, Share, Token};
+use leasehold::store::Share;
+use leasehold::{Entry, Error, Guard, Locks, Token};
 use serde::{Deserialize, Serialize};
 
 use super::exec_shim::become_command;

@@ -1,7 +1,6 @@
 //! Futures dropped at every moment, answers lost, late or refused: nothing may be left behind.
 
 use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,9 +13,10 @@ use tokio::time::timeout;
 
 use super::Service;
 use super::support::{client, empty, eventually, fresh_name, locks_over, store, within_timeout};
+use crate::store::Extensions;
 use crate::{
     Claim, Entered, Error, Guarantees, Lock, LockState, Locks, LossReason, Name, OnContention,
-    RenewalStatus, Result, ServerVote, Standing, Store,
+    RenewalStatus, Result, Standing, Store,
 };
 
 /// What happens to the questions a store is asked.
@@ -96,12 +96,8 @@ impl Store for FaultyStore {
         self.intercept(self.store.leave(claim)).await
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.store.inheritable_fds(claim)
-    }
-
-    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        self.store.votes(claim)
+    fn extensions(&self) -> Extensions<'_> {
+        self.store.extensions()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -121,15 +121,18 @@ impl StoreCalls {
     }
 
     pub(crate) fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.with_context(
-            "anchor",
-            Some(&claim.name),
-            self.store.inheritable_fds(claim),
-        )
+        let fds = match self.store.extensions().inheritable_fds {
+            Some(store) => store.inheritable_fds(claim),
+            None => Ok(Vec::new()),
+        };
+        self.with_context("inherit", Some(&claim.name), fds)
     }
 
     pub(crate) fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        self.store.votes(claim)
+        match self.store.extensions().votes {
+            Some(store) => store.votes(claim),
+            None => Vec::new(),
+        }
     }
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -1,11 +1,11 @@
 //! A store in memory that a test bends where it wants to.
 
 use std::fmt::Debug;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::store::Extensions;
 use crate::stores::Memory;
 use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 
@@ -56,8 +56,8 @@ impl<B: Intercept> Store for Intercepted<B> {
         self.0.leave(claim).await
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.0.inner().inheritable_fds(claim)
+    fn extensions(&self) -> Extensions<'_> {
+        self.0.inner().extensions()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -36,7 +36,9 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
+use super::url::Settings;
 use crate::runtime::background;
+use crate::store::{Extensions, InheritableFds};
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
     Result, Standing, Store, Token,
@@ -60,7 +62,7 @@ pub(crate) use filesystem::{Locality, check_local};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
 /// let store = leasehold::stores::File::at(&folder)?;
-/// let locks = leasehold::from_store(store, "file:")?;
+/// let locks = leasehold::Locks::from_store(store, "file:")?;
 /// locks.mutex("nightly").acquire().await?.release().await?;
 /// # drop(locks); std::fs::remove_dir_all(folder).ok(); Ok(()) }
 /// ```
@@ -111,16 +113,9 @@ impl File {
 
     /// As [`at`](Self::at), with the part of a `file:` URL after the colon; an empty path is the user's state folder.
     pub(crate) fn at_url_path(url: &str) -> Result<Self> {
-        let (path, settings) = url
-            .split_once('?')
-            .map_or((url, None), |(path, settings)| (path, Some(settings)));
-        let is_local = match settings {
-            None => false,
-            Some("local=yes") => true,
-            Some(other) => {
-                return Err(Error::invalid(format!("file: has no setting {other:?}"))
-                    .help("the only one is local=yes; a folder with a ? in its name cannot be written as a URL"));
-            }
+        let (path, is_local) = match url.split_once('?') {
+            None => (url, false),
+            Some((path, settings)) => (path, states_local(settings)?),
         };
         Self::builder(&path_of_url(path)?).local(is_local).open()
     }
@@ -338,12 +333,8 @@ impl Store for File {
         Ok(was_there?.unwrap_or(false))
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        let mut anchors = vec![self.shared.process.read().inheritable_fd()?];
-        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
-            anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
-        }
-        Ok(anchors)
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_inheritable_fds(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -391,6 +382,27 @@ impl Store for File {
             }
         }
         Ok(names)
+    }
+}
+
+impl InheritableFds for File {
+    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
+        let mut anchors = vec![self.shared.process.read().inheritable_fd()?];
+        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
+            anchors.push(flock.inheritable_fd(&self.shared.folder.lock_path(&claim.name))?);
+        }
+        Ok(anchors)
+    }
+}
+
+/// Whether the settings of a URL are `local=yes`.
+fn states_local(settings: &str) -> Result<bool> {
+    const HELP: &str =
+        "write file:/folder?local=yes; a folder with a ? in its name cannot be written as a URL";
+    let settings = Settings::parse(settings, "file", &["local"]);
+    match settings.map_err(|error| error.help(HELP))?.get("local") {
+        Some("yes") => Ok(true),
+        _ => Err(Error::invalid("the setting local has no value but yes").help(HELP)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The store inside one process.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::runtime::clock::BootInstant;
+use crate::store::Extensions;
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
     Result, Standing, Store, Token, admitted,
@@ -22,8 +22,8 @@ use crate::{
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let store = leasehold::stores::Memory::new();
-/// let one = leasehold::from_store(store.clone(), "memory:")?;
-/// let two = leasehold::from_store(store, "memory:")?;
+/// let one = leasehold::Locks::from_store(store.clone(), "memory:")?;
+/// let two = leasehold::Locks::from_store(store, "memory:")?;
 /// let _guard = one.mutex("a").acquire().await?;
 /// assert!(two.mutex("a").try_acquire().await?.is_none());
 /// # Ok(()) }
@@ -200,8 +200,8 @@ impl Store for Memory {
         Ok(was_there)
     }
 
-    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

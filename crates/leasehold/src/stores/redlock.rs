@@ -14,7 +14,6 @@ mod scripts;
 pub mod voting;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,6 +27,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::store::{Extensions, Votes};
 use crate::stores::redis_client::{self, PushHandler, READ_TIMEOUT, fresh_client, reply_timeout};
 use crate::{
     Claim, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name, OnContention,
@@ -46,7 +46,7 @@ use voting::{TallyOutcome, quorum};
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let store = leasehold::stores::Redlock::builder("redlock://a:6379,b:6379,c:6379")?.connect().await?;
-/// let locks = leasehold::from_store(store, "redlock://a,b,c")?;
+/// let locks = leasehold::Locks::from_store(store, "redlock://a,b,c")?;
 /// # Ok(()) }
 /// ```
 ///
@@ -843,22 +843,8 @@ impl Store for Redlock {
         Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
     }
 
-    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
-    }
-
-    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        if self.masters.len() == 1 {
-            return Vec::new();
-        }
-        let (now, tracked) = (BootInstant::now(), self.claims.tracked(claim.id));
-        let until = |at| tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
-        let remaining = |at| until(at).map_or(Duration::ZERO, |until| until.duration_since(now));
-        let vote = |(at, master): (usize, &Master)| ServerVote {
-            server: master.url.clone(),
-            remaining: remaining(at),
-        };
-        self.masters.iter().enumerate().map(vote).collect()
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default().with_votes(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -943,5 +929,21 @@ impl Store for Redlock {
         }
         let held = counts.into_iter().filter(|(_, tally)| *tally >= quorum);
         Ok(held.map(|(name, _)| name).take(count_max).collect())
+    }
+}
+
+impl Votes for Redlock {
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
+        if self.masters.len() == 1 {
+            return Vec::new();
+        }
+        let (now, tracked) = (BootInstant::now(), self.claims.tracked(claim.id));
+        let until = |at| tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
+        let remaining = |at| until(at).map_or(Duration::ZERO, |until| until.duration_since(now));
+        let vote = |(at, master): (usize, &Master)| ServerVote {
+            server: master.url.clone(),
+            remaining: remaining(at),
+        };
+        self.masters.iter().enumerate().map(vote).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Whom to trust, for every store on a network.
+//! The authorities that the network stores trust, and the errors of a TLS handshake.
 
 use std::fmt::Display;
 use std::io;
@@ -10,26 +10,16 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::{Error, Result};
 
-/// The authorities of a file, or those of the system.
+/// Reads the authorities in a file, or those of the system if there is no file.
 pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    if let Some(path) = authority {
-        let unreadable = |error: &dyn Display| {
-            Error::invalid(format!(
-                "the authority {} cannot be read: {error}",
-                path.display()
-            ))
-            .help("give ca= a file of PEM certificates")
-        };
-        for certificate in
-            CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?
-        {
-            let certificate = certificate.map_err(|error| unreadable(&error))?;
-            roots.add(certificate).map_err(|error| unreadable(&error))?;
+    match authority {
+        Some(path) => add_file(&mut roots, path)?,
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
-    } else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
+
     if roots.is_empty() {
         return Err(Error::invalid("there is no authority to trust")
             .help("give one with ca=/path/to/ca.pem"));
@@ -37,14 +27,35 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-/// A certificate that does not hold will not hold the next time either; `plain` is the scheme without TLS.
+fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
+    let unreadable = |error: &dyn Display| {
+        Error::invalid(format!(
+            "the authority {} cannot be read: {error}",
+            path.display()
+        ))
+        .help("give ca= a file of PEM certificates")
+    };
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|error| unreadable(&error))?;
+        roots.add(certificate).map_err(|error| unreadable(&error))?;
+    }
+    Ok(())
+}
+
+/// Maps the error of a TLS handshake; `plain` is the scheme without TLS.
+///
+/// A certificate that is rejected once will be rejected again. So that error is not one to retry.
 pub(super) fn untrusted(error: io::Error, plain: &str) -> Error {
     if error.kind() == io::ErrorKind::InvalidData {
         return Error::denied(format!("the server's certificate is not accepted: {error}"))
-            .help("use the host name of the certificate, and ca=/path/to/ca.pem if its authority is your own")
+            .help(
+                "use the host name of the certificate, and ca=/path/to/ca.pem if its authority \
+                 is your own",
+            )
             .caused_by(error);
     }
-    Error::unavailable(format!("TLS cannot be begun: {error}"))
+    Error::unavailable(format!("the TLS handshake failed: {error}"))
         .help(format!(
             "check that the port speaks TLS; without TLS the scheme is {plain}"
         ))

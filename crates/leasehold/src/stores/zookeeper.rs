@@ -17,7 +17,6 @@ mod session;
 #[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
 mod tls;
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ use futures_util::future::{join_all, select_all, try_join_all};
 
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
+use crate::store::Extensions;
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Entry, Error, Guarantees, LockState, Name,
     OnContention, Result, Standing, Store, Token,
@@ -45,7 +45,7 @@ use session::{Session, SessionSupervisor};
 /// use std::time::Duration;
 /// let at = leasehold::stores::ZooKeeper::builder("zookeeper://zk1,zk2,zk3/locks")?.session(Duration::from_secs(20))?;
 /// let place = at.url();
-/// let locks = leasehold::from_store(at.connect().await?, &place)?;
+/// let locks = leasehold::Locks::from_store(at.connect().await?, &place)?;
 /// # Ok(()) }
 /// ```
 ///
@@ -525,8 +525,8 @@ impl Store for ZooKeeper {
         self.remove_node(claim, self.claims.tracked(claim.id)).await
     }
 
-    fn inheritable_fds(&self, _claim: &Claim) -> Result<Vec<OwnedFd>> {
-        Ok(Vec::new())
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lab_servers::{Wire, ZooKeeper};
-use leasehold::{OnContention, Standing, Store, stores};
+use leasehold::store::{OnContention, Standing, Store};
+use leasehold::stores;
 use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::{claim, open, within_timeout};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lab_servers::{Wire, ZooKeeper};
-use leasehold::{OnContention, Store, stores};
+use leasehold::store::{OnContention, Store};
+use leasehold::stores;
 
 use super::{claim, empty, open, within_timeout};
 

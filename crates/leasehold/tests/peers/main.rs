@@ -16,7 +16,8 @@ mod slow;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use leasehold::{Claim, ClaimId, ClaimantInfo, Locks, Name, Share};
+use leasehold::store::{Claim, Share};
+use leasehold::{ClaimantInfo, Locks, Name};
 
 /// The longest that a test waits for what must come: less than a third of the usual lease.
 const TIMEOUT: Duration = Duration::from_secs(9);
@@ -49,17 +50,7 @@ async fn empty(locks: &Locks, name: &str) {
 }
 
 fn claim(name: &str) -> Claim {
-    let (name, info) = (
-        Name::parse(name).expect("a good name"),
-        ClaimantInfo::here("").expect("a good label"),
-    );
-    let lease = Duration::from_secs(30);
-    Claim {
-        name,
-        id: ClaimId::draw(),
-        share: Share::MUTEX,
-        lease,
-        auto_renew: true,
-        info: info.into(),
-    }
+    let name = Name::parse(name).expect("a good name");
+    let info = ClaimantInfo::here("").expect("a good label");
+    Claim::new(name, Share::MUTEX, info.into())
 }

@@ -59,7 +59,7 @@ async fn medallion_renewal_counts_from_the_request() {
 async fn medallion_pushed_grant_counts_from_the_last_request() {
     let store = Memory::new();
     let (theirs, (ours, switches)) = (
-        leasehold::from_store(store.clone(), "memory:").expect("it runs"),
+        leasehold::Locks::from_store(store.clone(), "memory:").expect("it runs"),
         Slow::locks(&store),
     );
     let first = theirs.mutex("a").acquire().await.expect("granted");

@@ -1,7 +1,8 @@
 //! Redisson: its fair lock, its fenced lock, its watchdog, its subscriptions.
 
 use lab_servers::{Redis, Wire};
-use leasehold::{OnContention, Owner, Store, stores};
+use leasehold::store::{OnContention, Store};
+use leasehold::{Owner, stores};
 
 use super::{claim, open, waiters, within_timeout};
 

@@ -13,7 +13,7 @@ async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
     let store = Memory::new();
     let ((ours, switches), theirs) = (
         Slow::locks(&store),
-        leasehold::from_store(store, "memory:").expect("it runs"),
+        leasehold::Locks::from_store(store, "memory:").expect("it runs"),
     );
     switches.late.store(true, Ordering::SeqCst);
     let held = ours
@@ -54,7 +54,7 @@ async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
 
 #[tokio::test]
 async fn rslock_shortest_lease_is_kept() {
-    let locks = leasehold::from_store(Memory::new(), "memory:").expect("it runs");
+    let locks = leasehold::Locks::from_store(Memory::new(), "memory:").expect("it runs");
     let held = locks
         .mutex("a")
         .lease(Duration::from_millis(100))

@@ -1,16 +1,13 @@
 //! A store whose answers take their time, or do not come.
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
 use leasehold::stores::Memory;
-use leasehold::{
-    Claim, Entered, Error, Guarantees, LockState, Locks, Name, OnContention, Result, Standing,
-    Store,
-};
+use leasehold::{Error, Guarantees, LockState, Locks, Name, Result};
 
 /// How long an answer takes.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
@@ -39,7 +36,7 @@ impl Slow {
             switches: Arc::clone(&switches),
         };
         (
-            leasehold::from_store(slow, "memory:").expect("the background thread runs"),
+            leasehold::Locks::from_store(slow, "memory:").expect("the background thread runs"),
             switches,
         )
     }
@@ -93,8 +90,8 @@ impl Store for Slow {
         self.store.leave(claim).await
     }
 
-    fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
-        self.store.inheritable_fds(claim)
+    fn extensions(&self) -> Extensions<'_> {
+        self.store.extensions()
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

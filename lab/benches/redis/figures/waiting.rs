@@ -12,6 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::commands::Watch;
+use super::redisson;
 use super::{count, float};
 use crate::cpus::{self, Cpus};
 use crate::peers::nanos;
@@ -21,7 +22,7 @@ use crate::workload::Workload;
 /// How many clients wait, and how many requests a second each may send.
 const WAITING: [(usize, f64); 2] = [(60, 0.2), (1_000, 0.15)];
 /// Two thirds of a lease and more, so that all renew twice.
-const LASTS: Duration = Duration::from_secs(21);
+pub(super) const LASTS: Duration = Duration::from_secs(21);
 /// How many of the first waiters die together with the holder.
 const DYING: [u64; 5] = [0, 1, 2, 5, 20];
 const GRACE: u64 = 5;
@@ -41,6 +42,39 @@ pub(super) fn show() -> Result<()> {
         &rate_of_redis_py(60)?,
         None,
     );
+    table.add(
+        "requests per second and waiter, 60 clients wait",
+        "Redisson RLock",
+        "/s",
+        &redisson::rate("lock", 60)?,
+        None,
+    );
+    table.add(
+        "requests per second and waiter, 60 clients wait",
+        "Redisson RFairLock",
+        "/s",
+        &redisson::rate("fair", 60)?,
+        None,
+    );
+
+    for dying in DYING {
+        let (took, sent) = redisson::takeover(dying)?;
+        let what = format!("kill -9 of holder and {dying} waiters, watchdog 30 s");
+        let rows = [
+            ("to the next holds", "s", took),
+            ("requests until then", "", sent),
+        ];
+        for (figure, unit, rounds) in rows {
+            table.add(
+                &format!("{what}, {figure}"),
+                "Redisson RLock",
+                unit,
+                &rounds,
+                None,
+            );
+        }
+    }
+
     for dying in DYING {
         let (took, sent) = takeover(dying)?;
         let what = format!("kill -9 of holder and first {dying} waiters, grace {GRACE} s");

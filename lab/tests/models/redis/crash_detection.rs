@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use leasehold::Token;
 use leasehold::modelled::{
     Absence, BootInstant, ClaimState, EnterReply, Observed, Push, Renewed, safe_duration,
 };
-use leasehold::{Standing, Token};
+use leasehold::store::Standing;
 use stateright::{Model, Property};
 
 use super::lock_model::{

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use leasehold::modelled::{BootInstant, ClaimState, Push, hold_from, safe_duration};
-use leasehold::{CrashDetection, Standing, Token};
+use leasehold::store::Standing;
+use leasehold::{CrashDetection, Token};
 use stateright::{Model, Property};
 
 use super::crash_detection::answer;

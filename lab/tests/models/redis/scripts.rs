@@ -17,9 +17,9 @@ macro_rules! script {
     };
 }
 
-const ENTER: &str = script!("enter", "queue", "enter_slow");
-const LEAVE: &str = script!("leave", "queue", "leave_slow");
-const RENEW: &str = script!("renew", "queue", "renew_slow");
+const ENTER: &str = script!("enter/fast", "queue", "enter/slow");
+const LEAVE: &str = script!("leave/fast", "queue", "leave/slow");
+const RENEW: &str = script!("renew/fast", "queue", "renew/slow");
 
 const KEY: &str = "leasehold:{a}";
 const DAY: i64 = 24 * 60 * 60 * 1_000;

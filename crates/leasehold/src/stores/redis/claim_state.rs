@@ -1,115 +1,105 @@
-//! What a client believes: of its own claims by what it was answered and told, and of the absence of others.
+//! What a client knows: of its own claims from replies and notifications, and of absent holders.
 //!
-//! None of it reads a clock: whoever uses it says when. So models can try out all that may happen, with these very functions.
+//! None of it reads a clock: the caller passes the time. So models run these very functions through
+//! all orders of events.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use super::record::{Absence, AbsenceSeen, EnterReply, Push, Renewed};
+pub use super::enter::{Absence, EnterReply, Sent};
+pub use super::push::Push;
+pub use super::renewal::{AbsenceSeen, Renewed};
 use crate::runtime::clock::BootInstant;
 use crate::{Standing, Token};
 
 /// How many absences of a name are remembered.
 const ABSENCES_MAX: usize = 256;
 
-/// What is known of a claim of our own.
+/// What a client knows of one of its claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimState {
-    /// The last that was heard, asked or not.
+    /// The latest standing, from a reply or a notification.
     pub standing: Option<Standing>,
-    /// First of those who wait.
+    /// Whether the claim is the first waiter.
     pub is_next: bool,
-    /// The position among those who wait, as of the last reply that named it; 0 if none has.
+    /// The position among the waiters, as of the last reply with one; 0 before the first.
     pub position: u32,
-    /// Whether a renewal has shown a reason to look.
-    pub due: LookDue,
+    /// Whether a renewal has shown a reason to poll.
+    pub due: PollDue,
     /// Whether the last renewal saw an absence that another client has noted.
     is_absence_noted: bool,
-    /// When the caller was given this claim as held.
+    /// When the caller received this claim as held.
     passed_on: Option<BootInstant>,
-    /// Whether a script that ran after the grant has returned. Only then a sign of life is enough for the hold.
+    /// Whether a script that ran after the grant has returned. Only then a ping is enough to renew
+    /// the hold.
     is_confirmed: bool,
-    /// The highest token that an answer told of. A grant that was told and has no higher one was lost before that answer was
-    /// given, in which the same claim may be in line anew.
+    /// The highest token in a reply.
+    ///
+    /// A notified grant whose token is not higher is stale: that hold was lost before the reply was
+    /// sent, and the claim may be queued again.
     last_token: u64,
-    /// When somebody's lease ends, as far as was told.
+    /// When the first lease of a holder ends, as of the last reply.
     pub next_expiry: Option<BootInstant>,
-    /// The epoch of the near link before the last question: what is told since then is heard, until the next.
+    /// The epoch of the caller link when the last request was sent. Notifications arrive reliably
+    /// until the next epoch.
     pub caller_epoch: u32,
-    /// The last question about it that a script answered, and the epoch of the connection it named.
+    /// When the last request with a reply was sent, and the epoch of the connection it named.
     pub renewed_at: Option<(BootInstant, u32)>,
 }
 
-/// Why a waiter should look at the queue before its time.
+/// Why a waiter should poll before its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LookDue {
-    /// It need not.
+pub enum PollDue {
+    /// There is no reason.
     #[default]
     No,
-    /// A holder is absent: one of the client's waiters should look.
+    /// A holder is absent: one of the client's waiters should poll.
     Absence,
-    /// The claim is held, and its notification has not been read.
+    /// The claim is held, and its notification has not arrived.
     Grant,
 }
 
 impl ClaimState {
-    /// Takes note of the answer to a look, which keeps only a claim that is held for another lease.
-    pub fn looked(
-        &mut self,
-        reply: &EnterReply,
-        sent_at: BootInstant,
-        epoch: u32,
-        caller_epoch: u32,
-        read: BootInstant,
-    ) {
-        self.note(reply, caller_epoch, read);
-        if reply.standing.token().is_some() {
-            self.apply_renewal(sent_at, epoch);
+    /// Applies the reply to a request to enter that was read at `read`.
+    pub fn apply_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+        self.note(reply, sent.caller_epoch, read);
+        if reply.standing != Standing::Gone {
+            self.extend(sent.at, sent.liveness_epoch);
         }
     }
 
-    /// Takes note of an answer that was read at `read` to a question sent at `sent_at`, which named the connection of `epoch`,
-    /// while the near link was in its epoch `caller_epoch`.
-    pub fn with_reply_timeout(
-        &mut self,
-        reply: &EnterReply,
-        sent_at: BootInstant,
-        epoch: u32,
-        caller_epoch: u32,
-        read: BootInstant,
-    ) {
-        self.note(reply, caller_epoch, read);
-        if reply.standing != Standing::Gone {
-            self.apply_renewal(sent_at, epoch);
+    /// Applies the reply to a poll. A poll extends the lease of a holder, not of a waiter.
+    pub fn apply_poll_reply(&mut self, reply: &EnterReply, sent: Sent, read: BootInstant) {
+        self.note(reply, sent.caller_epoch, read);
+        if reply.standing.token().is_some() {
+            self.extend(sent.at, sent.liveness_epoch);
         }
     }
 
     fn note(&mut self, reply: &EnterReply, caller_epoch: u32, read: BootInstant) {
         self.caller_epoch = caller_epoch;
         self.last_token = self.last_token.max(reply.last_token);
-        // What was pushed may be read before the answer that was given before it.
-        if !is_queued(reply.standing)
-            || self
-                .standing
-                .is_none_or(|pushed| is_queued(pushed) || self.is_late(pushed))
-        {
+        // A notification may arrive before a reply that the server sent earlier.
+        let is_superseded = self
+            .standing
+            .is_none_or(|pushed| is_queued(pushed) || self.is_stale(pushed));
+        if !is_queued(reply.standing) || is_superseded {
             self.standing = Some(reply.standing);
             self.is_confirmed = reply.standing.token().is_some();
         }
+
         self.is_next |= reply.is_next;
         self.position = reply.position;
-        self.due = LookDue::No;
-        self.next_expiry = reply
-            .next_expiry
-            .map(|next_expiry| read.saturating_add(next_expiry));
+        self.due = PollDue::No;
+        self.next_expiry = reply.next_expiry.map(|left| read.saturating_add(left));
     }
 
-    /// Takes note of what was told without being asked; `false` if that is nothing new.
+    /// Applies a notification; `false` if it changes nothing.
     pub fn apply_push(&mut self, push: &Push) -> bool {
         match *push {
             Push::Held(token) => {
                 let pushed = Standing::Held { token };
-                if self.is_late(pushed) {
+                if self.is_stale(pushed) {
                     return false;
                 }
                 self.standing = Some(pushed);
@@ -124,15 +114,16 @@ impl ClaimState {
         true
     }
 
-    /// Takes note of a renewal that was sent at `sent_at` on the connection of `epoch`; `false` if the claim is gone.
-    pub fn renewal(&mut self, renewed: Renewed, sent_at: BootInstant, epoch: u32) -> bool {
+    /// Applies the reply to a renewal that was sent at `sent_at` and named the connection of
+    /// `epoch`; `false` if the claim is gone.
+    pub fn apply_renewal(&mut self, renewed: Renewed, sent_at: BootInstant, epoch: u32) -> bool {
         match renewed {
             Renewed::Gone => return false,
             Renewed::Unusable => {}
             Renewed::Held => {
-                self.apply_renewal(sent_at, epoch);
+                self.extend(sent_at, epoch);
                 if self.standing.is_some_and(is_queued) {
-                    self.due = LookDue::Grant;
+                    self.due = PollDue::Grant;
                 } else {
                     self.is_confirmed = true;
                 }
@@ -142,29 +133,30 @@ impl ClaimState {
                 if self.passed_on.is_some_and(|passed_on| sent_at >= passed_on) {
                     return false;
                 }
-                self.apply_renewal(sent_at, epoch);
+                self.extend(sent_at, epoch);
                 self.position = position;
+
                 let is_due = match absence {
                     AbsenceSeen::None => false,
                     AbsenceSeen::New => true,
-                    // The client that has noted it takes over, unless it is absent too by now.
+                    // The client that has noted it revokes the hold, unless it is absent too.
                     AbsenceSeen::Noted => self.is_absence_noted,
                 };
                 self.is_absence_noted = absence == AbsenceSeen::Noted;
-                if is_due && self.due == LookDue::No {
-                    self.due = LookDue::Absence;
+                if is_due && self.due == PollDue::No {
+                    self.due = PollDue::Absence;
                 }
             }
         }
         true
     }
 
-    /// Notes that the caller was given the claim as held at `now`.
+    /// Notes that the caller receives the claim as held at `now`.
     pub fn pass_on(&mut self, now: BootInstant) {
         self.passed_on.get_or_insert(now);
     }
 
-    /// Whether the caller holds the claim or is about to.
+    /// Whether the caller holds the claim or is about to receive it.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.passed_on.is_some()
@@ -173,20 +165,20 @@ impl ClaimState {
                 .is_some_and(|standing| standing.token().is_some())
     }
 
-    /// Takes note of a script that was answered.
-    pub fn apply_renewal(&mut self, sent_at: BootInstant, epoch: u32) {
+    fn extend(&mut self, sent_at: BootInstant, epoch: u32) {
         if self.renewed_at.is_none_or(|(before, _)| before <= sent_at) {
             self.renewed_at = Some((sent_at, epoch));
         }
     }
 
-    fn is_late(&self, pushed: Standing) -> bool {
+    fn is_stale(&self, pushed: Standing) -> bool {
         pushed
             .token()
             .is_some_and(|token| token.get() <= self.last_token)
     }
 
-    /// How much of the lease is left at `now`, less what two clocks may differ in rate over what has passed.
+    /// Returns the rest of the lease at `now`, less the difference that two clocks may show in the
+    /// time since the request.
     #[must_use]
     pub fn lease_left(&self, lease: Duration, now: BootInstant) -> Duration {
         let Some((sent_at, _)) = self.renewed_at else {
@@ -196,9 +188,11 @@ impl ClaimState {
         lease.saturating_sub(passed).saturating_sub(passed / 2_000)
     }
 
-    /// Whether a sign of life on the connection of `epoch` is enough for a claim with this grace: a script has been answered
-    /// that named this very connection, and not so long ago that the lease must be renewed, or that the server may have
-    /// forgotten the claim since. One that was said to be gone is asked after.
+    /// Whether a ping of the connection of `epoch` is enough to renew the hold.
+    ///
+    /// A script that named this very connection must have returned. It must be recent: otherwise
+    /// the lease needs a renewal, or the server may have lost the claim since. A claim that was
+    /// notified as gone needs a script too.
     #[must_use]
     pub fn is_covered_by_liveness(
         &self,
@@ -221,63 +215,66 @@ pub(super) fn is_queued(standing: Standing) -> bool {
     matches!(standing, Standing::Queued { .. })
 }
 
-/// What was seen of others who want the same name: their tokens, and the absence of their connections.
+/// What a client has seen of other clients' claims of a name: their tokens and absences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// The highest token seen.
     pub highest_token: u64,
-    /// With the moment after its nonce was read.
+    /// The absences, each with the moment after its nonce was read.
     absences: Vec<(Absence, BootInstant)>,
 }
 
 impl Observed {
-    /// Whether there is anything in an answer that is worth remembering.
+    /// Whether a reply has anything to remember.
     #[must_use]
     pub fn is_in(reply: &EnterReply) -> bool {
         reply.standing.token().is_some() || !reply.absences.is_empty()
     }
 
-    /// Takes note of the token and the absences in an answer that was read at `now`, to a question that named the `expired` ones.
-    /// Of many holders an answer tells of a few only, so what it does not mention is remembered, unless it was named.
+    /// Remembers the token and the absences in a reply that was read at `now`, to a request that
+    /// named the `expired` absences.
+    ///
+    /// A reply names only some of many holders. So an absence that it does not name is kept, unless
+    /// the request named it.
     pub fn observe(&mut self, reply: &EnterReply, expired: &str, now: BootInstant) {
-        self.highest_token = self
-            .highest_token
-            .max(reply.standing.token().map_or(0, Token::get));
+        let token = reply.standing.token().map_or(0, Token::get);
+        self.highest_token = self.highest_token.max(token);
         if reply.next_expiry.is_none() {
             return;
         }
-        let first = |absence: &Absence| {
-            let state = self.absences.iter().find(|(state, _)| state == absence);
-            state.map_or(now, |(_, at)| *at)
+
+        let first_read = |absence: &Absence| {
+            let known = self.absences.iter().find(|(known, _)| known == absence);
+            known.map_or(now, |(_, read)| *read)
         };
-        let push: Vec<_> = reply
+        let named: Vec<_> = reply
             .absences
             .iter()
-            .map(|absence| (absence.clone(), first(absence)))
+            .map(|absence| (absence.clone(), first_read(absence)))
             .collect();
-        let others = self.absences.drain(..).filter(|(state, _)| {
-            !expired.contains(&state.nonce)
-                && !reply
-                    .absences
-                    .iter()
-                    .any(|absence| absence.claim == state.claim)
+
+        self.absences.retain(|(known, _)| {
+            let is_named = named
+                .iter()
+                .any(|(absence, _)| absence.claim == known.claim);
+            !is_named && !expired.contains(&known.nonce)
         });
-        self.absences = others.collect();
-        self.absences.extend(push);
+        self.absences.extend(named);
         let surplus = self.absences.len().saturating_sub(ABSENCES_MAX);
         self.absences.drain(..surplus);
     }
 
-    /// The absences that have lasted for their holder's grace, as a script takes them.
+    /// Returns the absences that have lasted for their holder's grace, as a script takes them.
     #[must_use]
     pub fn expired(&self, now: BootInstant) -> String {
-        self.absences
-            .iter()
-            .filter(|seen| now >= expires_at(seen))
-            .fold(String::new(), |mut text, (absence, _)| {
+        let mut text = String::new();
+        for (absence, read) in &self.absences {
+            if now >= absence.ends_at(*read) {
+                // Writing to a string cannot fail.
                 let _ = write!(text, "{}{}", absence.claim, absence.nonce);
-                text
-            })
+            }
+        }
+        text
     }
 
     /// Whether there are no absences.
@@ -286,14 +283,20 @@ impl Observed {
         self.absences.is_empty()
     }
 
-    /// When the next absence will have lasted for as long.
+    /// Returns the moment at which the next absence will have lasted for its holder's grace.
     #[must_use]
     pub fn next_expiry(&self) -> Option<BootInstant> {
-        self.absences.iter().map(expires_at).min()
+        self.absences
+            .iter()
+            .map(|(absence, read)| absence.ends_at(*read))
+            .min()
     }
 }
 
-/// From the reading on, and a little longer than the holder counts: two clocks differ in rate.
-fn expires_at((absence, read): &(Absence, BootInstant)) -> BootInstant {
-    read.saturating_add(absence.grace + absence.grace / 1_000 + Duration::from_millis(5))
+impl Absence {
+    /// Returns when an absence that was first read at `read` has lasted for its grace. It is a
+    /// little later than by the holder's clock, as two clocks differ in rate.
+    fn ends_at(&self, read: BootInstant) -> BootInstant {
+        read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
+    }
 }

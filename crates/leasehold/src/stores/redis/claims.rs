@@ -1,4 +1,4 @@
-//! What this client knows of its own claims.
+//! The claims of this client, and what it knows of each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,8 +7,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::claim_state::{ClaimState, is_queued};
+use super::enter::{EnterMode, EnterReply, Sent};
 use super::orphans::Orphan;
-use super::record::{EnterReply, Push, Renewed};
+use super::push::Push;
+use super::renewal::Renewed;
 use crate::claim::ById;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client;
@@ -22,9 +24,9 @@ pub(super) struct Claims {
 #[derive(Debug, Default)]
 struct ClaimTable {
     by_id: ById<Arc<TrackedClaim>>,
-    /// Claims that wait or have waited, by name, in the order in which they were begun.
+    /// Claims that wait or have waited, by name, in the order of their first requests.
     by_name: HashMap<Name, BTreeSet<(u64, ClaimId)>>,
-    begun: u64,
+    count: u64,
 }
 
 /// One claim, from its first request to its last.
@@ -33,20 +35,20 @@ pub(super) struct TrackedClaim {
     name: Name,
     number: u64,
     state: Mutex<ClaimState>,
-    /// Until when requests to enter that were not answered may be carried out.
+    /// Until when the server may execute requests to enter whose reply is missing.
     late_until: Mutex<Option<BootInstant>>,
-    /// Until when the last renewal said that the claim is safe.
+    /// Until when the claim is safe, by its last renewal.
     safe_until: Mutex<BootInstant>,
     pub(super) changed: Notify,
 }
 
 impl Claims {
-    /// The page of a claim, made if there is none.
+    /// Returns the state of a claim; a new one for its first request.
     pub(super) fn begin(&self, claim: &Claim) -> Arc<TrackedClaim> {
         self.table.lock().tracked(claim)
     }
 
-    /// The page of a claim that waits, or listens for its end.
+    /// Returns the state of a claim whose caller waits for a change.
     pub(super) fn listen(&self, claim: &Claim) -> Arc<TrackedClaim> {
         let mut table = self.table.lock();
         let tracked = table.tracked(claim);
@@ -62,7 +64,7 @@ impl Claims {
         self.table.lock().by_id.get(&id).map(Arc::clone)
     }
 
-    /// Forgets a claim; the page it had.
+    /// Removes a claim and returns its state.
     pub(super) fn end(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
         let mut table = self.table.lock();
         let tracked = table.by_id.remove(&id)?;
@@ -75,12 +77,13 @@ impl Claims {
         Some(tracked)
     }
 
-    /// Whether no other claim of this client waits for the same name ahead of this one.
+    /// Whether this claim is ahead of all other waiting claims of this client for the same name.
     pub(super) fn is_foremost(&self, tracked: &TrackedClaim) -> bool {
         let table = self.table.lock();
         let Some(claims) = table.by_name.get(&tracked.name) else {
             return true;
         };
+
         let mut ahead = claims.range(..(tracked.number, ClaimId::from_bytes([0; 16])));
         !ahead.any(|(_, id)| {
             table
@@ -90,14 +93,16 @@ impl Claims {
         })
     }
 
-    /// Takes note of what was told to the inbox. A grant to a claim that this client does not have makes an orphan: its
-    /// id never comes again.
+    /// Applies a notification to its claim.
+    ///
+    /// A grant for an unknown claim is an orphan, and returned: no caller will use its id again.
     pub(super) fn pushed(&self, text: &str) -> Option<Orphan> {
         let (id, push, key) = Push::parse(text)?;
         if let Some(tracked) = self.tracked(id) {
-            tracked.pushed(&push);
+            tracked.apply_push(&push);
             return None;
         }
+
         matches!(push, Push::Held(_)).then(|| Orphan {
             key: key.to_owned(),
             id: redis_client::id_text(id),
@@ -110,11 +115,10 @@ impl ClaimTable {
         if let Some(tracked) = self.by_id.get(&claim.id) {
             return Arc::clone(tracked);
         }
-        self.begun += 1;
-        let (name, number) = (claim.name.clone(), self.begun);
+        self.count += 1;
         let tracked = Arc::new(TrackedClaim {
-            name,
-            number,
+            name: claim.name.clone(),
+            number: self.count,
             state: Mutex::default(),
             late_until: Mutex::default(),
             safe_until: Mutex::new(BootInstant::from_nanos(0)),
@@ -130,60 +134,43 @@ impl TrackedClaim {
         self.state.lock().clone()
     }
 
-    /// Takes note of an answer to a question sent at `sent_at`, which named the connection of `epoch`, while the near link
-    /// was in its epoch `caller_epoch`.
-    pub(super) fn with_reply_timeout(
-        &self,
-        reply: &EnterReply,
-        sent_at: BootInstant,
-        epoch: u32,
-        caller_epoch: u32,
-    ) {
-        self.state.lock().with_reply_timeout(
-            reply,
-            sent_at,
-            epoch,
-            caller_epoch,
-            BootInstant::now(),
-        );
+    /// Applies the reply to a request to enter that has just been read.
+    pub(super) fn apply_reply(&self, mode: EnterMode, reply: &EnterReply, sent: Sent) {
+        let mut state = self.state.lock();
+        let read = BootInstant::now();
+        if mode == EnterMode::Poll {
+            state.apply_poll_reply(reply, sent, read);
+        } else {
+            state.apply_reply(reply, sent, read);
+        }
     }
 
-    /// Takes note of the answer to a look.
-    pub(super) fn looked(
-        &self,
-        reply: &EnterReply,
-        sent_at: BootInstant,
-        epoch: u32,
-        caller_epoch: u32,
-    ) {
-        self.state
-            .lock()
-            .looked(reply, sent_at, epoch, caller_epoch, BootInstant::now());
-    }
+    /// Applies the reply to a renewal; `false` if the claim is gone.
+    pub(super) fn apply_renewal(&self, renewed: Renewed, sent_at: BootInstant, epoch: u32) -> bool {
+        let mut state = self.state.lock();
+        let position_before = state.position;
+        let due_before = state.due;
 
-    /// Takes note of a renewal; `false` if the claim is gone.
-    pub(super) fn renewal(&self, renewed: Renewed, sent_at: BootInstant, epoch: u32) -> bool {
-        let (is_there, is_news) = {
-            let mut state = self.state.lock();
-            let before = (state.position, state.due);
-            let is_there = state.renewal(renewed, sent_at, epoch);
-            (is_there, before != (state.position, state.due))
-        };
-        if is_news {
+        let is_there = state.apply_renewal(renewed, sent_at, epoch);
+        let is_changed = position_before != state.position || due_before != state.due;
+        drop(state);
+
+        if is_changed {
             self.changed.notify_waiters();
         }
         is_there
     }
 
-    /// Notes that the caller is given the claim as held.
+    /// Notes that the caller receives the claim as held.
     pub(super) fn pass_on(&self) {
         self.state.lock().pass_on(BootInstant::now());
     }
 
-    /// Notes that a request to enter was not answered, and may be carried out until `until`.
+    /// Notes that the reply to a request to enter is missing. The server may execute the request
+    /// until `until`.
     pub(super) fn may_be_late(&self, until: BootInstant) {
         let mut late_until = self.late_until.lock();
-        *late_until = Some(late_until.map_or(until, |state| state.max(until)));
+        *late_until = Some(late_until.map_or(until, |known| known.max(until)));
     }
 
     pub(super) fn late_until(&self) -> Option<BootInstant> {
@@ -200,60 +187,12 @@ impl TrackedClaim {
     }
 
     pub(super) fn revoked(&self) {
-        self.pushed(&Push::Gone);
+        self.apply_push(&Push::Gone);
     }
 
-    fn pushed(&self, push: &Push) {
+    fn apply_push(&self, push: &Push) {
         if self.state.lock().apply_push(push) {
             self.changed.notify_waiters();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::time::Duration;
-
-    use lab_servers::Redis as Server;
-
-    use super::super::Redis;
-    use crate::{Locks, Store};
-
-    /// However a claim has come to its end, nothing is remembered of it.
-    #[tokio::test]
-    async fn local_claim_state_is_dropped_on_release() {
-        const SOON: Duration = Duration::from_millis(5);
-        let server = Server::start();
-        let store = Arc::new(
-            Redis::builder(&server.url())
-                .expect("a good URL")
-                .connect()
-                .await
-                .expect("it connects"),
-        );
-        let locks = Locks::from_arc(Arc::clone(&store) as Arc<dyn Store>, "redis:")
-            .expect("the background thread runs");
-        for _ in 0..20 {
-            let lock = locks.mutex("a");
-            let held = lock.acquire().await.expect("granted");
-            assert!(lock.try_acquire().await.expect("asked").is_none());
-            assert!(lock.try_acquire_for(SOON).await.expect("asked").is_none());
-            drop(tokio::time::timeout(SOON, lock.acquire()).await);
-            drop(tokio::time::timeout(SOON, held.lost()).await);
-            drop(held);
-            lock.acquire()
-                .await
-                .expect("granted")
-                .release()
-                .await
-                .expect("released");
-        }
-        crate::drain().await;
-        let table = store.claims.table.lock();
-        assert!(
-            table.by_id.is_empty() && table.by_name.is_empty(),
-            "{table:?}"
-        );
     }
 }

@@ -1,15 +1,16 @@
-//! What this client has seen of others, name by name.
+//! What this client has seen of other clients' claims, by name.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
 use super::claim_state::Observed;
-use super::record::EnterReply;
+use super::enter::EnterReply;
 use crate::Name;
 use crate::runtime::clock::BootInstant;
 
-/// How many names are remembered. Forgetting costs a hint, or another grace.
+/// How many names are remembered. A forgotten name loses its token hint, and its absences start
+/// again.
 const NAMES_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -18,13 +19,14 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    /// The highest token seen for a name, and the absences that have lasted for their holder's grace by this clock, as a
-    /// script takes them.
+    /// Returns the highest token seen for a name, and the absences that have lasted for their
+    /// holder's grace, as a script takes them.
     pub(super) fn hint(&self, name: &Name) -> (u64, String) {
         let names = self.names.lock();
         let Some(observed) = names.get(name) else {
             return Default::default();
         };
+
         let expired = if observed.no_absences() {
             String::new()
         } else {
@@ -33,8 +35,9 @@ impl Observations {
         (observed.highest_token, expired)
     }
 
-    /// Takes note of an answer that has just been read, to a question that named the `expired` absences. Of a name that is not
-    /// remembered, only what is worth it.
+    /// Remembers a reply that has just been read, to a request that named the `expired` absences.
+    ///
+    /// A new name is added only if its reply has anything to remember.
     pub(super) fn observe(&self, name: &Name, reply: &EnterReply, expired: &str) {
         let mut names = self.names.lock();
         if let Some(observed) = names.get_mut(name) {
@@ -43,6 +46,7 @@ impl Observations {
         if !Observed::is_in(reply) {
             return;
         }
+
         if names.len() >= NAMES_MAX {
             names.clear();
         }
@@ -52,7 +56,7 @@ impl Observations {
             .observe(reply, expired, BootInstant::now());
     }
 
-    /// When the next absence will have lasted for as long.
+    /// Returns the moment at which the next absence will have lasted for its holder's grace.
     pub(super) fn next_expiry(&self, name: &Name) -> Option<BootInstant> {
         self.names.lock().get(name)?.next_expiry()
     }

@@ -1,4 +1,4 @@
-//! Claims in the queue that no caller wants any more: what a late request of this client has put there.
+//! Claims that a late request of this client has left in a queue, without a caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,12 @@ use tokio::time::timeout;
 use super::scripts;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::Session;
-use crate::stores::redis_client::State;
-use crate::stores::redis_client::with_reply_timeout;
+use crate::stores::redis_client::{Session, State, with_reply_timeout};
 use crate::{Error, Result};
 
-/// How often, and for how long each time, the client tries to release an orphan. Beyond that it ends with its lease.
+/// How often the client tries to release an orphan. After that the orphan's lease ends it.
 const TRIES: u32 = 5;
+/// How long each try takes.
 const TRY_MAX: Duration = Duration::from_secs(5);
 
 /// Releases orphans on the background link.
@@ -25,7 +24,7 @@ pub(super) struct Orphans {
     client: Arc<str>,
 }
 
-/// A claim of this client whose id is in no use any more, nor will be.
+/// A claim of this client whose id no caller uses, now or later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub(super) key: String,
@@ -37,7 +36,7 @@ impl Orphans {
         Self { states, client }
     }
 
-    /// Takes the claim out of the queue at `due`, when no request can put it there any more.
+    /// Removes the claim from the queue at `due`, when no earlier request can add it again.
     pub(super) fn release(&self, orphan: Orphan, due: BootInstant) {
         let orphans = self.clone();
         background::handle().spawn(async move {
@@ -68,6 +67,7 @@ impl Orphans {
 
     async fn leave(&mut self, orphan: &Orphan) -> Result<()> {
         let session = self.session().await?;
+
         let whose = format!("H{}", orphan.id);
         let keys = [orphan.key.as_str()];
         let arguments = [whose.as_str(), &*self.client];

@@ -1,4 +1,4 @@
-//! Renewals: a script now and then, and a sign of life in between.
+//! Renewals: a script once in a while, and a ping of the connection in between.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -6,69 +6,73 @@ use std::time::Duration;
 use futures_util::future::join;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::record::{self, Renewed};
-use super::{Redis, scripts};
+use super::layout::reply;
+use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::Session;
-use crate::stores::redis_client::{self, reply_timeout, text, with_reply_timeout};
+use crate::stores::redis_client::{Session, id_text, reply_timeout, text, with_reply_timeout};
 use crate::{Claim, ClaimId, Result};
 
-/// How many claims a script renews: a larger one would keep everybody else waiting.
+/// How many claims a script renews. A larger one would delay the requests of all other clients.
 const BATCH: usize = 100;
-/// How long a round waits whose claims could not all be renewed, so that the next does not follow at once.
-const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
-/// How many scripts are asked for at a time: each is to be answered soon, however many there are in all.
+/// How many scripts are sent at a time, so that each reply comes soon, however many there are.
 const BATCHES: usize = 64;
+/// The pause after a round with unusable keys, so that the next round does not follow at once.
+const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Redis {
-    /// Every third of a lease a script renews it. In between, a hold that is judged by its connection needs a sign of life
-    /// of that connection, one for all. A claim that waits needs none: its connection is looked for when its turn comes.
+    /// Renews claims: by a script every third of a lease, in between by a ping of the connection.
+    ///
+    /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
+    /// checked when it is about to be granted.
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let request = BootInstant::now();
+        let sent_at = BootInstant::now();
         let session = self.background_link.session(shortest(claims)).await?;
-        // A claim of another client is not renewed: its grant would be pushed to this one.
+
+        // The grant of another client's claim would be pushed to this one, so it is not renewed.
         let ours = claims
             .iter()
             .filter(|claim| self.claims.tracked(claim.id).is_some());
         let (alive, due): (Vec<_>, Vec<_>) =
-            ours.partition(|claim| self.is_alive(claim, &session, request));
+            ours.partition(|claim| self.is_covered_by_ping(claim, &session, sent_at));
         let (renewed, alive) =
             join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
         let missed = renewed?;
         alive?;
+
         if !missed.unusable.is_empty() {
-            // They are asked for again soon, and ever sooner as their end comes near.
+            // The engine renews them again soon, and more often as their end comes near.
             tokio::time::sleep(UNUSABLE_PAUSE).await;
         }
-        Ok(claims
+        let safe = claims
             .iter()
-            .map(|claim| self.safe_from(request, claim, &missed))
-            .collect())
+            .map(|claim| self.safe_from(sent_at, claim, &missed));
+        Ok(safe.collect())
     }
 
-    /// For how long from `request` a claim is safe. Everything was asked after that moment.
-    fn safe_from(&self, request: BootInstant, claim: &Claim, missed: &Missed) -> Option<Duration> {
+    /// Returns how long a claim is safe from `sent_at`, the moment before all requests of a round.
+    fn safe_from(&self, sent_at: BootInstant, claim: &Claim, missed: &Missed) -> Option<Duration> {
         if missed.gone.contains(&claim.id) {
             return None;
         }
         let tracked = self.claims.tracked(claim.id)?;
         if missed.unusable.contains(&claim.id) {
-            return Some(tracked.safe_until().duration_since(request));
+            return Some(tracked.safe_until().duration_since(sent_at));
         }
+
+        // The lease alone keeps a waiter. The engine trusts a grant for less.
         let state = tracked.state();
-        // A claim that waits is kept for its lease, and counts on nothing else. The engine trusts a grant for less.
-        let most = if state.is_held() {
+        let max = if state.is_held() {
             self.safe_for(claim)
         } else {
             claim.lease
         };
-        let safe = state.lease_left(claim.lease, request).min(most);
-        tracked.set_safe_until(request.saturating_add(safe));
+        let safe = state.lease_left(claim.lease, sent_at).min(max);
+        tracked.set_safe_until(sent_at.saturating_add(safe));
         Some(safe)
     }
 
-    /// Whether a sign of life on this session is enough for a claim.
-    fn is_alive(&self, claim: &Claim, session: &Session, now: BootInstant) -> bool {
+    /// Whether a ping of this session is enough to renew a claim.
+    fn is_covered_by_ping(&self, claim: &Claim, session: &Session, now: BootInstant) -> bool {
         let Some(grace) = self.grace(claim) else {
             return false;
         };
@@ -87,8 +91,10 @@ impl Redis {
         with_reply_timeout(session, self.reply_timeout_for(claims), session.ping()).await
     }
 
-    /// How long to listen: a connection that has gone deaf must be replaced while the claims are still safe, and before
-    /// the engine, which listens for a third of what is left, asks anew.
+    /// Returns how long to wait for a reply about these claims.
+    ///
+    /// A deaf connection must be replaced while the claims are still safe, and before the engine
+    /// renews them again, after a third of the remaining time.
     fn reply_timeout_for(&self, claims: &[&Claim]) -> Duration {
         const MIN: Duration = Duration::from_millis(250);
         const MAX: Duration = Duration::from_secs(5);
@@ -100,9 +106,9 @@ impl Redis {
             .clamp(MIN, MAX)
     }
 
-    /// The ones that were not renewed, of those that were due.
+    /// Renews claims by scripts, and returns those that were not renewed.
     async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Missed> {
-        // What a script is told of its claims, it is told once: most of a client's are alike.
+        // A script takes one lease and one grace for all its claims.
         let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
         for claim in due {
             alike
@@ -110,18 +116,15 @@ impl Redis {
                 .or_default()
                 .push(claim);
         }
-        let batches = alike.values().flat_map(|claims| claims.chunks(BATCH));
-        let batches: Vec<_> = batches
+
+        let batches: Vec<_> = alike
+            .values()
+            .flat_map(|claims| claims.chunks(BATCH))
             .map(|batch| self.renew_batch(session, batch))
             .collect();
-        let add = |mut all: Missed, more: Missed| async move {
-            all.gone.extend(more.gone);
-            all.unusable.extend(more.unusable);
-            Ok(all)
-        };
         stream::iter(batches)
             .buffer_unordered(BATCHES)
-            .try_fold(Missed::default(), add)
+            .try_fold(Missed::default(), async |all, more| Ok(all.with(more)))
             .await
     }
 
@@ -135,25 +138,22 @@ impl Redis {
             .map(|claim| record::key_of(&claim.name))
             .collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let ids: String = claims
-            .iter()
-            .map(|claim| redis_client::id_text(claim.id))
-            .collect();
-        let (liveness_ref, life) = (self.liveness_ref(first), record::life(first).to_string());
-        let arguments: [&str; 3] = [&ids, &record::expected(&liveness_ref), &life];
+        let ids: String = claims.iter().map(|claim| id_text(claim.id)).collect();
+        let liveness = self.liveness_ref(first);
+        let expected = record::expected(&liveness);
+        let life = record::life(first).to_string();
+
+        let arguments: [&str; 3] = [&ids, &expected, &life];
         let sent_at = BootInstant::now();
         let reply = with_reply_timeout(
             session,
             self.reply_timeout_for(claims),
             scripts::RENEW.run(session, &keys, &arguments),
-        )
-        .await?;
-        let reply = text(reply)?;
-        let Some(replies) =
-            record::parse_renewals(&reply, &redis_client::id_text(first.id), claims.len())
-        else {
-            return Err(self.protocol_error());
-        };
+        );
+        let reply = text(reply.await?)?;
+        let replies = parse_renewals(&reply, &id_text(first.id), claims.len())
+            .ok_or_else(|| self.protocol_error())?;
+
         let mut missed = Missed::default();
         for (claim, renewed) in claims.iter().zip(replies) {
             let Some(tracked) = self.claims.tracked(claim.id) else {
@@ -161,7 +161,7 @@ impl Redis {
             };
             if renewed == Renewed::Unusable {
                 missed.unusable.insert(claim.id);
-            } else if !tracked.renewal(renewed, sent_at, liveness_ref.epoch) {
+            } else if !tracked.apply_renewal(renewed, sent_at, liveness.epoch) {
                 tracked.revoked();
                 missed.gone.insert(claim.id);
             }
@@ -170,12 +170,20 @@ impl Redis {
     }
 }
 
-/// Claims that a renewal did not reach.
+/// Claims that a round of renewals did not renew.
 #[derive(Default)]
 struct Missed {
     gone: HashSet<ClaimId>,
-    /// A key of their locks is damaged, which says nothing about the others.
+    /// Claims of locks with a damaged key. It proves nothing about the other claims.
     unusable: HashSet<ClaimId>,
+}
+
+impl Missed {
+    fn with(mut self, other: Self) -> Self {
+        self.gone.extend(other.gone);
+        self.unusable.extend(other.unusable);
+        self
+    }
 }
 
 fn shortest(claims: &[Claim]) -> Duration {
@@ -184,4 +192,91 @@ fn shortest(claims: &[Claim]) -> Duration {
         .map(|claim| reply_timeout(claim.lease))
         .min()
         .unwrap_or(Duration::from_secs(1))
+}
+
+/// The reply to a renewal, for one claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Renewed {
+    /// The claim is held.
+    Held,
+    /// The claim is queued.
+    Queued {
+        /// The position among the waiters, from 1.
+        position: u32,
+        /// Whether a holder is absent.
+        absence: AbsenceSeen,
+    },
+    /// The claim is not in the queue.
+    Gone,
+    /// A key of the claim's lock cannot be used.
+    Unusable,
+}
+
+/// The absences that a renewal has seen among a lock's holders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AbsenceSeen {
+    /// All holders are present.
+    None,
+    /// A holder is absent or its lease is over, and its record has no nonce.
+    New,
+    /// A holder is absent, and another client has written a nonce into its record.
+    Noted,
+}
+
+/// Parses the reply to a renewal of `count` claims, of which `first` is the first.
+fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Vec<Renewed>> {
+    let (letters, positions) = text.strip_prefix(first)?.split_at_checked(count)?;
+    let mut positions = positions.as_bytes().chunks(reply::POSITION.len);
+    let renewed = letters
+        .bytes()
+        .map(|letter| parse_renewal(letter, &mut positions))
+        .collect::<Option<Vec<_>>>()?;
+    positions.next().is_none().then_some(renewed)
+}
+
+fn parse_renewal<'a>(
+    letter: u8,
+    positions: &mut impl Iterator<Item = &'a [u8]>,
+) -> Option<Renewed> {
+    let absence = match letter {
+        b'1' => return Some(Renewed::Held),
+        b'0' => return Some(Renewed::Gone),
+        b'!' => return Some(Renewed::Unusable),
+        b'Q' => AbsenceSeen::None,
+        b'A' => AbsenceSeen::New,
+        b'a' => AbsenceSeen::Noted,
+        _ => return None,
+    };
+    let position = std::str::from_utf8(positions.next()?).ok()?.parse().ok()?;
+    Some(Renewed::Queued { position, absence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renewals_have_positions_of_waiters_only() {
+        let queued = |position, absence| Renewed::Queued { position, absence };
+        let expected = vec![
+            Renewed::Held,
+            queued(3, AbsenceSeen::New),
+            Renewed::Gone,
+            Renewed::Unusable,
+            queued(12, AbsenceSeen::Noted),
+            queued(1, AbsenceSeen::None),
+        ];
+        let reply = "id1A0!aQ000000030000001200000001";
+        assert_eq!(parse_renewals(reply, "id", 6), Some(expected));
+
+        for malformed in [
+            "id1A0!aQ",
+            "ix1",
+            "id1A0!aQ0000000300000012",
+            "id1?0000000",
+            "id1110000000100000002",
+        ] {
+            assert_eq!(parse_renewals(malformed, "id", 6), None, "{malformed}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use url::Url;
 
 use crate::runtime::background;
-use crate::stores::settings::{decoded, duration, password_in};
+use crate::stores::url::{decoded, duration, password_in};
 use crate::{Error, Result};
 
 /// Where a server is, and as whom to talk to it.

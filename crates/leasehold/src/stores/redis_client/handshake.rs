@@ -8,7 +8,7 @@ use redis::Value;
 use super::ids::fresh_client;
 use super::link::Handshake;
 use super::reply_error;
-use super::script::{PRESENCE, PROBE};
+use super::script::{PROBE, SERVER_ID};
 use super::session::Session;
 use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
@@ -160,7 +160,7 @@ impl ServerId {
         channel: &str,
     ) -> Result<Handshake> {
         let nobody = format!("{channel}:{}", fresh_client());
-        let reply = match PRESENCE.run(session, &[], &[channel, &nobody]).await {
+        let reply = match SERVER_ID.run(session, &[], &[channel, &nobody]).await {
             Err(error) if error.is_denied() => None,
             reply => redis::from_redis_value::<(String, String, String)>(reply?).ok(),
         };

@@ -1,4 +1,4 @@
-//! The Lua scripts, and how they are run.
+//! Lua scripts, and how a client runs them.
 
 use std::sync::OnceLock;
 
@@ -7,14 +7,21 @@ use redis::{Cmd, ServerErrorKind, Value};
 use super::session::Session;
 use crate::Result;
 
-/// A script: asked for by its hash, and sent whole when the server does not know it.
+/// A script. A client runs it by its hash, and sends the text if the server does not know it.
 #[derive(Debug)]
 pub(in crate::stores) struct Script {
-    pub(in crate::stores) text: &'static str,
-    hash: OnceLock<String>,
+    template: &'static str,
+    expand: fn(&str) -> String,
+    source: OnceLock<Source>,
 }
 
-/// A script made of parts, files in the folder `lua` beside the caller's.
+#[derive(Debug)]
+struct Source {
+    text: String,
+    hash: String,
+}
+
+/// A script made of parts: files in the folder `lua` beside the caller's.
 macro_rules! script {
     ($($part:literal),+) => {
         $crate::stores::redis_client::Script::new(
@@ -24,42 +31,59 @@ macro_rules! script {
 }
 pub(in crate::stores) use script;
 
-pub(in crate::stores) static PRESENCE: Script = script!("lua/server_id");
+pub(in crate::stores) static SERVER_ID: Script = script!("lua/server_id");
 pub(in crate::stores) static PROBE: Script = script!("lua/probe");
 
 impl Script {
     pub(in crate::stores) const fn new(text: &'static str) -> Self {
+        Self::from_template(text, str::to_owned)
+    }
+
+    /// A script whose text `expand` makes of a template at the first use.
+    pub(in crate::stores) const fn from_template(
+        template: &'static str,
+        expand: fn(&str) -> String,
+    ) -> Self {
         Self {
-            text,
-            hash: OnceLock::new(),
+            template,
+            expand,
+            source: OnceLock::new(),
         }
     }
 
-    fn hash(&self) -> &str {
-        self.hash.get_or_init(|| {
+    pub(in crate::stores) fn text(&self) -> &str {
+        &self.source().text
+    }
+
+    fn source(&self) -> &Source {
+        self.source.get_or_init(|| {
+            let text = (self.expand)(self.template);
             let mut sha = sha1_smol::Sha1::new();
-            sha.update(self.text.as_bytes());
-            sha.digest().to_string()
+            sha.update(text.as_bytes());
+            let hash = sha.digest().to_string();
+            Source { text, hash }
         })
     }
 
-    /// Asks for it with these keys and arguments.
+    /// Runs the script with these keys and arguments.
     pub(in crate::stores) async fn run(
         &self,
         session: &Session,
         keys: &[&str],
         arguments: &[&str],
     ) -> Result<Value> {
+        let source = self.source();
         match session
-            .send(&call("EVALSHA", self.hash(), keys, arguments))
+            .send(&call("EVALSHA", &source.hash, keys, arguments))
             .await
         {
             Err(error) if error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript) => {}
             reply => return reply.map_err(super::reply_error::store_error),
         }
-        // Nothing was run, so the same arguments may be sent again.
+
+        // The server executed nothing, so the same arguments may be sent again.
         session
-            .send(&call("EVAL", self.text, keys, arguments))
+            .send(&call("EVAL", &source.text, keys, arguments))
             .await
             .map_err(super::reply_error::store_error)
     }
@@ -68,10 +92,12 @@ impl Script {
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {
     let parts = keys.iter().chain(arguments);
     let len: usize = parts.clone().map(|part| part.len()).sum();
+
     let mut call = Cmd::with_capacity(
         3 + keys.len() + arguments.len(),
         command.len() + script.len() + 8 + len,
     );
+
     call.arg(command).arg(script).arg(keys.len());
     for argument in parts {
         call.arg(*argument);

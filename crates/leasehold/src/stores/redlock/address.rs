@@ -8,7 +8,7 @@ use url::form_urlencoded;
 use super::record::WireFormat;
 use super::voting::quorum;
 use crate::stores::redis_client::Address;
-use crate::stores::settings::duration;
+use crate::stores::url::duration;
 use crate::{Error, Result};
 
 /// The masters, and what holds for all of them.

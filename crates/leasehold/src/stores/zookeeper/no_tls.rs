@@ -1,19 +1,19 @@
-//! In place of TLS, in a build without it.
+//! Replaces TLS in a build without the feature `tls`.
 
 use zookeeper_client::Connector;
 
 use super::address::Tls;
+use crate::stores::url::Host;
 use crate::{Error, Result};
 
-pub(super) fn encrypted(
-    _connector: Connector,
-    _servers: &[String],
-    _tls: &Tls,
-) -> Result<Connector> {
+pub(super) fn encrypted(_connector: Connector, _servers: &[Host], _tls: &Tls) -> Result<Connector> {
     Err(Error::unsupported("this build has no TLS").help("build leasehold with its feature `tls`"))
 }
 
-#[allow(clippy::unused_async, reason = "as the one that asks")]
-pub(super) async fn refusal(_servers: &[String], _tls: &Tls) -> Option<Error> {
+#[allow(
+    clippy::unused_async,
+    reason = "has the signature of the function with TLS"
+)]
+pub(super) async fn refusal(_servers: &[Host], _tls: &Tls) -> Option<Error> {
     None
 }

@@ -1,5 +1,6 @@
-//! TLS, always verified.
+//! TLS of the ZooKeeper store. Certificates are always verified.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
@@ -21,55 +22,57 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::address::{Identity, Tls};
-use super::reply_error;
+use super::reply_error::store_error;
 use crate::stores::tls::{roots, untrusted};
+use crate::stores::url::Host;
 use crate::{Error, Result};
 
-/// How long servers are asked what is wrong with a certificate.
-const ASKED_MAX: Duration = Duration::from_secs(1);
-
-pub(super) fn encrypted(connector: Connector, servers: &[String], tls: &Tls) -> Result<Connector> {
+/// Configures the client library for TLS.
+pub(super) fn encrypted(connector: Connector, servers: &[Host], tls: &Tls) -> Result<Connector> {
     if CryptoProvider::get_default().is_none() {
-        // If somebody else was faster, his will do.
+        // This fails if another thread was faster. Its provider serves as well.
         let _ = aws_lc_rs::default_provider().install_default();
     }
-    // These say what is wrong with the files and the names; the client library panics at some.
+
+    // These two report errors in the files and names. The client library panics at some of them.
     config(tls)?;
-    servers
-        .iter()
-        .try_for_each(|server| name(server).map(drop))?;
+    for server in servers {
+        certificate_name(server)?;
+    }
+
     let authority = match &tls.authority {
         Some(path) => read(path)?,
         None => system_authorities(),
     };
-    let mut options = TlsOptions::new()
-        .with_pem_ca(&authority)
-        .map_err(reply_error::store_error)?;
+    let options = TlsOptions::new();
+    let mut options = options.with_pem_ca(&authority).map_err(store_error)?;
     if let Some(Identity { certificate, key }) = &tls.identity {
         options = options
             .with_pem_identity(&read(certificate)?, &read(key)?)
-            .map_err(reply_error::store_error)?;
+            .map_err(store_error)?;
     }
     Ok(connector.with_tls(options))
 }
 
-/// Why no server lets us in, if it is for a certificate. The client library knows only that none does, so all are asked again.
-pub(super) async fn refusal(servers: &[String], tls: &Tls) -> Option<Error> {
+/// Returns the reason why no server accepts a connection, if a certificate is the reason.
+///
+/// The client library reports only that it has no connection. So this connects to each server
+/// once more.
+pub(super) async fn refusal(servers: &[Host], tls: &Tls) -> Option<Error> {
     let config = Arc::new(config(tls).ok()?);
-    let sent = servers
+    let attempts = servers
         .iter()
-        .map(|server| timeout(ASKED_MAX, refusal_of(server, Arc::clone(&config))));
-    join_all(sent)
-        .await
-        .into_iter()
-        .find_map(|reply| reply.ok().flatten())
+        .map(|server| timeout(REFUSAL_TIMEOUT, refusal_of(server, Arc::clone(&config))));
+    let replies = join_all(attempts).await;
+    replies.into_iter().find_map(|reply| reply.ok().flatten())
 }
 
-async fn refusal_of(server: &str, config: Arc<ClientConfig>) -> Option<Error> {
-    let name = name(server).ok()?;
-    let stream = TcpStream::connect(server).await.ok()?;
+async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
+    let name = certificate_name(server).ok()?;
+    let stream = TcpStream::connect(server.to_string()).await.ok()?;
+
     match TlsConnector::from(config).connect(name, stream).await {
-        // By TLS 1.3 a server looks at our certificate after the handshake has ended for us.
+        // In TLS 1.3 a server checks the client certificate after the client's handshake has ended.
         Ok(mut stream) => {
             poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0])))
                 .await
@@ -82,24 +85,28 @@ async fn refusal_of(server: &str, config: Arc<ClientConfig>) -> Option<Error> {
     }
 }
 
-/// What the certificate of `host:port` is to be for.
-fn name(server: &str) -> Result<ServerName<'static>> {
-    let host = server.rsplit_once(':').map_or(server, |(host, _port)| host);
-    ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|error| {
-        Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error)
+/// Returns the name that the certificate of a server must have.
+fn certificate_name(server: &Host) -> Result<ServerName<'static>> {
+    ServerName::try_from(server.name.clone()).map_err(|error| {
+        Error::invalid(format!(
+            "a certificate cannot be issued for the host {:?}",
+            server.name
+        ))
+        .caused_by(error)
     })
 }
 
 fn is_alert(error: &io::Error) -> bool {
-    let refused_error = error
+    let tls_error = error
         .get_ref()
         .and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(refused_error, Some(rustls::Error::AlertReceived(_)))
+    matches!(tls_error, Some(rustls::Error::AlertReceived(_)))
 }
 
 fn refused(error: io::Error) -> Error {
     Error::denied(format!(
-        "the server does not accept this client's certificate, or that it has none: {error}"
+        "the server rejected the client certificate, or requires one and none is configured: \
+         {error}"
     ))
     .help("give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem")
     .caused_by(error)
@@ -113,6 +120,7 @@ fn config(tls: &Tls) -> Result<ClientConfig> {
     let Some(Identity { certificate, key }) = &tls.identity else {
         return Ok(config.with_no_client_auth());
     };
+
     let certificates = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| {
@@ -122,7 +130,8 @@ fn config(tls: &Tls) -> Result<ClientConfig> {
         ))
         .help("give cert= a file of PEM certificates")
     })?;
-    let unusable = |error: &dyn std::fmt::Display| {
+
+    let unusable = |error: &dyn Display| {
         Error::invalid(format!("the key {} cannot be used: {error}", key.display()))
             .help("give key= the PEM file of the key that belongs to cert=")
     };
@@ -135,20 +144,24 @@ fn config(tls: &Tls) -> Result<ClientConfig> {
 fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| {
         Error::invalid(format!("{} cannot be read", path.display()))
-            .help("give a file of PEM")
+            .help("give a PEM file")
             .caused_by(error)
     })
 }
 
+/// Returns the authorities that the system trusts, in PEM.
 fn system_authorities() -> String {
     let mut text = String::new();
     for certificate in rustls_native_certs::load_native_certs().certs {
         text.push_str("-----BEGIN CERTIFICATE-----\n");
-        for lock_state in STANDARD.encode(&certificate).as_bytes().chunks(64) {
-            text.push_str(&String::from_utf8_lossy(lock_state));
+        for line in STANDARD.encode(&certificate).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
             text.push('\n');
         }
         text.push_str("-----END CERTIFICATE-----\n");
     }
     text
 }
+
+/// How long one server has to report what is wrong with a certificate.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);

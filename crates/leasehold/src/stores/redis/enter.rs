@@ -1,0 +1,370 @@
+//! Requests that put a claim into a queue or find it there, and their replies.
+
+use std::time::Duration;
+
+use super::claims::TrackedClaim;
+use super::layout::{absence, reply, request};
+use super::liveness::LivenessRef;
+use super::{Redis, record, scripts};
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{self, id_text, text};
+use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing, Token};
+
+/// How long after its sending the server may execute a request to enter: longer than a connection
+/// may be silent before the client closes it.
+const NOT_AFTER: Duration = Duration::from_secs(5);
+/// After this time the server is certain to refuse the request, unless its clock was set back.
+/// Whole seconds are compared, and clocks differ in rate.
+const LATE_MAX: Duration = Duration::from_secs(7);
+
+impl Redis {
+    pub(super) async fn enter_queue(
+        &self,
+        claim: &Claim,
+        on_contention: OnContention,
+    ) -> Result<Entered> {
+        let mode = match on_contention {
+            OnContention::Queue => EnterMode::Queue,
+            OnContention::Fail => EnterMode::TryNow,
+        };
+        let tracked = self.claims.begin(claim);
+        let reply = self.send_enter(claim, mode, &tracked).await?;
+
+        // The lease alone keeps a waiter. Its liveness is checked when it is about to be granted.
+        let mut lease = claim.lease;
+        match reply.standing {
+            Standing::Gone => drop(self.claims.end(claim.id)),
+            Standing::Held { .. } => {
+                self.replicated(claim).await?;
+                tracked.pass_on();
+                lease = self.safe_for(claim);
+            }
+            Standing::Queued { .. } => {}
+        }
+        Ok(Entered {
+            standing: reply.standing,
+            lease,
+        })
+    }
+
+    /// Sends a request to enter and applies its reply to the local state of the claim.
+    pub(super) async fn send_enter(
+        &self,
+        claim: &Claim,
+        mode: EnterMode,
+        tracked: &TrackedClaim,
+    ) -> Result<EnterReply> {
+        let request = self.enter_request(claim, mode);
+        let arguments = request.encode();
+
+        let send = async || {
+            let sent = Sent {
+                at: BootInstant::now(),
+                liveness_epoch: request.liveness.epoch,
+                caller_epoch: self.caller_link.epoch(),
+            };
+            let reply = self.run_enter(claim, &arguments).await;
+            if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
+                tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
+            }
+            (reply, sent)
+        };
+        let (mut reply, mut sent) = send().await;
+        if reply.as_ref().is_err_and(|error| self.is_late(error)) {
+            // The server executed nothing, and the client now knows its clock.
+            (reply, sent) = Box::pin(send()).await;
+        }
+
+        let text = text(reply.map_err(|error| mismatch(error, claim.share))?)?;
+        let reply = EnterReply::parse(&text, &arguments.id).ok_or_else(|| self.protocol_error())?;
+        self.observations
+            .observe(&claim.name, &reply, &request.expired);
+        tracked.apply_reply(mode, &reply, sent);
+        Ok(reply)
+    }
+
+    fn enter_request<'a>(&self, claim: &'a Claim, mode: EnterMode) -> EnterRequest<'a> {
+        let (highest_token, expired) = self.observations.hint(&claim.name);
+        let proposal = if claim.share.is_whole() && mode.adds_claim() {
+            self.clock.micros().max(highest_token + 1)
+        } else {
+            0
+        };
+        EnterRequest {
+            claim,
+            mode,
+            proposal,
+            highest_token,
+            liveness: self.liveness_ref(claim),
+            nonce: self.nonces.fresh(),
+            expired,
+        }
+    }
+
+    async fn run_enter(&self, claim: &Claim, request: &EnterArguments) -> Result<redis::Value> {
+        let key = record::key_of(&claim.name);
+        let not_after = self.clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
+        let not_after = not_after.to_string();
+        let arguments = [
+            &*request.record,
+            &*request.life,
+            &*request.settings,
+            &*not_after,
+        ];
+        self.run(&scripts::ENTER, claim.lease, &[&key], &arguments)
+            .await
+    }
+
+    /// Whether the server refused a request as late. Sets the local copy of its clock if so.
+    fn is_late(&self, error: &Error) -> bool {
+        let Some(detail) = redis_client::detail(error, "LATE") else {
+            return false;
+        };
+        let mut numbers = detail
+            .split(' ')
+            .filter_map(|word| word.parse::<u64>().ok());
+        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
+            return false;
+        };
+        let server_micros = seconds * 1_000_000 + micros;
+        self.clock.set(server_micros, BootInstant::now());
+        true
+    }
+}
+
+/// What the server does with the claim of a request to enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EnterMode {
+    /// Adds it to the queue.
+    Queue,
+    /// Adds it only if it is granted at once.
+    TryNow,
+    /// Extends the lease of a claim that is queued or held.
+    Refresh,
+    /// Checks the holders. A waiter's lease stays as it is.
+    Poll,
+}
+
+impl EnterMode {
+    fn adds_claim(self) -> bool {
+        matches!(self, Self::Queue | Self::TryNow)
+    }
+
+    fn letter(self) -> char {
+        match self {
+            Self::Queue => 'Q',
+            Self::TryNow => 'R',
+            Self::Refresh => 'F',
+            Self::Poll => 'L',
+        }
+    }
+}
+
+/// A request to enter.
+struct EnterRequest<'a> {
+    claim: &'a Claim,
+    mode: EnterMode,
+    /// The token that the fast path gives the claim; 0 for no fast path.
+    proposal: u64,
+    /// The highest token that this client has seen for the name.
+    highest_token: u64,
+    liveness: LivenessRef,
+    nonce: String,
+    /// The absences that have lasted for their grace.
+    expired: String,
+}
+
+/// A request to enter, as the script takes it.
+struct EnterArguments {
+    id: String,
+    record: String,
+    life: String,
+    settings: String,
+}
+
+impl EnterRequest<'_> {
+    fn encode(&self) -> EnterArguments {
+        let id = id_text(self.claim.id);
+        let record = record::record(self.claim, &id, self.proposal, &self.liveness);
+
+        let mut settings = String::with_capacity(request::EXPIRED.start + self.expired.len());
+        settings.push(self.mode.letter());
+        request::HINT.write_number(self.highest_token, &mut settings);
+        settings.push_str(&self.nonce);
+        settings.push_str(&self.expired);
+
+        EnterArguments {
+            id,
+            record,
+            life: record::life(self.claim).to_string(),
+            settings,
+        }
+    }
+}
+
+/// The moment at which a request was sent, and the connections of that moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// When it was sent.
+    pub at: BootInstant,
+    /// The epoch of the background link that the request named.
+    pub liveness_epoch: u32,
+    /// The epoch of the caller link.
+    pub caller_epoch: u32,
+}
+
+/// The reply to a request to enter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EnterReply {
+    /// The standing of the claim.
+    pub standing: Standing,
+    /// The last token of the name when the script ran.
+    pub last_token: u64,
+    /// Whether the claim is the first waiter.
+    pub is_next: bool,
+    /// The position among the waiters, from 1; 0 if the claim does not wait.
+    pub position: u32,
+    /// The time until a lease ends, if the script has read the leases.
+    pub next_expiry: Option<Duration>,
+    /// The holders without a connection.
+    pub absences: Vec<Absence>,
+}
+
+/// A holder without a connection.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Absence {
+    /// The holder's claim.
+    pub claim: String,
+    /// The note of this absence. Every absence has another one.
+    pub nonce: String,
+    /// How long the absence must last before the holder stops trusting its hold.
+    pub grace: Duration,
+}
+
+impl EnterReply {
+    /// Parses a reply; `None` if it is malformed or not a reply about `id`.
+    pub(super) fn parse(text: &str, id: &str) -> Option<Self> {
+        if reply::CLAIM.read(text)? != id {
+            return None;
+        }
+
+        let number: u64 = reply::NUMBER.read_number(text)?;
+        let state = reply::STANDING.read(text)?;
+        let standing = match state {
+            "H" => Standing::Held {
+                token: Token::new(number)?,
+            },
+            "N" | "Q" => Standing::Queued {
+                ahead: u32::try_from(number).ok()?,
+            },
+            "G" => Standing::Gone,
+            _ => return None,
+        };
+        let is_held = state == "H";
+        let last_token = if is_held {
+            number
+        } else {
+            reply::LAST_TOKEN.read_number(text)?
+        };
+        let position = if is_held {
+            0
+        } else {
+            reply::POSITION.read_number(text)?
+        };
+        let next_expiry = match reply::EXPIRY.read(text) {
+            Some(ms) => Some(Duration::from_millis(ms.parse().ok()?)),
+            None => None,
+        };
+
+        Some(Self {
+            standing,
+            last_token,
+            is_next: state == "N",
+            position,
+            next_expiry,
+            absences: parse_absences(reply::ABSENCES.read(text).unwrap_or_default())?,
+        })
+    }
+}
+
+fn parse_absences(text: &str) -> Option<Vec<Absence>> {
+    text.as_bytes()
+        .chunks_exact(absence::GRACE.end())
+        .map(|chunk| Absence::parse(std::str::from_utf8(chunk).ok()?))
+        .collect()
+}
+
+impl Absence {
+    fn parse(text: &str) -> Option<Self> {
+        let grace = absence::GRACE.read_number(text)?;
+        Some(Self {
+            claim: absence::CLAIM.read(text)?.to_owned(),
+            nonce: absence::NONCE.read(text)?.to_owned(),
+            grace: Duration::from_millis(grace),
+        })
+    }
+}
+
+/// Replaces the script's `MISMATCH`, which names the present share, with the error of all stores.
+fn mismatch(error: Error, requested: Share) -> Error {
+    let Some(detail) = redis_client::detail(&error, "MISMATCH") else {
+        return error;
+    };
+    let mut numbers = detail
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|number| number.parse().ok());
+
+    let present = numbers
+        .next()
+        .zip(numbers.next())
+        .map(|(weight, capacity)| Share::from_parts(weight, capacity));
+    match present.map(|present| requested.check_same_kind(present?)) {
+        Some(Err(mismatch)) => mismatch,
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::record;
+    use super::*;
+    use crate::ClaimId;
+
+    #[test]
+    fn reply_about_another_claim_is_refused() {
+        let id = ClaimId::draw();
+        let other = ClaimId::draw();
+        let reply = |id| {
+            let id = id_text(id);
+            let absence = format!("{}{}0005000", "c".repeat(22), "n".repeat(11));
+            format!("0000000000000003N{id}0000000000000007000000020000000250{absence}")
+        };
+        assert_eq!(EnterReply::parse(&reply(other), &id_text(id)), None);
+
+        let parsed = EnterReply::parse(&reply(id), &id_text(id)).expect("about this one");
+        assert_eq!(parsed.standing, Standing::Queued { ahead: 3 });
+        assert!(parsed.is_next);
+        assert_eq!(parsed.last_token, 7);
+        assert_eq!(parsed.position, 2);
+        assert_eq!(parsed.next_expiry, Some(Duration::from_millis(250)));
+        assert_eq!(
+            parsed.absences,
+            [Absence {
+                claim: "c".repeat(22),
+                nonce: "n".repeat(11),
+                grace: Duration::from_secs(5),
+            }]
+        );
+    }
+
+    #[test]
+    fn reply_to_a_holder_ends_with_its_claim() {
+        let id = id_text(ClaimId::draw());
+        let text = format!("0000000000000009H{id}");
+        assert_eq!(record::CLAIM.read(&text), Some(&*id));
+
+        let parsed = EnterReply::parse(&text, &id).expect("held");
+        assert_eq!(parsed.standing.token().map(Token::get), Some(9));
+        assert_eq!(parsed.last_token, 9);
+    }
+}

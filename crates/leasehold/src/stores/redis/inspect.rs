@@ -1,0 +1,44 @@
+//! Reading a lock's state and listing names. Neither writes.
+
+use super::{Redis, record, scripts};
+use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::{LockState, Name, Result, Token};
+
+impl Redis {
+    pub(super) async fn read_lock_state(&self, name: &Name) -> Result<LockState> {
+        let key = record::key_of(name);
+        let reply = self
+            .run(&scripts::INSPECT, READ_TIMEOUT, &[&key], &[])
+            .await?;
+        let reply: Vec<String> =
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let (last_token, records) = reply
+            .split_first()
+            .ok_or_else(redis_client::protocol_error)?;
+
+        let entries = (0..)
+            .zip(records)
+            .map(|(ahead, record)| record::entry(record, ahead))
+            .collect::<Result<_>>()?;
+        Ok(LockState {
+            name: name.clone(),
+            entries,
+            last_token: last_token.parse().ok().and_then(Token::new),
+            external_holders: Vec::new(),
+            servers: Vec::new(),
+        })
+    }
+
+    pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        let pattern = record::pattern_of(prefix);
+        let names = redis_client::list(
+            &self.background_link,
+            &pattern,
+            &scripts::LIST,
+            reply_timeout(READ_TIMEOUT),
+            record::name_of,
+            count_max,
+        );
+        Ok(names.await?.into_iter().collect())
+    }
+}

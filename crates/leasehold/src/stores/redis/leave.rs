@@ -1,0 +1,40 @@
+//! Leaving a queue: a release, a cancelled wait, or a break of another client's claim.
+
+use super::layout;
+use super::orphans::Orphan;
+use super::{Redis, record, scripts};
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{id_text, text};
+use crate::{Claim, Result};
+
+impl Redis {
+    /// Removes a claim from its queue and grants to the next; `false` if it was not there.
+    pub(super) async fn leave_queue(&self, claim: &Claim) -> Result<bool> {
+        let tracked = self.claims.end(claim.id);
+        // The slow path notifies the client of another one's claim.
+        let whose = if tracked.is_some() { 'H' } else { 'B' };
+        let key = record::key_of(&claim.name);
+        let id = id_text(claim.id);
+
+        let late_until = tracked.and_then(|tracked| tracked.late_until());
+        if let Some(until) = late_until.filter(|until| *until > BootInstant::now()) {
+            let orphan = Orphan {
+                key: key.clone(),
+                id: id.clone(),
+            };
+            self.orphans.release(orphan, until);
+        }
+
+        let request = format!("{whose}{id}");
+        let keys = [key.as_str()];
+        let arguments = [request.as_str(), &*self.client];
+        let reply = self
+            .run(&scripts::LEAVE, claim.lease, &keys, &arguments)
+            .await?;
+        let reply = text(reply)?;
+        if layout::leave_reply::CLAIM.read(&reply) != Some(&id) {
+            return Err(self.protocol_error());
+        }
+        Ok(layout::leave_reply::WAS_THERE.read(&reply) == Some("1"))
+    }
+}

@@ -1,0 +1,79 @@
+//! `replicas=`: a grant counts only when replicas have it.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::{Redis, record, scripts};
+use crate::stores::redis_client::{
+    self, Link, Session, id_text, reply_timeout, text, with_reply_timeout,
+};
+use crate::{Claim, Error, Result};
+
+/// How long `WAIT` waits for replicas: less than the silence after which a connection counts as
+/// deaf.
+const REPLICATION_MAX: Duration = Duration::from_millis(1500);
+
+impl Redis {
+    /// Waits until the configured number of replicas has a grant, and gives it back on failure.
+    pub(super) async fn replicated(&self, claim: &Claim) -> Result<()> {
+        let Some(wait_link) = &self.wait_link else {
+            return Ok(());
+        };
+
+        // Most users set no replicas. The box keeps this future out of that of every request.
+        let confirmed = Box::pin(self.confirm_replicas(claim, wait_link)).await;
+        if confirmed.is_err() {
+            self.leave_queue(claim).await?;
+        }
+        confirmed
+    }
+
+    async fn confirm_replicas(&self, claim: &Claim, wait_link: &Link) -> Result<()> {
+        let limit = reply_timeout(claim.lease);
+        let session = wait_link.session(limit).await?;
+        let waiting = self.count_replicas(claim, &session, limit);
+        let count = with_reply_timeout(&session, limit, waiting).await?;
+
+        let wanted = self.settings.replicas;
+        if count >= wanted {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "only {count} of {wanted} replicas have the grant, so it was given back"
+        ))
+        .help("bring the replicas back, or require fewer with replicas="))
+    }
+
+    /// Renews the claim on the connection that then waits: `WAIT` counts only the writes of its own
+    /// connection.
+    async fn count_replicas(
+        &self,
+        claim: &Claim,
+        session: &Session,
+        limit: Duration,
+    ) -> Result<u32> {
+        let key = record::key_of(&claim.name);
+        let expected = record::expected(&self.liveness_ref(claim));
+        let life = record::life(claim).to_string();
+        let renewed = scripts::RENEW
+            .run(session, &[&key], &[&id_text(claim.id), &expected, &life])
+            .await?;
+        if !text(renewed)?.ends_with('1') {
+            return Err(Error::unavailable(
+                "the grant was lost before its replicas had it",
+            ));
+        }
+
+        let reply = self.send_wait(session, limit).await?;
+        redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())
+    }
+
+    async fn send_wait(&self, session: &Session, limit: Duration) -> Result<Value> {
+        let timeout = (limit / 2).min(REPLICATION_MAX);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(self.settings.replicas)
+            .arg(timeout.as_millis().to_string());
+        session.send(&wait).await.map_err(redis_client::store_error)
+    }
+}

@@ -1,0 +1,151 @@
+//! Waiting for a change of a claim: by notifications, and by polling where none may come.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Redis;
+use super::claim_state::PollDue;
+use super::claims::TrackedClaim;
+use super::enter::EnterMode;
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{State, reply_timeout, with_reply_timeout};
+use crate::{Claim, Result, Standing};
+
+/// How often the first waiter checks the holder.
+const POLL_INTERVAL: Duration = Duration::from_millis(400);
+/// The shortest pause between two polls.
+const POLL_MIN: Duration = Duration::from_millis(2);
+/// How often the foremost of a client's waiters polls, times its position.
+///
+/// It matters if all waiters ahead of it are gone together with the holder. All waiters of a name
+/// together poll at a rate that grows with the logarithm of their number.
+const FOREMOST_POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Why a waiter sends a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wakeup {
+    /// A reconnect: notifications sent in between are lost.
+    Reconnected,
+    PollDue,
+}
+
+impl Redis {
+    /// Waits until the claim's standing differs from `seen`.
+    pub(super) async fn wait_for_change(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let tracked = self.claims.listen(claim);
+        let mut caller_link = self.caller_link.states();
+        let waits = seen.token().is_none();
+        loop {
+            let caller_epoch = tracked.state().caller_epoch;
+            let mut changed = pin!(tracked.changed.notified());
+            changed.as_mut().enable();
+
+            let standing = tracked.state().standing;
+            if let Some(standing) = standing.filter(|standing| *standing != seen) {
+                if waits && standing.token().is_some() {
+                    self.replicated(claim).await?;
+                    tracked.pass_on();
+                }
+                return Ok(standing);
+            }
+
+            let wakeup = tokio::select! {
+                () = changed => continue,
+                _ = caller_link.wait_for(is_newer(caller_epoch)) => Wakeup::Reconnected,
+                () = tokio::time::sleep(self.next_poll(claim, &tracked)), if waits => Wakeup::PollDue,
+                error = self.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
+                    return Err(error);
+                }
+            };
+            self.refresh_or_poll(claim, &tracked, wakeup).await?;
+        }
+    }
+
+    async fn refresh_or_poll(
+        &self,
+        claim: &Claim,
+        tracked: &TrackedClaim,
+        wakeup: Wakeup,
+    ) -> Result<()> {
+        let mode = match wakeup {
+            Wakeup::Reconnected => EnterMode::Refresh,
+            Wakeup::PollDue if self.may_poll(tracked) => EnterMode::Poll,
+            Wakeup::PollDue => return Ok(()),
+        };
+        let was_next = tracked.state().is_next;
+        let reply = self.send_enter(claim, mode, tracked).await?;
+        if reply.standing == Standing::Gone {
+            tracked.revoked();
+        }
+
+        let is_queued = matches!(reply.standing, Standing::Queued { .. });
+        let is_change = !is_queued || reply.is_next && !was_next;
+        if mode == EnterMode::Poll && is_change {
+            self.probe_push_channel();
+        }
+        Ok(())
+    }
+
+    /// Pings the caller link after a poll that found a change.
+    ///
+    /// The notification of that change may have gone to a connection that is deaf. Without another
+    /// request the link would not detect it.
+    fn probe_push_channel(&self) {
+        self.caller_link.with_state(|state| {
+            if let State::Up(session, _) = state {
+                let session = Arc::clone(session);
+                background::handle().spawn(async move {
+                    with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, session.ping()).await
+                });
+            }
+        });
+    }
+
+    /// Returns the time until the next poll for expired leases and absent holders.
+    ///
+    /// Where that is further off than the claim's renewal, the renewal replaces the poll.
+    fn next_poll(&self, claim: &Claim, tracked: &TrackedClaim) -> Duration {
+        let state = tracked.state();
+        let now = BootInstant::now();
+        if state.due == PollDue::Grant {
+            return Duration::ZERO;
+        }
+
+        let time_to = |at: BootInstant| at.duration_since(now).max(POLL_MIN);
+        let absence_end = self
+            .observations
+            .next_expiry(&claim.name)
+            .map_or(Duration::MAX, time_to);
+        if state.is_next {
+            let lease_end = state.next_expiry.map_or(POLL_INTERVAL, time_to);
+            return lease_end.min(POLL_INTERVAL).min(absence_end);
+        }
+        if !self.claims.is_foremost(tracked) {
+            // It may be the foremost by then.
+            return FOREMOST_POLL_INTERVAL;
+        }
+        if state.due == PollDue::Absence {
+            return Duration::ZERO;
+        }
+
+        let interval = FOREMOST_POLL_INTERVAL * state.position.max(2);
+        if interval > claim.lease / 3 {
+            absence_end
+        } else {
+            interval.min(absence_end)
+        }
+    }
+
+    /// Whether a waiter polls once its poll is due. Of a client's waiters that are not next, only
+    /// the foremost one does.
+    fn may_poll(&self, tracked: &TrackedClaim) -> bool {
+        let state = tracked.state();
+        state.is_next || state.due == PollDue::Grant || self.claims.is_foremost(tracked)
+    }
+}
+
+fn is_newer(epoch: u32) -> impl FnMut(&State) -> bool {
+    move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
+}

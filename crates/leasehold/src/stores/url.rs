@@ -1,0 +1,318 @@
+//! The parser of store URLs: `scheme://user:password@host:port,host:port/path?setting=value`.
+//!
+//! Errors never repeat the part of a URL that may hold a password.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+
+use crate::{Error, Result};
+
+/// The URLs that one store accepts.
+#[derive(Debug)]
+pub(super) struct UrlForm {
+    /// The store's name in error messages.
+    pub(super) store: &'static str,
+    pub(super) schemes: &'static [&'static str],
+    /// A URL that error messages suggest.
+    pub(super) example: &'static str,
+    pub(super) default_port: u16,
+    pub(super) settings: &'static [&'static str],
+}
+
+/// A URL in its parts, decoded.
+#[derive(Clone)]
+pub(super) struct StoreUrl {
+    pub(super) form: &'static UrlForm,
+    pub(super) scheme: &'static str,
+    pub(super) credentials: Option<Credentials>,
+    /// Empty for a URL such as `redis+unix:///path`.
+    pub(super) hosts: Vec<Host>,
+    /// Starts with `/`, or is empty.
+    pub(super) path: String,
+    pub(super) settings: Settings,
+}
+
+/// The user and the password that precede `@`.
+#[derive(Clone)]
+pub(super) struct Credentials {
+    pub(super) user: String,
+    pub(super) password: Option<String>,
+}
+
+/// One server; an IPv6 address has no brackets here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) port: u16,
+}
+
+/// The settings of a URL in the order in which the URL states them.
+#[derive(Clone)]
+pub(super) struct Settings(Vec<(&'static str, String)>);
+
+/// Settings whose value is a path of the machine, which may contain `@`.
+const PATHS: [&str; 4] = ["ca", "cert", "key", "password-file"];
+
+impl UrlForm {
+    pub(super) fn parse(&'static self, text: &str) -> Result<StoreUrl> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| self.invalid("the URL has no ://"))?;
+        let scheme = self.scheme(scheme)?;
+        let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
+        check_end_of_password(rest, path, settings)?;
+
+        let (user, hosts) = authority
+            .rsplit_once('@')
+            .map_or((None, authority), |(user, hosts)| (Some(user), hosts));
+        Ok(StoreUrl {
+            form: self,
+            scheme,
+            credentials: user.map(Credentials::parse).transpose()?,
+            hosts: self.hosts(hosts)?,
+            path: decoded(path)?,
+            settings: Settings::parse(settings, self.store, self.settings)?,
+        })
+    }
+
+    fn scheme(&self, scheme: &str) -> Result<&'static str> {
+        let known = self.schemes.iter().find(|known| **known == scheme);
+        known.copied().ok_or_else(|| {
+            self.invalid(format!(
+                "{scheme:?} is not a scheme of a {} URL",
+                self.store
+            ))
+        })
+    }
+
+    fn hosts(&self, text: &str) -> Result<Vec<Host>> {
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        text.split(',').map(|host| self.host(host)).collect()
+    }
+
+    /// Parses `host`, `host:port` or `[address]:port`.
+    fn host(&self, text: &str) -> Result<Host> {
+        let wrong = || self.invalid("the URL has a wrong host or port");
+        let (name, port) = match text.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => (name, port),
+            _ => (text, ""),
+        };
+        let port = match port {
+            "" => self.default_port,
+            port => port.parse().map_err(|_| wrong())?,
+        };
+
+        let name = host_name(name).ok_or_else(wrong)?;
+        if port == 0 {
+            return Err(wrong());
+        }
+        Ok(Host { name, port })
+    }
+
+    fn invalid(&self, what: impl Into<String>) -> Error {
+        Error::invalid(what).help(format!("write {}", self.example))
+    }
+}
+
+impl StoreUrl {
+    /// Returns the hosts.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the URL has none.
+    pub(super) fn servers(&self) -> Result<&[Host]> {
+        if self.hosts.is_empty() {
+            return Err(self.form.invalid("the URL names no host"));
+        }
+        Ok(&self.hosts)
+    }
+}
+
+impl Credentials {
+    fn parse(text: &str) -> Result<Self> {
+        let (user, password) = text
+            .split_once(':')
+            .map_or((text, None), |(user, password)| (user, Some(password)));
+        Ok(Self {
+            user: decoded(user)?,
+            password: password.map(decoded).transpose()?,
+        })
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+impl Settings {
+    /// Parses `name=value&name=value`; `known` are the names that `store` has.
+    pub(super) fn parse(text: &str, store: &str, known: &[&'static str]) -> Result<Self> {
+        let settings = text.split('&').filter(|setting| !setting.is_empty());
+        let settings = settings.map(|setting| {
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+            let name = known.iter().find(|known| **known == name).ok_or_else(|| {
+                Error::invalid(format!("{name:?} is not a setting of a {store} URL"))
+                    .help(format!("the settings are: {}", known.join(", ")))
+            })?;
+            Ok((*name, decoded(value)?))
+        });
+        settings.collect::<Result<_>>().map(Self)
+    }
+
+    /// Returns the value of a setting; the last one if the URL states it several times.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.iter()
+            .filter(|setting| setting.0 == name)
+            .last()
+            .map(|setting| setting.1)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(name, value)| (*name, value.as_str()))
+    }
+}
+
+/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
+///
+/// Such a character ends the authority too early. The rest of the password would be taken for a
+/// path or a setting, and shown.
+fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
+    let is_late = |setting: &str| {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        name.contains('@') || value.contains('@') && !PATHS.contains(&name)
+    };
+    if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
+        return Err(Error::invalid("the URL has a # or a late @")
+            .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in user and password"));
+    }
+    Ok(())
+}
+
+/// Checks the name of a host and removes the brackets of an IPv6 address.
+fn host_name(text: &str) -> Option<String> {
+    if let Some(text) = text.strip_prefix('[') {
+        let address: Ipv6Addr = text.strip_suffix(']')?.parse().ok()?;
+        return Some(address.to_string());
+    }
+    let is_allowed = |c: u8| c.is_ascii_alphanumeric() || b".-_".contains(&c);
+    (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
+}
+
+/// Parses `500ms`, `10s` or `2m`; returns zero for a text that is not a duration.
+pub(super) fn duration(text: &str) -> Duration {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let count: u64 = text[..digits].parse().unwrap_or(0);
+    let unit = match &text[digits..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        _ => 0,
+    };
+    Duration::from_millis(count.saturating_mul(unit))
+}
+
+/// Reads the password in a file, without the line break at its end.
+pub(super) fn password_in(path: &str) -> Result<String> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::invalid(format!("the password file {path:?} cannot be read")).caused_by(error)
+    })?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+pub(super) fn decoded(text: &str) -> Result<String> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded
+        .map(Into::into)
+        .map_err(|_| Error::invalid("the URL has percent-encoded bytes that are not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static FORM: UrlForm = UrlForm {
+        store: "test",
+        schemes: &["test", "test+tls"],
+        example: "test://host",
+        default_port: 7,
+        settings: &["ca", "session"],
+    };
+
+    #[test]
+    fn url_is_split_into_decoded_parts() {
+        let text = "test+tls://me:p%40s%3As@h1:1,h2,[0::1]:3/a%20b?session=1&ca=/x@y&session=%32";
+        let url = FORM.parse(text).expect("good");
+        assert_eq!(url.scheme, "test+tls");
+        let credentials = url.credentials.expect("before the @");
+        assert_eq!(credentials.user, "me");
+        assert_eq!(credentials.password.as_deref(), Some("p@s:s"));
+        let hosts: Vec<String> = url.hosts.iter().map(ToString::to_string).collect();
+        assert_eq!(hosts, ["h1:1", "h2:7", "[::1]:3"]);
+        assert_eq!(url.path, "/a b");
+        assert_eq!(url.settings.get("session"), Some("2"));
+        assert_eq!(url.settings.get("ca"), Some("/x@y"));
+    }
+
+    #[test]
+    fn url_without_authority_has_no_host() {
+        let url = FORM.parse("test:///run/a.sock").expect("good");
+        assert_eq!(url.path, "/run/a.sock");
+        assert!(url.credentials.is_none() && url.servers().is_err());
+    }
+
+    #[test]
+    fn wrong_url_is_refused_without_showing_the_password() {
+        for text in [
+            "test:h",
+            "other://h",
+            "test://:secret",
+            "test://me:secret@h:x",
+            "test://me:secret@h:0",
+            "test://me:secret@h:99999",
+            "test://me:secret@h,,g",
+            "test://me:secret@[::x]",
+            "test://me:secret@a b",
+            "test://me:12/secret@h",
+            "test://me:12?secret@h",
+            "test://me:12?session=secret@h",
+            "test://me:12#secret@h",
+            "test://me:secret@h?what=secret",
+            "test://me:secret@h?session=%ff",
+        ] {
+            let error = FORM.parse(text).err().expect(text);
+            assert!(error.is_invalid(), "{text}: {error:?}");
+            assert!(
+                !format!("{error:?}").contains("secret"),
+                "{text}: {error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn unknown_setting_is_refused_with_the_list_of_settings() {
+        let error = FORM.parse("test://h?what=1").err().expect("unknown");
+        let text = error.to_string();
+        assert!(text.contains("\"what\" is not a setting of a test URL"));
+        assert!(text.contains("ca, session"), "{text}");
+    }
+
+    #[test]
+    fn duration_without_unit_is_zero() {
+        assert_eq!(duration("500ms"), Duration::from_millis(500));
+        assert_eq!(duration("2m"), Duration::from_secs(120));
+        assert_eq!(duration("5"), Duration::ZERO);
+    }
+}
