@@ -3,13 +3,13 @@
 use anyhow::{Context, Result};
 use lab::raw::Raw;
 use lab::report::{Report, Samples};
-use lab::{EventKind, FolderTestbed, HoldWork, Process, WorkerConfig};
+use lab::{EventKind, HoldWork, Process, Testbed, WorkerConfig};
 
 const ROUNDS: usize = 50;
 const RAW: &str = env!("CARGO_BIN_EXE_raw");
 
 fn main() -> Result<()> {
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let mut samples: [Samples; 4] = Default::default();
     for _ in 0..ROUNDS {
         samples[0].add(holder_killed(&testbed)?);
@@ -36,13 +36,13 @@ fn main() -> Result<()> {
     report.finish()
 }
 
-fn holder_killed(testbed: &FolderTestbed) -> Result<u64> {
+fn holder_killed(testbed: &Testbed) -> Result<u64> {
     let mut line = lock_state_of(testbed, 1)?;
     let killed = line[0].kill_now()?;
     served_after(&mut line, killed)
 }
 
-fn next_killed(testbed: &FolderTestbed) -> Result<u64> {
+fn next_killed(testbed: &Testbed) -> Result<u64> {
     let mut line = lock_state_of(testbed, 2)?;
     line[1].kill_now()?;
     line[0].send_signal()?;
@@ -50,7 +50,7 @@ fn next_killed(testbed: &FolderTestbed) -> Result<u64> {
     served_after(&mut line, released)
 }
 
-fn both_killed(testbed: &FolderTestbed) -> Result<u64> {
+fn both_killed(testbed: &Testbed) -> Result<u64> {
     let mut line = lock_state_of(testbed, 2)?;
     line[1].kill_now()?;
     let killed = line[0].kill_now()?;
@@ -58,7 +58,7 @@ fn both_killed(testbed: &FolderTestbed) -> Result<u64> {
 }
 
 /// A holder and waiters behind it, seen in line.
-fn lock_state_of(testbed: &FolderTestbed, waiters: usize) -> Result<Vec<Process>> {
+fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<Vec<Process>> {
     let config = WorkerConfig {
         work: HoldWork::UntilSignal,
         ..WorkerConfig::default()
@@ -81,7 +81,7 @@ fn served_after(line: &mut [Process], moment: u64) -> Result<u64> {
     Ok(last.wait_for_grant()?.at - moment)
 }
 
-fn flock_holder_killed(testbed: &FolderTestbed) -> Result<u64> {
+fn flock_holder_killed(testbed: &Testbed) -> Result<u64> {
     let file = testbed.scratch_file();
     let mut holder = Raw::start(RAW, "locker", &file)?;
     holder.send_signal()?;

@@ -6,13 +6,13 @@ use std::io::Write;
 use anyhow::Result;
 use lab::raw::Raw;
 use lab::report::{Report, Samples};
-use lab::{Api, EventKind, FolderTestbed, HoldWork, Process, Start, WorkerConfig, now};
+use lab::{Api, EventKind, HoldWork, Process, Start, Testbed, WorkerConfig, now};
 
 const ROUNDS: usize = 1_000;
 const RAW: &str = env!("CARGO_BIN_EXE_raw");
 
 fn main() -> Result<()> {
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let (mut tasks, mut threads) = (
         leasehold(&testbed, "tasks", Api::Async)?,
         leasehold(&testbed, "threads", Api::Blocking)?,
@@ -48,7 +48,7 @@ fn main() -> Result<()> {
 }
 
 /// Two takers, of which the first holds.
-fn leasehold(testbed: &FolderTestbed, name: &str, api: Api) -> Result<[Process; 2]> {
+fn leasehold(testbed: &Testbed, name: &str, api: Api) -> Result<[Process; 2]> {
     let (start, work, names) = (
         Start::OnSignal,
         HoldWork::UntilSignal,
@@ -68,7 +68,7 @@ fn leasehold(testbed: &FolderTestbed, name: &str, api: Api) -> Result<[Process; 
     Ok(workers)
 }
 
-fn hand_over(testbed: &FolderTestbed, name: &str, workers: &mut [Process; 2]) -> Result<u64> {
+fn hand_over(testbed: &Testbed, name: &str, workers: &mut [Process; 2]) -> Result<u64> {
     workers.swap(0, 1);
     let [next, holder] = workers;
     next.send_signal()?;

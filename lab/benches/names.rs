@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lab::FolderTestbed;
+use lab::Testbed;
 use lab::raw::open;
 use lab::report::{Report, Samples};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -13,7 +13,7 @@ const TENTH: usize = NAMES / 10;
 
 fn main() -> Result<()> {
     raise_descriptors()?;
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let folder = testbed.scratch_file();
     std::fs::create_dir(&folder)?;
     let (mut acquired, mut locked, mut released) = (Vec::new(), Vec::new(), Vec::new());

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use lab::FolderTestbed;
+use lab::Testbed;
 use lab::report::{Report, Samples};
 
 const ROUNDS: usize = 300;
 
 fn main() -> Result<()> {
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let file = testbed.scratch_file();
     let (mut samples, mut flock, mut bare) =
         (Samples::default(), Samples::default(), Samples::default());

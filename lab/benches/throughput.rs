@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use lab::report::{Report, Samples};
-use lab::{Api, FolderTestbed, Recording, WorkerConfig};
+use lab::{Api, Recording, Testbed, WorkerConfig};
 
 const PROCESSES: usize = 8;
 const CYCLES: u64 = 5_000;
 const ROUNDS: usize = 5;
 
 fn main() -> Result<()> {
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let mut samples: [Samples; 6] = Default::default();
     for _ in 0..ROUNDS {
         for (number, names) in [1, PROCESSES].into_iter().enumerate() {
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
 }
 
 /// Wall time per cycle of all processes together, their start included.
-fn leasehold(testbed: &FolderTestbed, names: usize, api: Api) -> Result<u64> {
+fn leasehold(testbed: &Testbed, names: usize, api: Api) -> Result<u64> {
     let begun = Instant::now();
     let start = |number: usize| {
         let names = vec![(number % names).to_string()];
@@ -60,7 +60,7 @@ fn leasehold(testbed: &FolderTestbed, names: usize, api: Api) -> Result<u64> {
     Ok(each(begun))
 }
 
-fn raw(testbed: &FolderTestbed, names: usize) -> Result<u64> {
+fn raw(testbed: &Testbed, names: usize) -> Result<u64> {
     let files: Vec<_> = (0..names).map(|_| testbed.scratch_file()).collect();
     let begun = Instant::now();
     let start = |number: usize| {

@@ -1,7 +1,7 @@
 //! Acquire and release when nobody else wants the lock.
 
 use anyhow::Result;
-use lab::FolderTestbed;
+use lab::Testbed;
 use lab::raw::{open, open_lock_close};
 use lab::report::{Report, Samples};
 use leasehold::{Lock, blocking};
@@ -10,7 +10,7 @@ const BATCHES: usize = 200;
 const PAIRS: usize = 250;
 
 fn main() -> Result<()> {
-    let testbed = FolderTestbed::new(env!("CARGO_BIN_EXE_worker"))?;
+    let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let (info, kept) = (testbed.scratch_file(), open(&testbed.scratch_file())?);
     let file = testbed.locks().mutex("a");
     let memory = testbed.run(leasehold::open("memory:"))?.mutex("a");

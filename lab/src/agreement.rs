@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error};
 
 use crate::Random;
-use crate::testbed::keep_folder;
+use crate::backends::keep_folder;
 
 const LASTING: CreateOptions<'static> =
     CreateMode::PersistentSequential.with_acls(Acls::anyone_all());

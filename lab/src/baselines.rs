@@ -1,7 +1,8 @@
-//! Locks as articles write them, and ours beside them: to be compared, never to be used.
+//! Baselines: locks as articles write them, beside leasehold. For comparison only, never for use.
 //!
-//! A specimen is written as its article has it, with what the article leaves out left out. Each runs in a process of its own
-//! (the `specimen` program), is told every step, and may be killed or stopped between any two.
+//! A baseline is written as its article has it. Steps that the article omits are omitted here too.
+//! Each baseline runs in a process of its own, the `baseline` program. The process receives every
+//! step as a request, so the lab can kill or pause it between any two steps.
 
 mod bare;
 mod client;
@@ -25,41 +26,45 @@ use serde::{Deserialize, Serialize};
 pub use client::Client;
 pub use process::{Reply, Request, Response, run};
 
-/// A lock, as its users call it.
+/// A lock with the operations that its users call.
 pub trait Baseline {
-    /// The first request of an acquisition and no more; the whole of it where it is one request.
+    /// Sends only the first request of an acquisition. If it has one request, this acquires.
     ///
     /// # Errors
-    /// As the service says.
+    /// If the service returns an error or does not reply.
     fn begin(&mut self) -> Result<()>;
 
-    /// Takes the lock, waiting so long at most; its token, 0 where it has none. `None` if somebody else has it.
+    /// Acquires the lock, waiting for at most `timeout`, and returns its token.
+    ///
+    /// The token is 0 if the lock has no tokens. Returns `None` if the lock stays held by another.
     ///
     /// # Errors
-    /// As the service says.
+    /// If the service returns an error or does not reply.
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>>;
 
-    /// Whether it says that it holds, without a question to the service: what its user hears who only does his work. A lock
-    /// that never tells its user anything says yes.
+    /// Returns whether the lock reports itself as held, without a request to the service.
+    ///
+    /// This is all that a user sees while doing the protected work. A lock that never notifies its
+    /// user of a loss returns `true`.
     fn holds(&mut self) -> bool;
 
-    /// Gives the lock back as its users do when they are done, whether or not they were granted it.
+    /// Releases the lock as its users do after their work, even if it was not granted.
     ///
     /// # Errors
-    /// As the service says.
+    /// If the service returns an error or does not reply.
     fn release(&mut self) -> Result<()>;
 }
 
-/// What a specimen is started with.
+/// The configuration that a baseline is started with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BaselineConfig {
-    /// Which.
+    /// The lock to run.
     pub contender: Contender,
-    /// Where its service is: a URL for ours, addresses with commas between them for the others.
+    /// The address of its service: a URL for leasehold, comma-separated addresses for the others.
     pub server: String,
-    /// The lock.
+    /// The lock's name.
     pub name: String,
-    /// How long it is to be kept without hearing of its holder, in milliseconds.
+    /// The lease in milliseconds: how long the service keeps the lock without a renewal.
     pub lease_millis: u64,
     /// The number of the holder.
     pub worker: u32,
@@ -73,7 +78,7 @@ impl BaselineConfig {
     }
 }
 
-/// The specimens.
+/// The locks that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     /// `SETNX`, and `DEL`.
@@ -96,29 +101,29 @@ pub enum Contender {
     LeaseholdFile,
     /// leasehold on Redis.
     LeaseholdRedis,
-    /// leasehold on Redis in the format of the articles.
+    /// leasehold on Redis, in the plain format of the articles.
     LeaseholdPlain,
-    /// leasehold on five masters.
+    /// leasehold on five independent Redis masters.
     LeaseholdRedlock,
     /// leasehold on ZooKeeper.
     LeaseholdZooKeeper,
 }
 
-/// What a specimen needs.
+/// The service that a lock needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// A folder.
     Folder,
     /// One Redis server.
     Redis,
-    /// Five Redis servers that know nothing of each other.
+    /// Five independent Redis servers.
     Masters,
     /// Three ZooKeeper servers.
     Ensemble,
 }
 
 impl Contender {
-    /// All of them, the articles' first.
+    /// All contenders. The baselines come first.
     pub const ALL: [Self; 13] = [
         Self::Setnx,
         Self::SetnxExpire,
@@ -135,7 +140,7 @@ impl Contender {
         Self::LeaseholdZooKeeper,
     ];
 
-    /// What people call it.
+    /// Returns the usual name of the lock.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -155,7 +160,7 @@ impl Contender {
         }
     }
 
-    /// Whether it is one of ours.
+    /// Returns whether the lock is one of leasehold's.
     #[must_use]
     pub fn is_leasehold(self) -> bool {
         matches!(
@@ -168,7 +173,7 @@ impl Contender {
         )
     }
 
-    /// What it needs.
+    /// Returns the service that the lock needs.
     #[must_use]
     pub fn service(self) -> Service {
         match self {
@@ -179,7 +184,7 @@ impl Contender {
         }
     }
 
-    /// Whether acquiring takes more than one request, so that one may be killed between them.
+    /// Returns whether an acquisition takes several requests, so that a kill can come between them.
     #[must_use]
     pub fn has_steps(self) -> bool {
         matches!(self, Self::SetnxExpire | Self::Redlock | Self::Recipe)

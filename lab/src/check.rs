@@ -1,27 +1,28 @@
-//! One checker for each promise, pure functions of what was seen.
+//! The checkers: each is a pure function of a history and finds violations of one guarantee.
 //!
-//! The numbers are those of the table of invariants in GUARANTEES.md, which says for each what else shows it.
+//! The numbers are those of the invariants in GUARANTEES.md, which names the other evidence for
+//! each.
 //!
-//! | | what must be | checker |
+//! | | invariant | checker |
 //! |---|---|---|
-//! | S1, S2, S11 | no token is given twice, to hands of one process either; a later grant has a larger one | [`tokens`], [`tokens_over_loss`] |
-//! | S3, S10 | never more at once than fits, by the common clock, for mutexes, slots, readers and writers | [`exclusion`] |
-//! | S3, L7 | where two may hold at once, one of them hears of it in time | [`loss_notified`] |
-//! | S4 | no guard counts on more than a lease; what was lost is not released as if it had been held | [`validity`] |
-//! | S5 | what a fenced resource accepts is one block for each token, and tokens rise | [`regress`](crate::victims::regress) |
-//! | S6 | who renews or releases what is not his is told so, and changes nothing | [`Observer`](crate::Observer), and all others |
-//! | S7, S8 | nothing is told to be good once it was lost, or its release has begun | [`ended`] |
-//! | S7 | what is told makes sense | [`holds`](crate::holds()), which refuses any other history |
-//! | S8, L5 | whoever has released, or given up, is in no line any more | [`stale_entries`] |
-//! | S9 | nested acquires have one token, are counted, and all given back before the lock is | [`nesting`], with [`exclusion`] |
-//! | S13 | what is somebody else's stays as it is, beside the locks | the storm, which has put it there |
+//! | S1, S2, S11 | tokens are unique, and rise | [`tokens`], [`tokens_over_loss`] |
+//! | S3, S10 | by the common clock, concurrent holds fit the capacity | [`exclusion`] |
+//! | S3, L7 | where two may hold at once, one of them is notified in time | [`loss_notified`] |
+//! | S4 | validity never exceeds a lease; a lost hold is not released | [`validity`] |
+//! | S5 | a fenced resource sees one block per token | [`regress`](crate::resources::regress) |
+//! | S6 | renewing or releasing another's hold fails | [`Observer`](crate::Observer) |
+//! | S7, S8 | a lost or released hold is never reported valid | [`ended`] |
+//! | S7 | the events of a thread are consistent | [`holds`](crate::holds()) |
+//! | S8, L5 | a released or abandoned claim leaves the queue | [`stale_entries`] |
+//! | S9 | nested acquires share one token and end before the hold | [`nesting`], [`exclusion`] |
+//! | S13 | data of other applications is not changed | the fault run, with its canaries |
 //! | L1, L8, L9 | after a fault every lock is granted again | [`Recovery`] |
-//! | L2 | what somebody wants does not lie idle | [`idle`] |
-//! | L3, L4 | nobody is overtaken | [`order`], of those who certainly were [`seen`] |
-//! | L6 | whoever waits so long and no longer is told in time | [`deadlines`] |
+//! | L2 | a lock that a client waits for is not idle | [`idle`] |
+//! | L3, L4 | a waiter is not overtaken | [`order`], for [observed](queue_positions) waiters |
+//! | L6 | a wait with a limit ends in time | [`deadlines`] |
 //! | | a store that must refuse grants nothing | [`refusal`] |
-//! | L5 | what is taken is given back: descriptors, threads, tasks, memory | [`resource_leaks`] |
-//! | L5 | nothing is left: in lines, keys, connections, files, nodes | `check_clean` of each site |
+//! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
+//! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 
 mod cycles;
 mod deadlines;
@@ -62,14 +63,14 @@ pub use stale_entries::{GoneTimes, stale_entries};
 pub use tokens::{tokens, tokens_over_loss};
 pub use validity::validity;
 
-/// Two holds that contradict a promise.
+/// Two holds that violate a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What was broken.
+    /// The violated rule.
     pub rule: &'static str,
-    /// The hold that had a right to be as it was.
+    /// The hold that was correct.
     pub first: Hold,
-    /// The hold that broke the rule.
+    /// The hold that violates the rule.
     pub second: Hold,
 }
 
@@ -81,10 +82,10 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// Puts a history through all checkers; says what it held.
+/// Runs the checkers that apply to every history, and returns the holds.
 ///
 /// # Errors
-/// The first [`Violation`] found, or a history that contradicts itself.
+/// The first [`Violation`], or the first event that contradicts the history.
 pub fn all(events: &[Event]) -> Result<Vec<Hold>> {
     let mut holds = holds(events)?;
     holds.sort_unstable_by_key(|hold| (hold.name, hold.granted));
@@ -107,7 +108,7 @@ pub(crate) mod samples {
         lines.iter().map(|line| line.parse().unwrap()).collect()
     }
 
-    /// A mutex held from `granted` to `until`, asked for just before.
+    /// A mutex held from `granted` to `until`, requested just before.
     pub(crate) fn mutex(token: u64, granted: u64, until: u64) -> Hold {
         Hold {
             thread: 0,

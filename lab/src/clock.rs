@@ -1,8 +1,9 @@
-//! The one clock of all events, whichever process they are of.
+//! The clock of all events, whichever process records them.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same for all processes of a machine and never steps.
+/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same for all processes of a machine and never
+/// jumps.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

@@ -1,94 +1,98 @@
-//! What a taker did, and when.
+//! The events that a worker records.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Error, Result, bail};
 
-/// One event; as text one line, written in one go, so that a taker that is killed leaves whole lines.
+/// One event. Its text is one line, which a worker writes at once, so that a killed worker leaves
+/// whole lines.
 ///
 /// ```text
-/// TIME THREAD NAME requested | granted TOKEN WEIGHT CAPACITY | valid-until UNTIL | timed-out | refused | expired | revoked
-///              | nested TOKEN COUNT | unnested COUNT | releasing | released | release-unknown | observed | killed
+/// TIME THREAD NAME requested | granted TOKEN WEIGHT CAPACITY | valid-until UNTIL
+///              | timed-out | refused | expired | revoked
+///              | nested TOKEN COUNT | unnested COUNT
+///              | releasing | released | release-unknown | observed | killed
 ///              | uses DESCRIPTORS THREADS TASKS MEMORY
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When: nanoseconds of `CLOCK_BOOTTIME`. Never later than what it tells of for `asked`, `releasing` and `killed`,
-    /// never earlier for the others, so that a hold is never told longer than it was. For `trusted`, `ran-out` and `gone` it
-    /// is when the hold was last known to be good.
+    /// The time in nanoseconds of `CLOCK_BOOTTIME`. For `requested`, `releasing` and `killed` it is
+    /// never later than the event, for the others never earlier, so that a recorded hold is never
+    /// longer than the real one. For `valid-until`, `expired` and `revoked` it is when the hold was
+    /// last known to be valid.
     pub at: u64,
-    /// Which thread or task of which process, numbered through a whole test.
+    /// The thread or task, numbered across all processes of a test.
     pub thread: u32,
-    /// Which lock: its index among the names of the orders.
+    /// The index of the lock's name.
     pub name: u16,
     /// What happened.
     pub kind: EventKind,
 }
 
-/// What can happen to a hand.
+/// The kinds of events of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It is about to acquire.
+    /// The thread is about to acquire.
     Requested,
-    /// It has been granted.
+    /// The claim was granted.
     Granted {
-        /// The number of the grant.
+        /// The fencing token.
         token: u64,
-        /// How much it takes.
+        /// The weight of the claim's share.
         weight: u32,
-        /// Of how much.
+        /// The capacity of the lock.
         capacity: u32,
     },
-    /// Until then its guard says that it holds, if nothing more is heard.
+    /// The guard is valid until this time unless it is renewed.
     ValidUntil {
         /// Nanoseconds of the same clock.
         until: u64,
     },
-    /// It has acquired again what it holds.
+    /// The thread acquired the lock again.
     Nested {
-        /// The number of the grant.
+        /// The fencing token.
         token: u64,
-        /// How many guards it has now.
+        /// The number of guards now.
         count: u32,
     },
-    /// It has given back one of several guards.
+    /// The thread released one of several guards.
     Unnested {
-        /// How many are left.
+        /// The number of guards left.
         count: u32,
     },
-    /// It waited no longer.
+    /// The wait limit passed.
     TimedOut,
-    /// The store could not be reached, or refused.
+    /// The store was unreachable, or refused the request.
     Refused,
-    /// Its time is over by its own clock.
+    /// The validity ended by the worker's clock.
     Expired,
-    /// It heard that the store no longer has it.
+    /// The store reported that the claim is gone.
     Revoked,
-    /// It is about to release.
+    /// The thread is about to release.
     Releasing,
-    /// It has released.
+    /// The thread has released.
     Released,
-    /// It has released, and does not know whether the store had it until then.
+    /// The thread has released, and does not know whether the store still had the claim.
     ReleaseUnknown,
-    /// Somebody else saw it waiting in line.
+    /// The observer saw the claim waiting.
     ObservedWaiting,
-    /// Its process is about to be killed.
+    /// The process is about to be killed.
     Killed,
-    /// What its process uses.
+    /// The resource usage of the process.
     ResourceUsage(ResourceUsage),
 }
 
-/// What a process uses.
+/// The resource usage of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceUsage {
     /// Open descriptors.
     pub descriptors: usize,
     /// Threads.
     pub threads: usize,
-    /// Tasks of its own runtime that are alive, if it has one.
+    /// Live tasks of the process's own runtime, if it has one.
     pub tasks: usize,
-    /// Memory that is in use, in KiB.
+    /// Resident memory in KiB.
     pub memory: usize,
 }
 
@@ -136,8 +140,10 @@ impl FromStr for Event {
 
 fn parse(line: &str) -> Result<Event> {
     let mut words = line.split(' ');
-    let mut word = || words.next().context("it is too short");
-    let (at, thread, name) = (word()?.parse()?, word()?.parse()?, word()?.parse()?);
+    let mut word = || words.next().context("the line is too short");
+    let at = word()?.parse()?;
+    let thread = word()?.parse()?;
+    let name = word()?.parse()?;
     let kind = match word()? {
         "requested" => EventKind::Requested,
         "granted" => EventKind::Granted {
@@ -170,7 +176,7 @@ fn parse(line: &str) -> Result<Event> {
             tasks: word()?.parse()?,
             memory: word()?.parse()?,
         }),
-        other => bail!("nothing is called {other:?}"),
+        other => bail!("there is no event {other:?}"),
     };
     Ok(Event {
         at,

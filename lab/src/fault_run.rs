@@ -1,174 +1,197 @@
-//! Eight processes at work on a store, and somebody who is in their way.
+//! One run of the matrix: eight workers on a store, an observer, an intruder, and a fault.
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use lab_servers::Clock;
 
+use crate::backends::{Backend, keep_folder};
 use crate::faults::{Fault, Requirement};
+use crate::matrix::Cell;
 use crate::observer::{Observed, Observer};
-use crate::testbed::{Backend, Testbed};
 use crate::{
     Api, DEADLINE, Event, EventKind, HoldWork, LockKind, Observation, OnError, Process, Random,
-    WorkerConfig, canary, check, hostile_names, now, until,
+    Testbed, WorkerConfig, check, hostile_names, now, until,
 };
 
-pub(crate) const PROCESSES: usize = 8;
+const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// The last is for several at once, where the store has that; the others are mutexes.
+/// The index of the name that several workers may hold at once, where the store supports that. The
+/// other names are mutexes.
 const SHARED: usize = 2;
-/// A fault that has no effect so often in a row is none.
+/// A fault without an effect so many times in a row is broken.
 const MISSES_MAX: usize = 20;
-/// Which of them acquires again what it holds, and which have two hands.
+/// The worker that acquires a lock again while it holds it.
 const NESTS: usize = 2;
+/// The workers with two threads.
 const PAIRS: [usize; 2] = [3, 4];
-/// Between two faults, at least and at most.
+/// The shortest and the longest pause between two injections.
 const PAUSE_MILLIS: (u64, u64) = (100, 500);
-
-/// For longer than a third of a lease: who has lost it meanwhile hears of it.
+/// Longer than a third of a lease, so that a loss is reported during the hold.
 const LONG_HOLD_MICROS: u64 = 600_000;
 
-/// What the crew is like.
+/// How the workers wait and hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadProfile {
-    /// Most wait for ever.
+    /// Most workers wait without a limit.
     Unbounded,
-    /// As patient, and one holds for so long that it hears of what it has lost.
+    /// Most workers wait without a limit, and one holds long enough for a loss to be reported.
     LongHolds,
-    /// Nobody waits for ever.
+    /// Every worker waits for a limited time.
     Bounded,
 }
 
-/// What came of one fault.
+/// What an injection did.
 #[derive(Clone, Debug)]
 pub struct Effect {
-    /// From when on it was there in full.
+    /// When the fault was fully in effect.
     pub since: u64,
-    /// Until when it was.
+    /// When the fault ended.
     pub until: u64,
-    /// When all was as before: servers need a while to serve again.
+    /// When the store was complete again: restarted servers need a while to serve.
     pub recovered: u64,
-    /// What showed that it had an effect.
+    /// What shows the effect.
     pub evidence: String,
 }
 
-/// A fault that was tried, and what came of it.
+/// One injection of a fault.
 #[derive(Clone, Debug)]
 pub struct Injection {
     /// When it began.
     pub at: u64,
-    /// What came of it; `None` if it had no effect.
+    /// What it did; `None` if it had no effect.
     pub effect: Option<Effect>,
-    /// How long after its end the last of the names was granted again.
+    /// How long after the end of the fault the last of the names was granted again.
     pub recovery: Duration,
 }
 
 impl Injection {
-    /// From when on until all names were granted again.
+    /// The time from the injection until all names were granted again.
     #[must_use]
     pub fn disturbed(&self) -> check::Span {
         let over = self
             .effect
             .as_ref()
             .map_or(self.at, |effect| effect.recovered);
-        (
-            self.at,
-            over.saturating_add(u64::try_from(self.recovery.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        let recovery = u64::try_from(self.recovery.as_nanos()).unwrap_or(u64::MAX);
+        (self.at, over.saturating_add(recovery))
     }
 }
 
-/// A store, a crew that works on it, and what has been told so far.
+/// A store, the workers on it, and the history so far.
 #[derive(Debug)]
 pub struct FaultRun {
-    /// What is treated badly.
+    /// The kind of store.
+    pub backend: &'static dyn Backend,
+    /// The store and its servers.
     pub testbed: Testbed,
-    /// Those who take locks.
+    /// The running workers.
     pub workers: Vec<Process>,
-    /// On which terms.
+    /// The configuration that all workers share.
     pub config: WorkerConfig,
-    /// All that was tried.
+    /// All injections so far.
     pub injections: Vec<Injection>,
-    /// How long each hand waits at most, if not for ever.
+    /// The wait limit of each thread that has one.
     pub wait_limits: HashMap<u32, Duration>,
+    /// The wall clocks of the workers, if they have their own.
+    pub clocks: Vec<Clock>,
     events: Vec<Event>,
-    /// How many microseconds the one who holds for long does so.
     long_hold_micros: u64,
     stop_file: PathBuf,
     observer: Observer,
-    /// The seed of all choices.
+    /// The seed of all random choices.
     pub seed: u64,
     begun: u64,
 }
 
-/// Everything that is known in the end.
+/// The complete history of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Where it happened.
-    pub testbed: Testbed,
-    /// What was told.
+    testbed: Testbed,
+    /// The events of all workers.
     pub events: Vec<Event>,
-    /// What was tried.
+    /// All injections.
     pub injections: Vec<Injection>,
-    /// How long each hand waited at most, if not for ever.
+    /// The wait limit of each thread that has one.
     pub wait_limits: HashMap<u32, Duration>,
-    /// Who was seen in line.
+    /// The queues that the observer saw.
     pub observations: Vec<Observation>,
-    /// How often somebody tried in vain to renew and release what is not his.
+    /// How many times the intruder failed to renew and release another client's hold, as it should.
     pub intrusions: usize,
-    /// How much was gone of what somebody else had beside the locks.
+    /// How many canaries were missing in the end.
     pub missing_canaries: usize,
-    /// From when to when.
+    /// When the run began and ended.
     pub time: (u64, u64),
 }
 
-impl FaultRun {
-    /// A crew at work.
+impl Outcome {
+    /// Copies the folders of ZooKeeper servers, for the analysis of a failed run.
     ///
     /// # Errors
-    /// If it does not begin to work.
+    /// If a folder cannot be copied.
+    pub fn keep_servers(&self, to: &Path) -> Result<()> {
+        self.testbed
+            .zookeeper()
+            .into_iter()
+            .try_for_each(|server| keep_folder(server.folder(), to))
+    }
+}
+
+impl FaultRun {
+    /// Starts the workers and waits until all of them work.
+    ///
+    /// # Errors
+    /// If a worker ends or does not start to work.
     pub fn begin(
+        cell: &Cell,
         testbed: Testbed,
         seed: u64,
         on_error: OnError,
         profile: WorkloadProfile,
     ) -> Result<Self> {
-        let end = testbed.scratch_file();
+        let backend = cell.backend;
+        let stop_file = testbed.scratch_file();
+        let lease = backend.profile().requested_lease;
         let config = WorkerConfig {
-            names: names(testbed.requires, seed),
+            store: testbed.worker_url.clone(),
+            lease_millis: Some(u64::try_from(lease.as_millis())?),
+            names: names(cell.fault.requires, seed),
             on_error,
             cycles: u64::MAX,
-            stop_file: Some(end.display().to_string()),
+            stop_file: Some(stop_file.display().to_string()),
             wait_micros: (profile == WorkloadProfile::Bounded).then_some(700_000),
-            // Each connection to a server is a descriptor and a task, and there are two.
-            resource_slack: 2 + 2 * testbed.count(),
-            ..testbed.worker_config()
+            // A process has two connections to each server. Each is a descriptor and a task.
+            resource_slack: 2 + 2 * testbed.wires.len(),
+            ..WorkerConfig::default()
         };
-        let longest = if profile == WorkloadProfile::LongHolds {
+        let long_hold_micros = if profile == WorkloadProfile::LongHolds {
             LONG_HOLD_MICROS
         } else {
             40_000
         };
-        canary::plant(&testbed)?;
-        let observer = Observer::begin(testbed.url(), config.names.clone());
-        let (workers, injections, wait_limits, events) = Default::default();
+
+        backend.plant(&testbed)?;
         let mut run = Self {
+            backend,
+            workers: Vec::new(),
+            injections: Vec::new(),
+            wait_limits: HashMap::new(),
+            clocks: clocks(&testbed, cell.fault.requires)?,
+            events: Vec::new(),
+            long_hold_micros,
+            stop_file,
+            observer: Observer::begin(testbed.url(), config.names.clone()),
             testbed,
-            workers,
             config,
-            long_hold_micros: longest,
-            injections,
-            wait_limits,
-            events,
-            stop_file: end,
-            observer,
             seed,
             begun: now(),
         };
         run.config.kinds = run.kinds(0);
+
         for number in 0..PROCESSES {
             let worker = run.start_worker(number)?;
             run.workers.push(worker);
@@ -177,16 +200,14 @@ impl FaultRun {
         Ok(run)
     }
 
-    /// Opening a store fails where the server cannot be reached; what is open endures it.
+    /// Waits until every worker has recorded an event. A worker cannot open the store while its
+    /// servers are unreachable; once the store is open, the worker survives faults.
     fn wait_until_working(&mut self) -> Result<()> {
         let workers = &mut self.workers;
-        until("the crew to be at work", || {
+        until("all workers to work", || {
             for worker in workers.iter_mut() {
-                ensure!(
-                    !worker.has_ended()?,
-                    "hand {} has ended",
-                    worker.first_thread()
-                );
+                let thread = worker.first_thread();
+                ensure!(!worker.has_ended()?, "the worker of thread {thread} ended");
                 if !worker.has_recorded()? {
                     return Ok(None);
                 }
@@ -195,53 +216,53 @@ impl FaultRun {
         })
     }
 
-    /// Both faces of the library; one that holds for long, one that holds for no time, one that acquires again what it holds, two
-    /// with two hands on one handle, and two that soon give up.
+    /// Starts the worker of a number. The numbers decide what is mixed in a run: both APIs, one long
+    /// hold and one empty hold, one worker that nests, two with two threads, two that time out soon.
     fn start_worker(&mut self, number: usize) -> Result<Process> {
-        let micros = match number {
-            0 => self.long_hold_micros,
-            7 => 0,
-            _ => 1_000,
-        };
-        let config = WorkerConfig {
+        let config = self.config_of(number);
+        let wait_limit = config.wait_micros.map(Duration::from_micros);
+        let count = config.threads;
+
+        let worker = self.testbed.start_recording(config)?;
+        let threads = worker.first_thread()..worker.first_thread() + count;
+        self.wait_limits
+            .extend(threads.filter_map(|thread| Some((thread, wait_limit?))));
+        Ok(worker)
+    }
+
+    fn config_of(&self, number: usize) -> WorkerConfig {
+        let nests = number == NESTS;
+        let names = &self.config.names;
+        let environment = self.clocks.get(number).map(|clock| {
+            let variables = clock.environment().into_iter();
+            variables.map(|(key, value)| (key.to_owned(), value.display().to_string()))
+        });
+        WorkerConfig {
             api: if number.is_multiple_of(2) {
                 Api::Async
             } else {
                 Api::Blocking
             },
-            work: if micros == 0 {
-                HoldWork::Nothing
-            } else {
-                HoldWork::CheckedSleep(micros)
+            work: match number {
+                0 => HoldWork::CheckedSleep(self.long_hold_micros),
+                7 => HoldWork::Nothing,
+                _ => HoldWork::CheckedSleep(1_000),
             },
             wait_micros: self
                 .config
                 .wait_micros
                 .or((number == 5 || number == 6).then_some(25_000)),
-            environment: self.testbed.environment(number),
+            environment: environment.into_iter().flatten().collect(),
             kinds: self.kinds(number),
-            names: if number == NESTS {
-                self.config.names[..SHARED].to_vec()
-            } else {
-                self.config.names.clone()
-            },
-            max_nesting: if number == NESTS { 3 } else { 0 },
+            names: names[..if nests { SHARED } else { names.len() }].to_vec(),
+            max_nesting: if nests { 3 } else { 0 },
             threads: if PAIRS.contains(&number) { 2 } else { 1 },
             ..self.config.clone()
-        };
-        let (wait_limits, threads) = (
-            config.wait_micros.map(Duration::from_micros),
-            config.threads,
-        );
-        let worker = self.testbed.start_recording(config)?;
-        let threads = worker.first_thread()..worker.first_thread() + threads;
-        self.wait_limits
-            .extend(threads.filter_map(|thread| Some((thread, wait_limits?))));
-        Ok(worker)
+        }
     }
 
-    /// By the seed the last name is a reader-writer lock that one of four writes, or a semaphore with two slots, of which one of
-    /// four takes both.
+    /// By the seed, the last name is a reader-writer lock that one worker of four writes, or a
+    /// semaphore with two slots, of which one worker of four takes both.
     fn kinds(&self, number: usize) -> HashMap<String, LockKind> {
         if !self.testbed.locks().guarantees().shares {
             return HashMap::new();
@@ -258,28 +279,29 @@ impl FaultRun {
         HashMap::from([(self.config.names[SHARED].clone(), kind)])
     }
 
-    /// Does `fault` again and again, each time when all names have been granted again since the last; until the time is over
-    /// and it has had an effect often enough.
+    /// Injects `fault` repeatedly, each time after all names were granted again, until `time` is
+    /// over and the fault had its least number of effects.
     ///
     /// # Errors
-    /// If a name is not granted again within `bound`, or the fault has no effect.
+    /// If a name is not granted again within `bound`, or the fault never has an effect.
     pub fn run(&mut self, fault: &Fault, time: Duration, bound: Duration) -> Result<()> {
         let begun = Instant::now();
         let mut misses = 0;
         while begun.elapsed() < time || self.effects() < fault.min_effects {
-            // Each draws of its own, so that one that took another course changes none that follow.
+            // Each injection has its own generator: the choices of one do not depend on what
+            // happened during the injections before it.
             let mut random = Random::seeded(self.seed ^ (self.injections.len() as u64 + 1) << 32);
             let (least, most) = PAUSE_MILLIS;
-            // The pace of the faults; nothing is waited for.
+            // The pace of the faults. The run does not wait for a condition here.
             sleep(Duration::from_millis(least + random.below(most - least)));
             self.wait_until_working()?;
+
             let at = now();
             let effect = (fault.inject)(self, &mut random)?;
-            let recovery = self.recovery(
-                effect.as_ref().map_or_else(now, |effect| effect.recovered),
-                bound,
-            )?;
             misses = if effect.is_some() { 0 } else { misses + 1 };
+            let recovered = effect.as_ref().map_or_else(now, |effect| effect.recovered);
+            let recovery = self.recovery(recovered, bound)?;
+
             self.injections.push(Injection {
                 at,
                 effect,
@@ -287,15 +309,15 @@ impl FaultRun {
             });
             ensure!(
                 misses < MISSES_MAX,
-                "{misses} times in a row the fault had no effect"
+                "the fault had no effect {misses} times in a row"
             );
         }
         Ok(())
     }
 
     fn effects(&self) -> usize {
-        self.injections
-            .iter()
+        let injections = self.injections.iter();
+        injections
             .filter(|injection| injection.effect.is_some())
             .count()
     }
@@ -304,25 +326,27 @@ impl FaultRun {
     fn recovery(&mut self, since: u64, bound: Duration) -> Result<Duration> {
         let mut recovery = check::Recovery::of(self.config.names.len(), since);
         for worker in &mut self.workers {
-            // What was told before this was asked concerns it too.
+            // Events from before this call may have been recorded after `since`.
             worker
                 .all_events()?
                 .iter()
                 .for_each(|event| recovery.observe(event));
         }
+
         loop {
             if let Some(took) = recovery.duration() {
                 return Ok(took);
             }
             let waited = Duration::from_nanos(now().saturating_sub(since));
-            let missing = recovery
+            let missing: Vec<&str> = recovery
                 .missing()
                 .map(|name| &*self.config.names[name])
-                .collect::<Vec<_>>();
+                .collect();
             ensure!(
                 waited < bound,
-                "for {waited:.1?} after the fault {missing:?} was not granted"
+                "{missing:?} not granted for {waited:.1?} after the fault"
             );
+
             sleep(Duration::from_millis(2));
             for worker in &mut self.workers {
                 worker
@@ -336,31 +360,35 @@ impl FaultRun {
     /// The store's lease.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        self.testbed.backend.lease()
+        self.backend.lease()
     }
 
-    /// Some of the servers: a minority of the masters or the ensemble, or the only one.
+    /// Draws servers of which the store tolerates the loss: a minority, or the only server.
     #[must_use]
     pub fn minority(&self, random: &mut Random) -> Vec<usize> {
-        let (count, how_many) = match self.testbed.backend {
-            Backend::Redlock => (5, 2),
-            Backend::Ensemble => (3, 1),
-            _ => (self.testbed.count(), 1),
-        };
-        pick(random, count, how_many)
+        let count = self.testbed.wires.len();
+        pick(random, count, (count.saturating_sub(1) / 2).max(1))
     }
 
-    /// A majority of the servers.
+    /// Draws a majority of the servers.
     #[must_use]
     pub fn majority(&self, random: &mut Random) -> Vec<usize> {
-        let count = self.testbed.count();
+        let count = self.testbed.wires.len();
         pick(random, count, count / 2 + 1)
     }
 
-    /// Stops one of the crew whose last word says that it holds, or waits; which. It stands still then.
+    /// Draws a name.
+    #[must_use]
+    pub fn draw_name(&self, random: &mut Random) -> String {
+        let names = &self.config.names;
+        let index = random.below(names.len() as u64);
+        names[usize::try_from(index).expect("a run has few names")].clone()
+    }
+
+    /// Pauses a worker whose last event fits, and returns its number. The worker stays paused.
     ///
     /// # Errors
-    /// As the system says.
+    /// If a worker cannot be paused.
     pub fn pause_in_state(
         &mut self,
         random: &mut Random,
@@ -368,21 +396,22 @@ impl FaultRun {
     ) -> Result<Option<usize>> {
         for _ in 0..500 {
             let number = usize::try_from(random.below(PROCESSES as u64))?;
-            self.workers[number].pause()?;
-            let last = self.workers[number].last_event()?;
+            let worker = &mut self.workers[number];
+            worker.pause()?;
+            let last = worker.last_event()?;
             if last.is_some_and(|event| wanted(&event.kind)) {
                 return Ok(Some(number));
             }
-            self.workers[number].resume()?;
+            worker.resume()?;
             sleep(Duration::from_micros(200 + random.below(1_000)));
         }
         Ok(None)
     }
 
-    /// Kills one of the crew, and puts another in its place; when that was.
+    /// Kills a worker, starts another in its place, and returns when it was killed.
     ///
     /// # Errors
-    /// If it was dead.
+    /// If the worker had already ended.
     pub fn kill_and_replace(&mut self, number: usize) -> Result<u64> {
         let killed = self.workers[number].kill_now()?;
         let another = self.start_worker(number)?;
@@ -391,37 +420,38 @@ impl FaultRun {
         Ok(killed)
     }
 
-    /// Takes in what somebody told who is none of the crew.
+    /// Adds the events of a process that is not one of the eight workers.
     pub fn add_events(&mut self, events: Vec<Event>) {
         self.events.extend(events);
     }
 
-    /// How often the crew has told something of this kind after `since`.
+    /// How many locks were granted after `since`.
     ///
     /// # Errors
-    /// If what they tell makes no sense.
-    pub fn count_since(&mut self, since: u64, wanted: fn(&EventKind) -> bool) -> Result<usize> {
+    /// If the recorded events are invalid.
+    pub fn grants_since(&mut self, since: u64) -> Result<usize> {
         let mut count = 0;
         for worker in &mut self.workers {
-            count += worker
-                .all_events()?
-                .iter()
-                .filter(|event| event.at > since && wanted(&event.kind))
+            let events = worker.all_events()?.iter();
+            count += events
+                .filter(|event| event.at > since && matches!(event.kind, EventKind::Granted { .. }))
                 .count();
         }
         Ok(count)
     }
 
-    /// All that is known, after everybody has ended well and left nothing behind.
+    /// Stops all workers, checks that they left nothing behind, and returns the history.
     ///
     /// # Errors
-    /// If somebody has not, or anything is left.
-    pub fn stop_file(mut self) -> Result<Outcome> {
-        self.testbed.is_whole()?;
+    /// If a worker fails, or something is left behind.
+    pub fn finish(mut self) -> Result<Outcome> {
+        self.backend.wait_until_ready(&self.testbed)?;
         fs::write(&self.stop_file, "")?;
         let end = now();
         for worker in self.workers {
-            let events = worker.finish_within(DEADLINE).context("in the end")?;
+            let events = worker
+                .finish_within(DEADLINE)
+                .context("at the end of the run")?;
             check::resource_leaks_beyond(&events, self.config.resource_slack)?;
             self.events.extend(events);
         }
@@ -429,45 +459,50 @@ impl FaultRun {
             observations,
             intrusions,
         } = self.observer.end()?;
-        let missing_canaries = canary::verify_and_remove(&self.testbed)?;
+
+        let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
         let last = WorkerConfig {
+            store: String::new(),
             cycles: 1,
             stop_file: None,
-            crash_point: None,
             wait_micros: None,
             ..self.config
         };
-        self.testbed.check_clean(&last).context("in the end")?;
-        let Self {
-            testbed,
-            events,
-            injections,
-            wait_limits,
-            begun,
-            ..
-        } = self;
+        self.backend
+            .check_clean(&self.testbed, &last)
+            .context("at the end of the run")?;
         Ok(Outcome {
-            testbed,
-            events,
-            injections,
-            wait_limits,
+            testbed: self.testbed,
+            events: self.events,
+            injections: self.injections,
+            wait_limits: self.wait_limits,
             observations,
             intrusions,
             missing_canaries,
-            time: (begun, end),
+            time: (self.begun, end),
         })
     }
 }
 
-fn names(needs: Requirement, seed: u64) -> Vec<String> {
-    if needs == Requirement::HostileNames {
+fn names(requires: Requirement, seed: u64) -> Vec<String> {
+    if requires == Requirement::HostileNames {
         hostile_names::three(seed)
     } else {
         NAMES.map(str::to_owned).to_vec()
     }
 }
 
-/// So many different numbers below `count`.
+/// A wall clock for each worker, if the fault sets them.
+fn clocks(testbed: &Testbed, requires: Requirement) -> Result<Vec<Clock>> {
+    if requires != Requirement::WorkerClocks {
+        return Ok(Vec::new());
+    }
+    let folder = testbed.scratch_file();
+    fs::create_dir(&folder)?;
+    Ok(Clock::several(&folder, PROCESSES))
+}
+
+/// Draws `how_many` different numbers below `count`.
 fn pick(random: &mut Random, count: usize, how_many: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..count).collect();
     let draw =

@@ -1,5 +1,5 @@
-//! The one list of faults: what each does, to which stores, how it is done, how it is seen to have had an effect, and what a
-//! store promises under it.
+//! The faults: what each does, what it needs, how its effect is observed, and what a store
+//! guarantees under it.
 
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clients;
@@ -22,65 +22,73 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::backends::{Backend, Capability};
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
-use crate::{Random, now};
+use crate::{Random, matrix, now};
 
 pub use list::FAULTS;
 
-/// A fault, and what is promised under it.
+/// A fault, and what a store guarantees under it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// As it is called in commands and tables.
+    /// The name in commands and tables.
     pub name: &'static str,
     /// What happens.
     pub description: &'static str,
-    /// What shows that it had an effect.
+    /// What shows that the fault had an effect.
     pub evidence: &'static str,
-    /// What a store must be given for it.
+    /// The capabilities that a store must have.
+    pub needs: &'static [Capability],
+    /// The set-up with which the store must be started.
     pub requires: Requirement,
-    /// How often it must have an effect in a run, however short.
+    /// How often the fault must have an effect in a run, however short.
     pub min_effects: usize,
-    /// The stores it exists for, what each promises, and within how many seconds each name is granted again.
-    pub cells: &'static [(Backend, Guarantee, u64)],
-    /// Does it once, and ends it; `None` if it had no effect.
+    /// What a store guarantees under the fault, unless it is an exception.
+    pub guarantee: Guarantee,
+    /// Within how many seconds each name is granted again, if the store does not need longer after
+    /// every fault.
+    pub recovery_seconds: u64,
+    /// The stores with another guarantee or another time.
+    pub exceptions: &'static [(&'static str, Guarantee, u64)],
+    /// Injects the fault once and ends it. Returns `None` if it had no effect.
     pub inject: fn(&mut FaultRun, &mut Random) -> Result<Option<Effect>>,
 }
 
-/// What a store must be given.
+/// The set-up with which a store must be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// Nothing out of the ordinary.
+    /// The usual set-up.
     None,
-    /// To keep its data.
+    /// Servers keep their data over a restart.
     PersistentData,
-    /// Clocks of their own for servers.
+    /// Servers have their own clocks.
     ServerClock,
-    /// Wall clocks of their own for takers.
+    /// Workers have their own wall clocks.
     WorkerClocks,
-    /// A user of its own for takers.
+    /// Workers have their own user.
     DedicatedUser,
-    /// A disk that is soon full.
+    /// The disk is small.
     SmallDisk,
-    /// To keep its data, and to read it slowly.
+    /// Servers keep their data and load it slowly.
     SlowStart,
-    /// Locks whose names mean something elsewhere.
+    /// The names of the locks have a meaning elsewhere.
     HostileNames,
 }
 
-/// What a store promises under a fault.
+/// What a store guarantees under a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarantee {
-    /// No two hold at once by the common clock, and tokens rise.
+    /// By the common clock, no two claims that exclude each other are held at once. Tokens rise.
     Exclusion,
-    /// Tokens are unique and rise. Two may hold at once, and whoever holds wrongly hears of it in time.
+    /// Tokens are unique and rise. Two claims may be held at once for a limited time: the loss is
+    /// reported to the holder whose hold is wrong.
     TokensOnly,
-    /// As exclusion, and who asks while it lasts is refused.
+    /// As exclusion, and requests are refused while the fault lasts.
     Refuses,
 }
 
 impl Guarantee {
-    /// Its letter in tables.
+    /// The letter in tables.
     #[must_use]
     pub fn letter(self) -> char {
         match self {
@@ -97,19 +105,43 @@ impl fmt::Display for Guarantee {
     }
 }
 
-/// Faults that need nothing and must be borne, three of them with nothing between.
-fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let here = run.testbed.backend;
-    let tolerated = |fault: &&Fault| {
-        let is_tolerated = fault
-            .cells
+impl Fault {
+    /// What a store guarantees under this fault, and within what time it recovers. Returns `None`
+    /// if the fault is impossible on the store or the matrix leaves the pair out.
+    #[must_use]
+    pub fn expectation(&self, backend: &dyn Backend) -> Option<(Guarantee, Duration)> {
+        let name = backend.name();
+        let is_left_out = list::NOT_RUN
             .iter()
-            .any(|(own, guarantee, _)| *own == here && *guarantee == Guarantee::Exclusion);
-        is_tolerated && fault.requires == Requirement::None && fault.name != "mixed"
-    };
-    let tolerated: Vec<&Fault> = FAULTS.iter().filter(tolerated).collect();
+            .any(|(store, faults)| *store == name && faults.contains(&self.name));
+        if is_left_out || !self.needs.iter().all(|need| backend.has(*need)) {
+            return None;
+        }
+
+        let exception = self.exceptions.iter().find(|(store, ..)| *store == name);
+        let (guarantee, seconds) = exception.map_or_else(
+            || {
+                let seconds = backend.profile().recovery_seconds;
+                (self.guarantee, seconds.max(self.recovery_seconds))
+            },
+            |&(_, guarantee, seconds)| (guarantee, seconds),
+        );
+        Some((guarantee, Duration::from_secs(seconds)))
+    }
+}
+
+/// Injects three faults in a row, without recovery between them. They are drawn from the faults that
+/// need no set-up and under which the store guarantees exclusion.
+fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let tolerated: Vec<&Fault> = matrix::cells()
+        .filter(|cell| cell.backend.name() == run.backend.name())
+        .filter(|cell| cell.guarantee == Guarantee::Exclusion)
+        .map(|cell| cell.fault)
+        .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")
+        .collect();
     let since = now();
     let mut evidence = Vec::new();
+
     for _ in 0..3 {
         let fault = tolerated[usize::try_from(random.below(tolerated.len() as u64))?];
         let effect = (fault.inject)(run, &mut Random::seeded(random.below(u64::MAX)))?;
@@ -118,29 +150,20 @@ fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
 }
 
-/// A fault that was over as soon as it was done.
+/// The effect of a fault that ends as soon as it is injected.
 fn instant(evidence: impl Into<String>) -> Effect {
-    let now = now();
-    Effect {
-        since: now,
-        until: now,
-        recovered: now,
-        evidence: evidence.into(),
-    }
+    at_moment(now(), evidence)
 }
 
-/// Until now.
+/// The effect of a fault that ends now.
 fn ended_now(since: u64, evidence: impl Into<String>) -> Effect {
-    let until = now();
     Effect {
         since,
-        until,
-        recovered: until,
-        evidence: evidence.into(),
+        ..instant(evidence)
     }
 }
 
-/// A fault of one moment.
+/// The effect of a fault that lasts one moment.
 fn at_moment(at: u64, evidence: impl Into<String>) -> Effect {
     Effect {
         since: at,
@@ -150,7 +173,7 @@ fn at_moment(at: u64, evidence: impl Into<String>) -> Effect {
     }
 }
 
-/// A fault lasts as long.
+/// Lets a fault last for this time.
 fn wait(time: Duration) {
     std::thread::sleep(time);
 }

@@ -1,9 +1,10 @@
-//! Programs with the lock libraries of other languages.
+//! Programs that use lock libraries of other languages.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What Java programs with Curator need, of Debian's `libcurator-recipes-java` and what comes with it.
+/// The JARs that Java programs with Curator need: those of Debian's `libcurator-recipes-java` and
+/// its dependencies.
 const CURATOR: [&str; 7] = [
     "curator-recipes",
     "curator-framework",
@@ -14,7 +15,7 @@ const CURATOR: [&str; 7] = [
     "slf4j-api",
 ];
 
-/// Runs a program in Python, with the packages that `cargo xtask` fetches for it.
+/// Runs a Python program with the packages that `cargo xtask` fetches for it.
 #[must_use]
 pub fn python(program: &Path) -> Command {
     let mut command = Command::new("python3");

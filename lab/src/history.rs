@@ -1,4 +1,4 @@
-//! From events to holds.
+//! The conversion of events to holds.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,32 +7,32 @@ use anyhow::{Result, bail};
 
 use crate::{Event, EventKind};
 
-/// One claim that was granted, from beginning to end.
+/// A granted claim, from its request to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Who.
+    /// The thread.
     pub thread: u32,
-    /// Which lock.
+    /// The index of the lock's name.
     pub name: u16,
-    /// From when on it asked.
+    /// When it was requested.
     pub requested: u64,
-    /// When another saw it waiting in line, if one did.
+    /// When the observer first saw it waiting, if it did.
     pub observed: Option<u64>,
-    /// From when on it knew that it held.
+    /// When the thread received the grant.
     pub granted: u64,
-    /// Until when it held at least: it began to release then, was about to be killed, or could not trust it any more;
-    /// `u64::MAX` if none of it.
+    /// When the hold ended at the earliest: the thread began to release it, was about to be killed,
+    /// or its validity ended. `u64::MAX` if none of these happened.
     pub until: u64,
-    /// The number of the grant.
+    /// The fencing token.
     pub token: u64,
-    /// How much it took.
+    /// The weight of its share.
     pub weight: u32,
-    /// Of how much.
+    /// The capacity of the lock.
     pub capacity: u32,
 }
 
 impl Hold {
-    /// Whether two holds may not be at the same time.
+    /// Whether the two holds may not overlap.
     #[must_use]
     pub fn excludes(&self, other: &Self) -> bool {
         self.name == other.name && self.weight.saturating_add(other.weight) > self.capacity
@@ -54,13 +54,13 @@ impl fmt::Display for Hold {
         } = self;
         write!(
             f,
-            "hand {thread} of lock {name}: token {token}, {weight} of {capacity}, "
+            "thread {thread} of lock {name}: token {token}, {weight} of {capacity}, "
         )?;
-        write!(f, "asked {requested}, held {granted} to {until}")
+        write!(f, "requested {requested}, held {granted} to {until}")
     }
 }
 
-/// What is known of a hand so far.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Idle,
@@ -74,13 +74,14 @@ enum Stage {
     Dead,
 }
 
-/// Puts the events of all hands, in any order among the hands but in order for each, together to holds. One that was over
-/// by the time it was told is none.
+/// Converts events to holds. The events of each thread must be in order. A hold that ended before
+/// its grant was recorded is left out.
 ///
 /// # Errors
-/// If the events of a hand contradict each other.
+/// If the events of a thread contradict each other.
 pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
     let mut stages: HashMap<u32, Stage> = HashMap::new();
+
     let mut holds = Vec::new();
     for event in in_time(events) {
         let stage = stages.entry(event.thread).or_insert(Stage::Idle);
@@ -89,6 +90,7 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
         }
         *stage = next(*stage, &event)?;
     }
+
     holds.extend(stages.into_values().filter_map(|stage| match stage {
         Stage::Holding(hold) => Some(hold),
         _ => None,
@@ -97,12 +99,12 @@ pub fn holds(events: &[Event]) -> Result<Vec<Hold>> {
     Ok(holds)
 }
 
-/// The hold with its end, if that is what the event tells.
+/// The hold with its end, if the event ends it.
 fn ended(hold: Hold, event: &Event) -> Option<Hold> {
     let until = match event.kind {
-        // Nobody was there any more to ask its guard.
+        // The guard was not used any more after the validity ended.
         EventKind::Killed => event.at.min(hold.until),
-        // Until then it was good at least, whether or not anybody asked it.
+        // The hold was valid at least until then, whether or not its guard was checked.
         EventKind::Expired if hold.until < u64::MAX => event.at.max(hold.until),
         EventKind::Releasing | EventKind::Revoked | EventKind::Expired => event.at,
         _ => return None,
@@ -110,7 +112,8 @@ fn ended(hold: Hold, event: &Event) -> Option<Hold> {
     Some(Hold { until, ..hold })
 }
 
-/// A hand's own events keep their order even where the clock did not move between them.
+/// Sorts the events by time. The events of one thread keep their order even where the clock did not
+/// advance between them.
 pub(crate) fn in_time(events: &[Event]) -> Vec<Event> {
     let mut events = events.to_vec();
     events.sort_by_key(|event| event.at);
@@ -124,6 +127,7 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         name,
         kind,
     } = event;
+
     Ok(match (stage, kind) {
         (Stage::Idle, EventKind::Requested) => Stage::Requesting {
             requested: at,
@@ -160,7 +164,7 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
             weight,
             capacity,
         }),
-        // Later ones tell of renewals.
+        // Later events of this kind are renewals.
         (Stage::Holding(hold), EventKind::ValidUntil { until }) => {
             Stage::Holding(Hold { until, ..hold })
         }
@@ -171,9 +175,9 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
         }
         (Stage::Requesting { .. }, EventKind::TimedOut | EventKind::Refused)
         | (Stage::Ending, EventKind::Released | EventKind::ReleaseUnknown) => Stage::Idle,
-        // What it was doing when it was killed could still be told afterwards.
+        // A killed thread may have recorded an event after the time of its kill.
         (_, EventKind::Killed) | (Stage::Dead, _) => Stage::Dead,
-        // By the time it was seen waiting it may have been granted. Nesting has a checker of its own.
+        // A waiter may be granted by the time it was observed. Nesting has a checker of its own.
         (
             stage,
             EventKind::ResourceUsage(_)
@@ -181,7 +185,7 @@ fn next(stage: Stage, event: &Event) -> Result<Stage> {
             | EventKind::Nested { .. }
             | EventKind::Unnested { .. },
         ) => stage,
-        (stage, _) => bail!("no event {event} after {stage:?}"),
+        (stage, _) => bail!("unexpected event {event} after {stage:?}"),
     })
 }
 
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn cycle_becomes_a_hold() {
-        let told = [
+        let recorded = [
             "1 7 0 requested",
             "2 7 0 observed",
             "3 7 0 granted 5 1 1",
@@ -213,9 +217,9 @@ mod tests {
             weight: 1,
             capacity: 1,
         };
-        assert_eq!(holds(&events(&told)).unwrap(), [hold]);
+        assert_eq!(holds(&events(&recorded)).unwrap(), [hold]);
         assert_eq!(
-            holds(&events(&told[..3])).unwrap(),
+            holds(&events(&recorded[..3])).unwrap(),
             [Hold {
                 until: u64::MAX,
                 ..hold
@@ -225,25 +229,25 @@ mod tests {
 
     #[test]
     fn killed_event_ends_a_hold() {
-        let told = events(&[
+        let recorded = events(&[
             "1 7 0 requested",
             "3 7 0 granted 5 1 1",
             "4 7 0 killed",
             "5 7 0 releasing",
         ]);
-        assert_eq!(holds(&told).unwrap()[0].until, 4);
+        assert_eq!(holds(&recorded).unwrap()[0].until, 4);
     }
 
     #[test]
     fn validity_bounds_an_unreleased_hold() {
         let until = |more: &str| {
-            let told = [
+            let recorded = [
                 "1 7 0 requested",
                 "3 7 0 granted 5 1 1",
                 "4 7 0 valid-until 20",
                 more,
             ];
-            holds(&events(&told)).unwrap()[0].until
+            holds(&events(&recorded)).unwrap()[0].until
         };
         assert_eq!(until("5 7 0 valid-until 30"), 30);
         assert_eq!((until("15 7 0 killed"), until("40 7 0 killed")), (15, 20));

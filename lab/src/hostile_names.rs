@@ -1,4 +1,4 @@
-//! Names that mean something to a file system, a protocol or a pattern.
+//! Names that have a meaning in a file system, a protocol or a pattern.
 
 use percent_encoding::percent_decode_str;
 
@@ -28,7 +28,7 @@ const NAMES: [&str; 20] = [
     "zookeeper",
 ];
 
-/// Three different ones; one of them may be as long as names can be.
+/// Draws three different names. One of them may have the greatest length.
 pub(crate) fn three(seed: u64) -> Vec<String> {
     let mut random = Random::seeded(seed);
     let longest = "x".repeat(leasehold::Name::LEN_MAX);
@@ -40,12 +40,12 @@ pub(crate) fn three(seed: u64) -> Vec<String> {
     vec![draw(), draw(), draw()]
 }
 
-/// No names at all: none, and one that is far too long.
+/// Invalid names: an empty one, and one that is far too long.
 pub(crate) fn no_names() -> [String; 2] {
     [String::new(), "x".repeat(64 * 1024)]
 }
 
-/// What stores write as `%XX`, as it was.
+/// Decodes the `%XX` that stores write.
 pub(crate) fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,7 +1,7 @@
 //! Where leasehold is put to the proof: real processes that take locks and can be killed or stopped at any time, what
 //! they saw by one common clock, and one checker per promise.
 //!
-//! A test gets a [`FolderTestbed`], starts [`Process`]es of the `worker` program there with [`WorkerConfig`], and puts the [`Event`]s
+//! A test gets a [`Testbed`], starts [`Process`]es of the `worker` program there with [`WorkerConfig`], and puts the [`Event`]s
 //! they tell into a history that [`check`] judges. The checkers are pure, and each has tests of histories it must
 //! refuse.
 //!
@@ -10,15 +10,14 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+pub mod backends;
 pub mod baselines;
-mod canary;
 pub mod check;
 mod clock;
 pub mod conditions;
 mod event;
 pub mod fault_run;
 pub mod faults;
-mod folder_testbed;
 pub mod foreign;
 mod history;
 mod hostile_names;
@@ -27,25 +26,21 @@ mod observer;
 mod process;
 mod random;
 pub mod raw;
-mod redis_testbed;
-mod redlock_testbed;
 pub mod report;
 pub mod resources;
-pub mod testbed;
+mod testbed;
 pub mod worker;
 mod worker_config;
 
 pub use agreement::{Agreement, agreement};
 pub use clock::now;
 pub use event::{Event, EventKind, ResourceUsage};
-pub use folder_testbed::FolderTestbed;
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
 pub use observer::{Observation, ObservedClaim, Observer};
 pub use process::Process;
 pub use random::Random;
-pub use redis_testbed::RedisTestbed;
-pub use redlock_testbed::RedlockTestbed;
+pub use testbed::{Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,
     StoreHandles, WorkerConfig,

@@ -1,4 +1,4 @@
-//! Every store under every fault that exists for it.
+//! Every store under every fault that is possible on it.
 
 mod check;
 mod page;
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::OnError;
-use crate::fault_run::{FaultRun, WorkloadProfile};
+use crate::backends::{BACKENDS, Backend};
+use crate::fault_run::{FaultRun, Outcome, WorkloadProfile};
 use crate::faults::{FAULTS, Fault, Guarantee};
-use crate::testbed::{Backend, Testbed};
 
 pub use check::{Figures, check};
 pub use page::{Page, folder, keep};
@@ -22,44 +22,41 @@ pub use picture::picture;
 /// One store under one fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// Which store.
-    pub backend: Backend,
-    /// Which fault.
+    /// The store.
+    pub backend: &'static dyn Backend,
+    /// The fault.
     pub fault: &'static Fault,
-    /// What it promises then.
+    /// What the store guarantees under the fault.
     pub guarantee: Guarantee,
-    /// Within what time every name is granted again.
+    /// Within what time after the fault every name is granted again.
     pub bound: Duration,
 }
 
-/// All cells, store by store.
+/// All cells, store by store: a fault and each store that has what the fault needs.
 pub fn cells() -> impl Iterator<Item = Cell> {
-    Backend::ALL
-        .into_iter()
-        .flat_map(|backend| FAULTS.iter().filter_map(move |fault| cell(backend, fault)))
+    BACKENDS
+        .iter()
+        .flat_map(|backend| FAULTS.iter().filter_map(|fault| cell(*backend, fault)))
 }
 
 /// The cell of a store and a fault, by their names.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such cell.
 pub fn cell_named(store: &str, fault: &str) -> Result<Cell> {
     let found = cells().find(|cell| cell.backend.name() == store && cell.fault.name == fault);
     found.with_context(|| {
-        format!("no cell {store}/{fault}; `cargo xtask lab --list` tells which there are")
+        format!("there is no cell {store}/{fault}; `cargo xtask lab --list` lists the cells")
     })
 }
 
-fn cell(backend: Backend, fault: &'static Fault) -> Option<Cell> {
-    let &(backend, guarantee, seconds) = fault
-        .cells
-        .iter()
-        .find(|(candidate, _, _)| *candidate == backend)?;
+fn cell(backend: &'static dyn Backend, fault: &'static Fault) -> Option<Cell> {
+    let (guarantee, bound) = fault.expectation(backend)?;
     Some(Cell {
         backend,
         fault,
         guarantee,
-        bound: Duration::from_secs(seconds),
+        bound,
     })
 }
 
@@ -70,29 +67,35 @@ impl Cell {
         format!("{}/{}", self.backend, self.fault.name)
     }
 
-    /// The line that repeats a run of it.
+    /// The command that repeats a run.
     #[must_use]
     pub fn repeat_command(&self, seed: u64, time: Duration) -> String {
-        let (backend, fault, seconds) = (self.backend, self.fault.name, time.as_secs_f64());
         format!(
-            "cargo xtask lab --store {backend} --fault {fault} --seed {seed} --seconds {seconds}"
+            "cargo xtask lab --store {} --fault {} --seed {seed} --seconds {}",
+            self.backend,
+            self.fault.name,
+            time.as_secs_f64()
         )
     }
 
-    /// Runs it for so long; figures, and a picture in the folder. Of a run that has failed all that was told is there too.
+    /// Injects the fault repeatedly for `time`, checks the history, and returns the figures. Writes
+    /// a timeline to the folder; if the run fails, also the events and what the servers wrote.
     ///
     /// # Errors
-    /// With what is wrong, and the line that repeats the run.
+    /// If a checker finds a violation. The error has the command that repeats the run.
     pub fn run(&self, worker: &str, seed: u64, time: Duration, folder: &Path) -> Result<Figures> {
-        let repeat_command = || {
-            format!(
-                "{}; again:\n  {}\n ",
-                self.name(),
-                self.repeat_command(seed, time)
-            )
-        };
-        self.run_faults(worker, seed, time, folder)
-            .with_context(repeat_command)
+        let begun = Instant::now();
+        let figures = self
+            .run_faults(worker, seed, time, folder)
+            .with_context(|| {
+                let command = self.repeat_command(seed, time);
+                format!("{}; repeat with:\n  {command}\n ", self.name())
+            })?;
+        Ok(Figures {
+            seed,
+            took: begun.elapsed(),
+            ..figures
+        })
     }
 
     fn run_faults(
@@ -102,35 +105,47 @@ impl Cell {
         time: Duration,
         folder: &Path,
     ) -> Result<Figures> {
-        let begun = Instant::now();
         let (on_error, profile) = match self.guarantee {
             Guarantee::Exclusion => (OnError::Retry, WorkloadProfile::Unbounded),
             Guarantee::TokensOnly => (OnError::RetryAll, WorkloadProfile::LongHolds),
             Guarantee::Refuses => (OnError::RetryAll, WorkloadProfile::Bounded),
         };
-        let testbed = Testbed::make(worker, self.backend, self.fault.requires)?;
-        let mut run = FaultRun::begin(testbed, seed, on_error, profile)?;
+        let testbed = self.backend.start(worker, self.fault.requires)?;
+        let mut run = FaultRun::begin(self, testbed, seed, on_error, profile)?;
         run.run(self.fault, time, self.bound)?;
-        let outcome = run.stop_file()?;
-        let file =
-            |ending: &str| folder.join(format!("{}-{}.{ending}", self.backend, self.fault.name));
-        fs::write(file("svg"), picture(self, &outcome)?)?;
+        let outcome = run.finish()?;
+
+        let base = folder.join(format!("{}-{}", self.backend, self.fault.name));
+        fs::write(base.with_extension("svg"), picture(self, &outcome)?)?;
         let checked = check(self, &outcome);
         if checked.is_err() {
-            let injections = outcome
-                .injections
-                .iter()
-                .map(|injection| format!("# {injection:?}"));
-            let lines = injections.chain(outcome.events.iter().map(ToString::to_string));
-            fs::write(
-                file("events"),
-                lines.map(|line| line + "\n").collect::<String>(),
-            )?;
-            outcome.testbed.keep(&file("servers"))?;
+            fs::write(base.with_extension("events"), transcript(&outcome))?;
+            outcome.keep_servers(&base.with_extension("servers"))?;
         }
-        let mut figures = checked?;
-        figures.seed = seed;
-        figures.took = begun.elapsed();
-        Ok(figures)
+        checked
+    }
+}
+
+/// The injections and the events of a run, one per line.
+fn transcript(outcome: &Outcome) -> String {
+    let injections = outcome.injections.iter().map(|i| format!("# {i:?}\n"));
+    let events = outcome.events.iter().map(|event| format!("{event}\n"));
+    injections.chain(events).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_match_the_committed_list() {
+        let mut lines: Vec<String> = cells()
+            .map(|cell| {
+                let seconds = cell.bound.as_secs();
+                format!("{} {} {seconds}\n", cell.name(), cell.guarantee)
+            })
+            .collect();
+        lines.sort();
+        assert_eq!(lines.concat(), include_str!("../tests/matrix/cells.txt"));
     }
 }

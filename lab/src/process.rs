@@ -1,4 +1,4 @@
-//! A taker, seen from outside.
+//! A worker process, seen from outside.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -23,38 +23,38 @@ pub struct Process {
     events: Vec<Event>,
 }
 
-/// Where its events go.
+/// Where a worker records its events.
 #[derive(Debug)]
 enum EventSource {
-    /// Heard as they happen.
+    /// A pipe, read as the events happen.
     Pipe(Receiver<Event>),
-    /// Read from a file, this far by now.
+    /// A file, and how far it has been read.
     File(PathBuf, u64),
 }
 
 impl Process {
-    /// Starts a taker whose events are heard as they happen.
+    /// Starts a worker whose events arrive as they happen.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn start(worker: &Path, config: WorkerConfig) -> Result<Self> {
         let mut child = command(worker, &config)?
             .stdout(Stdio::piped())
             .spawn()
-            .context("cannot start the taker")?;
+            .context("cannot start the worker")?;
         let stdout = child.stdout.take().context("its stdout is a pipe")?;
         Ok(Self::new(child, config, EventSource::Pipe(listen(stdout))))
     }
 
-    /// Starts a taker whose events go to a file: many cost less so.
+    /// Starts a worker that records its events to a file, which is cheaper with many workers.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn start_recording(worker: &Path, config: WorkerConfig, file: PathBuf) -> Result<Self> {
         let child = command(worker, &config)?
             .stdout(File::create(&file)?)
             .spawn()
-            .context("cannot start the taker")?;
+            .context("cannot start the worker")?;
         Ok(Self::new(child, config, EventSource::File(file, 0)))
     }
 
@@ -69,43 +69,44 @@ impl Process {
         }
     }
 
-    /// The number of its first hand.
+    /// The number of the worker's first thread.
     #[must_use]
     pub fn first_thread(&self) -> u32 {
         self.config.first_thread
     }
 
-    /// Gives the word that a hand waits for: to begin, or to release.
+    /// Sends the line that a thread waits for: to begin, or to release.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn send_signal(&mut self) -> Result<()> {
         let stdin = self
             .stdin
             .as_mut()
-            .context("it was told that no word will come")?;
+            .context("the stdin of the worker was closed")?;
         Ok(stdin.write_all(b"\n")?)
     }
 
-    /// Whether a quiet one has told anything yet: then it has opened its store.
+    /// Whether a recording worker has recorded an event yet. It has then opened its store.
     ///
     /// # Errors
-    /// If it is not quiet.
+    /// If the worker does not record to a file.
     pub fn has_recorded(&self) -> Result<bool> {
         let EventSource::File(file, _) = &self.source else {
-            bail!("it is heard as it tells")
+            bail!("the worker does not record to a file")
         };
         Ok(fs::metadata(file)?.len() > 0)
     }
 
-    /// What a quiet one has told since this was last asked.
+    /// The events that a recording worker has recorded since the last call.
     ///
     /// # Errors
-    /// If it is not quiet, or what it told makes no sense.
+    /// If the worker does not record to a file, or an event is invalid.
     pub fn new_events(&mut self) -> Result<&[Event]> {
         let EventSource::File(file, read) = &mut self.source else {
-            bail!("it is heard as it tells")
+            bail!("the worker does not record to a file")
         };
+
         let (new_events, end) = read_events(file, *read)?;
         *read = end;
         let known = self.events.len();
@@ -113,7 +114,7 @@ impl Process {
         Ok(&self.events[known..])
     }
 
-    /// All that a quiet one has told.
+    /// All events that a recording worker has recorded.
     ///
     /// # Errors
     /// As [`new_events`](Self::new_events).
@@ -122,7 +123,7 @@ impl Process {
         Ok(&self.events)
     }
 
-    /// The last that a quiet one has told of its hands.
+    /// The last event of a recording worker's threads.
     ///
     /// # Errors
     /// As [`new_events`](Self::new_events).
@@ -136,18 +137,18 @@ impl Process {
             .copied())
     }
 
-    /// Waits for its next event of a kind.
+    /// Waits for the next event of a kind.
     ///
     /// # Errors
-    /// If it ends before, or takes longer than [`DEADLINE`].
+    /// If the worker ends first, or the event does not come before [`DEADLINE`].
     pub fn wait_for(&mut self, wanted: impl Fn(&EventKind) -> bool) -> Result<Event> {
         let EventSource::Pipe(receiver) = &self.source else {
-            bail!("a quiet taker is not heard")
+            bail!("the worker records to a file")
         };
         loop {
             let event = receiver
                 .recv_timeout(DEADLINE)
-                .with_context(|| format!("hand {}", self.config.first_thread))?;
+                .with_context(|| format!("thread {}", self.config.first_thread))?;
             self.events.push(event);
             if wanted(&event.kind) {
                 return Ok(event);
@@ -155,43 +156,45 @@ impl Process {
         }
     }
 
-    /// Waits until it holds; its token.
+    /// Waits for a grant, and returns it.
     ///
     /// # Errors
     /// As [`wait_for`](Self::wait_for).
     pub fn wait_for_grant(&mut self) -> Result<Event> {
-        self.wait_for(|what| matches!(what, EventKind::Granted { .. }))
+        self.wait_for(|kind| matches!(kind, EventKind::Granted { .. }))
     }
 
-    /// Whether it has ended, in whichever way.
+    /// Whether the process has ended, in any way.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system call fails.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Kills it as `kill -9` does; all events it told.
+    /// Kills the process as `kill -9` does, and returns all its events.
     ///
     /// # Errors
-    /// If it was dead already.
+    /// If the process had already ended.
     pub fn kill(mut self) -> Result<Vec<Event>> {
         self.kill_now()?;
         self.end()
     }
 
-    /// Kills it, and waits for nothing; when that was.
+    /// Kills the process without waiting for its end, and returns when.
     ///
     /// # Errors
-    /// If it was dead already.
+    /// If the process had already ended.
     pub fn kill_now(&mut self) -> Result<u64> {
         ensure!(
             self.child.try_wait()?.is_none(),
-            "hand {} ended before it was killed",
+            "the worker of thread {} ended before it was killed",
             self.first_thread()
         );
+
         let at = now();
         self.child.kill()?;
+
         let threads = self.config.first_thread..self.config.first_thread + self.config.threads;
         self.events.extend(threads.map(|thread| Event {
             at,
@@ -202,10 +205,10 @@ impl Process {
         Ok(at)
     }
 
-    /// Stops it, as `kill -STOP` does, until it is [resumed](Self::resume).
+    /// Stops the process as `kill -STOP` does, until it is [resumed](Self::resume).
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         until("a process to be stopped", || {
@@ -213,40 +216,40 @@ impl Process {
         })
     }
 
-    /// Lets it go on.
+    /// Continues a stopped process.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Waits for its end, which must be a good one; all events it told.
+    /// Waits for a successful end, and returns all events.
     ///
     /// # Errors
-    /// If it fails, or takes longer than [`DEADLINE`].
+    /// If the worker fails or takes longer than [`DEADLINE`].
     pub fn finish(self) -> Result<Vec<Event>> {
         self.finish_within(DEADLINE)
     }
 
-    /// As [`finish`](Self::finish), for one that has more to do.
+    /// As [`finish`](Self::finish), with another time limit.
     ///
     /// # Errors
-    /// If it fails, or takes longer than `timeout`.
+    /// If the worker fails or takes longer than `timeout`.
     pub fn finish_within(mut self, timeout: Duration) -> Result<Vec<Event>> {
-        let status = until_within(timeout, "a taker to end", || Ok(self.child.try_wait()?))?;
+        let status = until_within(timeout, "a worker to end", || Ok(self.child.try_wait()?))?;
         ensure!(
             status.success(),
-            "hand {} failed: {status}",
+            "the worker of thread {} failed: {status}",
             self.first_thread()
         );
         self.end()
     }
 
-    /// All that one told which is dead, or about to be.
+    /// All events of a process that has ended or is about to.
     ///
     /// # Errors
-    /// If what it told makes no sense.
+    /// If an event is invalid.
     pub fn end(mut self) -> Result<Vec<Event>> {
         self.child.wait()?;
         let mut events = std::mem::take(&mut self.events);
@@ -255,7 +258,9 @@ impl Process {
                 match receiver.recv_timeout(DEADLINE) {
                     Ok(event) => events.push(event),
                     Err(RecvTimeoutError::Disconnected) => break,
-                    Err(RecvTimeoutError::Timeout) => bail!("its stdout stays open after its end"),
+                    Err(RecvTimeoutError::Timeout) => {
+                        bail!("the stdout of the worker is still open after its end")
+                    }
                 }
             },
             EventSource::File(file, read) => events.extend(read_events(file, *read)?.0),
@@ -264,19 +269,20 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
+        let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a pid")?;
         Ok(kill_process(pid, signal)?)
     }
 
-    /// Whether it stands still.
+    /// Whether the process is stopped.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If its state cannot be read.
     pub fn is_paused(&self) -> Result<bool> {
         self.is_stopped()
     }
 
-    /// Or has ended, which is as still. The state is the word after the program's name in parentheses.
+    /// Whether the process is stopped or has ended. The state is the word after the program's name
+    /// in parentheses.
     fn is_stopped(&self) -> Result<bool> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
         Ok(stat
@@ -288,7 +294,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -310,7 +316,8 @@ fn listen(stdout: ChildStdout) -> Receiver<Event> {
             let event = line
                 .map_err(anyhow::Error::from)
                 .and_then(|line| line.parse());
-            // Nobody listens any more when the process is dropped, and a torn line is the last of one that was killed.
+            // The line of a killed worker may be torn. The receiver is gone when the process is
+            // dropped.
             let Ok(event) = event else { return };
             if sender.send(event).is_err() {
                 return;
@@ -320,7 +327,8 @@ fn listen(stdout: ChildStdout) -> Receiver<Event> {
     receiver
 }
 
-/// Whole lines only: the last of a taker that was killed may be torn. Also where the next would begin.
+/// Reads whole lines only, because the last line of a killed worker may be torn. Returns also where
+/// the next line begins.
 fn read_events(file: &Path, from: u64) -> Result<(Vec<Event>, u64)> {
     let mut file = File::open(file)?;
     file.seek(SeekFrom::Start(from))?;

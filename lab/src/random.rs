@@ -1,21 +1,21 @@
-//! Numbers that can be drawn again.
+//! Random numbers that can be reproduced.
 
 /// A small generator (splitmix64): the same seed gives the same numbers on every machine.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator of the seed in `LAB_SEED`, or else of a new one; the seed is printed with the way to repeat it.
-    ///
-    /// # Panics
-    /// If `LAB_SEED` is not a number.
+    /// A generator with the seed in `LAB_SEED`, or with a new one. It prints the seed and the
+    /// command that repeats the test.
     #[must_use]
     pub fn announced(test: &str) -> Self {
         let seed = std::env::var("LAB_SEED").map_or_else(
             |_| crate::now(),
             |seed| seed.parse().expect("a whole number"),
         );
-        println!("seed {seed}; again: LAB_SEED={seed} cargo test -p lab {test} -- --nocapture");
+        println!(
+            "seed {seed}; repeat with: LAB_SEED={seed} cargo test -p lab {test} -- --nocapture"
+        );
         Self(seed)
     }
 

@@ -1,4 +1,5 @@
-//! The least that could do: what the system itself needs, as the limit our figures stand beside.
+//! The least work that does the same: the system calls themselves, as the limit beside the figures
+//! of leasehold.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write, stdin, stdout};
@@ -10,18 +11,18 @@ use rustix::fs::inotify;
 
 use crate::now;
 
-/// Opens, locks with flock(2), and closes, which unlocks.
+/// Opens a file, locks it with flock(2), and closes it, which unlocks it.
 ///
 /// # Errors
-/// As the system says.
+/// If a system call fails.
 pub fn open_lock_close(path: &Path) -> io::Result<()> {
     open(path)?.lock()
 }
 
-/// A file to lock, made if missing.
+/// Opens a file to lock, and creates it if it is missing.
 ///
 /// # Errors
-/// As the system says.
+/// If the system call fails.
 pub fn open(path: &Path) -> io::Result<File> {
     File::options()
         .create(true)
@@ -30,10 +31,10 @@ pub fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// What the `raw` program does: `locker FILE`, `sleeper FILE` or `pairs FILE COUNT`.
+/// Runs the `raw` program: `locker FILE`, `sleeper FILE` or `pairs FILE COUNT`.
 ///
 /// # Errors
-/// As the system says.
+/// If the arguments are wrong or a system call fails.
 pub fn run(args: &[String]) -> Result<()> {
     match args {
         [what, file] if what == "locker" => locker(Path::new(file)),
@@ -43,7 +44,8 @@ pub fn run(args: &[String]) -> Result<()> {
     }
 }
 
-/// At each line locks with flock(2), and at the next unlocks; tells when it has locked, and when it begins to unlock.
+/// Locks with flock(2) at one line on stdin and unlocks at the next. Prints when it has locked, and
+/// when it begins to unlock.
 fn locker(path: &Path) -> Result<()> {
     let file = open(path)?;
     while wait_for_signal()? {
@@ -57,7 +59,8 @@ fn locker(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Sleeps on inotify until the file is written to, over and over; tells when it awoke. Begins with a line of 0.
+/// Sleeps on inotify until the file is written, repeatedly, and prints when it woke. Prints 0
+/// first.
 fn sleeper(path: &Path) -> Result<()> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
@@ -80,18 +83,18 @@ fn print(at: u64) -> Result<()> {
     Ok(stdout().write_all(format!("{at}\n").as_bytes())?)
 }
 
-/// A running `raw`. Dropping it kills it.
+/// A running `raw` program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Raw {
     child: Child,
-    says: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Raw {
-    /// Starts one; `program` is its path, which only a benchmark knows.
+    /// Starts the program; `program` is its path, which only a benchmark knows.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn start(program: &str, what: &str, file: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command
@@ -100,17 +103,14 @@ impl Raw {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start the raw program")?;
-        let output = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
-        Ok(Self {
-            child,
-            says: output,
-        })
+        let stdout = BufReader::new(child.stdout.take().context("its stdout is a pipe")?);
+        Ok(Self { child, stdout })
     }
 
-    /// Gives it the word to go on.
+    /// Sends a line, so that the program continues.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn send_signal(&mut self) -> Result<()> {
         Ok(self
             .child
@@ -120,20 +120,23 @@ impl Raw {
             .write_all(b"\n")?)
     }
 
-    /// The next time it tells of.
+    /// The next time that the program prints.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn read_line(&mut self) -> Result<u64> {
         let mut line = String::new();
-        ensure!(self.says.read_line(&mut line)? > 0, "it ended");
+        ensure!(
+            self.stdout.read_line(&mut line)? > 0,
+            "the raw program ended"
+        );
         Ok(line.trim_end().parse()?)
     }
 
-    /// Waits until it waits for a file lock.
+    /// Waits until the program waits for a file lock.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it does not before the deadline.
     pub fn wait_until_waiting(&self) -> Result<()> {
         let pid = self.child.id().to_string();
         crate::until("a process to wait for flock(2)", || {
@@ -144,10 +147,10 @@ impl Raw {
         })
     }
 
-    /// Kills it; when that was.
+    /// Kills the process, and returns when.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the signal cannot be sent.
     pub fn kill(&mut self) -> Result<u64> {
         let at = now();
         self.child.kill()?;
@@ -157,7 +160,7 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

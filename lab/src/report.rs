@@ -1,4 +1,4 @@
-//! Figures, each beside its raw limit of the same run.
+//! Figures, each beside its limit from the same run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct Samples(Vec<u64>);
 
 impl Samples {
-    /// Measures one more.
+    /// Measures the time of `work`.
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = work();
@@ -20,12 +20,12 @@ impl Samples {
         done
     }
 
-    /// Adds one that was measured elsewhere.
+    /// Adds a time that was measured elsewhere.
     pub fn add(&mut self, nanos: u64) {
         self.0.push(nanos);
     }
 
-    /// Half, and 99 of 100, took at most so long.
+    /// The median and the 99th percentile.
     ///
     /// # Panics
     /// If nothing was measured.
@@ -52,18 +52,18 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What is told of measured times.
+/// The summary of measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Spread {
-    /// How many were measured.
+    /// The number of measurements.
     pub count: usize,
-    /// Half took at most so long.
+    /// The median.
     pub p50_ns: u64,
-    /// 99 of 100 took at most so long.
+    /// The 99th percentile.
     pub p99_ns: u64,
 }
 
-/// One line of a report.
+/// One row of a report.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     what: String,
@@ -80,11 +80,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// An empty one; `bench` is its name and that of its file.
+    /// An empty report; `bench` is the name of the benchmark and of its file.
     #[must_use]
     pub fn new(bench: &'static str) -> Self {
         println!(
-            "| {bench} | p50 | p99 | beside | p50 | p99 | ratio of p50 |\n|---|---|---|---|---|---|---|"
+            "| {bench} | p50 | p99 | beside | p50 | p99 | ratio of p50 |\n\
+             |---|---|---|---|---|---|---|"
         );
         Self {
             bench,
@@ -94,7 +95,8 @@ impl Report {
 
     /// Adds and prints a figure beside its limit.
     pub fn add(&mut self, what: &str, leasehold: &Samples, limit_what: &str, limit: &Samples) {
-        let (leasehold, limit) = (leasehold.spread(), limit.spread());
+        let leasehold = leasehold.spread();
+        let limit = limit.spread();
         let [a, b, c, d] = [
             leasehold.p50_ns,
             leasehold.p99_ns,
@@ -102,10 +104,12 @@ impl Report {
             limit.p99_ns,
         ]
         .map(shown);
+
         println!(
             "| {what} | {a} | {b} | {limit_what} | {c} | {d} | {} |",
             ratio(leasehold.p50_ns, limit.p50_ns)
         );
+
         self.rows.push(Row {
             what: what.to_owned(),
             leasehold,
@@ -117,7 +121,7 @@ impl Report {
     /// Writes `target/bench/NAME.json`.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// If the file cannot be written.
     pub fn finish(self) -> Result<()> {
         let folder = folder()?;
         println!();
@@ -128,10 +132,10 @@ impl Report {
     }
 }
 
-/// Where figures go: `target/bench`, made if missing.
+/// The folder for figures, `target/bench`. It is created if it is missing.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If the folder cannot be created.
 pub fn folder() -> Result<PathBuf> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target =
@@ -141,7 +145,7 @@ pub fn folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// With one decimal, in the unit that fits.
+/// A time with one decimal, in a fitting unit.
 fn shown(nanos: u64) -> String {
     let unit = |nanos_each: u64, name: &str| {
         let tenths = (nanos * 10 + nanos_each / 2) / nanos_each;

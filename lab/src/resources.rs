@@ -1,8 +1,8 @@
-//! Resources that a lock protects, and what was done to them although it did.
+//! Resources that a lock protects, and violations of that protection.
 //!
-//! A victim is one file, its *journal*: each operation that was accepted is one line, in the order in which they happened.
-//! What the resource holds, and the mark it goes by, are read from there; so whatever a checker says of a journal it says of the
-//! resource. Any number of processes work on one.
+//! A resource is one file, its *journal*: each accepted operation is one line, in the order of
+//! acceptance. The content of the resource and its highest token are read from the journal, so a
+//! property of the journal is a property of the resource. Several processes can use one resource.
 
 mod check;
 
@@ -17,37 +17,37 @@ use serde::{Deserialize, Serialize};
 
 pub use check::{duplicates, lost_updates, regress};
 
-/// What a resource accepts.
+/// Which operations a resource accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FencingRule {
-    /// Everything.
+    /// Every operation.
     Unfenced,
-    /// Writes whose token is not below that of an earlier write. What is read shows it no token.
+    /// Every read, and every write whose token is not below that of an earlier write.
     Checked,
-    /// What has a token above that of any earlier operation, a read included, or the same token of the same holder: the first
-    /// under a new token seals it.
+    /// An operation, also a read, with a token above all earlier ones, or with the same token and
+    /// the same holder. The first operation with a new token seals the resource.
     Sealed,
 }
 
-/// One operation that was accepted.
+/// One accepted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Whose: the number of a holder.
+    /// The number of the holder.
     pub worker: u32,
-    /// Under which token; 0 where the lock has none.
+    /// The token; 0 where the lock has none.
     pub token: u64,
-    /// What was done.
+    /// The kind of operation.
     pub kind: OpKind,
 }
 
-/// What can be done to a resource.
+/// The operations on a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// Found this number.
+    /// Read this number.
     Read(u64),
-    /// Put this number in its place.
+    /// Replaced the number by this one.
     Wrote(u64),
-    /// Added an entry of this number.
+    /// Appended an entry with this number.
     Appended(u64),
 }
 
@@ -59,7 +59,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// The one in this file, which is made when something is first done to it.
+    /// The resource in this file, which is created by the first operation.
     #[must_use]
     pub fn new(file: &Path, rule: FencingRule) -> Self {
         Self {
@@ -68,10 +68,10 @@ impl Resource {
         }
     }
 
-    /// The number it holds, 0 at first; `None` if it refuses.
+    /// Reads the number, 0 at first; returns `None` if the resource rejects the operation.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the file cannot be read or written.
     pub fn read(&self, worker: u32, token: u64) -> Result<Option<u64>> {
         let found = self.try_do(|ops| Op {
             worker,
@@ -87,10 +87,10 @@ impl Resource {
         }))
     }
 
-    /// Puts a number in place; whether it was accepted.
+    /// Writes a number, and returns whether the resource accepted it.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the file cannot be read or written.
     pub fn write(&self, worker: u32, token: u64, number: u64) -> Result<bool> {
         Ok(self
             .try_do(|_| Op {
@@ -101,10 +101,10 @@ impl Resource {
             .is_some())
     }
 
-    /// Adds an entry; whether it was accepted.
+    /// Appends an entry, and returns whether the resource accepted it.
     ///
     /// # Errors
-    /// As the system says.
+    /// If the file cannot be read or written.
     pub fn append(&self, worker: u32, token: u64, number: u64) -> Result<bool> {
         Ok(self
             .try_do(|_| Op {
@@ -115,10 +115,10 @@ impl Resource {
             .is_some())
     }
 
-    /// Everything that was accepted, in order.
+    /// All accepted operations, in order.
     ///
     /// # Errors
-    /// If its file is none of ours.
+    /// If the file is not a journal.
     pub fn ops(&self) -> Result<Vec<Op>> {
         if !self.file.exists() {
             return Ok(Vec::new());
@@ -126,13 +126,14 @@ impl Resource {
         read(&File::open(&self.file)?)
     }
 
-    /// In one step: nobody else comes between looking and doing.
+    /// Checks and appends one operation, atomically.
     fn try_do(&self, make: impl FnOnce(&[Op]) -> Op) -> Result<Option<Op>> {
         let mut file = File::options()
             .create(true)
             .read(true)
             .append(true)
             .open(&self.file)?;
+
         file.lock()?;
         let ops = read(&file)?;
         let op = make(&ops);
@@ -144,7 +145,7 @@ impl Resource {
     }
 }
 
-/// The rules, each in a line.
+/// Whether a rule accepts an operation after these.
 #[must_use]
 pub fn accepts(rule: FencingRule, ops: &[Op], op: Op) -> bool {
     let is_read = |op: &Op| matches!(op.kind, OpKind::Read(_));
@@ -174,7 +175,7 @@ fn number(ops: &[Op]) -> u64 {
     ops.iter().rev().find_map(wrote).unwrap_or(0)
 }
 
-/// What was killed while it wrote has left no whole line.
+/// Skips the last line if a process was killed while it wrote it.
 fn read(mut file: &File) -> Result<Vec<Op>> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -208,9 +209,8 @@ impl FromStr for Op {
             .with_context(|| format!("not an operation: {line:?}"))?;
         let kind = match what {
             "read" => OpKind::Read(number),
-            "wrote" => OpKind::Wrote(number),
             "appended" => OpKind::Appended(number),
-            other => bail!("nothing is called {other:?}"),
+            other => bail!("there is no operation {other:?}"),
         };
         Ok(Op {
             worker: worker.parse()?,
@@ -220,29 +220,29 @@ impl FromStr for Op {
     }
 }
 
-/// An empty folder with one victim of each kind.
+/// A folder with one resource of each kind.
 #[derive(Clone, Debug)]
 pub struct Resources {
-    /// A counter that everybody may read and write.
+    /// A counter that every client may read and write.
     pub counter: Resource,
-    /// A register that is sealed by the first who reads it.
+    /// A register that its first reader seals.
     pub register: Resource,
-    /// A log that only grows.
+    /// A log to which entries are appended.
     pub log: Resource,
 }
 
 impl Resources {
-    /// Those in a folder, made if missing.
+    /// The resources in a folder, which is created if it is missing.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If the folder cannot be created.
     pub fn of(folder: &Path) -> Result<Self> {
         fs::create_dir_all(folder)?;
-        let killed = |name: &str, rule| Resource::new(&folder.join(name), rule);
+        let resource = |name: &str, rule| Resource::new(&folder.join(name), rule);
         Ok(Self {
-            counter: killed("counter", FencingRule::Unfenced),
-            register: killed("register", FencingRule::Sealed),
-            log: killed("log", FencingRule::Sealed),
+            counter: resource("counter", FencingRule::Unfenced),
+            register: resource("register", FencingRule::Sealed),
+            log: resource("log", FencingRule::Sealed),
         })
     }
 }

@@ -1,536 +1,399 @@
-//! A store of each kind with all that can be done to it: its servers, and the wires by which takers reach them.
+//! The surroundings of one test: a store, its servers, the workers, and a client that inspects.
 
-mod disk;
-mod ensemble;
-mod pair;
-
+use std::any::{Any, type_name};
+use std::cell::Cell;
 use std::fmt;
 use std::fs;
-use std::ops::Deref;
-use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use lab_servers::{Clock, Redis, Setup, Wire, ZooKeeper, ZooKeeperSetup};
+use anyhow::{Context, Result, ensure};
+use lab_servers::{Clock, Redis, Wire, ZooKeeper};
+use leasehold::{LockState, Locks};
+use tempfile::TempDir;
+use tokio::runtime::{Builder, Runtime};
 
-use crate::fault_run::PROCESSES;
-use crate::faults::Requirement;
-use crate::folder_testbed::Disk;
-use crate::{FolderTestbed, RedisTestbed, RedlockTestbed, WorkerConfig, until, until_within};
-pub use ensemble::Servers;
-pub use pair::Pair;
+use crate::backends::Disk;
+use crate::{Event, EventKind, Process, WorkerConfig, now, until};
 
-/// The kinds of stores that the matrix knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Backend {
-    /// `file:`
-    File,
-    /// `redis:`, one server.
-    Redis,
-    /// `redis:`, a server with a replica that takes its place.
-    Replica,
-    /// `redis:` with `dialect=plain`.
-    Plain,
-    /// `redlock:`, five masters.
-    Redlock,
-    /// `zookeeper:`, one server.
-    ZooKeeper,
-    /// `zookeeper:`, three servers.
-    Ensemble,
-}
-
-impl Backend {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::File,
-        Self::Redis,
-        Self::Replica,
-        Self::Plain,
-        Self::Redlock,
-        Self::ZooKeeper,
-        Self::Ensemble,
-    ];
-
-    /// As it is called in commands and tables.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::File => "file",
-            Self::Redis => "redis",
-            Self::Replica => "replica",
-            Self::Plain => "plain",
-            Self::Redlock => "redlock",
-            Self::ZooKeeper => "zookeeper",
-            Self::Ensemble => "ensemble",
-        }
-    }
-
-    /// For how long a claim is kept that nothing is heard of: the lease that takers ask for, or their session.
-    #[must_use]
-    pub fn lease(self) -> Duration {
-        Duration::from_millis(match self {
-            Self::File | Self::Redis | Self::Replica | Self::Plain => 1_500,
-            Self::Redlock => 1_000,
-            Self::ZooKeeper | Self::Ensemble => 2_000,
-        })
-    }
-
-    /// How long a guard may at most count on what it has heard; `None` where only a crash ends a hold.
-    #[must_use]
-    pub fn validity(self) -> Option<Duration> {
-        (self != Self::File).then(|| self.lease())
-    }
-
-    /// By how much tokens may fall when the server has forgotten all: where nobody has promised that they rise, they are times that
-    /// clients guess, in nanoseconds.
-    #[must_use]
-    pub fn token_slack(self) -> u64 {
-        if self == Self::Plain {
-            1_000_000_000
-        } else {
-            0
-        }
-    }
-
-    /// Acquisitions per second of peace; with fewer a run shows nothing.
-    #[must_use]
-    pub fn load_min(self) -> f64 {
-        match self {
-            Self::File => 20.0,
-            Self::Redis | Self::Replica => 10.0,
-            Self::Plain | Self::Redlock | Self::ZooKeeper => 5.0,
-            Self::Ensemble => 2.0,
-        }
-    }
-
-    fn settings(self) -> &'static str {
-        match self {
-            Self::File => "",
-            Self::Redis | Self::Replica => "?crash-grace=500ms",
-            Self::Plain => "?dialect=plain&tokens=on",
-            Self::Redlock => "?longest-lease=1000ms",
-            Self::ZooKeeper | Self::Ensemble => "?session=2s",
-        }
-    }
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// What keeps the locks.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in a run")]
-pub enum Service {
-    /// A folder.
-    Folder(FolderTestbed),
-    /// One Redis server.
-    Redis(RedisTestbed),
-    /// Two, of which one follows the other.
-    Pair(Pair),
-    /// Five Redis masters.
-    Masters(RedlockTestbed),
-    /// ZooKeeper servers.
-    Servers(Servers),
-}
-
-/// A service, wires before it, and the way takers find it by these.
+/// A store with its servers, workers for it, and a client that inspects it.
 #[derive(Debug)]
 pub struct Testbed {
-    /// Which kind.
-    pub backend: Backend,
-    /// What is treated badly.
-    pub service: Service,
-    /// The wires between takers and servers, one for each server; those of the masters are with these.
-    wires: Vec<Wire>,
-    /// The URL for takers.
-    through_wire: String,
-    /// What it was made for.
-    pub requires: Requirement,
-    // After the service, which uses it.
-    disk: Option<Disk>,
-    /// The wall clocks of the crew, if they have their own.
-    pub clocks: Vec<Clock>,
+    worker: PathBuf,
+    url: String,
+    /// The URL that workers get; it leads through the wires.
+    pub(crate) worker_url: String,
+    folder: TempDir,
+    runtime: Runtime,
+    locks: Locks,
+    next_thread: Cell<u32>,
+    scratch_files: Cell<u32>,
+    /// The wires between workers and servers, one for each server.
+    pub wires: Vec<Wire>,
+    // Dropped after the client and the wires, which use them.
+    pub(crate) servers: Box<dyn Servers>,
+    /// The small disk of the folder or the server. Dropped last.
+    pub(crate) disk: Option<Disk>,
 }
 
-/// The user that takers are where rights are a matter.
-pub const USER: &str = "app";
-const RIGHTS: &str = "app on >secret ~* &* +@all";
+/// The servers of a store.
+pub trait Servers: Any + fmt::Debug {
+    /// The number of servers.
+    fn count(&self) -> usize;
 
-impl Testbed {
-    /// One that is ready for a kind of fault.
+    /// One of the servers.
+    fn server(&self, number: usize) -> &dyn Server;
+
+    /// One of the servers, to be killed or restarted.
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server;
+}
+
+/// One server process.
+pub trait Server: Any + fmt::Debug {
+    /// Kills the process.
+    fn kill(&mut self);
+
+    /// Starts the server again at its address, after it killed a running process.
+    fn restart(&mut self);
+
+    /// Stops the process with SIGSTOP.
+    fn pause(&self);
+
+    /// Continues a stopped process.
+    fn resume(&self);
+
+    /// The wall clock of a server that has its own.
+    fn clock(&self) -> &Clock;
+
+    /// The server's time of day in microseconds.
     ///
     /// # Errors
-    /// If it cannot be made.
-    pub fn make(worker: &str, backend: Backend, requires: Requirement) -> Result<Self> {
-        let settings = backend.settings();
-        let is_redis = matches!(backend, Backend::Redis | Backend::Plain);
-        let disk = if is_redis && requires == Requirement::SmallDisk {
-            Some(disk::of_server()?)
-        } else {
-            None
-        };
-        let setup = redis_setup(requires, disk.as_ref());
-        let service = match backend {
-            Backend::File if requires == Requirement::SmallDisk => {
-                Service::Folder(disk::small(worker)?)
-            }
-            Backend::File => Service::Folder(FolderTestbed::new(worker)?),
-            Backend::Redis | Backend::Plain => Service::Redis(RedisTestbed::start(
-                worker,
-                setup,
-                settings.trim_start_matches('?'),
-            )?),
-            Backend::Replica => Service::Pair(Pair::start(worker, &setup, settings)?),
-            Backend::Redlock => Service::Masters(RedlockTestbed::of(
-                worker,
-                &setup,
-                settings.trim_start_matches('?'),
-            )?),
-            Backend::ZooKeeper => {
-                Service::Servers(Servers::one(worker, &zookeeper_setup(requires), settings)?)
-            }
-            Backend::Ensemble => Service::Servers(Servers::three(
-                worker,
-                &zookeeper_setup(requires),
-                settings,
-            )?),
-        };
-        let wires: Vec<Wire> = match &service {
-            Service::Redis(testbed) => vec![Wire::to(testbed.redis.address())],
-            Service::Servers(servers) => servers
-                .each()
-                .map(|server| Wire::to(server.address()))
-                .collect(),
-            Service::Folder(_) | Service::Pair(_) | Service::Masters(_) => Vec::new(),
-        };
-        let hosts: Vec<String> = wires.iter().map(Wire::address).collect();
-        let user = if requires == Requirement::DedicatedUser {
-            format!("{USER}:secret@")
-        } else {
-            String::new()
-        };
-        let by_wire = match backend {
-            Backend::Redis | Backend::Plain => {
-                format!("redis://{user}{}{settings}", hosts.join(","))
-            }
-            Backend::ZooKeeper | Backend::Ensemble => {
-                format!("zookeeper://{}{settings}", hosts.join(","))
-            }
-            Backend::Redlock if requires == Requirement::DedicatedUser => service_testbed(&service)
-                .url()
-                .replacen("://", &format!("://{user}"), 1),
-            Backend::File | Backend::Replica | Backend::Redlock => String::new(),
-        };
-        let mut testbed = Self {
-            backend,
-            service,
-            wires,
-            through_wire: by_wire,
-            requires,
-            disk,
-            clocks: Vec::new(),
-        };
-        if requires == Requirement::WorkerClocks {
-            let folder = testbed.scratch_file();
-            fs::create_dir(&folder)?;
-            testbed.clocks = Clock::several(&folder, PROCESSES);
-        }
+    /// If the server does not reply before the deadline.
+    fn time(&self) -> Result<i64>;
+
+    /// The folder with the files of the server.
+    fn folder(&self) -> &Path;
+}
+
+impl Testbed {
+    /// A testbed with a file store in a temporary folder. `worker` is the path of the worker
+    /// program, which only a test knows.
+    ///
+    /// # Errors
+    /// If the folder cannot be created.
+    pub fn new(worker: &str) -> Result<Self> {
+        let folder = temporary()?;
+        let url = format!("file:{}/store", folder.path().display());
+        Self::open(worker, folder, url, Box::new(no_servers()))
+    }
+
+    /// A testbed with a file store on a small disk.
+    ///
+    /// # Errors
+    /// If the store cannot be created.
+    pub(crate) fn on_disk(worker: &str, disk: Disk) -> Result<Self> {
+        let url = format!("file:{}/store", disk.path().display());
+        let mut testbed = Self::open(worker, temporary()?, url, Box::new(no_servers()))?;
+        testbed.disk = Some(disk);
         Ok(testbed)
     }
 
-    /// The small disk of a server.
-    #[must_use]
-    pub fn disk(&self) -> Option<&Path> {
-        self.disk.as_ref().map(|disk| disk.0.path())
-    }
-
-    /// What one of the crew is started with besides the usual.
-    #[must_use]
-    pub fn environment(&self, number: usize) -> Vec<(String, String)> {
-        let clock = self.clocks.get(number).map(Clock::environment);
-        let text = |(key, value): (&str, &Path)| (key.to_owned(), value.display().to_string());
-        clock.into_iter().flatten().map(text).collect()
-    }
-
-    /// What takers are told of the store.
-    #[must_use]
-    pub fn worker_config(&self) -> WorkerConfig {
-        let lease = self.backend.lease().as_millis();
-        let lease = matches!(self.service, Service::Servers(_))
-            .then_some(30_000)
-            .unwrap_or(lease);
-        WorkerConfig {
-            store: self.through_wire.clone(),
-            lease_millis: Some(u64::try_from(lease).expect("a few seconds")),
-            ..WorkerConfig::default()
-        }
-    }
-
-    /// The wires by which takers reach the servers, one for each.
-    #[must_use]
-    pub fn wires(&self) -> &[Wire] {
-        match &self.service {
-            Service::Masters(testbed) => &testbed.wires,
-            Service::Pair(pair) => std::slice::from_ref(&pair.front),
-            _ => &self.wires,
-        }
-    }
-
-    /// How many servers there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.wires().len()
-    }
-
-    /// The Redis servers; none where there are none.
-    pub fn redis(&self) -> Vec<&Redis> {
-        match &self.service {
-            Service::Redis(testbed) => vec![&testbed.redis],
-            Service::Pair(pair) => vec![pair.master()],
-            Service::Masters(testbed) => testbed.masters.iter().collect(),
-            Service::Folder(_) | Service::Servers(_) => Vec::new(),
-        }
-    }
-
-    /// The ZooKeeper servers.
+    /// A testbed with the store of this URL, whose servers the caller runs.
     ///
     /// # Errors
-    /// If there are none.
-    pub fn servers(&mut self) -> Result<&mut Servers> {
-        if let Service::Servers(servers) = &mut self.service {
-            Ok(servers)
-        } else {
-            bail!("no ZooKeeper here")
-        }
+    /// If the store cannot be opened.
+    pub fn at(worker: &str, url: &str) -> Result<Self> {
+        Self::open(worker, temporary()?, url.to_owned(), Box::new(no_servers()))
     }
 
-    /// The wall clock of a server that has its own.
+    /// A testbed with the store of this URL and its servers.
     ///
     /// # Errors
-    /// If there is no server.
-    pub fn clock(&self, number: usize) -> Result<&Clock> {
-        match &self.service {
-            Service::Servers(servers) => Ok(servers.at(number).clock()),
-            _ => Ok(self.redis().get(number).context("no server here")?.clock()),
-        }
+    /// If the store cannot be opened.
+    pub fn with_servers(
+        worker: &str,
+        url: String,
+        wires: Vec<Wire>,
+        servers: impl Servers,
+    ) -> Result<Self> {
+        let mut testbed = Self::open(worker, temporary()?, url, Box::new(servers))?;
+        testbed.wires = wires;
+        Ok(testbed)
     }
 
-    /// What a server takes for the time of day, in microseconds.
-    ///
-    /// # Errors
-    /// If it does not tell.
-    pub fn time(&self, number: usize) -> Result<i64> {
-        match &self.service {
-            Service::Servers(servers) => until("a server to tell the time", || {
-                Ok(servers.at(number).time().ok())
-            }),
-            _ => Ok(self.redis().get(number).context("no server here")?.time()),
-        }
-    }
-
-    /// A server and its replica.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn pair(&mut self) -> Result<&mut Pair> {
-        if let Service::Pair(pair) = &mut self.service {
-            Ok(pair)
-        } else {
-            bail!("nothing to fail over to")
-        }
-    }
-
-    /// Kills a server.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn kill(&mut self, number: usize) -> Result<()> {
-        match &mut self.service {
-            Service::Redis(testbed) => testbed.redis.kill(),
-            Service::Masters(testbed) => testbed.masters[number].kill(),
-            Service::Servers(servers) => servers.at_mut(number).kill(),
-            Service::Folder(_) | Service::Pair(_) => bail!("nothing to kill"),
-        }
-        Ok(())
-    }
-
-    /// Starts a server again at its place, killing it first if it lives.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn start_after_kill(&mut self, number: usize) -> Result<()> {
-        match &mut self.service {
-            Service::Redis(testbed) => testbed.redis.restart(),
-            Service::Masters(testbed) => testbed.masters[number].restart(),
-            Service::Servers(servers) => servers.at_mut(number).start_after_kill(),
-            Service::Folder(_) | Service::Pair(_) => bail!("nothing to start"),
-        }
-        Ok(())
-    }
-
-    /// Stops a server, or lets it go on.
-    ///
-    /// # Errors
-    /// If there is none.
-    pub fn pause(&self, number: usize, on: bool) -> Result<()> {
-        let redis = |redis: &Redis| if on { redis.pause() } else { redis.resume() };
-        let zookeeper = |server: &ZooKeeper| if on { server.pause() } else { server.resume() };
-        match &self.service {
-            Service::Redis(testbed) => redis(&testbed.redis),
-            Service::Masters(testbed) => redis(&testbed.masters[number]),
-            Service::Servers(servers) => zookeeper(servers.at(number)),
-            Service::Folder(_) | Service::Pair(_) => bail!("nothing to stop"),
-        }
-        Ok(())
-    }
-
-    /// Waits until all serve, and all are believed.
-    ///
-    /// # Errors
-    /// If that takes too long.
-    pub fn is_whole(&self) -> Result<()> {
-        match &self.service {
-            Service::Masters(testbed) => testbed.wait_for_quarantine(),
-            Service::Servers(servers) => {
-                servers.each().for_each(ZooKeeper::serves);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether nothing is left of takers that are gone, after one more hold of each name.
-    ///
-    /// # Errors
-    /// If anything is left, saying what.
-    pub fn check_clean(&self, last: &WorkerConfig) -> Result<()> {
-        match &self.service {
-            Service::Redis(testbed) if self.backend == Backend::Redis => {
-                // What the server had in its hands when it was struck ends with its lease; beside a reader nobody waits for that.
-                self.queues_are_empty(last)?;
-                return testbed.check_clean(last);
-            }
-            Service::Folder(testbed) => return testbed.check_clean(&last.names),
-            _ => {}
-        }
-        for name in &last.names {
-            self.start(WorkerConfig {
-                names: vec![name.clone()],
-                ..last.clone()
-            })?
-            .finish()?;
-        }
-        if let Service::Servers(servers) = &self.service {
-            servers.check_clean()?;
-        }
-        self.check_keys()?;
-        self.queues_are_empty(last)
-    }
-
-    /// Where leases end them, claims that were given up in a fault may be seen for a lease more.
-    fn queues_are_empty(&self, last: &WorkerConfig) -> Result<()> {
-        until_within(self.backend.lease() * 4, "all lines to be empty", || {
-            Ok(self.check_empty(&last.names).ok())
+    fn open(worker: &str, folder: TempDir, url: String, servers: Box<dyn Servers>) -> Result<Self> {
+        fs::create_dir(folder.path().join("notes"))?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let locks = runtime.block_on(leasehold::open(&url))?;
+        Ok(Self {
+            worker: worker.into(),
+            worker_url: url.clone(),
+            url,
+            folder,
+            runtime,
+            locks,
+            next_thread: Cell::new(0),
+            scratch_files: Cell::new(0),
+            wires: Vec::new(),
+            servers,
+            disk: None,
         })
     }
 
-    /// Keeps what servers have written, for whoever wants to know why a run has failed.
-    ///
-    /// # Errors
-    /// If it cannot be copied.
-    pub fn keep(&self, to: &Path) -> Result<()> {
-        let Service::Servers(servers) = &self.service else {
-            return Ok(());
-        };
-        servers
-            .each()
-            .try_for_each(|server| keep_folder(server.folder(), to))
+    /// The URL of the store.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.url.clone()
     }
 
-    /// Every key ends by itself.
-    fn check_keys(&self) -> Result<()> {
-        for redis in self.redis() {
-            for key in redis.command(&["KEYS", "*"]).texts() {
-                ensure!(
-                    redis.command(&["PTTL", key]).int() != -1,
-                    "{key} stays for ever"
-                );
-            }
+    /// The folder of a file store.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        let folder = self.disk.as_ref().map_or(self.folder.path(), Disk::path);
+        folder.join("store")
+    }
+
+    /// A new path outside the store.
+    #[must_use]
+    pub fn scratch_file(&self) -> PathBuf {
+        self.scratch_files.set(self.scratch_files.get() + 1);
+        self.folder
+            .path()
+            .join(format!("notes/{}", self.scratch_files.get()))
+    }
+
+    /// The file of a name that `flock(1)` locks.
+    #[must_use]
+    pub fn lock_file(&self, name: &str) -> PathBuf {
+        self.store().join(format!("{name}.lock"))
+    }
+
+    /// Starts a worker; its threads get numbers that no other worker of this testbed has.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start(&self, config: WorkerConfig) -> Result<Process> {
+        Process::start(&self.worker, self.complete(config))
+    }
+
+    /// Starts a worker that records its events to a file.
+    ///
+    /// # Errors
+    /// If the process cannot be started.
+    pub fn start_recording(&self, config: WorkerConfig) -> Result<Process> {
+        Process::start_recording(&self.worker, self.complete(config), self.scratch_file())
+    }
+
+    /// Fills in the URL and the number of the first thread.
+    fn complete(&self, mut config: WorkerConfig) -> WorkerConfig {
+        config.first_thread = self.next_thread.get();
+        self.next_thread.set(config.first_thread + config.threads);
+        if config.store.is_empty() {
+            config.store = self.url();
+        }
+        config
+    }
+
+    /// Has a new worker acquire and release each name once.
+    ///
+    /// # Errors
+    /// If a worker fails.
+    pub(crate) fn hold_each_once(&self, last: &WorkerConfig) -> Result<()> {
+        for name in &last.names {
+            let config = WorkerConfig {
+                names: vec![name.clone()],
+                cycles: 1,
+                ..last.clone()
+            };
+            self.start(config)?.finish()?;
         }
         Ok(())
     }
-}
 
-/// Copies the folder of a server into another.
-pub(crate) fn keep_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to)?;
-    let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
-    ensure!(copied.success(), "{} cannot be copied", from.display());
-    Ok(())
-}
+    /// The store as this process has opened it.
+    #[must_use]
+    pub fn locks(&self) -> &Locks {
+        &self.locks
+    }
 
-fn redis_setup(requires: Requirement, disk: Option<&Disk>) -> Setup {
-    let kept = Redis::setup().append_only("always");
-    match (requires, disk) {
-        (Requirement::SmallDisk, Some(disk)) => on_disk(disk.0.path()),
-        (Requirement::PersistentData, _) => kept,
-        // Two milliseconds for each key, and questions are answered after every one.
-        (Requirement::SlowStart, _) => SLOW_START
-            .iter()
-            .fold(kept, |setup, (key, value)| setup.config(key, value)),
-        (Requirement::ServerClock, _) => Redis::setup().own_clock(),
-        (Requirement::DedicatedUser, _) => Redis::setup().acl(RIGHTS),
-        (
-            Requirement::None
-            | Requirement::SmallDisk
-            | Requirement::HostileNames
-            | Requirement::WorkerClocks,
-            _,
-        ) => Redis::setup(),
+    /// Runs a future on the runtime of the testbed.
+    pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// The state of a lock.
+    ///
+    /// # Errors
+    /// If the store cannot be inspected.
+    pub fn inspect(&self, name: &str) -> Result<LockState> {
+        Ok(self.run(self.locks.inspect(name))?)
+    }
+
+    /// Waits until a thread is queued.
+    ///
+    /// # Errors
+    /// If the thread is not seen in the queue before the deadline.
+    pub fn wait_until_waiting(&self, name: &str, thread: u32) -> Result<Event> {
+        let label = thread.to_string();
+        until(&format!("thread {thread} to wait"), || {
+            let lock_state = self.inspect(name)?;
+            Ok(lock_state
+                .waiters()
+                .any(|entry| entry.info.label == label)
+                .then_some(()))
+        })?;
+        Ok(Event {
+            at: now(),
+            thread,
+            name: 0,
+            kind: EventKind::ObservedWaiting,
+        })
+    }
+
+    /// Checks that the queues of these names are empty.
+    ///
+    /// # Errors
+    /// If a queue has an entry.
+    pub fn check_empty(&self, names: &[String]) -> Result<()> {
+        for name in names {
+            let lock_state = self.inspect(name)?;
+            ensure!(
+                lock_state.entries.is_empty(),
+                "left in the queue: {lock_state:?}"
+            );
+        }
+        Ok(())
+    }
+
+    /// One of the servers.
+    #[must_use]
+    pub fn server(&self, number: usize) -> &dyn Server {
+        self.servers.server(number)
+    }
+
+    /// One of the servers, to be killed or restarted.
+    pub fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        self.servers.server_mut(number)
+    }
+
+    /// The Redis servers.
+    #[must_use]
+    pub fn redis(&self) -> Vec<&Redis> {
+        self.servers_of()
+    }
+
+    /// The ZooKeeper servers.
+    #[must_use]
+    pub fn zookeeper(&self) -> Vec<&ZooKeeper> {
+        self.servers_of()
+    }
+
+    fn servers_of<T: Server>(&self) -> Vec<&T> {
+        (0..self.servers.count())
+            .filter_map(|number| (self.server(number) as &dyn Any).downcast_ref())
+            .collect()
+    }
+
+    /// The servers as one group of type `T`.
+    ///
+    /// # Errors
+    /// If the servers are of another type.
+    pub(crate) fn servers<T: Servers>(&self) -> Result<&T> {
+        (&*self.servers as &dyn Any)
+            .downcast_ref()
+            .with_context(|| format!("the servers are not a {}", type_name::<T>()))
+    }
+
+    /// The servers as one group of type `T`, to be changed.
+    ///
+    /// # Errors
+    /// If the servers are of another type.
+    pub(crate) fn servers_mut<T: Servers>(&mut self) -> Result<&mut T> {
+        (&mut *self.servers as &mut dyn Any)
+            .downcast_mut()
+            .with_context(|| format!("the servers are not a {}", type_name::<T>()))
     }
 }
 
-const SLOW_START: [(&str, &str); 3] = [
-    ("key-load-delay", "2000"),
-    ("loading-process-events-interval-bytes", "1024"),
-    ("rdbcompression", "no"),
-];
+impl<S: Server> Servers for Vec<S> {
+    fn count(&self) -> usize {
+        self.len()
+    }
 
-/// It appends to a file there. With `always` it would end at the first error.
-fn on_disk(folder: &Path) -> Setup {
-    let setup = Redis::setup()
-        .append_only("everysec")
-        .config("dir", &folder.display().to_string());
-    setup.config("auto-aof-rewrite-min-size", "8mb")
-}
+    fn server(&self, number: usize) -> &dyn Server {
+        &self[number]
+    }
 
-fn zookeeper_setup(requires: Requirement) -> ZooKeeperSetup {
-    let setup = ZooKeeper::setup().tick(500);
-    if requires == Requirement::ServerClock {
-        setup.own_clock()
-    } else {
-        setup
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        &mut self[number]
     }
 }
 
-impl Deref for Testbed {
-    type Target = FolderTestbed;
+impl Server for Redis {
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
 
-    fn deref(&self) -> &FolderTestbed {
-        service_testbed(&self.service)
+    fn restart(&mut self) {
+        Self::restart(self);
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+
+    fn clock(&self) -> &Clock {
+        Self::clock(self)
+    }
+
+    fn time(&self) -> Result<i64> {
+        Ok(Self::time(self))
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
     }
 }
 
-fn service_testbed(service: &Service) -> &FolderTestbed {
-    match service {
-        Service::Folder(testbed) => testbed,
-        Service::Redis(testbed) => testbed,
-        Service::Pair(pair) => pair,
-        Service::Masters(testbed) => testbed,
-        Service::Servers(servers) => servers,
+impl Server for ZooKeeper {
+    fn kill(&mut self) {
+        Self::kill(self);
     }
+
+    fn restart(&mut self) {
+        self.start_after_kill();
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+
+    fn clock(&self) -> &Clock {
+        Self::clock(self)
+    }
+
+    fn time(&self) -> Result<i64> {
+        until("a server to report its time", || Ok(Self::time(self).ok()))
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
+    }
+}
+
+fn no_servers() -> Vec<Redis> {
+    Vec::new()
+}
+
+fn temporary() -> Result<TempDir> {
+    Ok(tempfile::Builder::new()
+        .prefix("leasehold-lab-")
+        .tempdir()?)
 }

@@ -1,4 +1,4 @@
-//! `leasehold break`: end a hold that is not one's own.
+//! `leasehold break`: revokes the hold of another process.
 
 use std::io::{self, Write};
 
@@ -19,17 +19,16 @@ pub(crate) async fn break_hold(store: &Store, name: &str, token: Token) -> Resul
 }
 
 fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exit> {
+    let name = Escaped(name);
+    let holder = claimant(&broken.info);
     let mut out = io::stdout().lock();
-    writeln!(
-        out,
-        "broke the hold of {} with token {token}: {}",
-        Escaped(name),
-        claimant(&broken.info)
-    )?;
-    if locks.guarantees().crash == CrashDetection::Immediate && !locks.guarantees().lease_expiry {
+    writeln!(out, "broke the hold of {name} with token {token}: {holder}")?;
+
+    let guarantees = locks.guarantees();
+    if guarantees.crash == CrashDetection::Immediate && !guarantees.lease_expiry {
         writeln!(
             out,
-            "the lock is free for the next when that process lets go of it or ends"
+            "the next waiter is granted the lock when that process releases it or ends"
         )?;
     }
     Ok(Exit::DONE)
@@ -38,7 +37,7 @@ fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exi
 async fn report_no_such_hold(locks: &Locks, name: &str, token: Token) -> Result<Exit> {
     let lock_state = locks.inspect(name).await?;
     print_error(format_args!(
-        "nobody holds {} with token {token}; it stands so:\n{}",
+        "{} is not held with token {token}; current state:\n{}",
         Escaped(name),
         block(&lock_state).trim_end()
     ));

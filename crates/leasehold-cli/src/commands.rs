@@ -1,4 +1,4 @@
-//! What can be typed: the one table behind the parser, `--help`, the man pages and the completions.
+//! The arguments: one table for the parser, `--help`, the man pages and the completions.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
 use std::ffi::OsString;
@@ -23,25 +23,28 @@ pub(crate) struct Command {
 pub(crate) enum Action {
     /// Hold NAME while COMMAND runs
     ///
-    /// Waits in line for the lock NAME, runs COMMAND while holding it, and ends as COMMAND does. COMMAND finds the
-    /// lock's name, the token of this grant, the id of its claim and the store in LEASEHOLD_NAME, LEASEHOLD_TOKEN,
-    /// LEASEHOLD_CLAIM and LEASEHOLD_STORE. A resource that checks tokens compares token and claim id.
-    /// Standard input and output are COMMAND's own; leasehold says what it has to say on standard error. To programs that
-    /// use the library, NAME is a mutex, with --shared a reader's lock, with --slots a semaphore.
+    /// Queues for the lock NAME, runs COMMAND while holding it, and exits with COMMAND's exit code.
+    /// COMMAND finds the lock's name, the fencing token of the grant, the id of the claim and the
+    /// store's URL in LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_CLAIM and LEASEHOLD_STORE. A
+    /// resource that checks tokens compares both the token and the claim id. COMMAND inherits
+    /// standard input and output; leasehold prints its own messages on standard error. For programs
+    /// that use the library, NAME is a mutex; with --shared, the read side of a read-write lock;
+    /// with --slots, a semaphore.
     ///
-    /// COMMAND runs in a process group of its own. Signals that leasehold receives (INT, TERM, HUP, QUIT, USR1, USR2)
-    /// are passed on to that group; while it still waits, they make it leave the line. If leasehold is killed, COMMAND
-    /// itself is killed with it; processes that COMMAND started are not, and on the file store the lock stays held until
-    /// they have ended.
+    /// COMMAND runs in a process group of its own. leasehold forwards the signals INT, TERM, HUP,
+    /// QUIT, USR1 and USR2 to that group. While leasehold still waits for the lock, these signals
+    /// make it leave the queue and exit. If leasehold is killed, the kernel kills COMMAND too, but
+    /// not the processes that COMMAND started. On the file store, the lock stays held until those
+    /// processes have ended.
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 
-    /// List the locks that somebody holds or waits for
+    /// List the locks that are held or waited for
     ///
-    /// With --json, prints one array of objects as `show --json` does. Lists at most 10,000 locks, and says so on
-    /// standard error if there are more.
+    /// With --json, prints an array of objects, each as `show --json` prints it. Lists at most
+    /// 10,000 locks, and prints a message on standard error if there are more.
     Ls {
-        /// Only names that begin with this
+        /// List only names that begin with PREFIX
         #[arg(default_value = "", hide_default_value = true)]
         prefix: String,
         #[command(flatten)]
@@ -51,16 +54,23 @@ pub(crate) enum Action {
         json: bool,
     },
 
-    /// Show who holds NAME and who waits for it
+    /// Show the holders and waiters of NAME
     ///
-    /// A lock that nobody holds or waits for is free, which is no error. With --json, prints one object:
-    ///   name        the lock's name
-    ///   last_token  the token of the last grant, null if the store knows of none
-    ///   holders     array: token, share, weight, capacity, since, host, pid, program, label
-    ///   waiters     array in the order of their turn: position (1 is next), and all the same but token
-    ///   strangers   array: pid, program of those who hold it by flock(1)
-    ///   servers     where several keep it together, array: server, token (null unless held), last_token, left_ms, trouble
-    /// Times are RFC 3339.
+    /// A lock without holders and waiters is free, which is not an error.
+    ///
+    /// With --json, prints one object:
+    ///   name              the lock's name
+    ///   state             "free" or "in_use"
+    ///   last_token        the token of the last grant, null if the store has none
+    ///   holders           array: token, share, weight, capacity, since, host, pid, program, label
+    ///   waiters           array in queue order: position (1 is next), then the fields of a
+    ///                     holder except token
+    ///   external_holders  array of the processes that hold the lock by flock(1): pid, program
+    ///   servers           array, only on a store of several servers: server, state ("free",
+    ///                     "held" or "unknown"), token (null unless held), last_token,
+    ///                     remaining_ms, error (null if there is none)
+    /// Tokens are strings of digits, because many JSON parsers round 64-bit numbers. Times are in
+    /// the format of RFC 3339.
     #[command(verbatim_doc_comment)]
     Show {
         /// The lock's name
@@ -72,10 +82,11 @@ pub(crate) enum Action {
         json: bool,
     },
 
-    /// Show NAME whenever that changes, until Ctrl-C
+    /// Print NAME each time its state changes, until Ctrl-C
     ///
-    /// Looks four times a second, so what comes and goes faster may be missed. Ends by Ctrl-C with exit code 130. With
-    /// --json, prints one line per change: an object as `show --json` prints it, and `at`, the time of the look.
+    /// Polls the store four times a second, so shorter changes may be missed. Ctrl-C ends it with
+    /// exit code 130. With --json, prints one line per change: an object as `show --json` prints
+    /// it, without servers, but with `at`, the time of the poll.
     Watch {
         /// The lock's name
         name: String,
@@ -86,10 +97,10 @@ pub(crate) enum Action {
         json: bool,
     },
 
-    /// End the hold of NAME that has this token
+    /// Revoke the hold of NAME that has this token
     ///
-    /// The holder hears that its lock is lost; work under way is not stopped by that alone. A holder under `leasehold
-    /// run` does with its command what its --on-lost says.
+    /// The holder is notified that it has lost the lock. This alone does not stop the holder's
+    /// work. A holder under `leasehold run` then does with its command what its --on-lost says.
     Break {
         /// The lock's name
         name: String,
@@ -102,9 +113,9 @@ pub(crate) enum Action {
 
     /// Print a man page
     Man {
-        /// The page of this command instead of leasehold's own
+        /// The subcommand to print the page of, instead of leasehold's own page
         #[arg(value_name = "COMMAND")]
-        of: Option<String>,
+        subcommand: Option<String>,
     },
 
     /// Print a completion script for a shell
@@ -116,22 +127,22 @@ pub(crate) enum Action {
 
 #[derive(Debug, Args)]
 pub(crate) struct Store {
-    /// Where the locks are kept
+    /// The store that keeps the locks
     ///
-    /// Give a URL that has a password in LEASEHOLD_STORE, where nobody else sees it, or put
-    /// `?password-file=/path` behind it.
+    /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
+    /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
     ///   file:/some/folder               a folder on this machine
     ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
     ///   redis://host:6379               a Redis server
-    ///   rediss://host                   the same with TLS
-    ///   redis+unix:///path              the same by its socket
-    ///   redis://host?dialect=plain      the same in the format of redis-py and others
-    ///   redlock://host1,host2,host3     several Redis masters of which a minority may fail
-    ///   redlocks://host1,host2,host3    the same with TLS
-    ///   redlock://…?dialect=classic     the same in the format of redsync and others
+    ///   rediss://host                   a Redis server, over TLS
+    ///   redis+unix:///path              a Redis server, over its Unix socket
+    ///   redis://host?dialect=plain      a Redis server, in the format of redis-py and others
+    ///   redlock://host1,host2,host3     independent Redis masters, of which a minority may fail
+    ///   redlocks://host1,host2,host3    independent Redis masters, over TLS
+    ///   redlock://…?dialect=classic     independent Redis masters, in the format of redsync
     ///   zookeeper://host1,host2/folder  ZooKeeper, in the format of Curator
-    ///   zookeeper+tls://host1,host2     the same with TLS
-    ///   zookeeper://…?dialect=kazoo     the same in the format of kazoo
+    ///   zookeeper+tls://host1,host2     ZooKeeper, over TLS
+    ///   zookeeper://…?dialect=kazoo     ZooKeeper, in the format of kazoo
     #[arg(
         verbatim_doc_comment,
         long = "store",
@@ -155,7 +166,7 @@ impl Store {
 pub(crate) struct Run {
     /// The lock's name: any text of 1 to 512 bytes
     ///
-    /// One that begins with a hyphen goes behind the `--`: `leasehold run -- -name COMMAND…`.
+    /// Put a name that begins with a hyphen behind `--`: `leasehold run -- -name COMMAND…`.
     pub(crate) name: String,
 
     /// The command and its arguments
@@ -165,103 +176,104 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
 
-    /// Wait at most this long; 0 does not wait [default: for ever]
+    /// Wait at most this long; 0 does not wait [default: wait forever]
     ///
-    /// Durations are written as 500ms, 30s, 5m, 1h 30m.
+    /// Write a duration as 500ms, 30s, 5m or 1h 30m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 
-    /// How long the store keeps the lock without hearing of leasehold
+    /// How long the store keeps the lock after the last renewal
     ///
-    /// It is renewed for as long as COMMAND runs. The file store needs no lease: it knows when a process ends. A Redis
-    /// server gives the lock to the next already after the crash grace, and ZooKeeper after the session, if leasehold
-    /// is not heard of for as long: both last 10s unless the URL says `?crash-grace=30s`, `?crash-grace=off` or
-    /// `?session=30s`. So COMMAND is stopped before that, whatever the lease.
+    /// leasehold renews the lease while COMMAND runs. The file store does not need a lease: the
+    /// kernel reports the end of a process. A network store may grant the lock to the next waiter
+    /// before the lease ends: Redis after the crash grace without a connection, ZooKeeper when the
+    /// session expires. Both last 10s, unless the URL sets `?crash-grace=30s`, `?crash-grace=off`
+    /// or `?session=30s`. leasehold stops COMMAND before the first of these times is over.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) lease: Duration,
 
-    /// Do not renew: the lock is over when its lease is
+    /// Do not renew the lease: the lock is lost when --lease is over
     #[arg(long)]
     pub(crate) no_renewal: bool,
 
-    /// Hold no longer than this; COMMAND is stopped in time
+    /// Hold the lock at most this long; COMMAND is stopped before this time is over
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_hold: Option<Duration>,
 
-    /// Hold at least this long, even if COMMAND ends sooner
+    /// Hold the lock at least this long, even if COMMAND ends sooner
     ///
-    /// For jobs that several machines start by clocks that differ: the late ones then find the lock taken. INT, TERM
-    /// and the like end this wait.
+    /// For a job that several machines start at the same time by clocks that differ. A machine
+    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
+    /// this wait.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) hold_at_least: Option<Duration>,
 
-    /// Hold together with others that say --shared, but with nobody else
+    /// Share the lock with other --shared runs; exclude all other runs
     #[arg(long, conflicts_with = "slots")]
     pub(crate) shared: bool,
 
-    /// Let as many as N hold at once; all must say the same N
+    /// Let up to N runs hold the lock at once; all runs of NAME must give the same N
     #[arg(long, value_name = "N")]
     pub(crate) slots: Option<u32>,
 
-    /// Take K of the slots instead of one
+    /// Take K of the N slots instead of one
     #[arg(long, value_name = "K", requires = "slots")]
     pub(crate) permits: Option<u32>,
 
     /// What to do with COMMAND when the lock is lost
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnLost::Term)]
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
     pub(crate) on_lost: OnLost,
 
-    /// Time between TERM and KILL [default: 5s, or a tenth of what bounds the hold if that is less]
+    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
     ///
-    /// The bound is the crash grace, half of the session, --lease or --max-hold, whichever is shortest. TERM is sent
-    /// early enough for the KILL to come before it can end. So this is at most half of it. The shorter it is, the longer
-    /// a store may be silent before COMMAND is stopped.
+    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
+    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
+    /// end. With a shorter --grace, COMMAND survives a longer outage of the store.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
 
-    /// What others read of this in show and ls: at most 64 bytes [default: the name of COMMAND's program]
+    /// The label in show and ls, at most 64 bytes [default: COMMAND's file name]
     #[arg(long, value_name = "TEXT")]
     pub(crate) label: Option<String>,
 
-    /// Inside a run of the same NAME, run COMMAND under that one's hold
+    /// Inside a run of the same NAME, run COMMAND under the outer hold
     ///
-    /// Without it, that is refused, as it would wait for itself for ever. COMMAND then replaces leasehold, and the terms
-    /// of the outer run hold.
+    /// Without this option, leasehold refuses such a nested run, because it would wait for itself
+    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
     #[arg(long)]
     pub(crate) reentrant: bool,
 
-    /// Say nothing of waiting, only what went wrong
+    /// Print errors only, not the progress of the wait
     #[arg(long)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// Send TERM, and KILL after --grace
+    /// Send TERM, then KILL after --grace
     Term,
     /// Send KILL
     Kill,
-    /// Say so and let it run on without the lock
+    /// Print a message and let COMMAND run on without the lock
     Ignore,
 }
 
-/// What was typed, or how to end when that is said already: help, version, wrong usage.
+/// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
 pub(crate) fn parse() -> Result<Command, Exit> {
-    Command::try_parse()
-        .map(split_environment)
-        .map_err(|error| {
-            // If it cannot be printed, the exit code still says it.
-            let _ = error.print();
-            if error.use_stderr() {
-                Exit::USAGE
-            } else {
-                Exit::DONE
-            }
-        })
+    Command::try_parse().map(drop_separator).map_err(|error| {
+        // Where the message cannot be printed, the exit code still reports the outcome.
+        let _ = error.print();
+
+        if error.use_stderr() {
+            Exit::USAGE
+        } else {
+            Exit::DONE
+        }
+    })
 }
 
-/// `run -- -name -- command`: the second pair of hyphens only sets the command apart.
-fn split_environment(mut command: Command) -> Command {
+/// Drops the second `--` of `run -- -name -- command`, which only separates the command.
+fn drop_separator(mut command: Command) -> Command {
     if let Action::Run(run) = &mut command.action
         && run.command.len() > 1
         && run.command[0] == "--"
@@ -275,9 +287,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
+
     SpanParser::new()
         .parse_unsigned_duration(text)
-        .map_err(|_| format!("{text:?} is not a duration such as 500ms, 30s, 5m or 1h 30m"))
+        .map_err(|_| format!("{text:?} is not a duration; write it as 500ms, 30s, 5m or 1h 30m"))
 }
 
 #[cfg(test)]

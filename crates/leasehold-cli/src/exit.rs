@@ -1,4 +1,4 @@
-//! How the command ends: the one table of exit codes.
+//! How leasehold ends: exit codes, error reports, and the tables of `--help` and the man pages.
 
 use std::io;
 use std::process::ExitCode;
@@ -20,85 +20,13 @@ impl Exit {
     pub(crate) const DENIED: Self = Self(77);
     pub(crate) const CANNOT_EXECUTE: Self = Self(126);
     pub(crate) const NO_SUCH_COMMAND: Self = Self(127);
-}
 
-const TABLE: &[(&str, &str)] = &[
-    ("0", "done; run: COMMAND ended with 0"),
-    ("1", "break: nobody holds NAME with this token"),
-    (
-        "64",
-        "wrong usage, name or terms; NAME is in use as another kind of lock; the store",
-    ),
-    (
-        "",
-        "cannot give what was asked; a run inside a run of the same NAME",
-    ),
-    (
-        "69",
-        "the store cannot be reached, does not answer or has no room: try later",
-    ),
-    (
-        "70",
-        "the store holds something damaged or foreign, or leasehold itself failed",
-    ),
-    ("75", "run: the lock was not granted within --wait"),
-    (
-        "76",
-        "run: the lock was lost; COMMAND was dealt with as --on-lost says",
-    ),
-    (
-        "77",
-        "the store refused: missing permission or wrong credentials",
-    ),
-    ("126", "run: COMMAND was found but cannot be executed"),
-    ("127", "run: COMMAND was not found"),
-    (
-        "128+n",
-        "COMMAND was ended by signal n, or leasehold was while it waited or watched",
-    ),
-    ("other", "run: what COMMAND ended with"),
-];
-
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("LEASEHOLD_STORE", "the store, unless --store names it"),
-    (
-        "LEASEHOLD_LOG",
-        "what to log on standard error, such as debug or leasehold=trace",
-    ),
-    (
-        "LEASEHOLD_NAME, LEASEHOLD_TOKEN, LEASEHOLD_CLAIM, LEASEHOLD_STORE",
-        "",
-    ),
-    ("", "set by run for COMMAND"),
-    (
-        "LEASEHOLD_HELD",
-        "set by run too: by it a run inside a run is recognised",
-    ),
-];
-
-/// Both tables as `--help` and the man pages show them.
-pub(crate) fn tables() -> String {
-    format!(
-        "Exit codes:\n{}\nEnvironment:\n{}",
-        rows(TABLE, 6),
-        rows(ENVIRONMENT, 16)
-    )
-}
-
-fn rows(table: &[(&str, &str)], width: usize) -> String {
-    let row = |(what, meaning): &(&str, &str)| {
-        format!("  {what:<width$} {meaning}").trim_end().to_owned() + "\n"
-    };
-    table.iter().map(row).collect()
-}
-
-impl Exit {
-    /// As a shell says it: 128 and the signal's number.
+    /// The code that a shell shows for a process that a signal ended: 128 plus the signal's number.
     pub(crate) fn by_signal(signal: Signal) -> Self {
         Self(u8::try_from(128 + signal as i32).expect("signals are numbered up to 64"))
     }
 
-    /// What a process that ended by itself said; the kernel keeps 8 bits of it.
+    /// The code that a process passed to exit(2). The kernel keeps its lowest 8 bits.
     pub(crate) fn by_code(code: i32) -> Self {
         Self(code.to_le_bytes()[0])
     }
@@ -122,24 +50,26 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Says what went wrong on one line, and ends accordingly.
+/// Prints the error on one line and returns the exit code that belongs to it.
 pub(crate) fn report(error: &anyhow::Error) -> Exit {
     if is_closed_pipe(error) {
-        // As `head` expects of everybody who writes to it.
+        // `head` and other readers expect this exit code from a program that writes to them.
         return Exit::by_signal(Signal::SIGPIPE);
     }
+
     match error.downcast_ref::<leasehold::Error>() {
-        // It has its causes in its own words.
+        // The library's error text already contains its causes.
         Some(error) => print_error(error),
         None => print_error(format_args!("{error:#}")),
     }
     Exit::by_error(error)
 }
 
-/// One line on standard error.
+/// Prints one line on standard error.
 pub(crate) fn print_error(line: impl std::fmt::Display) {
     use std::io::Write as _;
-    // Nobody is left to tell when standard error is closed, and a lock is not lost over it.
+
+    // Standard error may be closed. That must not cost the lock, so the failure is ignored.
     let _ = writeln!(io::stderr(), "leasehold: {line}");
 }
 
@@ -147,6 +77,99 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// A table that `--help` and the man pages show: a heading, then rows of a term and its meaning.
+///
+/// A meaning may have several lines. `--help` indents the lines after the first one.
+pub(crate) struct Table {
+    pub(crate) heading: &'static str,
+    pub(crate) rows: &'static [(&'static str, &'static str)],
+}
+
+pub(crate) const EXIT_STATUS: Table = Table {
+    heading: "Exit status",
+    rows: &[
+        ("0", "success; run: COMMAND exited with 0"),
+        ("1", "break: NAME is not held with this token"),
+        (
+            "64",
+            "wrong usage: an invalid argument or option, an option that the store\n\
+             does not support, a lock of another kind, a nested run of the same NAME",
+        ),
+        (
+            "69",
+            "the store is unreachable, does not reply in time or is full; try again later",
+        ),
+        (
+            "70",
+            "the store contains damaged or foreign data, or leasehold itself failed",
+        ),
+        ("75", "run: the lock was not granted within --wait"),
+        (
+            "76",
+            "run: the lock was lost; --on-lost says what happened to COMMAND",
+        ),
+        (
+            "77",
+            "the store denied access: wrong credentials or a missing permission",
+        ),
+        ("126", "run: COMMAND was found but cannot be executed"),
+        ("127", "run: COMMAND was not found"),
+        (
+            "128+n",
+            "run: signal n ended COMMAND, or interrupted the wait for the lock\n\
+             watch: signal n ended it",
+        ),
+        ("other", "run: the exit code of COMMAND"),
+    ],
+};
+
+pub(crate) const ENVIRONMENT: Table = Table {
+    heading: "Environment",
+    rows: &[
+        (
+            "LEASEHOLD_STORE",
+            "the store's URL, unless --store is given; run sets it for COMMAND",
+        ),
+        (
+            "LEASEHOLD_LOG",
+            "log filter for standard error, such as debug or leasehold=trace",
+        ),
+        ("LEASEHOLD_NAME", "run sets it for COMMAND: the lock's name"),
+        (
+            "LEASEHOLD_TOKEN",
+            "run sets it for COMMAND: the fencing token",
+        ),
+        (
+            "LEASEHOLD_CLAIM",
+            "run sets it for COMMAND: the id of the claim",
+        ),
+        (
+            "LEASEHOLD_HELD",
+            "run sets it for COMMAND: all enclosing holds; nested runs read it",
+        ),
+    ],
+};
+
+/// Both tables as `--help` shows them.
+pub(crate) fn tables() -> String {
+    format!("{EXIT_STATUS}\n{ENVIRONMENT}")
+}
+
+impl std::fmt::Display for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let terms = self.rows.iter().map(|(term, _)| term.len());
+        let width = terms.max().unwrap_or_default();
+        let indented = format!("\n{:width$}", "", width = width + 4);
+
+        writeln!(f, "{}:", self.heading)?;
+        for (term, meaning) in self.rows {
+            let meaning = meaning.replace('\n', &indented);
+            writeln!(f, "  {term:<width$}  {meaning}")?;
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

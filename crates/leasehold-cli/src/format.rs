@@ -1,4 +1,4 @@
-//! How things are said: people, times and places in line, safe for a terminal.
+//! The text form of claimants, times and queue positions, safe to print on a terminal.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -7,7 +7,7 @@ use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
 use leasehold::{ClaimantInfo, Entry, ExternalHolder};
 
-/// A text from elsewhere, with its control characters escaped.
+/// Displays a text from another program with its control characters escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Escaped<'_> {
@@ -23,41 +23,41 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// `program[pid]@host (label)`
+/// Formats a holder or waiter as `program[pid]@host (label)`.
 pub(crate) fn claimant(info: &ClaimantInfo) -> String {
-    let who = format!(
+    let process = format!(
         "{}[{}]@{}",
         Escaped(&info.program),
         info.pid,
         Escaped(&info.host)
     );
     if info.label.is_empty() {
-        who
+        process
     } else {
-        format!("{who} ({})", Escaped(&info.label))
+        format!("{process} ({})", Escaped(&info.label))
     }
 }
 
-/// `program[pid]`
+/// Formats a process that holds the lock outside the queue as `program[pid]`.
 pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
     format!("{}[{}]", Escaped(&holder.program), holder.pid)
 }
 
-/// `who for 12s`
+/// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
-    // Clocks differ between machines; a time that is yet to come is now.
+    // The clock of the holder's machine may be ahead of this one: its start is then in the future.
     let held = SystemTime::now()
         .duration_since(entry.info.since)
         .unwrap_or_default();
     format!("{} for {}", claimant(&entry.info), whole_seconds(held))
 }
 
-/// Down to seconds, as nobody waits for less.
+/// Formats a duration in whole seconds, for times that a reader waits through.
 pub(crate) fn whole_seconds(duration: Duration) -> String {
     printed(Duration::from_secs(duration.as_secs()))
 }
 
-/// Down to milliseconds, as terms are given: `1h 30m`, `200ms`.
+/// Formats a duration in whole milliseconds, as options are typed: `1h 30m`, `200ms`.
 pub(crate) fn whole_unit(duration: Duration) -> String {
     printed(Duration::from_millis(
         duration.as_millis().try_into().unwrap_or(u64::MAX),
@@ -71,13 +71,13 @@ fn printed(duration: Duration) -> String {
     printer.unsigned_duration_to_string(&duration)
 }
 
-/// RFC 3339; the first moment there is for a time beyond its years.
+/// Converts a time to RFC 3339. A time outside its range of years becomes 1970-01-01.
 pub(crate) fn time(at: SystemTime) -> Timestamp {
     let at = Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH);
     at.round(Unit::Millisecond).unwrap_or(at)
 }
 
-/// `1st`, `2nd`, `3rd`
+/// Formats a number as `1st`, `2nd`, `3rd`.
 pub(crate) fn ordinal(number: usize) -> String {
     let suffix = match (number % 10, number % 100) {
         (_, 11..=13) => "th",

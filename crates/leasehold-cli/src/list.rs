@@ -1,4 +1,4 @@
-//! `leasehold ls`: the locks in use.
+//! `leasehold ls`: lists the locks that are held or waited for.
 
 use std::io::{self, Write};
 
@@ -10,22 +10,23 @@ use crate::exit::{Exit, print_error};
 use crate::format::{claimant, time};
 use crate::show::LockJson;
 
-/// More than anybody reads, and few enough to fetch in seconds.
+/// More than a person reads, and few enough to fetch in seconds.
 const NAMES_MAX: usize = 10_000;
 
 pub(crate) async fn list(store: &Store, prefix: &str, json: bool) -> Result<Exit> {
     let (lock_states, exit) = inspect_all(&store.open().await?, prefix).await?;
+
     let mut out = io::stdout().lock();
     if json {
-        let lines: Vec<LockJson<'_>> = lock_states.iter().map(LockJson::from).collect();
-        writeln!(out, "{}", serde_json::to_string_pretty(&lines)?)?;
+        let locks: Vec<LockJson<'_>> = lock_states.iter().map(LockJson::from).collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else {
         write!(out, "{}", table(&lock_states))?;
     }
     Ok(exit)
 }
 
-/// What can be looked at; what is damaged is said, and shows in the exit code.
+/// Returns the state of each lock in use. Damaged locks are reported, and change the exit code.
 async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exit)> {
     let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
     if names.len() > NAMES_MAX {
@@ -34,10 +35,12 @@ async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exi
             "there are more than {NAMES_MAX} locks; give a longer PREFIX to see the others"
         ));
     }
-    let (mut lock_states, mut exit) = (Vec::new(), Exit::DONE);
+
+    let mut lock_states = Vec::new();
+    let mut exit = Exit::DONE;
     for name in &names {
         match locks.inspect(name.as_str()).await {
-            // It may have become free since it was listed.
+            // The lock may have become free since the names were listed.
             Ok(lock_state) if lock_state.entries.is_empty() => {}
             Ok(lock_state) => lock_states.push(lock_state),
             Err(error) if error.is_damaged() => {
@@ -55,9 +58,11 @@ fn table(lock_states: &[LockState]) -> String {
     let rows: Vec<_> = std::iter::once(head)
         .chain(lock_states.iter().map(row))
         .collect();
+
     let widths: Vec<_> = (0..5)
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
         .collect();
+
     let padded = |row: &[String; 5]| {
         let cells = row
             .iter()
@@ -101,7 +106,7 @@ mod tests {
         assert_eq!(
             lock_states[NAMES_MAX - 1].name.as_str(),
             "09999",
-            "the first in order, and none beyond"
+            "the first 10,000 names in order are listed"
         );
     }
 }

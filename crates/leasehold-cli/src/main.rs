@@ -1,4 +1,4 @@
-//! `leasehold`: hold a lock while a command runs, and see who holds what.
+//! `leasehold`: holds a lock while a command runs, and shows the holders and waiters of locks.
 #![forbid(unsafe_code)]
 
 mod break_;
@@ -18,10 +18,11 @@ use commands::{Action, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    // First, and by hand: it stands between every command and its start.
+    // Every command starts through this shim. So it comes first, before clap and the log.
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
+
     start_log();
     let exit = match commands::parse() {
         Ok(command) => execute(command).unwrap_or_else(|error| exit::report(&error)),
@@ -30,12 +31,16 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// On this thread alone: a command dies with the thread that started it.
+/// Runs the subcommand on the main thread alone.
+///
+/// The kernel kills COMMAND when the thread that started it ends. Only the main thread lives as
+/// long as the process.
 fn execute(command: Command) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start")?;
+        .context("cannot start the async runtime")?;
+
     runtime.block_on(async {
         match command.action {
             Action::Run(args) => run::run(*args).await,
@@ -47,13 +52,13 @@ fn execute(command: Command) -> anyhow::Result<Exit> {
             Action::Show { name, store, json } => show::show(&store, &name, json).await,
             Action::Watch { name, store, json } => watch::watch(&store, &name, json).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
-            Action::Man { of } => man::man(of.as_deref()),
-            Action::Completions { shell } => man::completions_exist_for_every_shell(shell),
+            Action::Man { subcommand } => man::man(subcommand.as_deref()),
+            Action::Completions { shell } => man::completions(shell),
         }
     })
 }
 
-/// Only if asked for: building a filter takes longer than taking a lock.
+/// Starts the log if LEASEHOLD_LOG is set. Building a filter takes longer than acquiring a lock.
 fn start_log() {
     if std::env::var_os("LEASEHOLD_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_env("LEASEHOLD_LOG");

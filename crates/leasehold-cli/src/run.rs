@@ -1,4 +1,4 @@
-//! `leasehold run`: hold a lock while a command runs.
+//! `leasehold run`: holds a lock while a command runs.
 
 mod child;
 pub(crate) mod exec_shim;
@@ -10,7 +10,7 @@ mod terminal;
 mod waiting;
 
 use anyhow::{Context, Result};
-use leasehold::{ClaimantInfo, Guard, Lock, Locks};
+use leasehold::{ClaimantInfo, Guard, Lock, Locks, Share};
 use nix::sys::signal::{Signal, raise};
 use tokio::time::Instant;
 
@@ -20,16 +20,19 @@ use child::Child;
 use nested::Hold;
 use signals::Signals;
 use stopping::Stopping;
+use supervision::{Stage, Supervision};
 use terminal::Terminal;
 use waiting::WaitOutcome;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
     let locks = args.store.open().await?;
-    let stopping = Stopping::fitting(&args, &locks.guarantees())?;
-    let lock = lock_for(&locks, &args);
+    let stopping = Stopping::new(&args, &locks.guarantees())?;
+    let lock = args.lock(&locks);
+
     if let Some(outer) = nested::enclosing(&locks, &args.name).await? {
         return nested::join(&outer, &locks, &args);
     }
+
     let mut signals = Signals::install()?;
     match waiting::wait(&lock, &locks, &args, &mut signals).await? {
         WaitOutcome::Granted(guard) => hold(guard, &locks, &args, stopping, signals).await,
@@ -38,43 +41,57 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     }
 }
 
-/// Without --slots or --shared it is what the library calls a mutex.
-fn lock_for(locks: &Locks, args: &Run) -> Lock {
-    let lock = match (args.slots, args.shared) {
-        (Some(slots), _) => locks
-            .semaphore(&args.name, slots)
-            .permits(args.permits.unwrap_or(1)),
-        (None, true) => locks.rwlock(&args.name).shared(),
-        (None, false) => locks.mutex(&args.name),
-    };
-    let lock = lock.lease(args.lease).label(&label(args));
-    let lock = if args.no_renewal {
-        lock.no_renewal()
-    } else {
-        lock
-    };
-    match args.max_hold {
-        Some(longest) => lock.max_hold(longest),
-        None => lock,
+impl Run {
+    fn lock(&self, locks: &Locks) -> Lock {
+        let lock = match (self.slots, self.shared) {
+            (Some(slots), _) => locks
+                .semaphore(&self.name, slots)
+                .permits(self.permits.unwrap_or(1)),
+            (None, true) => locks.rwlock(&self.name).shared(),
+            (None, false) => locks.mutex(&self.name),
+        };
+
+        let lock = lock.lease(self.lease).label(&self.label());
+        let lock = if self.no_renewal {
+            lock.no_renewal()
+        } else {
+            lock
+        };
+        match self.max_hold {
+            Some(longest) => lock.max_hold(longest),
+            None => lock,
+        }
+    }
+
+    /// The share that `lock` requests.
+    fn share(&self) -> leasehold::Result<Share> {
+        match (self.slots, self.shared) {
+            (Some(slots), _) => Share::slots(self.permits.unwrap_or(1), slots),
+            (None, true) => Ok(Share::READER),
+            (None, false) => Ok(Share::MUTEX),
+        }
+    }
+
+    /// Returns `--label`, or the program's file name. Its arguments may be secret.
+    fn label(&self) -> String {
+        if let Some(label) = &self.label {
+            return label.clone();
+        }
+
+        let program = std::path::Path::new(&self.command[0])
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy();
+        let end = (0..=ClaimantInfo::LABEL_MAX.min(program.len()))
+            .rev()
+            .find(|&at| program.is_char_boundary(at));
+        program[..end.unwrap_or(0)].to_owned()
     }
 }
 
-/// What was asked for, or the program's name: its arguments may be secret.
-fn label(args: &Run) -> String {
-    if let Some(label) = &args.label {
-        return label.clone();
-    }
-    let program = std::path::Path::new(&args.command[0])
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
-    let end = (0..=ClaimantInfo::LABEL_MAX.min(program.len()))
-        .rev()
-        .find(|&at| program.is_char_boundary(at));
-    program[..end.unwrap_or(0)].to_owned()
-}
-
-/// From the grant to the release. The guard lives until the command is gone: a store may keep others out for as long.
+/// Runs the command from the grant to the release.
+///
+/// The guard lives until the command has ended. A store may exclude other clients only that long.
 async fn hold(
     guard: Guard,
     locks: &Locks,
@@ -85,13 +102,13 @@ async fn hold(
     let granted = Instant::now();
     signals.install_stop()?;
     let terminal = Terminal::controlling();
+
     let environment = nested::environment(&Hold::new(locks.url(), &guard), &args.store.url);
-    let foreground = terminal.as_ref().is_some_and(Terminal::is_foreground);
     let spawned = Child::spawn(
         &args.command,
         environment,
         &guard.inheritable_fds()?,
-        foreground,
+        terminal.as_ref().is_some_and(Terminal::is_foreground),
     );
     let mut child = match spawned {
         Ok(child) => child,
@@ -100,18 +117,22 @@ async fn hold(
             return Err(error).context("cannot start another process");
         }
     };
-    let ended = supervision::supervise(
-        &mut child,
-        &guard,
-        &mut signals,
-        &stopping,
-        locks.url(),
+
+    let supervision = Supervision {
+        child: &mut child,
+        guard: &guard,
+        signals: &mut signals,
+        stopping: &stopping,
+        store: locks.url(),
         terminal,
-    )
-    .await?;
+        stage: Stage::Held,
+    };
+    let ended = supervision.run().await?;
+
     if let Some(shortest) = args.hold_at_least {
         hold_at_least(&guard, granted + shortest, &mut signals).await?;
     }
+
     let exit = if ended.stopped {
         Exit::LOST
     } else {
@@ -120,7 +141,7 @@ async fn hold(
     Ok(release(guard).await.map_or(Exit::LOST, |()| exit))
 }
 
-/// Keeps the lock after the command has ended, until `until`, a signal or its loss.
+/// Keeps the lock after the command has ended: until `until`, a signal, or the loss of the lock.
 async fn hold_at_least(guard: &Guard, until: Instant, signals: &mut Signals) -> Result<()> {
     loop {
         tokio::select! {
@@ -134,7 +155,7 @@ async fn hold_at_least(guard: &Guard, until: Instant, signals: &mut Signals) -> 
     }
 }
 
-/// Says what went wrong; fails only if the lock was lost before.
+/// Releases the lock and prints an error of the release. Fails only if the lock was lost before.
 async fn release(guard: Guard) -> leasehold::Result<()> {
     match guard.release().await {
         Ok(()) => Ok(()),

@@ -1,10 +1,10 @@
-//! `leasehold show`: who holds a lock and who waits.
+//! `leasehold show`: shows the holders and waiters of a lock.
 
 use std::io::{self, Write};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Entry, LockState, ServerStatus};
+use leasehold::{Entry, LockState, ServerStatus, Token};
 use serde::Serialize;
 
 use crate::commands::Store;
@@ -13,40 +13,40 @@ use crate::format::{Escaped, claimant, external_holder, time, whole_unit};
 
 pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> {
     let lock_state = store.open().await?.inspect(name).await?;
+
     let mut out = io::stdout().lock();
     if json {
-        writeln!(
-            out,
-            "{}",
-            serde_json::to_string_pretty(&LockJson::from(&lock_state))?
-        )?;
+        let lock = LockJson::from(&lock_state);
+        writeln!(out, "{}", serde_json::to_string_pretty(&lock)?)?;
     } else {
         write!(out, "{}", block(&lock_state))?;
     }
     Ok(Exit::DONE)
 }
 
-/// A line as people read it: what stands first, then one entry a row.
+/// Formats a lock as text: a heading, then one row for each holder, waiter and server.
 pub(crate) fn block(lock_state: &LockState) -> String {
     let last = lock_state
         .last_token
         .map_or("none yet".to_owned(), |token| token.to_string());
-    let state = if lock_state.entries.is_empty() && lock_state.external_holders.is_empty() {
+    let state = if is_free(lock_state) {
         "free"
     } else {
         "in use"
     };
     let head = format!("{}: {state}, last token {last}\n", lock_state.name);
+
+    let external_holders = lock_state
+        .external_holders
+        .iter()
+        .map(|holder| format!("  held (flock): {}\n", external_holder(holder)));
     let holders = lock_state.holders().map(|entry| row("held", entry));
     let waiters = lock_state
         .waiters()
         .zip(1..)
         .map(|(entry, position)| row(&format!("waiting {position}"), entry));
-    let external_holders = lock_state
-        .external_holders
-        .iter()
-        .map(|holder| format!("  held outside the line: {}\n", external_holder(holder)));
-    let servers = lock_state.servers.iter().map(server_line);
+    let servers = lock_state.servers.iter().map(server_row);
+
     std::iter::once(head)
         .chain(external_holders)
         .chain(holders)
@@ -55,39 +55,46 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .collect()
 }
 
-/// What one of several servers knows.
-fn server_line(server: &ServerStatus) -> String {
-    let knows = match (&server.error, server.holder) {
-        (Some(error), None) => Escaped(error).to_string(),
-        (None, None) => "free".to_owned(),
-        (error, Some((_, token))) => {
-            let error = error
-                .as_ref()
-                .map(|error| format!("; {}", Escaped(error)))
-                .unwrap_or_default();
-            format!(
-                "held, token {token}, {} left{error}",
-                whole_unit(server.remaining)
-            )
-        }
-    };
-    format!("  {}: {knows}\n", Escaped(&server.server))
+fn is_free(lock_state: &LockState) -> bool {
+    lock_state.entries.is_empty() && lock_state.external_holders.is_empty()
 }
 
 fn row(standing: &str, entry: &Entry) -> String {
+    let holder = claimant(&entry.info);
+    let share = entry.share;
     let token = entry
         .token()
         .map(|token| format!(", token {token}"))
         .unwrap_or_default();
-    let (share, since, who) = (entry.share, time(entry.info.since), claimant(&entry.info));
-    format!("  {standing}: {who}, {share}{token}, since {since}\n")
+    let since = time(entry.info.since);
+
+    format!("  {standing}: {holder}, {share}{token}, since {since}\n")
 }
 
-/// A line as programs read it; `show --help` documents it.
+/// Formats what one of several servers reports.
+fn server_row(server: &ServerStatus) -> String {
+    let error = server.error.as_deref().map(Escaped);
+    let state = match (server.holder, error) {
+        (Some((_, token)), error) => {
+            let remaining = whole_unit(server.remaining);
+            let error = error.map(|error| format!("; {error}")).unwrap_or_default();
+            format!("held, token {token}, {remaining} left{error}")
+        }
+        (None, Some(error)) => error.to_string(),
+        (None, None) => "free".to_owned(),
+    };
+
+    format!("  {}: {state}\n", Escaped(&server.server))
+}
+
+/// A lock as `show --help` documents it.
+///
+/// Tokens are strings: JavaScript and jq round 64-bit numbers.
 #[derive(Serialize)]
 pub(crate) struct LockJson<'a> {
     name: &'a str,
-    last_token: Option<u64>,
+    state: &'static str,
+    last_token: Option<String>,
     holders: Vec<HolderJson<'a>>,
     waiters: Vec<WaiterJson<'a>>,
     external_holders: Vec<ExternalHolderJson<'a>>,
@@ -96,23 +103,8 @@ pub(crate) struct LockJson<'a> {
 }
 
 #[derive(Serialize)]
-struct ServerJson<'a> {
-    server: &'a str,
-    token: Option<u64>,
-    last_token: Option<u64>,
-    left_ms: u64,
-    trouble: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct ExternalHolderJson<'a> {
-    pid: u32,
-    program: &'a str,
-}
-
-#[derive(Serialize)]
 struct HolderJson<'a> {
-    token: u64,
+    token: String,
     #[serde(flatten)]
     claimant: ClaimantJson<'a>,
 }
@@ -136,11 +128,27 @@ struct ClaimantJson<'a> {
     label: &'a str,
 }
 
+#[derive(Serialize)]
+struct ExternalHolderJson<'a> {
+    pid: u32,
+    program: &'a str,
+}
+
+#[derive(Serialize)]
+struct ServerJson<'a> {
+    server: &'a str,
+    state: &'static str,
+    token: Option<String>,
+    last_token: Option<String>,
+    remaining_ms: u64,
+    error: Option<&'a str>,
+}
+
 impl<'a> From<&'a LockState> for LockJson<'a> {
     fn from(lock_state: &'a LockState) -> Self {
         let holder = |entry: &'a Entry| {
             Some(HolderJson {
-                token: entry.token()?.get(),
+                token: entry.token()?.to_string(),
                 claimant: entry.into(),
             })
         };
@@ -148,14 +156,19 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             position,
             claimant: entry.into(),
         };
+        let external_holders = lock_state.external_holders.iter();
+
         Self {
             name: lock_state.name.as_str(),
-            last_token: lock_state.last_token.map(leasehold::Token::get),
+            state: if is_free(lock_state) {
+                "free"
+            } else {
+                "in_use"
+            },
+            last_token: text(lock_state.last_token),
             holders: lock_state.holders().filter_map(holder).collect(),
             waiters: lock_state.waiters().zip(1..).map(waiter).collect(),
-            external_holders: lock_state
-                .external_holders
-                .iter()
+            external_holders: external_holders
                 .map(|holder| ExternalHolderJson {
                     pid: holder.pid,
                     program: &holder.program,
@@ -166,21 +179,11 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
     }
 }
 
-impl<'a> From<&'a ServerStatus> for ServerJson<'a> {
-    fn from(server: &'a ServerStatus) -> Self {
-        Self {
-            server: &server.server,
-            token: server.holder.map(|(_, token)| token.get()),
-            last_token: server.last_token.map(leasehold::Token::get),
-            left_ms: server.remaining.as_millis().try_into().unwrap_or(u64::MAX),
-            trouble: server.error.as_deref(),
-        }
-    }
-}
-
 impl<'a> From<&'a Entry> for ClaimantJson<'a> {
     fn from(entry: &'a Entry) -> Self {
-        let (share, info) = (entry.share, &entry.info);
+        let share = entry.share;
+        let info = &entry.info;
+
         Self {
             share: share.to_string(),
             weight: share.weight(),
@@ -192,4 +195,27 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
             label: &info.label,
         }
     }
+}
+
+impl<'a> From<&'a ServerStatus> for ServerJson<'a> {
+    fn from(server: &'a ServerStatus) -> Self {
+        let remaining = server.remaining.as_millis();
+
+        Self {
+            server: &server.server,
+            state: match (server.holder, &server.error) {
+                (Some(_), _) => "held",
+                (None, None) => "free",
+                (None, Some(_)) => "unknown",
+            },
+            token: text(server.holder.map(|(_, token)| token)),
+            last_token: text(server.last_token),
+            remaining_ms: remaining.try_into().unwrap_or(u64::MAX),
+            error: server.error.as_deref(),
+        }
+    }
+}
+
+fn text(token: Option<Token>) -> Option<String> {
+    token.as_ref().map(Token::to_string)
 }

@@ -1,4 +1,4 @@
-//! `leasehold watch`: a lock's line, again whenever it changes.
+//! `leasehold watch`: prints the state of a lock each time it changes.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
@@ -16,31 +16,34 @@ use crate::exit::Exit;
 use crate::format::time;
 use crate::show::{LockJson, block};
 
-/// Often enough for people, and no burden for any store.
+/// Short enough for a person who watches, and long enough to cost any store little.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn watch(store: &Store, name: &str, json: bool) -> Result<Exit> {
     let locks = store.open().await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+
     tokio::select! {
         _ = interrupt.recv() => Ok(Exit::by_signal(Signal::SIGINT)),
         ended = print_changes(&locks, name, json) => ended.map(|()| Exit::DONE),
     }
 }
 
-/// Ends only by an error.
+/// Prints every change. Returns only on an error.
 async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
     let mut next = interval(POLL_INTERVAL);
     next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut seen = None;
+    let mut printed = None;
+
     loop {
         next.tick().await;
         let mut lock_state = locks.inspect(name).await?;
-        // What is left of a lease is always another.
+        // The remaining lease on each server differs at every poll, which is not a change.
         lock_state.servers.clear();
-        if seen.as_ref() != Some(&lock_state) {
+
+        if printed.as_ref() != Some(&lock_state) {
             print(&lock_state, json)?;
-            seen = Some(lock_state);
+            printed = Some(lock_state);
         }
     }
 }
@@ -48,23 +51,22 @@ async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
 fn print(lock_state: &LockState, json: bool) -> Result<()> {
     let at = time(SystemTime::now());
     let mut out = io::stdout().lock();
+
     if json {
-        writeln!(
-            out,
-            "{}",
-            serde_json::to_string(&Change {
-                at,
-                lock: lock_state.into()
-            })?
-        )?;
+        let change = ChangeJson {
+            at,
+            lock: lock_state.into(),
+        };
+        writeln!(out, "{}", serde_json::to_string(&change)?)?;
     } else {
         writeln!(out, "{at}\n{}", block(lock_state))?;
     }
     Ok(out.flush()?)
 }
 
+/// A change as `watch --help` documents it.
 #[derive(Serialize)]
-struct Change<'a> {
+struct ChangeJson<'a> {
     at: Timestamp,
     #[serde(flatten)]
     lock: LockJson<'a>,

@@ -1,4 +1,4 @@
-//! What the specimens on Redis have in common: a connection, and asking again and again.
+//! The parts that the baselines on Redis share: a connection, and polling.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -8,14 +8,19 @@ use lab_servers::{Raw, Reply};
 
 use super::Baseline;
 
-/// Between two tries of one that polls. Articles have from 10 ms to a second.
+/// The pause between two tries of a polling lock. Articles use 10 ms to one second.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long it waits for an answer.
+/// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Deletes the key if the value is still its own.
-pub(super) const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+/// Deletes the key if it still has the caller's value.
+pub(super) const COMPARE_AND_DELETE: &str = "\
+if redis.call('get', KEYS[1]) == ARGV[1] then
+  return redis.call('del', KEYS[1])
+else
+  return 0
+end";
 
-/// A server, connected to when it is asked.
+/// A server. The connection is opened by the first request.
 pub(super) struct Server {
     address: String,
     raw: Option<Raw>,
@@ -29,7 +34,7 @@ impl Server {
         }
     }
 
-    /// Asks, on a new connection if the last one broke.
+    /// Sends a request and returns the reply, on a new connection if the last one failed.
     pub(super) fn send(&mut self, words: &[&str]) -> Result<Reply> {
         let raw = match self.raw.take() {
             Some(raw) => raw,
@@ -42,13 +47,14 @@ impl Server {
         raw.wait_at_most(REPLY_TIMEOUT)?;
         let reply = raw.request(words)?;
         self.raw = Some(raw);
+
         if let Some(error) = reply.error() {
             bail!("{words:?}: {error}");
         }
         Ok(reply)
     }
 
-    /// Whether a script answers 1.
+    /// Runs a script and returns whether its result is 1.
     pub(super) fn script_is_one(
         &mut self,
         script: &str,
@@ -59,17 +65,17 @@ impl Server {
     }
 }
 
-/// A lock that whoever wants it asks for again and again, and that tells its user nothing.
+/// A lock whose clients poll it, and which never notifies its holder of a loss.
 pub(super) trait Polled {
-    /// Whether it was granted.
+    /// Tries to acquire once, and returns whether the lock was granted.
     fn try_once(&mut self) -> Result<bool>;
 
-    /// The first request of a try.
+    /// Sends only the first request of a try.
     fn begin(&mut self) -> Result<()> {
         self.try_once().map(drop)
     }
 
-    /// As [`Baseline::release`].
+    /// Releases the lock, like [`Baseline::release`].
     fn release(&mut self) -> Result<()>;
 }
 
@@ -91,12 +97,13 @@ impl<P: Polled> Baseline for P {
     }
 }
 
-/// Tries until it is granted, or so long.
+/// Tries until the lock is granted or the timeout has passed.
 pub(super) fn poll(
     timeout: Duration,
     mut granted: impl FnMut() -> Result<bool>,
 ) -> Result<Option<u64>> {
     let begun = Instant::now();
+
     loop {
         if granted()? {
             return Ok(Some(0));
@@ -108,7 +115,7 @@ pub(super) fn poll(
     }
 }
 
-/// A value that nobody else has.
+/// Returns a value that no other client has.
 pub(super) fn value() -> String {
     uuid::Uuid::new_v4().simple().to_string()
 }

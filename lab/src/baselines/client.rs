@@ -1,4 +1,4 @@
-//! A specimen, seen from outside.
+//! The handle of a baseline's process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{BaselineConfig, Reply, Request, Response};
 use crate::{DEADLINE, now, until};
 
-/// A running `specimen`. Dropping it kills it.
+/// A running `baseline` process. Dropping the handle kills the process.
 #[derive(Debug)]
 pub struct Client {
     child: Child,
@@ -23,10 +23,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts one; `program` is the path of `specimen`. Its first answer is [`Reply::Ready`].
+    /// Starts a process. `program` is the path of `baseline`. Its first reply is [`Reply::Ready`].
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If the process cannot be started.
     pub fn launch(program: &Path, config: &BaselineConfig) -> Result<Self> {
         let mut command = Command::new(program);
         command
@@ -36,6 +36,7 @@ impl Client {
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
+
         let stdin = child.stdin.take().context("its stdin is a pipe")?;
         let responses = listen(child.stdout.take().context("its stdout is a pipe")?);
         Ok(Self {
@@ -45,60 +46,64 @@ impl Client {
         })
     }
 
-    /// Starts one, and waits until it is ready.
+    /// Starts a process and waits until it is ready.
     ///
     /// # Errors
-    /// If it cannot be started, or is not ready in time.
+    /// If the process cannot be started, or is not ready in time.
     pub fn start(program: &Path, config: &BaselineConfig) -> Result<Self> {
         let running = Self::launch(program, config)?;
         let response = running.receive()?;
-        ensure!(response.reply == Reply::Ready, "it says {response:?}");
+        ensure!(
+            response.reply == Reply::Ready,
+            "the baseline is not ready: {response:?}"
+        );
         Ok(running)
     }
 
-    /// Gives it an order, and waits for nothing.
+    /// Sends a request without waiting for the reply.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn send(&mut self, request: Request) -> Result<()> {
         Ok(self
             .stdin
             .write_all((serde_json::to_string(&request)? + "\n").as_bytes())?)
     }
 
-    /// Its next answer.
+    /// Waits for the next reply.
     ///
     /// # Errors
-    /// If it ends before, or takes longer than [`DEADLINE`].
+    /// If the process ends first, or the reply takes longer than [`DEADLINE`].
     pub fn receive(&self) -> Result<Response> {
-        self.receive_within(DEADLINE)?.context("it says nothing")
+        self.receive_within(DEADLINE)?
+            .context("the baseline did not reply in time")
     }
 
-    /// Its next answer, if it comes in so much time.
+    /// Waits for the next reply for at most `timeout`.
     ///
     /// # Errors
-    /// If it ends before.
+    /// If the process ends first.
     pub fn receive_within(&self, timeout: Duration) -> Result<Option<Response>> {
         match self.responses.recv_timeout(timeout) {
             Ok(response) => Ok(Some(response)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => bail!("a specimen ended"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the process of a baseline ended"),
         }
     }
 
-    /// Gives it an order, and waits for the answer.
+    /// Sends a request and waits for the reply.
     ///
     /// # Errors
-    /// As [`request`](Self::request) and [`receive`](Self::receive).
+    /// As [`send`](Self::send) and [`receive`](Self::receive).
     pub fn request(&mut self, request: Request) -> Result<Response> {
         self.send(request)?;
         self.receive()
     }
 
-    /// Has it take the lock, which nobody else may have.
+    /// Acquires the lock, which must be free.
     ///
     /// # Errors
-    /// If it is not granted.
+    /// If the lock is not granted.
     pub fn take(&mut self) -> Result<Response> {
         let response = self.request(Request::Acquire(TIMEOUT_MILLIS))?;
         ensure!(
@@ -108,10 +113,10 @@ impl Client {
         Ok(response)
     }
 
-    /// Kills it as `kill -9` does; when that was.
+    /// Kills the process with SIGKILL, and returns the time of the kill.
     ///
     /// # Errors
-    /// If it was dead already.
+    /// If the process had ended before.
     pub fn kill(mut self) -> Result<u64> {
         let at = now();
         self.child.kill()?;
@@ -119,11 +124,11 @@ impl Client {
         Ok(at)
     }
 
-    /// Stops it, as `kill -STOP` does, and waits until it stands still.
+    /// Pauses the process with SIGSTOP, and waits until it has stopped.
     ///
     /// # Errors
-    /// If it is dead.
-    pub fn stop(&self) -> Result<()> {
+    /// If the process has ended.
+    pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         until("a process to be stopped", || {
             let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
@@ -135,10 +140,10 @@ impl Client {
         })
     }
 
-    /// Lets it go on.
+    /// Continues the process.
     ///
     /// # Errors
-    /// If it is dead.
+    /// If the process has ended.
     pub fn resume(&self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -151,7 +156,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // Both fail if the process was killed and reaped before, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -161,15 +166,17 @@ impl Drop for Client {
 const TIMEOUT_MILLIS: u64 = 30_000;
 
 fn listen(stdout: ChildStdout) -> Receiver<Response> {
-    let (told, responses) = channel();
+    let (sender, responses) = channel();
+
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines() {
-            // A torn line is the last of one that was killed, and nobody listens any more when it was dropped.
+            // A torn line is the last line of a killed process.
             let response = line
                 .map_err(anyhow::Error::from)
                 .and_then(|line| Ok(serde_json::from_str(&line)?));
             let Ok(response) = response else { return };
-            if told.send(response).is_err() {
+            // Sending fails after the handle was dropped.
+            if sender.send(response).is_err() {
                 return;
             }
         }

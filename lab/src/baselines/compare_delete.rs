@@ -1,4 +1,5 @@
-//! `SET lock value NX EX seconds` with a value nobody else has, the work, and a script that deletes the key if the value is its own.
+//! `SET lock value NX EX seconds` with a unique value, the work, and a script that compares the
+//! value and deletes the key.
 
 use anyhow::Result;
 use lab_servers::Reply;

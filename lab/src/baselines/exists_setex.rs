@@ -1,5 +1,5 @@
-//! A script that looks whether the key is there and sets it with an end, the work, and a script that deletes it if the value is its
-//! own.
+//! A script that checks the key and sets it with an expiry, the work, and a script that compares the
+//! value and deletes the key.
 
 use anyhow::Result;
 

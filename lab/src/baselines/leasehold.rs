@@ -1,4 +1,4 @@
-//! leasehold, through its blocking face.
+//! leasehold, through its blocking API.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use leasehold::blocking::{self, Guard, Lock};
 
 use super::{Baseline, BaselineConfig};
 
-/// So long it waits where nobody says how long.
-const LONG_LEASE: Duration = Duration::from_secs(60);
+/// The timeout of an acquisition without one.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Leasehold {
     lock: Lock,
@@ -26,7 +26,7 @@ impl Leasehold {
 
 impl Baseline for Leasehold {
     fn begin(&mut self) -> Result<()> {
-        self.acquire(LONG_LEASE).map(drop)
+        self.acquire(BEGIN_TIMEOUT).map(drop)
     }
 
     fn acquire(&mut self, timeout: Duration) -> Result<Option<u64>> {
@@ -40,7 +40,7 @@ impl Baseline for Leasehold {
             .is_some_and(|guard| guard.check().is_ok())
     }
 
-    /// There is nothing to release without a guard.
+    /// Releases the guard. Without a guard, this does nothing.
     fn release(&mut self) -> Result<()> {
         Ok(self.guard.take().map_or(Ok(()), Guard::release)?)
     }

@@ -1,4 +1,6 @@
-//! What the `baseline` program does: takes and uses a lock step by step, as it is told on stdin, and tells of it on stdout.
+//! The `baseline` program: acquires and uses a lock step by step.
+//!
+//! It reads requests on standard input and writes a response to each on standard output.
 
 use std::io::{self, Write};
 use std::thread::sleep;
@@ -11,61 +13,62 @@ use super::{Baseline, BaselineConfig};
 use crate::now;
 use crate::resources::Resources;
 
-/// One step, as a line of JSON.
+/// A request for one step, which is one line of JSON.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Request {
-    /// The first request of an acquisition.
+    /// Send the first request of an acquisition.
     Begin,
-    /// Take the lock, waiting so many milliseconds at most.
+    /// Acquire the lock, waiting for at most this many milliseconds.
     Acquire(u64),
     /// Read the counter and the register.
     Read,
-    /// Write to both one more than was read, and an entry to the log.
+    /// Write the value read plus one to both, and append an entry to the log.
     Write,
-    /// Say whether it holds.
+    /// Return whether the lock reports itself as held.
     Check,
-    /// Give the lock back.
+    /// Release the lock.
     Release,
-    /// All of that, holding for so many milliseconds; the first number is as for `Acquire`.
+    /// Do all of that once. The numbers are the timeout of `Acquire` and the time to hold, both in
+    /// milliseconds.
     Cycle(u64, u64),
 }
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// It is there, and connected if it does so at once.
+    /// The process has started. It is connected, if its lock connects at the start.
     Ready,
-    /// Done, and there is nothing more to say.
+    /// The step is done and has no result.
     Done,
-    /// It holds, under this token; 0 where it has none.
+    /// The lock was granted with this token, which is 0 if the lock has no tokens.
     Granted(u64),
-    /// Somebody else does.
+    /// Another client kept the lock until the timeout.
     NotGranted,
-    /// The service says no, or nothing.
+    /// The service returned an error or did not reply.
     Failed(String),
-    /// Whether the register took what was written, if there is a token to show it.
+    /// Whether the register accepted the write; `None` if the lock has no tokens.
     Wrote(Option<bool>),
-    /// Whether it says that it holds.
+    /// Whether the lock reports itself as held.
     Holds(bool),
-    /// It has held, by the common clock, from when until when.
+    /// The lock was held from the first to the second time, on the common clock.
     Cycled(u64, u64),
 }
 
-/// An answer, and when.
+/// A reply, and the time of its step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Response {
-    /// Before the step.
+    /// The time before the step.
     pub from: u64,
-    /// After it.
+    /// The time after the step.
     pub to: u64,
-    /// What became of it.
+    /// The outcome of the step.
     pub reply: Reply,
 }
 
-/// Does what stdin says until it ends.
+/// Executes the requests on standard input until that ends.
 ///
 /// # Errors
-/// If it cannot be told, or cannot tell.
+/// If a request cannot be read, or a response cannot be written.
 pub fn run(config: &BaselineConfig) -> Result<()> {
     let mut worker = Worker::new(config)?;
     send(&Response {
@@ -73,6 +76,7 @@ pub fn run(config: &BaselineConfig) -> Result<()> {
         to: now(),
         reply: Reply::Ready,
     })?;
+
     for line in io::stdin().lines() {
         let request = serde_json::from_str(&line?)?;
         let from = now();
@@ -88,7 +92,7 @@ pub fn run(config: &BaselineConfig) -> Result<()> {
     Ok(())
 }
 
-/// In one write, so that what is killed has said it whole or not at all.
+/// Writes a response with one system call, so that a killed process has written all of it or none.
 fn send(response: &Response) -> Result<()> {
     let line = serde_json::to_string(response)? + "\n";
     let mut stdout = io::stdout().lock();
@@ -96,7 +100,7 @@ fn send(response: &Response) -> Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// Who holds, and what it knows of the resources.
+/// The worker, and the values that it has read from the resources.
 struct Worker {
     number: u32,
     baseline: Box<dyn Baseline>,
@@ -109,14 +113,10 @@ struct Worker {
 
 impl Worker {
     fn new(config: &BaselineConfig) -> Result<Self> {
-        let (baseline, resources) = (
-            config.contender.make(config)?,
-            Resources::of(&config.resources)?,
-        );
         Ok(Self {
             number: config.worker,
-            baseline,
-            resources,
+            baseline: config.contender.make(config)?,
+            resources: Resources::of(&config.resources)?,
             token: 0,
             counter: 0,
             register: None,
@@ -165,18 +165,21 @@ impl Worker {
         Ok(())
     }
 
-    /// What was refused when it was read is not written.
+    /// Writes to the resources. A register whose read was rejected is not written.
     fn write(&mut self) -> Result<Option<bool>> {
         self.resources
             .counter
             .write(self.number, self.token, self.counter + 1)?;
+
         if self.token == 0 {
             return Ok(None);
         }
+
         self.entries += 1;
         self.resources
             .log
             .append(self.number, self.token, self.entries)?;
+
         let Some(found) = self.register else {
             return Ok(Some(false));
         };
@@ -190,6 +193,7 @@ impl Worker {
         let Reply::Granted(_) = self.acquire(timeout)? else {
             return Ok(Reply::NotGranted);
         };
+
         let granted = now();
         self.read()?;
         sleep(Duration::from_millis(work));

@@ -1,5 +1,7 @@
-//! What Redisson's `RLock` does on the wire: a hash of holds, a channel that tells waiters of a release, and a watchdog that
-//! renews at a third of the lease.
+//! Redisson's `RLock` as it appears on the wire.
+//!
+//! It uses a hash of holds, a channel that notifies waiters of a release, and a watchdog that renews
+//! at a third of the lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +14,9 @@ use lab_servers::{Raw, Reply};
 use super::bare::{Server, value};
 use super::{Baseline, BaselineConfig};
 
-/// KEYS: the lock. ARGV: the lease in ms, the holder. Nil if granted, else how long the lock is kept yet, in ms.
+/// Acquires. KEYS: the lock. ARGV: the lease in ms, the holder.
+///
+/// Returns nil if granted, otherwise the remaining time of the current hold in ms.
 const LOCK: &str = "\
 if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
   redis.call('hincrby', KEYS[1], ARGV[2], 1)
@@ -21,7 +25,9 @@ if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2])
 end
 return redis.call('pttl', KEYS[1])";
 
-/// KEYS: the lock. ARGV: the channel, the lease in ms, the holder. Nil if it is not held by that holder.
+/// Releases. KEYS: the lock. ARGV: the channel, the lease in ms, the holder.
+///
+/// Returns nil if that holder does not hold the lock.
 const UNLOCK: &str = "\
 if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
 if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then
@@ -32,9 +38,11 @@ redis.call('del', KEYS[1])
 redis.call('publish', ARGV[1], '0')
 return 1";
 
-/// KEYS: the lock. ARGV: the lease in ms, the holder.
+/// Renews. KEYS: the lock. ARGV: the lease in ms, the holder.
 const RENEW: &str = "\
-if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then return redis.call('pexpire', KEYS[1], ARGV[1]) end
+if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  return redis.call('pexpire', KEYS[1], ARGV[1])
+end
 return 0";
 
 pub(super) struct Redisson {
@@ -65,7 +73,9 @@ impl Redisson {
         format!("redisson_lock__channel:{{{}}}", self.key)
     }
 
-    /// For how long the lock is kept yet by another; `None` if it is granted.
+    /// Tries to acquire once.
+    ///
+    /// Returns the remaining time of another holder's hold, or `None` if the lock was granted.
     fn try_once(&mut self) -> Result<Option<Duration>> {
         let reply =
             self.server
@@ -79,13 +89,18 @@ impl Redisson {
     /// Starts the watchdog.
     fn watch(&mut self) {
         self.released = Arc::default();
-        let (mut server, released) = (Server::new(&self.address), self.released.clone());
-        let (key, millis, holder) = (self.key.clone(), self.millis.clone(), self.holder.clone());
+        let released = self.released.clone();
+        let mut server = Server::new(&self.address);
+        let key = self.key.clone();
+        let millis = self.millis.clone();
+        let holder = self.holder.clone();
         let third = self.lease / 3;
+
         thread::spawn(move || {
             loop {
                 thread::sleep(third);
-                // What fails is tried again, and told to nobody; what is not held any more is not.
+                // A failed renewal is retried, and the user is not notified. The watchdog ends when
+                // the hold is gone.
                 let renewed = server.script_is_one(RENEW, &key, &[&millis, &holder]);
                 if released.load(Relaxed) || matches!(renewed, Ok(false)) {
                     return;
@@ -106,8 +121,10 @@ impl Baseline for Redisson {
             self.watch();
             return Ok(Some(0));
         }
-        let mut hears = Raw::connect(self.address.as_str())?;
-        hears.request(&["SUBSCRIBE", &self.channel()])?;
+
+        let mut subscriber = Raw::connect(self.address.as_str())?;
+        subscriber.request(&["SUBSCRIBE", &self.channel()])?;
+
         loop {
             let Some(kept) = self.try_once()? else {
                 self.watch();
@@ -117,13 +134,15 @@ impl Baseline for Redisson {
             if left.is_zero() {
                 return Ok(None);
             }
-            hears.wait_at_most(kept.min(left).max(Duration::from_millis(1)))?;
-            // A message, or none in time: either way it asks again.
-            let _ = hears.receive_reply();
+
+            subscriber.wait_at_most(kept.min(left).max(Duration::from_millis(1)))?;
+            // With or without a message in time, the client tries again.
+            let _ = subscriber.receive_reply();
         }
     }
 
-    /// It can be asked (`isHeldByCurrentThread`), which is a question to the server; it tells nobody by itself.
+    /// Returns `true`. `isHeldByCurrentThread` needs a request to the server, and Redisson does not
+    /// notify its user of a loss.
     fn holds(&mut self) -> bool {
         true
     }

@@ -1,5 +1,10 @@
-//! The five steps of Redlock, as its page has them, and no fencing: the time; the key on all masters in turn; a majority in less than
-//! the lease; what is left of the lease; and, if it was not granted, the key taken back everywhere.
+//! The five steps of Redlock, as its page describes them, without fencing.
+//!
+//! 1. Read the clock.
+//! 2. Set the key on each master in turn.
+//! 3. The lock is granted if a majority has set the key in less time than the lease.
+//! 4. The validity is the rest of the lease.
+//! 5. If the lock was not granted, delete the key on all masters.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,9 +15,9 @@ use lab_servers::Reply;
 use super::bare::{COMPARE_AND_DELETE, Server, value};
 use super::{Baseline, BaselineConfig};
 
-/// By how much clocks may differ, beside a hundredth of the lease.
+/// The allowed clock drift, in addition to a hundredth of the lease.
 const DRIFT: Duration = Duration::from_millis(2);
-/// The random pause after a try is below this.
+/// The upper limit of the random pause after a try.
 const PAUSE_MILLIS: u64 = 100;
 
 pub(super) struct Redlock {
@@ -38,19 +43,23 @@ impl Redlock {
 
     fn try_once(&mut self) -> bool {
         let begun = Instant::now();
-        let votes = self.request_first(self.masters.len());
+        let votes = self.set_on_first(self.masters.len());
         let valid = self.lease.saturating_sub(self.lease / 100 + DRIFT);
         self.valid_until = Some(begun + valid);
+
         if votes > self.masters.len() / 2 && begun.elapsed() < valid {
             return true;
         }
-        self.take_back();
+
+        self.delete_everywhere();
         self.valid_until = None;
         false
     }
 
-    /// How many of the first `count` masters grant it. One that cannot be asked does not.
-    fn request_first(&mut self, count: usize) -> usize {
+    /// Sets the key on the first `count` masters, and returns how many have set it.
+    ///
+    /// A master that does not reply counts as one that has not.
+    fn set_on_first(&mut self, count: usize) -> usize {
         let millis = self.lease.as_millis().to_string();
         let set = ["SET", &self.key, &self.value, "NX", "PX", &millis];
         let masters = self.masters.iter_mut().take(count);
@@ -60,9 +69,9 @@ impl Redlock {
             .count()
     }
 
-    fn take_back(&mut self) {
+    fn delete_everywhere(&mut self) {
         for master in &mut self.masters {
-            // One that cannot be asked frees it when the lease ends.
+            // On a master that does not reply, the key expires with the lease.
             let _ = master.script_is_one(COMPARE_AND_DELETE, &self.key, &[&self.value]);
         }
     }
@@ -70,7 +79,7 @@ impl Redlock {
 
 impl Baseline for Redlock {
     fn begin(&mut self) -> Result<()> {
-        self.request_first(1);
+        self.set_on_first(1);
         Ok(())
     }
 
@@ -85,13 +94,13 @@ impl Baseline for Redlock {
         Ok(Some(0))
     }
 
-    /// Its fourth step tells how long the lock may be used.
+    /// Returns whether the validity of step 4 has not passed.
     fn holds(&mut self) -> bool {
         self.valid_until.is_some_and(|until| Instant::now() < until)
     }
 
     fn release(&mut self) -> Result<()> {
-        self.take_back();
+        self.delete_everywhere();
         Ok(())
     }
 }

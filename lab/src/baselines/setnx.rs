@@ -1,4 +1,4 @@
-//! `SETNX lock 1`, the work, `DEL lock`: the lock of the first page that one finds.
+//! `SETNX lock 1`, the work, `DEL lock`: the lock that the first search result shows.
 
 use anyhow::Result;
 use lab_servers::Reply;

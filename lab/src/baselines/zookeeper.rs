@@ -1,5 +1,7 @@
-//! The recipe of ZooKeeper's documentation: an ephemeral sequential node whose name begins with a GUID, and a watch on the one before
-//! it.
+//! The lock recipe of ZooKeeper's documentation.
+//!
+//! A client creates an ephemeral sequential node whose name begins with a GUID, and watches the node
+//! before it.
 
 use std::time::Duration;
 
@@ -15,27 +17,27 @@ use crate::until;
 const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 const FOLDER: CreateOptions<'static> = CreateMode::Persistent.with_acls(Acls::anyone_all());
 
-/// How long it waits for an answer to a release.
+/// How long a release waits for the reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Before the next try, where a server could not be asked.
+/// The pause before the next try after a failed request.
 const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Recipe {
     runtime: Runtime,
     config: BaselineConfig,
     client: Client,
-    /// Begins the name of its node, so that the node is found if the answer to its making was lost.
+    /// The start of the node's name. It identifies the node if the reply to its creation was lost.
     guid: String,
 }
 
 impl Recipe {
     pub(super) fn new(config: &BaselineConfig) -> Result<Self> {
-        // A thread of its own keeps the session alive.
+        // A separate thread keeps the session alive.
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        // While servers elect a leader it may take a few tries.
+        // While the servers elect a leader, connecting may fail.
         let client = until("a session", || Ok(runtime.block_on(connect(config)).ok()))?;
         Ok(Self {
             runtime,
@@ -45,7 +47,7 @@ impl Recipe {
         })
     }
 
-    /// Tries again while servers cannot be asked, with a new session if the last one has ended.
+    /// Retries failed requests, with a new session if the last one has expired.
     async fn wait(&mut self) {
         while let Err(error) = self.try_once().await {
             if matches!(
@@ -64,21 +66,21 @@ impl Recipe {
         loop {
             let nodes = self.nodes().await?;
             match nodes.iter().position(|node| node.starts_with(&self.guid)) {
-                None => self.make_node().await?,
+                None => self.create_node().await?,
                 Some(0) => return Ok(()),
                 Some(at) => self.watch(&nodes[at - 1]).await?,
             }
         }
     }
 
-    /// In the order of their numbers, which end their names.
+    /// Lists the nodes in the order of the sequence numbers at the ends of their names.
     async fn nodes(&self) -> Result<Vec<String>> {
         let mut nodes = self.client.list_children(&folder(&self.config)).await?;
         nodes.sort_unstable_by_key(|node| node.rsplit('-').next().unwrap_or_default().to_owned());
         Ok(nodes)
     }
 
-    async fn make_node(&self) -> Result<()> {
+    async fn create_node(&self) -> Result<()> {
         self.client
             .create(
                 &format!("{}/{}-lock-", folder(&self.config), self.guid),
@@ -129,7 +131,7 @@ fn folder(config: &BaselineConfig) -> String {
 
 impl Baseline for Recipe {
     fn begin(&mut self) -> Result<()> {
-        self.runtime.block_on(self.make_node())
+        self.runtime.block_on(self.create_node())
     }
 
     fn acquire(&mut self, time_limit: Duration) -> Result<Option<u64>> {
@@ -140,7 +142,7 @@ impl Baseline for Recipe {
         }
     }
 
-    /// Its author says to look out for a session that has ended, and code of the recipe does not.
+    /// Returns `true`. The recipe's text warns of an expired session, but its code does not check.
     fn holds(&mut self) -> bool {
         true
     }
@@ -149,6 +151,6 @@ impl Baseline for Recipe {
         let deleted = self
             .runtime
             .block_on(async { timeout(REPLY_TIMEOUT, self.delete()).await });
-        deleted.context("the servers do not answer")?
+        deleted.context("the servers did not reply in time")?
     }
 }

@@ -1,6 +1,8 @@
-//! Puts every specimen through all cases, prints the table, and writes `docs/four-conditions.md` with its picture. Given names of
-//! kinds (`Redisson OursRedis`), it does so for those alone, and takes the others' figures from `target/four-conditions.json`, where
-//! the last of all are.
+//! Runs all cases of the four conditions with every contender, and prints the table.
+//!
+//! It also writes `docs/four-conditions.md` and its picture. With names of contenders as arguments,
+//! such as `Redisson LeaseholdRedis`, it runs only these. It takes the figures of the others from
+//! `target/four-conditions.json`, which keeps the last figures of each contender.
 
 use std::env;
 use std::fs;
@@ -15,55 +17,60 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 fn main() -> Result<()> {
     let wanted: Vec<String> = env::args().skip(1).collect();
-    let is_wanted = |kind: &Contender| wanted.is_empty() || wanted.contains(&format!("{kind:?}"));
+    let is_wanted =
+        |contender: &Contender| wanted.is_empty() || wanted.contains(&format!("{contender:?}"));
     ensure!(
         Contender::ALL.iter().any(is_wanted),
-        "there are only {:?}",
+        "unknown contender; choose from {:?}",
         Contender::ALL
     );
+
     let program = env::current_exe()?.with_file_name("baseline");
     ensure!(
         program.exists(),
         "{} is missing: cargo build -p lab --bins",
         program.display()
     );
+
     let mut rows = Vec::new();
-    for kind in Contender::ALL {
-        rows.extend(if is_wanted(&kind) {
-            Some(measure(&program, kind)?)
+    for contender in Contender::ALL {
+        rows.extend(if is_wanted(&contender) {
+            Some(measure(&program, contender)?)
         } else {
-            last(kind)?
+            last(contender)?
         });
     }
+
     fs::write(figures()?, serde_json::to_string_pretty(&rows)?)?;
     print(&rows)
 }
 
-fn measure(program: &Path, kind: Contender) -> Result<Row> {
+fn measure(program: &Path, contender: Contender) -> Result<Row> {
     let begun = lab::now();
-    eprintln!("{}", kind.title());
+    eprintln!("{}", contender.title());
     let printed = |case: &str| eprintln!("  {:5.1} s: {case}", seconds(lab::now() - begun));
-    let testbed = BaselineTestbed::start(program, kind).with_context(|| kind.title())?;
-    cases::all(testbed, printed).with_context(|| kind.title())
+    let testbed = BaselineTestbed::start(program, contender).with_context(|| contender.title())?;
+    cases::all(testbed, printed).with_context(|| contender.title())
 }
 
-/// The figures that were measured last, if they ever were.
-fn last(kind: Contender) -> Result<Option<Row>> {
+/// Returns the figures of the last measurement, if there was one.
+fn last(contender: Contender) -> Result<Option<Row>> {
     let file = figures()?;
     if !file.exists() {
         return Ok(None);
     }
     let rows: Vec<Row> = serde_json::from_str(&fs::read_to_string(file)?)?;
-    Ok(rows.into_iter().find(|row| row.contender == kind))
+    Ok(rows.into_iter().find(|row| row.contender == contender))
 }
 
-/// The page is for all of them.
+/// Prints the page. The documents are written only if all contenders have figures.
 fn print(rows: &[Row]) -> Result<()> {
-    let page = page(rows, &place());
+    let page = page(rows, &server_version());
     println!("{page}");
     if rows.len() < Contender::ALL.len() {
         return Ok(());
     }
+
     let docs = Path::new(ROOT).join("docs");
     fs::create_dir_all(&docs)?;
     fs::write(docs.join("four-conditions.md"), page)?;
@@ -74,17 +81,17 @@ fn seconds(nanos: u64) -> f64 {
     std::time::Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// What it was measured with.
-fn place() -> String {
+/// Returns the name and version of the Redis server.
+fn server_version() -> String {
     let printed = Redis::start().info("server");
     let version = printed
         .lines()
         .find_map(|line| line.strip_prefix("redis_version:"))
-        .unwrap_or("of some version");
+        .unwrap_or("(unknown version)");
     format!("Redis {}", version.trim())
 }
 
-/// Beside `target/bench`.
+/// Returns the path of the figures, beside `target/bench`.
 fn figures() -> Result<PathBuf> {
     Ok(lab::report::folder()?.with_file_name("four-conditions.json"))
 }

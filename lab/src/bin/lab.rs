@@ -1,4 +1,8 @@
-//! Runs cells of the matrix: `lab --list`, `lab --store S --fault F --seed N --seconds T`, `lab [--long] [--seconds T] [--jobs N]`.
+//! Runs cells of the matrix.
+//!
+//! - `lab --list` lists the cells.
+//! - `lab --store S --fault F --seed N --seconds T` runs one cell.
+//! - `lab [--long] [--seconds T] [--jobs N]` runs all cells.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +16,7 @@ use lab::matrix::{Cell, Figures, Page, cell_named, cells, folder, keep};
 
 /// Seconds per cell.
 const SHORT: f64 = 2.0;
+/// Seconds per cell with `--long`.
 const LONG: f64 = 60.0;
 
 #[derive(Default)]
@@ -48,6 +53,7 @@ fn work() -> Result<()> {
         });
         return Ok(());
     }
+
     let folder = folder()?;
     let seconds = wanted
         .seconds
@@ -59,6 +65,7 @@ fn work() -> Result<()> {
         seed: wanted.seed,
         jobs,
     };
+
     match (&wanted.store, &wanted.fault) {
         (Some(store), Some(fault)) => run.one(&cell_named(store, fault)?).map(drop),
         (store, fault) => {
@@ -78,8 +85,9 @@ fn work() -> Result<()> {
 fn wanted() -> Result<Wanted> {
     let mut wanted = Wanted::default();
     let mut args = std::env::args().skip(1);
+
     while let Some(arg) = args.next() {
-        let mut value = || args.next().with_context(|| format!("{arg} wants a value"));
+        let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--list" => wanted.list = true,
             "--long" => wanted.long = true,
@@ -89,7 +97,8 @@ fn wanted() -> Result<Wanted> {
             "--seconds" => wanted.seconds = Some(value()?.parse()?),
             "--jobs" => wanted.jobs = Some(value()?.parse()?),
             _ => bail!(
-                "usage: lab [--list] [--long] [--store S] [--fault F] [--seed N] [--seconds T] [--jobs N]"
+                "usage: lab [--list] [--long] [--store S] [--fault F] \
+                 [--seed N] [--seconds T] [--jobs N]"
             ),
         }
     }
@@ -100,7 +109,7 @@ struct Run<'a> {
     folder: &'a Path,
     time: Duration,
     seed: Option<u64>,
-    /// How many cells are run at a time: most of the time they wait.
+    /// The number of cells that run at the same time. A cell mostly waits.
     jobs: usize,
 }
 
@@ -115,14 +124,15 @@ impl Run<'_> {
         let seed = self.seed.unwrap_or_else(|| lab::now() % 1_000_000);
         let worker = worker
             .to_str()
-            .context("the path of the taker is not text")?;
+            .context("the path of the worker is not UTF-8")?;
+
         let figures = cell.run(worker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
         keep(self.folder, &figures)?;
         Ok(figures)
     }
 
-    /// In turn, so many at a time; a page of all in the repository if this is the long form.
+    /// Runs the cells in order, `jobs` at a time. With `is_kept`, also writes `docs/matrix.md`.
     fn all(&self, chosen: &[Cell], is_kept: bool) -> Result<()> {
         let pages = Pages {
             run: self,
@@ -131,6 +141,7 @@ impl Run<'_> {
             outcomes: Mutex::new(chosen.iter().map(|_| None).collect()),
         };
         let next = AtomicUsize::new(0);
+
         thread::scope(|scope| {
             let work = || -> Result<()> {
                 while let Some(cell) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -143,13 +154,14 @@ impl Run<'_> {
                 .into_iter()
                 .try_for_each(|worker| worker.join().expect("no panic"))
         })?;
+
         let failures = pages.page().failures();
         ensure!(failures == 0, "{failures} of {} cells failed", chosen.len());
         Ok(())
     }
 }
 
-/// What became of each cell so far.
+/// The outcomes of the cells so far.
 struct Pages<'a> {
     run: &'a Run<'a>,
     chosen: &'a [Cell],
@@ -158,7 +170,7 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Written at once: a long run that is broken off has shown something too.
+    /// Adds an outcome and writes the pages, so that an aborted long run leaves its results too.
     fn add(&self, cell: &Cell, outcome: Result<Figures>) -> Result<()> {
         if let Err(error) = &outcome {
             println!("FAILED {error:#}");
@@ -168,13 +180,13 @@ impl Pages<'_> {
             .iter()
             .position(|chosen| chosen.name() == cell.name())
             .expect("it was chosen");
+
         self.outcomes.lock().expect("no panic")[at] = Some(outcome);
-        let (count, seconds, jobs) = (
-            self.chosen.len(),
-            self.run.time.as_secs_f64(),
-            self.run.jobs,
-        );
+        let count = self.chosen.len();
+        let seconds = self.run.time.as_secs_f64();
+        let jobs = self.run.jobs;
         let how = format!("{count} cells, {seconds} s of faults each, {jobs} at a time.");
+
         let page = self.page();
         std::fs::write(self.run.folder.join("matrix.json"), page.json()?)?;
         std::fs::write(self.run.folder.join("matrix.md"), page.table(&how))?;

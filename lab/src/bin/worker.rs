@@ -1,12 +1,13 @@
-//! A process that takes locks as its one argument orders (JSON of [`lab::WorkerConfig`]), tells of it on stdout, and may be
-//! killed or stopped at any time.
+//! Acquires locks as its argument says, and records its events on standard output.
+//!
+//! The argument is a [`lab::WorkerConfig`] as JSON. A test may kill or pause the process at any time.
 
 use anyhow::{Context, Result};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 fn main() -> Result<()> {
-    // A test that is killed must not leave takers behind.
+    // A killed test must not leave this process behind.
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let config = std::env::args().nth(1).context("usage: taker ORDERS")?;
+    let config = std::env::args().nth(1).context("usage: worker CONFIG")?;
     lab::worker::run(&serde_json::from_str(&config)?)
 }

@@ -1,26 +1,26 @@
-//! From asking to being done, hand by hand.
+//! The history of each thread as cycles, each from a request to its end.
 
 use std::collections::HashMap;
 
 use crate::{Event, EventKind};
 
-/// One time that somebody asked, and what came of it.
+/// One request of a thread and its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// Who.
+    /// The thread.
     pub thread: u32,
-    /// For which lock.
+    /// The index of the lock's name.
     pub name: u16,
-    /// From when on.
+    /// When it was requested.
     pub requested: u64,
     /// When it was granted, if it was.
     pub granted: Option<u64>,
-    /// When it was done, and how it ended: released, unsure, gave up, refused or killed.
+    /// When and how it ended: released, release unknown, timed out, refused or killed.
     pub ended: Option<(u64, EventKind)>,
 }
 
 impl Cycle {
-    /// Whether it neither held nor was done at that time.
+    /// Whether the request was waiting at this time: neither granted nor ended.
     #[must_use]
     pub fn waits_at(&self, at: u64) -> bool {
         self.requested < at
@@ -29,11 +29,11 @@ impl Cycle {
     }
 }
 
-/// All that each hand did, in order.
+/// The cycles of each thread, in order.
 #[must_use]
 pub fn cycles(events: &[Event]) -> HashMap<u32, Vec<Cycle>> {
     let mut all: HashMap<u32, Vec<Cycle>> = HashMap::new();
-    // A hand tells in order, and of its death last.
+    // A thread records its events in order, and its death last.
     for &Event {
         at,
         thread,
@@ -42,7 +42,9 @@ pub fn cycles(events: &[Event]) -> HashMap<u32, Vec<Cycle>> {
     } in events
     {
         let own = all.entry(thread).or_default();
+
         let last = own.last_mut().filter(|cycle| cycle.ended.is_none());
+
         match (kind, last) {
             (EventKind::Requested, _) => own.push(Cycle {
                 thread,

@@ -1,4 +1,4 @@
-//! Whoever waits no longer than he said is told so in time.
+//! A wait with a limit ends in time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 
 use crate::{Event, EventKind};
 
-/// Whoever has asked with a patience hears that he has it, or that he has not, within that and `more`.
+/// Checks that each request with a wait limit is granted or ends within that limit and `more`.
 ///
 /// # Errors
-/// With the first who does not.
+/// The first request that ends later.
 pub fn deadlines(
     events: &[Event],
     timeout: impl Fn(u32) -> Option<Duration>,
@@ -24,12 +24,10 @@ pub fn deadlines(
                 let Some(since) = requested.remove(&event.thread) else {
                     continue;
                 };
-                let (took, within) = (
-                    Duration::from_nanos(event.at - since),
-                    timeout(event.thread),
-                );
-                let is_late = within.is_some_and(|within| took > within + more);
-                ensure!(!is_late, "answered after {took:?}: {event}");
+                let took = Duration::from_nanos(event.at - since);
+                let limit = timeout(event.thread);
+                let is_late = limit.is_some_and(|limit| took > limit + more);
+                ensure!(!is_late, "the request ended after {took:?}: {event}");
             }
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! What has ended, or is being ended, is good for nothing any more.
+//! A hold that has ended, or is being released, is not reported valid.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,15 @@ use anyhow::{Result, ensure};
 
 use crate::{Event, EventKind};
 
-/// From the moment a hand begins to release, or hears of a loss, nothing of that hold is told to be good: no trust, and no nested
-/// acquire.
+/// Checks that no validity and no nested acquire of a hold is recorded after its loss or after the
+/// begin of its release.
 ///
 /// # Errors
-/// With the first that is.
+/// The first event that is.
 pub fn ended(events: &[Event]) -> Result<()> {
     let mut ends: HashMap<u32, Event> = HashMap::new();
-    // In the order of telling: a loss is told of with the time when the hold was last good.
+    // The events are in the order of recording: a loss carries the time at which the hold was last
+    // valid.
     for &event in events {
         match event.kind {
             EventKind::Releasing | EventKind::Expired | EventKind::Revoked => {
@@ -24,7 +25,7 @@ pub fn ended(events: &[Event]) -> Result<()> {
                 let end = ends.get(&event.thread);
                 ensure!(
                     end.is_none(),
-                    "good although it has ended: {event}, after {}",
+                    "valid after its end: {event}, after {}",
                     end.unwrap_or(&event)
                 );
             }

@@ -1,32 +1,36 @@
-//! Never more at once than fits.
+//! Concurrent holds fit the capacity.
 
 use super::Violation;
 use crate::Hold;
 
-/// At no instant do the holds of one name, sorted by when they were granted, take more than there is.
+/// Checks that at no instant the holds of one name take more than the capacity. The holds are
+/// sorted by the time of their grant.
 ///
-/// Finds the first hold that did not fit, with one that it met.
+/// Returns the first hold that does not fit, with one that it overlaps.
 #[must_use]
 pub fn exclusion(holds: &[Hold]) -> Option<Violation> {
     overlaps(holds).next()
 }
 
-/// All holds that did not fit, each with the one by whose end it did.
+/// All holds that do not fit. Each comes with the earlier hold whose end makes it fit.
 pub fn overlaps(holds: &[Hold]) -> impl Iterator<Item = Violation> {
     let mut present: Vec<Hold> = Vec::new();
     holds.iter().filter_map(move |hold| {
         present.retain(|other| other.until > hold.granted);
         present.sort_unstable_by_key(|other| other.until);
+
         let mut taken: u64 = present
             .iter()
             .map(|other| u64::from(other.weight))
             .sum::<u64>()
             + u64::from(hold.weight);
+
         let ends = present.iter().take_while(|other| {
             let did_not_fit = taken > u64::from(hold.capacity);
             taken -= u64::from(other.weight);
             did_not_fit
         });
+
         let first = ends.last().copied();
         present.push(*hold);
         Some(Violation {

@@ -1,4 +1,4 @@
-//! A lock that somebody wants does not lie idle.
+//! A lock that a client waits for is not idle.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use anyhow::{Result, ensure};
 use super::cycles;
 use crate::{Event, Hold};
 
-/// From when to when.
+/// The begin and the end of a time span.
 pub type Span = (u64, u64);
 
-/// For how long at most somebody waited for a lock that nobody held, and which lock. Time within `disturbed` is not counted, and
-/// begins anew after each; nor is what comes after `end`.
+/// The longest time for which a client waited for a lock that was not held, and the index of the
+/// lock. Time within `disturbed` is not counted, and counting begins again after it. Time after
+/// `end` is not counted either.
 #[must_use]
 pub fn idle_time(
     events: &[Event],
@@ -26,6 +27,7 @@ pub fn idle_time(
         .map(|cycle| cycle.name + 1)
         .max()
         .unwrap_or(0);
+
     let longest = |name: u16| {
         let wanted = cycles
             .values()
@@ -41,14 +43,15 @@ pub fn idle_time(
             .map(|hold| (hold.granted, hold.until));
         only(wanted, held.chain(disturbed.iter().copied()), end)
     };
+
     let all = (0..names).map(|name| (Duration::from_nanos(longest(name)), name));
     all.max().unwrap_or_default()
 }
 
-/// Nobody waits for longer than `bound` for a lock that nobody holds, in times without trouble.
+/// Checks that no client waits longer than `bound` for a lock that is not held, outside of faults.
 ///
 /// # Errors
-/// If somebody does; how long that was.
+/// If a client does, with the time and the lock.
 pub fn idle(
     events: &[Event],
     holds: &[Hold],
@@ -59,12 +62,12 @@ pub fn idle(
     let (time, name) = idle_time(events, holds, disturbed, end);
     ensure!(
         time <= bound,
-        "lock {name} was wanted and held by nobody for {time:?}, and that without a fault"
+        "lock {name} was idle for {time:?} outside of a fault while a client waited"
     );
     Ok(())
 }
 
-/// The longest time up to `end` that is in one of the first, and in none of the second.
+/// The longest time up to `end` that lies in a span of `wanted` and in no span of `not`.
 fn only(wanted: impl Iterator<Item = Span>, not: impl Iterator<Item = Span>, end: u64) -> u64 {
     let edges =
         |(from, to): Span, is_wanted: bool| [(from, 1, is_wanted), (to.max(from), -1, is_wanted)];
@@ -73,9 +76,11 @@ fn only(wanted: impl Iterator<Item = Span>, not: impl Iterator<Item = Span>, end
         .chain(not.flat_map(|span| edges(span, false)))
         .collect();
     all.push((end, 0, true));
-    // What begins at a moment does so before what ends then does: nothing is idle in no time.
+    // At one moment, begins come before ends, so that no idle time of zero length is found.
     all.sort_by_key(|&(at, step, _)| (at, -step));
-    let (mut count, mut since, mut longest) = ([0, 0], None, 0);
+    let mut count = [0, 0];
+    let mut since = None;
+    let mut longest = 0;
     for (at, step, is_wanted) in all.into_iter().take_while(|&(at, ..)| at <= end) {
         count[usize::from(is_wanted)] += step;
         let is_idle = count[1] > 0 && count[0] == 0;
@@ -110,7 +115,7 @@ mod tests {
     #[test]
     fn time_from_release_to_grant_is_idle() {
         assert_eq!(time(&HANDOVER_MAX, &[]), 10);
-        // What nobody wants may lie there for any time.
+        // A lock without waiters may be idle.
         assert_eq!(time(&HANDOVER_MAX[..2], &[]), 2);
     }
 
@@ -130,7 +135,8 @@ mod tests {
     #[test]
     fn long_idle_time_is_detected() {
         let events = events(&HANDOVER_MAX[..5]);
-        let (holds, bound) = (holds(&events).unwrap(), Duration::from_nanos(900));
+        let holds = holds(&events).unwrap();
+        let bound = Duration::from_nanos(900);
         assert!(idle(&events, &holds, &[], 1_000, bound).is_err());
         idle(&events, &holds, &[], 900, bound).unwrap();
     }

@@ -1,11 +1,12 @@
-//! Where two may hold at once, it is not for long.
+//! Where two may hold at once, they do so for a short time only.
 
 use std::time::Duration;
 
 use super::{Violation, overlaps};
 use crate::Hold;
 
-/// For how long somebody went on holding after another was granted who excludes him, for each such pair that was found.
+/// For each pair of holds that exclude each other: how long the first continued after the grant of
+/// the second.
 pub fn overlap_times(holds: &[Hold]) -> impl Iterator<Item = (Violation, Duration)> {
     overlaps(holds).map(|violation| {
         (
@@ -15,9 +16,10 @@ pub fn overlap_times(holds: &[Hold]) -> impl Iterator<Item = (Violation, Duratio
     })
 }
 
-/// Of two who hold at once the first hears of it, or is done, within `bound`.
+/// Checks that of two holds that exclude each other, the first ends or is reported lost within
+/// `bound`.
 ///
-/// Finds a pair that held for longer.
+/// Returns a pair that overlaps for longer.
 #[must_use]
 pub fn loss_notified(holds: &[Hold], bound: Duration) -> Option<Violation> {
     let late = overlap_times(holds).find(|(_, time)| *time > bound);

@@ -1,4 +1,4 @@
-//! A lock that is taken again by its owner is held once.
+//! A reentrant lock is one hold.
 
 use std::collections::HashMap;
 
@@ -6,23 +6,25 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{Event, EventKind};
 
-/// What is held, and by how many guards.
+/// A hold and the number of its guards.
 #[derive(Clone, Copy)]
 struct Held {
     token: u64,
     count: u32,
 }
 
-/// Nested acquires have the token of the outermost, each is one guard more, each that is given back one less, and the outermost
-/// release comes when there is no other.
+/// Checks that nested acquires have the token of the outermost, that each acquire adds one guard
+/// and each release removes one, and that the outermost release comes last.
 ///
-/// That nobody else is granted before that is what [`exclusion`](super::exclusion) finds, as a hold lasts until then.
+/// [`exclusion`](super::exclusion) finds a grant to another client before that, because the hold
+/// lasts until then.
 ///
 /// # Errors
-/// With the first that is otherwise.
+/// The first event that is otherwise.
 pub fn nesting(events: &[Event]) -> Result<()> {
     let mut holds: HashMap<u32, Held> = HashMap::new();
-    // In the order of telling: a loss is told of with the time when the hold was last good.
+    // The events are in the order of recording: a loss carries the time at which the hold was last
+    // valid.
     for event in events {
         let held = holds.get_mut(&event.thread);
         match event.kind {
@@ -30,25 +32,24 @@ pub fn nesting(events: &[Event]) -> Result<()> {
                 holds.insert(event.thread, Held { token, count: 1 });
             }
             EventKind::Nested { token, count } => {
-                let held = held.with_context(|| format!("nested in nothing: {event}"))?;
+                let held = held.with_context(|| format!("nested without a hold: {event}"))?;
                 ensure!(
                     token == held.token,
-                    "another token than {}: {event}",
+                    "the token differs from {}: {event}",
                     held.token
                 );
                 ensure!(
                     count == held.count + 1,
-                    "not one more than {}: {event}",
+                    "the count is not one more than {}: {event}",
                     held.count
                 );
                 held.count = count;
             }
             EventKind::Unnested { count } => {
-                let held =
-                    held.with_context(|| format!("given back what was not held: {event}"))?;
+                let held = held.with_context(|| format!("unnested without a hold: {event}"))?;
                 ensure!(
                     count + 1 == held.count && count > 0,
-                    "not one less than {}: {event}",
+                    "the count is not one less than {}: {event}",
                     held.count
                 );
                 held.count = count;
@@ -71,10 +72,8 @@ mod tests {
     use super::*;
 
     fn recorded(nested: &[&str]) -> Result<()> {
-        let (first, last) = (
-            ["1 7 0 requested", "3 7 0 granted 5 1 1"],
-            ["8 7 0 releasing", "9 7 0 released"],
-        );
+        let first = ["1 7 0 requested", "3 7 0 granted 5 1 1"];
+        let last = ["8 7 0 releasing", "9 7 0 released"];
         nesting(&events(&[&first[..], nested, &last[..]].concat()))
     }
 

@@ -1,13 +1,14 @@
-//! First come, first served.
+//! Claims are granted in order of arrival.
 
 use super::Violation;
 use crate::Hold;
 
-/// Nobody who asked after another had been seen waiting was granted before that other, if they exclude each other.
+/// Checks that a claim which arrived after another was observed waiting is not granted before it,
+/// if the two exclude each other.
 ///
-/// The order of grants is that of their tokens. It says nothing of those whom nobody saw waiting.
+/// Grants are ordered by their tokens. The check covers only the waiters that the observer saw.
 ///
-/// Finds the one who waited and the one who overtook.
+/// Returns the waiter and the claim that overtook it.
 #[must_use]
 pub fn order(holds: &[Hold]) -> Option<Violation> {
     let seen = holds
@@ -19,7 +20,7 @@ pub fn order(holds: &[Hold]) -> Option<Violation> {
         };
         if let Some(second) = holds.iter().find(overtook) {
             return Some(Violation {
-                rule: "overtaken by one that came later",
+                rule: "overtaken by a later claim",
                 first: *waiter,
                 second: *second,
             });

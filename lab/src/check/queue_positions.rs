@@ -1,14 +1,15 @@
-//! Who was seen waiting.
+//! The waiters that the observer saw.
 
 use super::cycles;
 use crate::{Event, EventKind, Observation};
 
-/// That an onlooker saw somebody waiting, of all who certainly were in line then for what they asked: they had asked before the look and
-/// were still waiting after it, had nothing left in line from before, and wait however long it takes.
+/// Returns an event for each waiter that the observer saw and that was certainly queued for its
+/// current request. Such a waiter requested before the inspection and still waited after it, had no
+/// entry left from an earlier request, and waits without a limit.
 pub fn queue_positions(
     observations: &[Observation],
     events: &[Event],
-    waits_for_ever: impl Fn(u32) -> bool,
+    waits_forever: impl Fn(u32) -> bool,
 ) -> Vec<Event> {
     let cycles = cycles(events);
     let mut seen = Vec::new();
@@ -16,7 +17,7 @@ pub fn queue_positions(
         for claim in observation
             .claims
             .iter()
-            .filter(|claim| !claim.holds && waits_for_ever(claim.thread))
+            .filter(|claim| !claim.holds && waits_forever(claim.thread))
         {
             let own = cycles.get(&claim.thread).map_or(&[][..], Vec::as_slice);
             let Some(at) = own
@@ -25,6 +26,7 @@ pub fn queue_positions(
             else {
                 continue;
             };
+
             let is_clean = at == 0 || matches!(own[at - 1].ended, Some((_, EventKind::Released)));
             if is_clean
                 && own[at].name == observation.name

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Event, EventKind};
 
-/// Which locks were granted since a fault ended.
+/// The locks that were granted since the end of a fault.
 #[derive(Clone, Debug)]
 pub struct Recovery {
     since: u64,
@@ -12,7 +12,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// So many locks, of which none is known to have been granted.
+    /// The state at the end of a fault: none of this number of locks was granted since.
     #[must_use]
     pub fn of(names: usize, since: u64) -> Self {
         Self {
@@ -21,7 +21,7 @@ impl Recovery {
         }
     }
 
-    /// Takes in what was told.
+    /// Records an event.
     pub fn observe(&mut self, event: &Event) {
         if matches!(event.kind, EventKind::Granted { .. }) && event.at > self.since {
             let first = &mut self.granted[usize::from(event.name)];
@@ -29,7 +29,7 @@ impl Recovery {
         }
     }
 
-    /// Those that were not granted yet.
+    /// The locks that were not granted yet.
     pub fn missing(&self) -> impl Iterator<Item = usize> {
         self.granted
             .iter()
@@ -38,7 +38,7 @@ impl Recovery {
             .map(|(name, _)| name)
     }
 
-    /// How long it took until the last of them was granted; `None` while one is missing.
+    /// How long it took until the last lock was granted; `None` while one is missing.
     #[must_use]
     pub fn duration(&self) -> Option<Duration> {
         let last = self

@@ -1,11 +1,11 @@
-//! Where a store must refuse, nobody is granted anything.
+//! A store that must refuse grants nothing.
 
 use super::Violation;
 use crate::Hold;
 
-/// Nobody was granted between `since` and `until` what he had asked for in that time.
+/// Checks that no claim is both requested and granted between `since` and `until`.
 ///
-/// Finds the first that was.
+/// Returns the first such hold.
 #[must_use]
 pub fn refusal(holds: &[Hold], since: u64, until: u64) -> Option<Violation> {
     let granted = holds
@@ -26,7 +26,7 @@ mod tests {
     #[test]
     fn grants_before_and_after_refusal_pass() {
         assert_eq!(refusal(&[mutex(1, 10, 20), mutex(2, 41, 50)], 10, 40), None);
-        // Asked for before: its answer was on its way.
+        // Requested before the refusal: its reply was in flight.
         assert_eq!(
             refusal(
                 &[Hold {

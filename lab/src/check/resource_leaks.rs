@@ -1,26 +1,28 @@
-//! What is taken is given back.
+//! A process returns the resources that it takes.
 
 use anyhow::{Context, Result, ensure};
 
 use crate::{Event, EventKind, ResourceUsage};
 
-/// A connection may just be being made again.
+/// A connection may just be opening.
 pub(crate) const SPARE: usize = 2;
-/// In KiB: what an allocator keeps. A hundred bytes kept of each of a hundred thousand cycles would be more.
+/// In KiB: memory that the allocator keeps. A leak of a hundred bytes in each of a hundred thousand
+/// cycles exceeds it.
 const MEMORY_SPARE: usize = 8 * 1024;
 
-/// A process, which tells it soon after its beginning and at its end, uses no more then than before.
+/// Checks that a process uses no more at its end than when it was warm.
 ///
 /// # Errors
-/// If it does, or has not told.
+/// If the process uses more, or did not record its usage.
 pub fn resource_leaks(events: &[Event]) -> Result<()> {
     resource_leaks_beyond(events, SPARE)
 }
 
-/// As [`usage`], with so many descriptors and tasks to spare, as one that began while servers were away had fewer connections.
+/// As [`resource_leaks`], with another tolerance for descriptors and tasks: a process that started
+/// while servers were unreachable had fewer connections at first.
 ///
 /// # Errors
-/// As there.
+/// As [`resource_leaks`].
 pub fn resource_leaks_beyond(events: &[Event], spare: usize) -> Result<()> {
     let recorded = events.iter().filter_map(|event| {
         if let EventKind::ResourceUsage(usage) = event.kind {
@@ -30,11 +32,12 @@ pub fn resource_leaks_beyond(events: &[Event], spare: usize) -> Result<()> {
         }
     });
     let recorded: Vec<ResourceUsage> = recorded.collect();
-    let (first, last) = (
-        recorded.first().context("none told")?,
-        recorded.last().context("none told")?,
+    let first = recorded.first().context("no usage was recorded")?;
+    let last = recorded.last().context("no usage was recorded")?;
+    ensure!(
+        fits(first, last, spare),
+        "resources were not returned: {recorded:?}"
     );
-    ensure!(fits(first, last, spare), "not given back: {recorded:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Nobody is left in line.
+//! A claim that has ended leaves the queue.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,16 +12,17 @@ use crate::{Event, EventKind, Observation};
 /// How soon claims must be gone.
 #[derive(Clone, Copy, Debug)]
 pub struct GoneTimes {
-    /// After their release was answered.
+    /// After the reply to their release.
     pub released: Duration,
-    /// After somebody gave up, or was refused or does not know; times of trouble not counted.
+    /// After a timeout, a refusal or a release without a reply. Time during faults is not counted.
     pub given_up: Duration,
 }
 
-/// Nobody is seen in line for whom all has been over for long: released, given up, or refused. Who was killed is left to the store.
+/// Checks that no entry is observed long after its claim was released, timed out or was refused.
+/// The entries of killed workers are left to the store.
 ///
 /// # Errors
-/// With the first who is.
+/// The first entry that is.
 pub fn stale_entries(
     observations: &[Observation],
     events: &[Event],
@@ -29,30 +30,35 @@ pub fn stale_entries(
     within: GoneTimes,
 ) -> Result<()> {
     let cycles = cycles(events);
+
     let mut known: HashMap<ClaimId, u64> = HashMap::new();
     for observation in observations {
         for claim in &observation.claims {
             let Some(own) = cycles.get(&claim.thread) else {
                 continue;
             };
-            // It is of the last that was begun when it was first seen, or of one before.
+            // The claim belongs to the last cycle that had begun when it was first observed, or to
+            // an earlier one.
+
             let seen = *known.entry(claim.id).or_insert(observation.done);
             let mut own = own
                 .iter()
                 .rev()
                 .filter(|cycle| cycle.name == observation.name && cycle.requested <= seen)
                 .peekable();
+
             let last = own.peek().copied();
             let last = last.with_context(|| {
                 format!(
-                    "hand {} is in line {}, and has not asked",
+                    "thread {} is in queue {} without a request",
                     claim.thread, observation.name
                 )
             })?;
+
             let may_be = |cycle: &Cycle| may_be_seen(cycle, observation, disturbed, within);
             ensure!(
                 own.any(may_be),
-                "{claim:?} was still in line {} at {}, after {last:?}",
+                "{claim:?} was still in queue {} at {}, after {last:?}",
                 observation.name,
                 observation.begun
             );
@@ -71,7 +77,7 @@ fn may_be_seen(
         return true;
     };
     let time = observation.begun - over;
-    // Who waits through trouble may give a claim up and make another; only the last of them was released.
+    // A waiter may replace its claim during a fault; only the last claim was released.
     let is_the_only = common((cycle.requested, cycle.granted.unwrap_or(over)), disturbed) == 0;
     match how {
         EventKind::Killed => true,
@@ -166,7 +172,7 @@ mod tests {
             )
             .is_err()
         );
-        // Seen only then, it may still be what was released.
+        // An entry that is first observed now may still be the released claim.
         assert!(recorded("10 7 0 released", &[observation(12, 1)], &[]).is_err());
         assert!(
             recorded(

@@ -1,14 +1,15 @@
-//! The later grant has the larger token.
+//! A later grant has a larger token.
 
 use std::collections::HashMap;
 
 use super::Violation;
 use crate::Hold;
 
-/// The tokens of one name are unique, and rise from each hold to any that came after it in real time: asked when the
-/// earlier one was already granted, or granted when an earlier one that excludes it was already over.
+/// Checks that the tokens of one name are unique and rise from each hold to any hold after it in
+/// real time. A hold is after another if it was requested when the other was already granted, or
+/// granted when the other, which excludes it, had already ended.
 ///
-/// Finds two holds whose tokens are equal or in the wrong order.
+/// Returns two holds whose tokens are equal or in the wrong order.
 #[must_use]
 pub fn tokens(holds: &[Hold]) -> Option<Violation> {
     tokens_over_loss(holds, 0).or_else(|| {
@@ -22,9 +23,10 @@ pub fn tokens(holds: &[Hold]) -> Option<Violation> {
     })
 }
 
-/// What is true of them even if the store forgets: they are unique, and rise from each hold to any that was asked for when
-/// the earlier one was already granted; or fall by less than `slack`, where they are times as clients guess them. A grant that was
-/// on its way when the store forgot may arrive after a later one.
+/// Checks what holds even if the store loses its data. Tokens are unique, and rise from each hold
+/// to any that was requested when the earlier one was already granted. They may fall by less than
+/// `slack` where clients derive them from their clocks. A grant that was in flight when the data
+/// was lost may arrive after a later one.
 #[must_use]
 pub fn tokens_over_loss(holds: &[Hold], slack: u64) -> Option<Violation> {
     unique(holds).or_else(|| {
@@ -52,8 +54,8 @@ fn unique(holds: &[Hold]) -> Option<Violation> {
     None
 }
 
-/// Of any two holds that are `related` and of which one's `end` is before the other's `begin`, the later has the larger
-/// token, or one that is smaller by less than `slack`.
+/// Checks two holds that are `related`, where the `end` of the earlier is before the `begin` of the
+/// later. The later one has the larger token, or one that is smaller by less than `slack`.
 fn rising(
     holds: &[Hold],
     slack: u64,
@@ -65,8 +67,10 @@ fn rising(
     let mut by_end = by_begin.clone();
     by_begin.sort_unstable_by_key(|hold| begin(hold));
     by_end.sort_unstable_by_key(|hold| end(hold));
+
     let mut ended = by_end.into_iter().peekable();
-    // The largest token among all that have ended, for each weight: who excludes whom depends on the weights only.
+    // The largest token of all ended holds, for each weight: only the weights decide whether two
+    // holds exclude each other.
     let mut largest: HashMap<u32, &Hold> = HashMap::new();
     for later in by_begin {
         while let Some(earlier) = ended.next_if(|hold| end(hold) < begin(later)) {
@@ -132,13 +136,11 @@ mod tests {
 
     #[test]
     fn tokens_of_concurrent_readers_may_have_any_order() {
-        let (one, two) = (
-            reader(3, 10, 20),
-            crate::Hold {
-                requested: 9,
-                ..reader(2, 11, 30)
-            },
-        );
+        let one = reader(3, 10, 20);
+        let two = crate::Hold {
+            requested: 9,
+            ..reader(2, 11, 30)
+        };
         assert_eq!(tokens(&[one, two, writer(4, 31, 40)]), None);
         assert!(
             tokens(&[

@@ -1,4 +1,4 @@
-//! Nobody counts on more than a lease.
+//! Validity never exceeds a lease.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,22 +7,23 @@ use anyhow::{Result, ensure};
 
 use crate::{Event, EventKind};
 
-/// No guard ever says that it is good for longer than a lease from then on (it counts from before a question, so it is
-/// less), and none that was lost is released as if it had been held.
+/// Checks that no guard reports more validity than a lease, and that no lost hold is released as if
+/// it were held. A guard reports less than a lease because it counts from before the request.
 ///
 /// # Errors
-/// With the first that does.
+/// The first event that violates this.
 pub fn validity(events: &[Event], lease: Option<Duration>) -> Result<()> {
     let lease = lease.map_or(u64::MAX, |lease| {
         u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX)
     });
     let mut lost: HashMap<u32, Event> = HashMap::new();
+
     for event in super::in_time(events) {
         match event.kind {
             EventKind::ValidUntil { until } => {
                 ensure!(
                     until - event.at.min(until) <= lease,
-                    "trusted for longer than a lease: {event}"
+                    "valid for longer than a lease: {event}"
                 );
             }
             EventKind::Expired | EventKind::Revoked => drop(lost.insert(event.thread, event)),
@@ -31,7 +32,7 @@ pub fn validity(events: &[Event], lease: Option<Duration>) -> Result<()> {
                 let before = lost.get(&event.thread);
                 ensure!(
                     before.is_none(),
-                    "released what was lost: {event}, after {}",
+                    "a lost hold was released: {event}, after {}",
                     before.unwrap_or(&event)
                 );
             }

@@ -1,4 +1,4 @@
-//! Faults of how a Redis server treats its clients.
+//! Faults of the way in which a Redis server treats its clients.
 
 use anyhow::{Result, ensure};
 use lab_servers::{Raw, Redis, Reply, request};
@@ -8,12 +8,13 @@ use super::{ended_now, instant, millis, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until};
 
-/// In milliseconds: how long a script runs before the server says that it is busy.
+/// In milliseconds: how long a script runs before the server replies that it is busy.
 const BUSY_AFTER: &str = "20";
 
-/// Somebody's script does not end, until it is ended by hand.
+/// Another client's script runs until it is killed.
 pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (which, time) = (run.minority(random), millis(random, 300, 1_200));
+    let which = run.minority(random);
+    let time = millis(random, 300, 1_200);
     let servers: Vec<&Redis> = which
         .iter()
         .map(|&number| run.testbed.redis()[number])
@@ -29,16 +30,21 @@ pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Opt
         .iter()
         .map(|redis| occupied(redis))
         .collect::<Result<Vec<_>>>()?;
+
     let since = now();
     wait(time);
     let until = now();
     for (redis, mut script) in servers.iter().zip(scripts) {
         redis.command(&["SCRIPT", "KILL"]);
-        ensure!(script.receive_reply()?.is_error(), "it has ended by itself");
+        ensure!(
+            script.receive_reply()?.is_error(),
+            "the script ended by itself"
+        );
     }
-    // Ours are among them.
+
+    // The count includes the lab's own scripts.
     let refused = (count() - before).saturating_sub(which.len() as u64);
-    let evidence = format!("server {which:?} busy to {refused}");
+    let evidence = format!("servers {which:?} refused {refused} requests as busy");
     Ok((refused > 0).then(|| Effect {
         since,
         until,
@@ -47,7 +53,7 @@ pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Opt
     }))
 }
 
-/// Who asked for the script, once the server says that it is busy.
+/// Starts an endless script, and returns its connection once the server replies that it is busy.
 fn occupied(redis: &Redis) -> Result<Raw> {
     redis.command(&["CONFIG", "SET", "busy-reply-threshold", BUSY_AFTER]);
     let mut script = redis.connection();
@@ -61,16 +67,18 @@ fn occupied(redis: &Redis) -> Result<Raw> {
     Ok(script)
 }
 
-/// More than a server keeps for a client that subscribes.
+/// More than the server buffers for a subscriber.
 const TOO_MUCH: usize = 200 * 1024;
 
-/// Somebody tells more on every channel than the server keeps for a client: it hangs up on all who listen.
+/// Another client publishes more on every channel than the server buffers, so that the server
+/// closes the connections of all subscribers.
 pub(super) fn output_buffer_overflow(
     run: &mut FaultRun,
     random: &mut Random,
 ) -> Result<Option<Effect>> {
     let junk = "x".repeat(TOO_MUCH);
-    let (mut events, mut dropped) = (0, 0);
+    let mut events = 0;
+    let mut dropped = 0;
     for number in run.minority(random) {
         let redis = run.testbed.redis()[number];
         let limit = |limit| redis.command(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
@@ -80,6 +88,7 @@ pub(super) fn output_buffer_overflow(
                 .matches("overcoming of output buffer limits")
                 .count()
         };
+
         let before = drops();
         limit("pubsub 65536 0 0");
         for channel in redis
@@ -88,25 +97,30 @@ pub(super) fn output_buffer_overflow(
         {
             events += redis.command(&["PUBLISH", channel, &junk]).int();
         }
+
         limit("pubsub 33554432 8388608 60");
         dropped += drops() - before;
     }
     Ok((dropped > 0).then(|| instant(format!("{dropped} of {events} connections"))))
 }
 
-/// The server has no room for its clients, and hangs up on all.
+/// The server has no memory left for clients, and closes all their connections.
 pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (which, time) = (run.minority(random), millis(random, 100, 900));
+    let which = run.minority(random);
+    let time = millis(random, 100, 900);
     let mut own = which
         .iter()
         .map(|&number| kept(run.testbed.redis()[number]))
         .collect::<Result<Vec<_>>>()?;
+
     let before = own.iter_mut().map(evictions).sum::<Result<u64>>()?;
     own.iter_mut().try_for_each(|raw| room(raw, "1"))?;
+
     let since = now();
     wait(time);
     let count = own.iter_mut().map(evictions).sum::<Result<u64>>()? - before;
     let effect = ended_now(since, format!("{count} connections in {time:?}"));
+
     own.iter_mut().try_for_each(|raw| room(raw, "0"))?;
     Ok((count > 0).then(|| Effect {
         recovered: now(),
@@ -114,7 +128,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     }))
 }
 
-/// A connection that the server does not hang up on.
+/// A connection that the server does not close for lack of memory.
 fn kept(redis: &Redis) -> Result<Raw> {
     let mut raw = redis.connection();
     let kept = raw.request(&["CLIENT", "NO-EVICT", "on"])?;

@@ -1,4 +1,4 @@
-//! Faults of clocks: of servers, and of those who take locks.
+//! Faults of clocks: those of servers and those of workers.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use anyhow::Result;
 use lab_servers::Clock;
 
 use super::{ended_now, instant, millis, wait};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, now, until_within};
 
-/// By more than any lease lasts.
+/// More than any lease.
 const STEP_SECONDS: i64 = 20;
 
 pub(super) fn jump_forward(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -21,7 +21,7 @@ pub(super) fn jump_back(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     stepped(run, random, -STEP_SECONDS)
 }
 
-/// By more than a name is remembered for.
+/// More than the time for which a server remembers a name.
 const STEP_DAYS: i64 = 2 * 24 * 3_600;
 
 pub(super) fn forward_days(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -32,13 +32,13 @@ pub(super) fn back_days(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     stepped(run, random, -STEP_DAYS)
 }
 
-/// Steps add up where a server is struck again.
+/// Steps add up if a server is drawn again.
 fn stepped(run: &FaultRun, random: &mut Random, step: i64) -> Result<Option<Effect>> {
     let which = effect_of(run, random);
     let mut seen = Vec::new();
     for &number in &which {
         let before = ahead(run, number)?;
-        run.testbed.clock(number)?.step(step);
+        run.testbed.server(number).clock().step(step);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
     let has_effect = seen
@@ -47,21 +47,23 @@ fn stepped(run: &FaultRun, random: &mut Random, step: i64) -> Result<Option<Effe
     Ok(has_effect.then(|| instant(format!("server {which:?} by {seen:?} s"))))
 }
 
-/// Masters whose clocks stay wrong are a minority all the time. Elsewhere any may be wrong.
+/// Draws the servers whose clocks become wrong. Of the masters these are always the same two, so
+/// that a majority stays right. Elsewhere any clock may be wrong.
 fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    if run.testbed.backend == Backend::Redlock {
+    if run.backend.has(Capability::Masters) {
         vec![0, 1]
     } else {
         run.minority(random)
     }
 }
 
-/// How much later it is for a server than since the machine was started, in microseconds.
+/// How far a server's clock is ahead of the time since boot, in microseconds.
 fn ahead(run: &FaultRun, number: usize) -> Result<i64> {
-    Ok(run.testbed.time(number)? - i64::try_from(now() / 1_000)?)
+    Ok(run.testbed.server(number).time()? - i64::try_from(now() / 1_000)?)
 }
 
-/// In turn four times as fast, when a lease is over before it is renewed, and twice as fast, when it is not quite.
+/// Four times as fast, so that a lease ends before its renewal, and twice as fast, so that it
+/// nearly does, in turn.
 pub(super) fn fast(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     slewed(
         run,
@@ -79,14 +81,14 @@ pub(super) fn slow(run: &mut FaultRun, random: &mut Random) -> Result<Option<Eff
     slewed(run, random, -500_000)
 }
 
-/// For a lease and up to a second clocks gain so many millionths.
+/// Lets clocks gain this many millionths for a lease and up to a second.
 fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effect>> {
     let which = effect_of(run, random);
     let time = run.lease() + millis(random, 0, 1_000);
     let set = |gain| {
         which
             .iter()
-            .try_for_each(|&number| run.testbed.clock(number).map(|clock| clock.gain(gain)))
+            .for_each(|&number| run.testbed.server(number).clock().gain(gain));
     };
     let all_ahead = || {
         which
@@ -94,8 +96,9 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
             .map(|&number| ahead(run, number))
             .collect::<Result<Vec<_>>>()
     };
-    set(gain)?;
-    let (since, before) = (now(), all_ahead()?);
+    set(gain);
+    let since = now();
+    let before = all_ahead()?;
     wait(time);
     let gained: Vec<i64> = all_ahead()?
         .iter()
@@ -103,7 +106,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
         .map(|(ahead, before)| ahead - before)
         .collect();
     let effect = ended_now(since, format!("server {which:?} by {gained:?} µs"));
-    set(0)?;
+    set(0);
     let wanted = i64::try_from((effect.until - since) / 1_000)? * gain / 1_000_000;
     Ok(gained
         .iter()
@@ -111,15 +114,15 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
         .then_some(effect))
 }
 
-/// Seconds by which the wall clock of one who takes locks may be wrong.
+/// In seconds: how far a worker's wall clock may be wrong.
 const WRONG: [i64; 5] = [0, 20, -20, 3_600, -3_600];
-/// Within this time all have asked for a lock again, and read their clock for that.
+/// Within this time all workers have requested a lock again and read their clock.
 const READ_MAX: Duration = Duration::from_secs(10);
 
-/// Each of the crew has another time of day from now on.
+/// Gives each worker another time of day from now on.
 pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let since = now();
-    let clocks = &run.testbed.clocks;
+    let clocks = &run.clocks;
     let set = |clock: &Clock| {
         let ahead = WRONG[usize::try_from(random.below(WRONG.len() as u64)).expect("a few")];
         clock.set(ahead);
@@ -135,7 +138,7 @@ pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Opt
         .then(|| ended_now(since, format!("ahead by {ahead:?} s, and read"))))
 }
 
-/// By more than tokens may be ahead of the clocks without a master that has them.
+/// More than tokens may be ahead of the clocks when no master has them. b 97 106
 const TWO_DAYS_SECONDS: i64 = 2 * 24 * 60 * 60;
 
 pub(super) fn all_forward(run: &mut FaultRun, _random: &mut Random) -> Result<Option<Effect>> {
@@ -148,9 +151,9 @@ pub(super) fn all_back(run: &mut FaultRun, _random: &mut Random) -> Result<Optio
 
 fn all_stepped(run: &FaultRun, step: i64) -> Result<Option<Effect>> {
     let mut seen = Vec::new();
-    for number in 0..run.testbed.count() {
+    for number in 0..run.testbed.wires.len() {
         let before = ahead(run, number)?;
-        run.testbed.clock(number)?.step(step);
+        run.testbed.server(number).clock().step(step);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
     for master in run.testbed.redis() {

@@ -6,31 +6,27 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::{ended_now, instant, millis, persistence, wait};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, now};
-
-fn name(run: &FaultRun, random: &mut Random) -> Result<String> {
-    Ok(run.config.names[usize::try_from(random.below(3))?].clone())
-}
 
 fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
     ["lock", "queue"].map(|ending| run.testbed.store().join(format!("{name}.{ending}")))
 }
 
-/// The two files of a name.
+/// Deletes the two files of a name.
 pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     for file in files(run, &name) {
         fs::remove_file(&file)
-            .with_context(|| format!("{} is there while it is used", file.display()))?;
+            .with_context(|| format!("cannot delete {}, which is in use", file.display()))?;
     }
     Ok(Some(instant(format!("the files of {name}"))))
 }
 
-/// Another file in the place of what flock(1) locks.
+/// Replaces the file that flock(1) locks by another.
 pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let [lock, _] = files(run, &name);
     let other = run.testbed.store().join(format!(".{name}.other"));
     fs::write(&other, "")?;
@@ -38,19 +34,23 @@ pub(super) fn replaced(run: &mut FaultRun, random: &mut Random) -> Result<Option
     Ok(Some(instant(format!("{name}.lock"))))
 }
 
-/// Nothing can be written that is not there yet: known names go on, new ones are refused, and granted when there is room.
+/// No new file can be written. Known names still work; a new name is refused, and granted when
+/// there is space again.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    if run.testbed.backend != Backend::File {
+    if !run.backend.has(Capability::Folder) {
         return persistence::disk_full(run, random);
     }
     let time = millis(random, 300, 900);
+
     let fill = run.testbed.store().with_file_name("fill");
     let new = format!("new-{}", run.injections.len());
     let filled = std::io::copy(&mut std::io::repeat(0), &mut fs::File::create(&fill)?);
-    ensure!(filled.is_err(), "the disk has no end");
+    ensure!(filled.is_err(), "the disk never becomes full");
+
     let since = now();
     let testbed = &run.testbed;
     let refused = testbed.run(testbed.locks().mutex(&new).try_acquire());
+
     wait(time);
     fs::remove_file(&fill)?;
     let effect = ended_now(
@@ -67,7 +67,7 @@ pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     let is_full = refused.is_err_and(|error| error.to_string().contains("full"));
     testbed
         .run(async { testbed.locks().mutex(&new).acquire().await?.release().await })
-        .context("with room again")?;
+        .context("with space on the disk again")?;
     for file in files(run, &new) {
         fs::remove_file(file)?;
     }

@@ -1,18 +1,21 @@
-//! Faults where locks have names that mean something elsewhere.
+//! Faults with names that have a meaning elsewhere.
 
 use anyhow::{Result, ensure};
 
 use super::{network, processes};
+use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Backend;
 use crate::{Random, hostile_names, until};
 
-/// The names are hostile all the time; what else happens makes the store go all its ways with them.
+/// The names are hostile during the whole run. The second fault makes the store use them in every
+/// way.
 pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let effect = match run.testbed.backend {
-        Backend::File => processes::holder_killed(run, random)?,
-        _ => network::reset(run, random)?,
+    let effect = if run.backend.has(Capability::Network) {
+        network::reset(run, random)?
+    } else {
+        processes::holder_killed(run, random)?
     };
+
     let testbed = &run.testbed;
     for name in hostile_names::no_names() {
         let refused = testbed
@@ -20,14 +23,18 @@ pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<O
             .map(drop);
         ensure!(
             refused.is_err_and(|error| error.is_invalid()),
-            "a name of {} bytes is none",
+            "a name of {} bytes is accepted",
             name.len()
         );
     }
-    // What is seen there was entered by the crew, whose labels are numbers, or none while they nest.
+    // All entries belong to workers. Their labels are numbers, or empty while they nest.
     for name in &run.config.names {
-        // Who looks on may have lost its connections too.
-        for entry in until("the line to be seen", || Ok(testbed.inspect(name).ok()))?.entries {
+        // The inspecting client may have lost its connections too.
+        for entry in until("the queue to be inspected", || {
+            Ok(testbed.inspect(name).ok())
+        })?
+        .entries
+        {
             let label = &entry.info.label;
             ensure!(
                 label.is_empty() || label.parse::<u32>().is_ok(),

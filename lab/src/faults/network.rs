@@ -9,7 +9,7 @@ use super::{ended_now, instant, millis, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
 
-/// Switches something on for the wires to some of the servers, for so long, and off again.
+/// Switches a fault on for the wires to some servers, waits, and switches it off.
 fn for_a_while(
     run: &FaultRun,
     which: &[usize],
@@ -19,12 +19,13 @@ fn for_a_while(
 ) -> Option<Effect> {
     let wires: Vec<&Wire> = which
         .iter()
-        .map(|&number| &run.testbed.wires()[number])
+        .map(|&number| &run.testbed.wires[number])
         .collect();
     let before: Vec<Traffic> = wires.iter().map(|wire| wire.traffic()).collect();
     for wire in &wires {
         switch(wire, true);
     }
+
     let since = now();
     wait(time);
     let shows = wires
@@ -32,6 +33,7 @@ fn for_a_while(
         .zip(before)
         .find_map(|(wire, before)| evidence(wire, before));
     let effect = shows.map(|evidence| ended_now(since, format!("{evidence}, {time:?}")));
+
     for wire in &wires {
         switch(wire, false);
     }
@@ -41,7 +43,7 @@ fn for_a_while(
     })
 }
 
-/// Wires to those that may fail.
+/// Disturbs the wires to the servers that may fail.
 fn disturb(
     run: &FaultRun,
     random: &mut Random,
@@ -116,7 +118,7 @@ fn passed(wire: &Wire, before: Traffic, delay: Duration) -> Option<String> {
     (count > 0).then(|| format!("{count} bytes by {delay:?}"))
 }
 
-/// For longer than others: few pieces pass meanwhile.
+/// Disturbs for longer than other faults, because fewer pieces pass meanwhile.
 fn apply_delay(
     run: &FaultRun,
     random: &mut Random,
@@ -141,7 +143,7 @@ pub(super) fn jitter(run: &mut FaultRun, random: &mut Random) -> Result<Option<E
     }))
 }
 
-/// At which probability a piece is lost.
+/// The probability that a piece is lost.
 const LOSS: f64 = 0.3;
 
 pub(super) fn packet_loss(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -168,31 +170,32 @@ pub(super) fn tiny_segments(run: &mut FaultRun, random: &mut Random) -> Result<O
     Ok(apply_delay(run, random, Wire::tiny_segments, dribbled))
 }
 
-/// Three replies, each with what follows it on its connection; new connections hear.
+/// Three replies are lost, each with the rest of its connection. New connections work.
 pub(super) fn replies_lost(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let drops = |wire: &Wire, on: bool| wire.drop_replies(if on { 3 } else { 0 });
     Ok(disturb(run, random, drops, lost))
 }
 
-/// All connections that are there, once.
+/// Resets all open connections once.
 pub(super) fn reset(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let mut count = 0;
     for number in run.minority(random) {
-        let wire = &run.testbed.wires()[number];
+        let wire = &run.testbed.wires[number];
         count += wire.traffic().present;
         wire.partition();
     }
     Ok((count > 0).then(|| instant(format!("{count} connections"))))
 }
 
-/// Five troubles of one wire or of all, one after another.
+/// Five faults of a minority, without recovery between them.
 pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (since, mut evidence) = (now(), Vec::new());
+    let since = now();
+    let mut evidence = Vec::new();
     for _ in 0..5 {
         wait(millis(random, 0, 150));
         let effect = match random.below(6) {
             0 => reset(run, random)?,
-            1 => deaf_connections(run, random),
+            1 => silent_connections(run, random),
             2 => replies_lost(run, random)?,
             3 => slow(run, random)?,
             4 => half_open(run, random)?,
@@ -203,12 +206,12 @@ pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<O
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
 }
 
-/// All connections that are there, until they are closed.
-fn deaf_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
+/// Silences all open connections until they are closed.
+fn silent_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
     for number in run.minority(random) {
-        run.testbed.wires()[number].drop_replies_silently();
+        run.testbed.wires[number].drop_replies_silently();
     }
-    Some(instant("deaf connections"))
+    Some(instant("silent connections"))
 }
 
 pub(super) fn majority_partition(

@@ -1,4 +1,4 @@
-//! Faults of what a Redis server keeps on its disk.
+//! Faults of the data that a Redis server keeps on disk.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,10 @@ use lab_servers::Redis;
 use super::redis_state::errors;
 use super::{ended_now, instant, millis, wait};
 use crate::fault_run::{Effect, FaultRun};
-use crate::{EventKind, Random, now, until};
+use crate::{Random, now, until};
 
-/// Killed, and the end of what it had written is cut off, as by a disk that lost power; the last that is left is torn.
+/// Kills the servers and cuts off the end of their append-only files, as a disk that loses power
+/// does. The last record is torn.
 pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
     let files = which
@@ -22,35 +23,38 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
         .iter()
         .map(|file| Ok(fs::metadata(file)?.len()))
         .collect::<Result<Vec<_>>>()?;
+
     let since = now();
     wait(millis(random, 50, 400));
-    let forgotten = run.count_since(since, |kind| matches!(kind, EventKind::Granted { .. }))?;
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.kill(number))?;
+
+    let forgotten = run.grants_since(since)?;
+    for &number in &which {
+        run.testbed.server_mut(number).kill();
+    }
+
     let mut cut = 0;
     for (file, synced) in files.iter().zip(synced) {
         let file = File::options().write(true).open(file)?;
         let written = file.metadata()?.len();
-        // Fewer bytes than any request of ours has.
+        // Fewer bytes than any request of a client has.
         let left = (synced + 1 + random.below(40)).min(written);
         file.set_len(left)?;
         cut += written - left;
     }
     let effect = instant(format!(
-        "{cut} bytes of {which:?}, {forgotten} grants meanwhile"
+        "{cut} bytes of servers {which:?}, {forgotten} grants since"
     ));
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
-    run.testbed.is_whole()?;
+    for &number in &which {
+        run.testbed.server_mut(number).restart();
+    }
+    run.backend.wait_until_ready(&run.testbed)?;
     Ok((cut > 0 && forgotten > 0).then(|| Effect {
         recovered: now(),
         ..effect
     }))
 }
 
-/// What a server appends to.
+/// The file to which a server appends.
 fn newest(folder: &Path) -> Result<PathBuf> {
     let entries = fs::read_dir(folder.join("appendonlydir"))?.collect::<Result<Vec<_>, _>>()?;
     let files = entries.iter().map(fs::DirEntry::path);
@@ -58,73 +62,82 @@ fn newest(folder: &Path) -> Result<PathBuf> {
         .filter(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .collect();
     appended.sort_by_key(|path| fs::metadata(path).and_then(|found| found.modified()).ok());
-    appended.pop().context("it keeps an append-only file")
+    appended.pop().context("the server has no append-only file")
 }
 
-/// What takes a while to read: a database that no lock is in.
+/// Data that takes a while to load, in a database without locks.
 const BULK: &str =
     "redis.call('SELECT', '1') for i = 1, 300 do redis.call('SET', i, string.rep('x', 1024)) end";
 
-/// Killed, and started again with so much to read that it says so to whoever asks.
+/// Kills the servers and restarts them with so much data that they reply LOADING for a while.
 pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
     for &number in &which {
         rewritten_with_bulk(run.testbed.redis()[number])?;
     }
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.kill(number))?;
+    for &number in &which {
+        run.testbed.server_mut(number).kill();
+    }
     let since = now();
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    for &number in &which {
+        run.testbed.server_mut(number).restart();
+    }
     let refused: u64 = which
         .iter()
         .map(|&number| errors(run.testbed.redis()[number], "LOADING"))
         .sum();
-    let effect = ended_now(since, format!("server {which:?} was loading to {refused}"));
-    run.testbed.is_whole()?;
+    let effect = ended_now(
+        since,
+        format!("servers {which:?} refused {refused} requests as loading"),
+    );
+    run.backend.wait_until_ready(&run.testbed)?;
     Ok((refused > 0).then(|| Effect {
         recovered: now(),
         ..effect
     }))
 }
 
-/// Everything is in one file that is read piece by piece, and little behind it.
+/// Moves all data to one file that the server loads piece by piece.
 fn rewritten_with_bulk(redis: &Redis) -> Result<()> {
     redis.command(&["EVAL", BULK, "0"]);
     redis.command(&["BGREWRITEAOF"]);
-    until("a server to have written its file anew", || {
+    until("a server to rewrite its file", || {
         let events = redis.info("persistence");
         let under_way = ["in_progress:1", "scheduled:1"]
             .iter()
             .any(|end| events.contains(&format!("aof_rewrite_{end}")));
         ensure!(
             under_way || events.contains("aof_last_bgrewrite_status:ok"),
-            "it failed: {events}"
+            "the rewrite failed: {events}"
         );
         Ok((!under_way).then_some(()))
     })
 }
 
-/// Nothing can be appended any more, and the server says so.
+/// The server cannot append any more, and refuses writes.
 pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (time, redis) = (millis(random, 300, 1_200), run.testbed.redis()[0]);
+    let time = millis(random, 300, 1_200);
+    let redis = run.testbed.redis()[0];
     let fill = run
         .testbed
-        .disk()
-        .context("its disk is small")?
+        .disk
+        .as_ref()
+        .context("the disk of the server is small")?
+        .path()
         .join("fill");
+
     let status = |is: &str| {
         let line = format!("aof_last_write_status:{is}");
         until(&line, || {
             Ok(redis.info("persistence").contains(&line).then_some(()))
         })
     };
+
     let before = errors(redis, "MISCONF");
     let filled = std::io::copy(&mut std::io::repeat(0), &mut File::create(&fill)?);
-    ensure!(filled.is_err(), "the disk has no end");
+    ensure!(filled.is_err(), "the disk never becomes full");
     status("err")?;
+
     let since = now();
     wait(time);
     let refused = errors(redis, "MISCONF") - before;

@@ -1,10 +1,11 @@
-//! Faults of those who take locks.
+//! Faults of the workers.
 
 use std::time::Duration;
 
 use anyhow::Result;
 
 use super::{ended_now, instant, wait};
+use crate::backends::replica::{Pair, fail_over};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{
     Api, CrashAction, CrashPoint, EventKind, HoldWork, Random, Side, Step, WorkerConfig, now,
@@ -40,7 +41,7 @@ fn killed(
     };
     let thread = run.workers[number].first_thread();
     let at = run.kill_and_replace(number)?;
-    Ok(Some(super::at_moment(at, format!("hand {thread}"))))
+    Ok(Some(super::at_moment(at, format!("thread {thread}"))))
 }
 
 pub(super) fn holder_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -51,7 +52,7 @@ pub(super) fn waiter_paused(run: &mut FaultRun, random: &mut Random) -> Result<O
     paused(run, random, waits)
 }
 
-/// In turn for half of the lease and for a little more than it.
+/// Pauses for half a lease and for slightly more than a lease, in turn.
 fn paused(
     run: &mut FaultRun,
     random: &mut Random,
@@ -66,7 +67,7 @@ fn paused(
     run.workers[number].resume()?;
     Ok(Some(ended_now(
         since,
-        format!("hand {} for {time:?}", run.workers[number].first_thread()),
+        format!("thread {} for {time:?}", run.workers[number].first_thread()),
     )))
 }
 
@@ -113,12 +114,12 @@ pub(super) fn paused_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
         worker.resume()?;
     }
     let effect = met.then(|| ended_now(since, shown(crash_point)));
-    // It has a few cycles left, and has its turn among the others.
+    // The worker has a few cycles left, and waits among the others.
     run.add_events(worker.finish()?);
     Ok(effect.filter(|effect| !effect.evidence.is_empty()))
 }
 
-/// The master is killed, and its replica takes its place, while a process stands still at a step.
+/// Fails over while a worker is stopped at a step.
 pub(super) fn failover_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let crash_point = with_crash_point(run, random, CrashAction::Stop);
     let worker = run.testbed.start_recording(WorkerConfig {
@@ -126,24 +127,23 @@ pub(super) fn failover_at_step(run: &mut FaultRun, random: &mut Random) -> Resul
         ..spawn_with_crash_point(run, crash_point)
     })?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
-    let pair = run.testbed.pair()?;
-    pair.fail_over();
+    fail_over(&mut run.testbed)?;
     let effect = instant(shown(crash_point));
     worker.resume()?;
-    pair.restore()?;
+    run.testbed.servers_mut::<Pair>()?.restore()?;
     run.add_events(worker.finish()?);
     Ok(met.then_some(effect))
 }
 
-/// How long a step may take to come.
+/// How long it may take until a worker reaches a step.
 const STEP_MAX: Duration = Duration::from_secs(30);
 
-/// Every step before and after, one after another from where the seed begins.
+/// Chooses every step before and after in turn, starting with the seed.
 fn with_crash_point(run: &FaultRun, random: &mut Random, action: CrashAction) -> CrashPoint {
     let at = run.injections.len() + usize::try_from(run.seed % 8).expect("a few");
     let sides = [Side::Before, Side::After];
     let step = Step::ALL[(at / 2) % Step::ALL.len()];
-    // Only the first renewal comes in time.
+    // Only the first renewal comes soon enough.
     let round = if step == Step::Renew {
         1
     } else {
@@ -157,7 +157,7 @@ fn with_crash_point(run: &FaultRun, random: &mut Random, action: CrashAction) ->
     }
 }
 
-/// Who is to be renewed must hold for longer.
+/// A worker must hold for longer if its crash point is a renewal.
 fn spawn_with_crash_point(run: &FaultRun, crash_point: CrashPoint) -> WorkerConfig {
     let millis = if crash_point.step == Step::Renew {
         1_000
@@ -175,14 +175,14 @@ fn spawn_with_crash_point(run: &FaultRun, crash_point: CrashPoint) -> WorkerConf
 
 fn shown(crash_point: CrashPoint) -> String {
     format!(
-        "{:?} {:?}, time {}",
+        "{:?} {:?}, number {}",
         crash_point.side, crash_point.step, crash_point.nth
     )
     .to_lowercase()
 }
 
 pub(super) fn hold_broken(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = run.config.names[usize::try_from(random.below(3))?].clone();
+    let name = run.draw_name(random);
     for _ in 0..200 {
         let testbed = &run.testbed;
         let Some(token) = testbed

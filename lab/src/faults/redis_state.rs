@@ -1,4 +1,4 @@
-//! Faults of what a Redis server keeps, of its connections, and of what it lets its clients do.
+//! Faults of the data of a Redis server, of its connections, and of the rights of its clients.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use anyhow::Result;
 use lab_servers::Redis;
 
 use super::{ended_now, instant, millis, wait};
+use crate::backends::{Backend, Capability, USER};
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::{Backend, USER};
 use crate::{Random, now, until_within};
 
 fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
@@ -55,7 +55,7 @@ pub(super) fn scripts_flushed(run: &mut FaultRun, random: &mut Random) -> Result
     }))
 }
 
-/// How often a server has refused so.
+/// How many requests a server has refused with this error.
 pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
     let events = redis.info("errorstats");
     let line = events.lines().find_map(|line| {
@@ -77,32 +77,29 @@ pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option
     Ok((count > 0).then(|| instant(format!("{count} keys"))))
 }
 
-/// All keys of one lock.
+/// Deletes all keys of one lock.
 pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let (which, servers) = (effect_of(run, random), run.testbed.redis());
     let mut count = 0;
     for &number in &which {
-        count += delete(servers[number], run.testbed.backend, &name);
+        count += delete(servers[number], run.backend, &name);
     }
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
 }
 
-fn name(run: &FaultRun, random: &mut Random) -> Result<String> {
-    Ok(run.config.names[usize::try_from(random.below(3))?].clone())
-}
-
-fn delete(redis: &Redis, store: Backend, name: &str) -> i64 {
-    let keys = keys_of(redis, store, name);
+fn delete(redis: &Redis, backend: &dyn Backend, name: &str) -> i64 {
+    let keys = keys_of(redis, backend, name);
     keys.iter()
         .map(|key| redis.command(&["DEL", key]).int())
         .sum()
 }
 
-fn keys_of(redis: &Redis, store: Backend, name: &str) -> Vec<String> {
-    let pattern = match store {
-        Backend::Plain => name.to_owned(),
-        _ => format!("leasehold:*{{{name}}}*"),
+fn keys_of(redis: &Redis, backend: &dyn Backend, name: &str) -> Vec<String> {
+    let pattern = if backend.has(Capability::PlainKeys) {
+        name.to_owned()
+    } else {
+        format!("leasehold:*{{{name}}}*")
     };
     redis
         .command(&["KEYS", &pattern])
@@ -112,17 +109,20 @@ fn keys_of(redis: &Redis, store: Backend, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Somebody renames all keys of one lock; they are deleted then, or given their names again over whatever is there by then.
+/// Renames all keys of one lock. Then deletes them, or renames them back over the keys that exist
+/// by then.
 pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
-    let (is_undone, time) = (random.below(2) == 0, millis(random, 50, 400));
+    let name = run.draw_name(random);
+    let is_undone = random.below(2) == 0;
+    let time = millis(random, 50, 400);
     let (which, servers) = (effect_of(run, random), run.testbed.redis());
     let since = now();
+
     let mut renamed = Vec::new();
     for &number in &which {
-        for key in keys_of(servers[number], run.testbed.backend, &name) {
-            let other = format!("somebody's:{key}");
-            // It may have been deleted meanwhile.
+        for key in keys_of(servers[number], run.backend, &name) {
+            let other = format!("other:{key}");
+            // The key may have been deleted meanwhile.
             if !servers[number]
                 .request(&["RENAME", &key, &other])
                 .is_error()
@@ -131,6 +131,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
             }
         }
     }
+
     if is_undone {
         wait(time);
     }
@@ -140,7 +141,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
         } else {
             &["DEL", other]
         };
-        // It may have ended by itself.
+        // The key may have expired.
         let _ = redis.request(words);
     }
     let evidence = format!(
@@ -151,11 +152,11 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
     Ok((!renamed.is_empty()).then(|| ended_now(since, evidence)))
 }
 
-/// All keys of one lock live for ever, as far as the server knows.
+/// Removes the expiry of all keys of one lock.
 pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let redis = run.testbed.redis()[0];
-    let keys = keys_of(redis, run.testbed.backend, &name);
+    let keys = keys_of(redis, run.backend, &name);
     let count: i64 = keys
         .iter()
         .map(|key| redis.command(&["PERSIST", key]).int())
@@ -163,18 +164,19 @@ pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
 }
 
-/// Something else is where the lock was, for a while.
+/// Puts another application's list in the place of a lock for a while.
 pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let name = name(run, random)?;
+    let name = run.draw_name(random);
     let time = millis(random, 200, 700);
-    let key = if run.testbed.backend == Backend::Plain {
+    let key = if run.backend.has(Capability::PlainKeys) {
         name.clone()
     } else {
         format!("leasehold:{{{name}}}")
     };
     let redis = run.testbed.redis()[0];
     let before = errors(redis, "WRONGTYPE") + errors(redis, "ERR");
-    let (taken, put) = (["DEL", &key], ["RPUSH", &key, "somebody", "else's"]);
+    let taken = ["DEL", &key];
+    let put = ["RPUSH", &key, "another", "application's"];
     let mut both = redis.connection();
     both.send(
         &[
@@ -193,11 +195,11 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
     let refused = errors(redis, "WRONGTYPE") + errors(redis, "ERR") - before;
     let kept = redis.command(&["TYPE", &key]).text() == "list";
     redis.command(&taken);
-    anyhow::ensure!(kept, "what is not ours was overwritten");
+    anyhow::ensure!(kept, "the data of another application was overwritten");
     Ok((refused > 0).then(|| ended_now(since, format!("{name}: {refused} refused"))))
 }
 
-/// Does something for as long as it takes some to be refused, and takes it back.
+/// Lets the server refuse requests for a while.
 fn refusing(
     run: &FaultRun,
     time: Duration,
@@ -217,10 +219,8 @@ fn refusing(
 }
 
 pub(super) fn out_of_memory(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (on, off) = (
-        ["CONFIG", "SET", "maxmemory", "1"],
-        ["CONFIG", "SET", "maxmemory", "0"],
-    );
+    let on = ["CONFIG", "SET", "maxmemory", "1"];
+    let off = ["CONFIG", "SET", "maxmemory", "0"];
     Ok(refusing(run, millis(random, 300, 1_200), "OOM", &on, &off))
 }
 
@@ -235,9 +235,10 @@ pub(super) fn writes_refused(run: &mut FaultRun, random: &mut Random) -> Result<
     ))
 }
 
-/// As a replica, of a master that is not there.
+/// Makes the server a replica of a master that does not exist.
 pub(super) fn read_only(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (on, off) = (["REPLICAOF", "127.0.0.1", "1"], ["REPLICAOF", "NO", "ONE"]);
+    let on = ["REPLICAOF", "127.0.0.1", "1"];
+    let off = ["REPLICAOF", "NO", "ONE"];
     Ok(refusing(
         run,
         millis(random, 300, 1_200),
@@ -247,7 +248,8 @@ pub(super) fn read_only(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     ))
 }
 
-/// Keys are deleted to make room, though nobody who keeps locks there may ask for that.
+/// Lets the server evict keys to free memory, which a server with locks must not be configured to
+/// do.
 pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let time = millis(random, 50, 300);
     let redis = run.testbed.redis()[0];

@@ -1,56 +1,57 @@
-//! Faults of servers: killed, stopped, started anew, with another one in their place.
+//! Faults of servers: killed, restarted, paused, replaced.
 
 use std::time::Duration;
 
 use anyhow::Result;
+use lab_servers::Ensemble;
 
 use super::{ended_now, instant, millis, wait};
+use crate::backends::replica::{Pair, fail_over};
 use crate::fault_run::{Effect, FaultRun};
-use crate::testbed::Pair;
-use crate::{EventKind, Random, now};
+use crate::{Random, now};
 
-/// Killed for a while, and started again with what they have kept.
+/// Kills servers, and restarts them later with their data.
 pub(super) fn killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
     down(run, &which, millis(random, 100, 900))
 }
 
 fn down(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.kill(number))?;
+    for &number in which {
+        run.testbed.server_mut(number).kill();
+    }
     let since = now();
     wait(time);
     let effect = ended_now(since, format!("server {which:?} down for {time:?}"));
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    for &number in which {
+        run.testbed.server_mut(number).restart();
+    }
     whole(run, effect)
 }
 
-/// Killed and started again at once.
+/// Kills servers and restarts them immediately, without their data.
 pub(super) fn restarted_empty(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.start_after_kill(number))?;
+    for &number in &which {
+        run.testbed.server_mut(number).restart();
+    }
     whole(run, instant(format!("server {which:?}")))
 }
 
-/// Killed, and started again with what it had saved a while before.
+/// Kills the server and restarts it with an older snapshot.
 pub(super) fn restarted_stale(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     run.testbed.redis()[0].command(&["SAVE"]);
     let saved = now();
     wait(millis(random, 50, 400));
-    let forgotten = run.count_since(saved, |kind| matches!(kind, EventKind::Granted { .. }))?;
-    run.testbed.start_after_kill(0)?;
+    let forgotten = run.grants_since(saved)?;
+    run.testbed.server_mut(0).restart();
     let effect = whole(run, instant(format!("{forgotten} grants forgotten")))?;
     Ok(effect.filter(|_| forgotten > 0))
 }
 
-/// It is over when all serve again, and are believed.
+/// Ends an effect when all servers serve again and their replies count.
 fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
-    run.testbed.is_whole()?;
+    run.backend.wait_until_ready(&run.testbed)?;
     Ok(Some(Effect {
         recovered: now(),
         ..effect
@@ -63,19 +64,20 @@ pub(super) fn paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<E
 }
 
 fn pause_for(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.pause(number, true))?;
+    for &number in which {
+        run.testbed.server(number).pause();
+    }
     let since = now();
     wait(time);
     let effect = ended_now(since, format!("server {which:?} for {time:?}"));
-    which
-        .iter()
-        .try_for_each(|&number| run.testbed.pause(number, false))?;
+    for &number in which {
+        run.testbed.server(number).resume();
+    }
     whole(run, effect)
 }
 
-/// A majority is missed after a while only: who holds goes on until then, and who has asked waits.
+/// The loss of a majority has its effect only after a while: holders continue and waiters wait
+/// until then.
 pub(super) fn majority_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.majority(random);
     let time = run.lease() + millis(random, 900, 1_500);
@@ -88,77 +90,77 @@ pub(super) fn majority_paused(run: &mut FaultRun, random: &mut Random) -> Result
     pause_for(run, &which, time)
 }
 
-/// The one that leads.
+/// Kills the leader.
 pub(super) fn leader_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let leader = run.testbed.servers()?.leader();
+    let leader = run.testbed.servers::<Ensemble>()?.leader();
     down(run, &[leader], millis(random, 100, 900))
 }
 
 pub(super) fn leader_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let leader = run.testbed.servers()?.leader();
-    // For longer than the others wait for it.
+    let leader = run.testbed.servers::<Ensemble>()?.leader();
+    // Longer than the followers wait for the leader.
     pause_for(run, &[leader], millis(random, 2_500, 4_000))
 }
 
-/// Cut off from the others, while its clients reach it.
+/// Cuts the leader off from the followers, while its clients still reach it.
 pub(super) fn leader_partition(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
-    let leader = run.testbed.servers()?.leader();
-    let ensemble = run.testbed.servers()?.ensemble()?;
+    let leader = run.testbed.servers::<Ensemble>()?.leader();
+    let ensemble = run.testbed.servers::<Ensemble>()?;
     ensemble.partition(leader);
     let since = now();
     let other = ensemble.leader_without(leader);
     ensemble.heal();
     whole(
         run,
-        ended_now(since, format!("{other} leads instead of {leader}")),
+        ended_now(since, format!("server {other} leads instead of {leader}")),
     )
 }
 
-/// The replica has heard nothing of what was written of late.
+/// The replica lacks the last writes.
 pub(super) fn failover_lagging(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    fail_over(run, Some(millis(random, 50, 400)))
+    replaced(run, Some(millis(random, 50, 400)))
 }
 
-/// The replica has heard of nearly everything.
+/// The replica has nearly all writes.
 pub(super) fn failover(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
-    fail_over(run, None)
+    replaced(run, None)
 }
 
-fn fail_over(run: &mut FaultRun, lag: Option<Duration>) -> Result<Option<Effect>> {
+fn replaced(run: &mut FaultRun, lag: Option<Duration>) -> Result<Option<Effect>> {
     let begun = now();
     if let Some(lag) = lag {
-        run.testbed.pair()?.lag();
+        run.testbed.servers::<Pair>()?.lag();
         wait(lag);
     }
-    let unheard = run.count_since(begun, |kind| matches!(kind, EventKind::Granted { .. }))?;
-    let pair = run.testbed.pair()?;
-    pair.fail_over();
-    let effect = instant(format!("{unheard} grants behind"));
-    pair.restore()?;
+    let unheard = run.grants_since(begun)?;
+    fail_over(&mut run.testbed)?;
+    let effect = instant(format!("{unheard} grants missing on the replica"));
+    run.testbed.servers_mut::<Pair>()?.restore()?;
     Ok(Some(effect).filter(|_| lag.is_none() || unheard > 0))
 }
 
-/// More than a lease, in seconds.
+/// In seconds: more than a lease.
 const SKEW: i64 = 20;
 
-/// The replica's clock is ahead of the master's, and so further ahead of the machine's each time: tokens rise as clocks go on.
+/// The replica's clock is ahead of the master's, and each time further ahead of the machine's:
+/// tokens rise because the clocks advance.
 pub(super) fn failover_skewed(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
-    let pair = run.testbed.pair()?;
+    let pair = run.testbed.servers::<Pair>()?;
     let ahead = |pair: &Pair| {
         (pair.replica().time() - pair.master().time() + 500_000).div_euclid(1_000_000)
     };
     pair.replica().clock().step(SKEW - ahead(pair));
     let seen = ahead(pair);
-    pair.fail_over();
+    fail_over(&mut run.testbed)?;
     let effect = instant(format!("ahead by {seen} s"));
-    pair.restore()?;
+    run.testbed.servers_mut::<Pair>()?.restore()?;
     Ok(Some(effect).filter(|_| seen > SKEW / 2))
 }
 
-/// No server hears another, and clients reach all of them.
+/// Cuts every server off from the others, while clients reach all of them.
 pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let time = run.lease() + millis(random, 900, 1_500);
-    let ensemble = run.testbed.servers()?.ensemble()?;
+    let ensemble = run.testbed.servers::<Ensemble>()?;
     let all = 0..ensemble.count();
     all.clone().for_each(|one| ensemble.partition(one));
     let since = now();

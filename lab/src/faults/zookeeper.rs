@@ -6,10 +6,10 @@ use super::instant;
 use crate::Random;
 use crate::fault_run::{Effect, FaultRun};
 
-/// Ends the session of somebody, as its owner could.
+/// Closes a client's session, as the client itself could.
 pub(super) fn session_closed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let number = usize::try_from(random.below(run.testbed.count() as u64))?;
-    let server = run.testbed.servers()?.at(number);
+    let number = usize::try_from(random.below(run.testbed.wires.len() as u64))?;
+    let server = run.testbed.zookeeper()[number];
     let sessions = server.sessions();
     if sessions.is_empty() {
         return Ok(None);

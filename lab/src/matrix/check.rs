@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! The check of one run.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::Cell;
+use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
 use crate::faults::Guarantee;
-use crate::testbed::Backend;
 use crate::{Event, EventKind, Hold, check, holds};
 
-/// What a busy machine adds to a promised time.
+/// What a busy machine adds to a guaranteed time.
 const SLACK: Duration = Duration::from_secs(3);
-/// Of the load in peace: with one who holds for long, and with some who are refused.
+/// The share of the normal load that remains with a long holder, or with refused requests.
 const SLOWER: f64 = 0.2;
 
 /// The figures of one run.
@@ -24,46 +24,46 @@ pub struct Figures {
     pub backend: &'static str,
     /// The fault.
     pub fault: &'static str,
-    /// What is promised: C, T or R.
+    /// The letter of the guarantee: E, T or R.
     pub guarantee: char,
-    /// The seed of its choices.
+    /// The seed of the random choices.
     pub seed: u64,
-    /// How long it took in all.
+    /// How long the run took.
     pub took: Duration,
-    /// How often locks were granted.
+    /// The number of grants.
     pub acquisitions: usize,
     /// How often the fault had an effect.
     pub faults: usize,
-    /// Holds that ended before they were released.
+    /// Holds that ended before their release.
     pub lost: usize,
-    /// Who asked and was refused.
+    /// Refused requests.
     pub refused: usize,
-    /// Who asked and gave up waiting.
+    /// Requests whose wait limit passed.
     pub timed_out: usize,
-    /// Pairs that held at once where that is allowed.
+    /// Pairs of holds that overlapped where the guarantee permits it.
     pub overlaps: usize,
-    /// The longest of these.
+    /// The longest overlap.
     pub longest_overlap: Duration,
-    /// For how long at most a lock that somebody wanted was held by nobody, where there was no fault.
+    /// The longest time for which a lock with a waiter was not held, outside of faults.
     pub longest_idle: Duration,
-    /// Who was seen waiting, and was in turn.
+    /// Waiters that were observed in the queue and granted in order.
     pub in_turn: usize,
-    /// Acquires of what the owner held already.
+    /// Nested acquires.
     pub nested: usize,
-    /// How often somebody tried in vain to renew and to release what he did not hold.
+    /// How often the intruder failed to renew and release another client's hold, as it should.
     pub intrusions: usize,
-    /// How long after a fault the last lock was granted again, at most.
+    /// The longest time from the end of a fault until the last lock was granted again.
     pub slowest_recovery: Duration,
-    /// The bound on that.
+    /// The bound of that time.
     pub bound: Duration,
-    /// What showed the effect of each fault.
+    /// The evidence of each effect.
     pub observed: Vec<String>,
 }
 
-/// Puts what was told through all checkers.
+/// Checks the history of a run with every checker that applies to the cell.
 ///
 /// # Errors
-/// With the first promise that was broken, and if too little happened to show anything.
+/// The first violation, or too little work or too few effects.
 pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let events = &outcome.events;
     check::ended(events)?;
@@ -72,7 +72,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let mut figures = figures(cell, outcome, all.len());
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
-    check::validity(events, cell.backend.validity())?;
+    check::validity(events, cell.backend.profile().validity)?;
     check::deadlines(
         events,
         |thread| outcome.wait_limits.get(&thread).copied(),
@@ -150,25 +150,24 @@ fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
         .collect()
 }
 
-/// Whatever was missed, the end of a lease makes it good.
+/// Checks idle time. The end of a lease repairs every missed notification.
 fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
-    let (events, disturbed, end, bound) = (
-        &outcome.events,
-        disturbed_spans(outcome),
-        outcome.time.1,
-        cell.backend.lease() + SLACK,
-    );
+    let events = &outcome.events;
+    let disturbed = disturbed_spans(outcome);
+    let end = outcome.time.1;
+    let bound = cell.backend.lease() + SLACK;
     check::idle(events, all, &disturbed, end, bound)?;
     Ok(check::idle_time(events, all, &disturbed, end).0)
 }
 
-/// Where one place knows, who was told that his release is done is gone from it. Others, and those who gave up while nobody
-/// answered, are gone by the end of a lease.
+/// How soon claims must be gone. Where one server decides, a released claim is gone when its
+/// release returns. Elsewhere, and after a timeout without a reply, a claim is gone after a lease.
 fn gone_within(cell: &Cell) -> GoneTimes {
     let lease = cell.backend.lease() + SLACK;
-    let released = match cell.backend {
-        Backend::File | Backend::Redis | Backend::Plain | Backend::ZooKeeper => Duration::ZERO,
-        _ => lease,
+    let released = if cell.backend.has(Capability::ImmediateRemoval) {
+        Duration::ZERO
+    } else {
+        lease
     };
     GoneTimes {
         released,
@@ -176,18 +175,20 @@ fn gone_within(cell: &Cell) -> GoneTimes {
     }
 }
 
-/// What was somebody else's is as it was, or gone with everything.
+/// Checks that the canaries are unchanged, or deleted with all data.
 fn canary(cell: &Cell, outcome: &Outcome) -> Result<()> {
-    let may_be_gone = cell.guarantee == Guarantee::TokensOnly || cell.backend == Backend::Redlock;
+    let may_be_gone =
+        cell.guarantee == Guarantee::TokensOnly || cell.backend.has(Capability::Masters);
     ensure!(
         outcome.missing_canaries == 0 || may_be_gone,
-        "{} things of somebody else are gone",
+        "{} canaries are missing",
         outcome.missing_canaries
     );
     Ok(())
 }
 
-/// Faults that cost nobody his place but whom they strike: who was killed is not granted, and who was stopped waits for longer.
+/// Faults after which only the affected worker loses its position: a killed waiter is not granted,
+/// and a stopped one waits longer.
 const KEEP_POSITIONS: [&str; 6] = [
     "holder-killed",
     "waiter-killed",
@@ -197,10 +198,10 @@ const KEEP_POSITIONS: [&str; 6] = [
     "paused-at-step",
 ];
 
-/// Who was seen waiting, and lost his place neither to a fault nor to its being slow: a claim that is not renewed in time gets in line
-/// anew.
+/// The observed waiters that lost their position neither to a fault nor to a late renewal. A claim
+/// that is not renewed in time queues again.
 fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
-    if !in_order(cell.backend) {
+    if !cell.backend.has(Capability::FifoQueue) {
         return Vec::new();
     }
     let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
@@ -230,23 +231,19 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     seen.into_iter().filter(is_kept).collect()
 }
 
-/// Whether lines are kept in order of arrival.
-fn in_order(backend: Backend) -> bool {
-    !matches!(backend, Backend::Plain | Backend::Redlock)
-}
-
-/// A third of a lease, when the next renewal is due, and as long for its answer.
+/// A third of a lease until the next renewal is due, and as long for its reply.
 fn loss_notified_within(cell: &Cell) -> Duration {
     cell.backend.lease() + SLACK
 }
 
-/// How many pairs held at once, and for how long at most.
+/// The number of overlaps, and the longest.
 fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
-    let (mut count, mut longest) = (0, Duration::ZERO);
+    let mut count = 0;
+    let mut longest = Duration::ZERO;
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
-        let fault = check::tokens_over_loss(one_name, cell.backend.token_slack());
+        let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, loss_notified_within(cell)))
             .map_or(Ok(()), Err)?;
@@ -276,11 +273,12 @@ fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {
         .iter()
         .filter(within)
         .any(|event| matches!(event.kind, EventKind::Refused | EventKind::TimedOut));
-    ensure!(events, "nobody was refused");
+    ensure!(events, "no request was refused");
     Ok(())
 }
 
-/// A run with too little work, or too few faults, shows nothing.
+/// Checks that there was enough work and that the fault had enough effects. Otherwise the run
+/// proves nothing.
 fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<()> {
     let (begin, end) = outcome.time;
     let troubled: Duration = disturbed_spans(outcome)
@@ -292,18 +290,18 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
         1.0
     } else {
         SLOWER
-    } * cell.backend.load_min();
+    } * cell.backend.profile().load_min;
     let (count, least) = (
         f64::from(u32::try_from(figures.acquisitions)?),
         load * peace.as_secs_f64(),
     );
     ensure!(
         count >= least,
-        "only {count} acquisitions, and not {least:.0} in {peace:.1?} of peace"
+        "only {count} acquisitions instead of {least:.0} in {peace:.1?} without a fault"
     );
     ensure!(
         figures.faults >= cell.fault.min_effects,
-        "only {} faults had an effect",
+        "the fault had only {} effects",
         figures.faults
     );
     Ok(())

@@ -1,11 +1,12 @@
-//! What must not have been done to a resource.
+//! The violations that a journal can show.
 
 use std::collections::{HashMap, HashSet};
 
 use super::{Op, OpKind};
 
-/// Of a fenced resource: what was accepted is, in order, one block for each token, and tokens rise. The first operation that was
-/// accepted after one of a higher token, or under a token that somebody else had, if there is one.
+/// Finds a violation of fencing: the accepted operations must form one block per token, and tokens
+/// must rise. Returns the first operation that was accepted after one with a higher token, or with
+/// the token of another holder, and the operation before it.
 #[must_use]
 pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
     let wrong = |two: &&[Op]| {
@@ -15,7 +16,7 @@ pub fn regress(ops: &[Op]) -> Option<(Op, Op)> {
     ops.windows(2).find(wrong).map(|two| (two[0], two[1]))
 }
 
-/// Entries of a log that are there twice.
+/// The number of entries that were appended twice.
 #[must_use]
 pub fn duplicates(ops: &[Op]) -> usize {
     let mut seen = HashSet::new();
@@ -27,7 +28,8 @@ pub fn duplicates(ops: &[Op]) -> usize {
         .count()
 }
 
-/// How many writes were undone: somebody read the number before such a write and wrote his own after it.
+/// The number of writes that were lost: another holder read the number before such a write and
+/// wrote its own after it.
 #[must_use]
 pub fn lost_updates(ops: &[Op]) -> usize {
     let mut read_at: HashMap<u32, usize> = HashMap::new();
@@ -139,13 +141,13 @@ mod tests {
         assert!(!accepts(FencingRule::Sealed, &sealed, other));
         assert!(
             accepts(FencingRule::Checked, &sealed, other),
-            "a number alone does not tell two holders apart"
+            "a token alone does not distinguish two holders"
         );
         assert!(accepts(FencingRule::Sealed, &sealed, larger));
     }
 
-    /// All orders in which two holders can read and write once each, tried on each rule: tokens that are checked at writes alone
-    /// lose updates, and a seal loses none.
+    /// Tries all orders in which two holders can read and write once each, with each rule. Tokens
+    /// that are checked only at writes lose updates; a seal loses none.
     #[test]
     fn sealed_resource_loses_no_read_modify_write() {
         let lost = |rule| {
@@ -169,21 +171,23 @@ mod tests {
         );
     }
 
-    /// What is accepted in each of the six orders of R1 W1 R2 W2; who was refused the read writes nothing.
+    /// The accepted operations in each of the six orders of R1 W1 R2 W2. A holder whose read was
+    /// rejected does not write.
     fn orders(rule: FencingRule) -> Vec<Vec<Op>> {
         let order = |bits: u32| -> Vec<Op> {
             let mut done = [0, 0];
             let mut number: [Option<u64>; 2] = [None, None];
             let mut ops: Vec<Op> = Vec::new();
             for step in 0..4 {
-                let who = usize::from(bits & (1 << step) != 0);
-                let (worker, token) = (u32::try_from(who).unwrap(), 7 + who as u64);
-                let kind = match (done[who], number[who]) {
+                let holder = usize::from(bits & (1 << step) != 0);
+                let worker = u32::try_from(holder).unwrap();
+                let token = 7 + holder as u64;
+                let kind = match (done[holder], number[holder]) {
                     (0, _) => OpKind::Read(super::super::number(&ops)),
                     (_, Some(number)) => OpKind::Wrote(number + 1),
                     (_, None) => continue,
                 };
-                done[who] += 1;
+                done[holder] += 1;
                 let op = Op {
                     worker,
                     token,
@@ -191,7 +195,7 @@ mod tests {
                 };
                 if accepts(rule, &ops, op) {
                     if let OpKind::Read(found) = kind {
-                        number[who] = Some(found);
+                        number[holder] = Some(found);
                     }
                     ops.push(op);
                 }

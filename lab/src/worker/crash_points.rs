@@ -1,4 +1,4 @@
-//! Processes that end, or stand still, at a step of the protocol that was chosen beforehand.
+//! Processes that end or stop at a chosen step of the protocol.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -13,7 +13,8 @@ use rustix::process::{Signal, getpid, kill_process};
 use super::recorder::write_event;
 use crate::{CrashAction, CrashPoint, Event, EventKind, Side, Step, WorkerConfig, now};
 
-/// The store of the orders; with a fate between it and whoever uses it, if there is one.
+/// Opens the store of the configuration, wrapped so that the process reaches its crash point, if it
+/// has one.
 pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     let Some(crash_point) = config.crash_point else {
         return Ok(leasehold::open(&config.store).await?);
@@ -30,7 +31,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     )?)
 }
 
-/// The bare store of a URL.
+/// Opens the bare store of a URL.
 pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
     let scheme = url.split(':').next().context("a URL has a scheme")?;
     Ok(match scheme {
@@ -42,11 +43,11 @@ pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
         }
         "redis" | "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
         "zookeeper" => Box::new(stores::ZooKeeper::builder(url)?.connect().await?),
-        other => bail!("no bare store of {other} is known"),
+        other => bail!("there is no bare store of {other}"),
     })
 }
 
-/// A store whose user meets its fate.
+/// A store that kills or stops its process at the crash point.
 #[derive(Debug)]
 struct CrashingStore {
     store: Box<dyn Store>,
@@ -61,13 +62,13 @@ struct CrashPointState {
 }
 
 impl CrashPointState {
-    /// Does not return if this is where the process ends.
+    /// Kills or stops the process if this is its crash point.
     fn at(&self, step: Step, side: Side) {
         if (step, side) == (self.crash_point.step, self.crash_point.side)
             && self.count.fetch_add(1, SeqCst) + 1 == self.crash_point.nth
         {
             self.trigger()
-                .expect("one may signal oneself, and tell of it");
+                .expect("a process can write its event and signal itself");
         }
     }
 
@@ -102,7 +103,7 @@ impl Store for CrashingStore {
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> leasehold::Result<Standing> {
-        // Also whoever holds waits for a change.
+        // A holder waits for changes too.
         let waits = matches!(seen, Standing::Queued { .. });
         if waits {
             self.state.at(Step::Changed, Side::Before);

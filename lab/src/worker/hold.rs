@@ -10,57 +10,63 @@ use super::recorder::Recorder;
 use super::work;
 use crate::{HoldWork, OnError, WorkerConfig, now};
 
-/// How often a watched hold is looked at, and how often that is told.
+/// How often a checked hold is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// A checked hold records its validity at each check of this number.
 const RECORD_EVERY: u32 = 20;
 
-/// A guard of either face.
+/// A guard of either API.
 pub(super) trait Held {
     fn token(&self) -> Token;
     fn remaining(&self) -> Duration;
     fn loss(&self) -> Option<LossReason>;
 
-    /// Takes again what it is, if it can be.
+    /// Acquires the lock again, if the guard is reentrant.
     fn nest(&self, _: Recorder<'_>) -> Result<Vec<ReentrantGuard>> {
         Ok(Vec::new())
     }
 
-    /// Gives back what was taken again, but so many.
+    /// Releases the nested guards until `_kept` are left.
     fn unnest(&self, _: Recorder<'_>, _: &mut Vec<ReentrantGuard>, _kept: usize) -> Result<()> {
         Ok(())
     }
 }
 
-/// Tells of a grant, does what is ordered, and tells whether the hold outlasted it.
+/// Records the grant, does the work, and records how the hold ends.
 pub(super) fn hold(config: &WorkerConfig, recorder: Recorder<'_>, guard: &impl Held) -> Result<()> {
-    // It may be over by the time it is told; then it was good at no time that is known.
+    // The validity may end before the grant is recorded. The hold was then valid at no known time.
     let granted = recorder.granted(guard.token())?;
     let good = record_validity(recorder, guard)?.unwrap_or(granted);
-    // Some of it is given back before the work, which the rest must protect, and some after it.
+
+    // Some guards are released before the work, which the others must protect, and the rest after
+    // it.
     let mut inner = guard.nest(recorder)?;
     let half = inner.len() / 2;
     guard.unnest(recorder, &mut inner, half)?;
+
     let good = match config.work {
         HoldWork::CheckedSleep(micros) => {
             watch(recorder, guard, Duration::from_micros(micros))?.unwrap_or(good)
         }
         _ => work(config).map(|()| good)?,
     };
+
     guard.unnest(recorder, &mut inner, 0)?;
     let at = now();
     match guard.loss() {
         None => recorder.releasing(at),
         Some(loss) => {
             recorder.lost(good, loss)?;
-            // What is lost stays lost; if it did not, this would tell, and no history has room for it.
+            // A lost hold stays lost. A validity recorded here would contradict the history.
             record_validity(recorder, guard).map(drop)
         }
     }
 }
 
-/// When it was last known to be good, if ever.
+/// Checks the guard during the work. Returns when it was last known to be valid.
 fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Option<u64>> {
-    let (begun, mut good) = (Instant::now(), None);
+    let begun = Instant::now();
+    let mut good = None;
     for glance in 1.. {
         let at = now();
         if guard.loss().is_some() || begun.elapsed() >= time {
@@ -75,7 +81,7 @@ fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Op
     Ok(good)
 }
 
-/// Tells until when it is good, unless only a crash ends it; when that was, if it was good.
+/// Records the validity, if it has an end. Returns the current time if the guard is valid.
 fn record_validity(recorder: Recorder<'_>, guard: &impl Held) -> Result<Option<u64>> {
     let at = now();
     match guard.remaining() {
@@ -86,7 +92,7 @@ fn record_validity(recorder: Recorder<'_>, guard: &impl Held) -> Result<Option<u
     Ok(Some(at))
 }
 
-/// Tells of a release.
+/// Records a release.
 pub(super) fn end(
     config: &WorkerConfig,
     recorder: Recorder<'_>,
@@ -99,7 +105,7 @@ pub(super) fn end(
     }
 }
 
-/// What faults of servers and wires do to those who ask.
+/// Whether a worker continues after this error, as faults of servers and of the network cause it.
 pub(super) fn passes(config: &WorkerConfig, error: &Error) -> bool {
     let fails = error.is_lost() || error.is_unavailable();
     match config.on_error {

@@ -1,4 +1,4 @@
-//! A lock that is taken once, or again and again by the same owner.
+//! Locks that are acquired once, or several times by the same owner.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -10,16 +10,17 @@ use leasehold::{Guard, Lock, LossReason, Owner, Reentrant, ReentrantGuard, Token
 use super::hold::Held;
 use super::recorder::Recorder;
 
-/// Of so many releases one is looked at while it is under way, as that costs a question.
+/// One of this number of releases is checked while it is in progress, because the check costs a
+/// request.
 const INSPECTED: u64 = 4;
 
-/// What is asked for.
+/// What a worker acquires.
 pub(super) enum Acquisition {
     Once(Lock),
     Reentrancy(Reentrancy),
 }
 
-/// By whom, and how many times more at most.
+/// The owner, and how many times it acquires the lock again.
 #[derive(Clone)]
 pub(super) struct Reentrancy {
     pub(super) lock: Reentrant,
@@ -27,7 +28,7 @@ pub(super) struct Reentrancy {
     pub(super) most: u32,
 }
 
-/// What is held.
+/// What a worker holds.
 pub(super) enum Acquired {
     Once(Guard),
     Reentrancy(Reentrancy, ReentrantGuard),
@@ -53,18 +54,20 @@ impl Acquired {
         }
     }
 
-    /// The inner error is that of the library.
+    /// The inner result is that of the library.
     pub(super) async fn release(self, recorder: Recorder<'_>) -> Result<leasehold::Result<()>> {
         let (again, outer) = match self {
             Self::Once(guard) => return Ok(guard.release().await),
             Self::Reentrancy(again, outer) => (again, outer),
         };
+
         let token = outer.token();
         let mut releasing = pin!(outer.release());
         let done = polled(releasing.as_mut());
         if token.get().is_multiple_of(INSPECTED) {
             still_held(recorder, &again, token)?;
         }
+
         match done {
             Poll::Ready(done) => Ok(done),
             Poll::Pending => Ok(releasing.await),
@@ -72,10 +75,10 @@ impl Acquired {
     }
 }
 
-/// Its owner must not find any more what is being released. If it is found, that is told as one more guard, for which no history
-/// has room then.
+/// Checks that the owner cannot reenter a hold that is being released. If it can, this records one
+/// more nested guard, which contradicts the history.
 fn still_held(recorder: Recorder<'_>, again: &Reentrancy, token: Token) -> Result<()> {
-    // Of no hand: it is none of the cycles that are told.
+    // The label is empty: this claim belongs to none of the recorded cycles.
     let lock = again.lock.clone().configure(|lock| lock.label(""));
     match polled(pin!(lock.try_acquire(&again.owner))) {
         Poll::Ready(Ok(Some(guard))) if guard.token() == token => {
@@ -98,11 +101,12 @@ impl Held for Acquired {
         self.guard().loss()
     }
 
-    /// As many times as the token says, each answered at once.
+    /// Acquires as many times as the token says. Each call must return immediately.
     fn nest(&self, recorder: Recorder<'_>) -> Result<Vec<ReentrantGuard>> {
-        let (mut inner, Self::Reentrancy(again, _)) = (Vec::new(), self) else {
+        let Self::Reentrancy(again, _) = self else {
             return Ok(Vec::new());
         };
+        let mut inner = Vec::new();
         for _ in 0..self.token().get() % (u64::from(again.most) + 1) {
             match polled(pin!(again.lock.acquire(&again.owner))) {
                 Poll::Ready(Ok(guard)) => {
@@ -117,7 +121,7 @@ impl Held for Acquired {
         Ok(inner)
     }
 
-    /// In turn by releasing and by dropping.
+    /// Releases and drops the guards in turn.
     fn unnest(
         &self,
         recorder: Recorder<'_>,
@@ -144,7 +148,7 @@ impl Held for Acquired {
     }
 }
 
-/// What it says at once.
+/// Polls a future once.
 fn polled<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }

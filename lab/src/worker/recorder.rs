@@ -1,4 +1,4 @@
-//! Telling of events.
+//! The recording of events.
 
 use std::io::{Write, stdout};
 
@@ -7,7 +7,7 @@ use leasehold::LossReason;
 
 use crate::{Event, EventKind, LockKind, Recording, WorkerConfig, now};
 
-/// One line, written in one go.
+/// Writes one line at once.
 pub(super) fn write_event(event: Event) -> Result<()> {
     let line = format!("{event}\n");
     let mut stdout = stdout().lock();
@@ -15,7 +15,7 @@ pub(super) fn write_event(event: Event) -> Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// What one hand tells of one lock.
+/// Records the events of one thread and one lock.
 #[derive(Clone, Copy)]
 pub(super) struct Recorder<'a> {
     pub(super) config: &'a WorkerConfig,
@@ -28,9 +28,10 @@ impl Recorder<'_> {
         self.record(EventKind::Requested)
     }
 
-    /// When.
+    /// Returns the time of the grant.
     pub(super) fn granted(self, token: leasehold::Token) -> Result<u64> {
-        let (at, (weight, capacity)) = (now(), share(self.config.kind_of(self.name)));
+        let at = now();
+        let (weight, capacity) = share(self.config.kind_of(self.name));
         self.record_at(
             at,
             EventKind::Granted {
@@ -71,7 +72,7 @@ impl Recorder<'_> {
         self.record_at(at, EventKind::Releasing)
     }
 
-    /// `good` is when it was last known to hold.
+    /// `good` is when the hold was last known to be valid.
     pub(super) fn lost(self, good: u64, loss: LossReason) -> Result<()> {
         self.record_at(
             good,
@@ -108,15 +109,13 @@ impl Recorder<'_> {
     }
 }
 
+/// The weight and the capacity of a kind of lock.
 fn share(kind: LockKind) -> (u32, u32) {
     use leasehold::store::Share;
     match kind {
         LockKind::Mutex => (1, 1),
         LockKind::Reader => (1, Share::RW_CAPACITY),
         LockKind::Writer => (Share::RW_CAPACITY, Share::RW_CAPACITY),
-        LockKind::Slots {
-            permits: take,
-            slots: of,
-        } => (take, of),
+        LockKind::Slots { permits, slots } => (permits, slots),
     }
 }

@@ -1,4 +1,4 @@
-//! Taking locks through the async face.
+//! Workers that use the async API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ async fn all(config: Arc<WorkerConfig>) -> Result<()> {
             opened => break opened?,
         }
     };
+
     let mut threads = JoinSet::new();
     for thread in config.first_thread..config.first_thread + config.threads {
         let own = match config.opens {
@@ -40,16 +41,19 @@ async fn all(config: Arc<WorkerConfig>) -> Result<()> {
         };
         threads.spawn(cycles(Arc::clone(&config), own, thread));
     }
+
     while let Some(done) = threads.join_next().await {
         done??;
     }
-    // What was given up is on its way out, and a process that ends takes that way from it.
+    // Departing claims need the process: their requests end with it.
     leasehold::drain().await;
     record_final_usage(&config)
 }
 
 async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<()> {
-    let (mut cycle, mut done, owner) = (0, 0, Owner::new());
+    let owner = Owner::new();
+    let mut cycle = 0;
+    let mut done = 0;
     while config.goes_on(done) {
         let name = config.name(thread, cycle);
         let recorder = Recorder {
@@ -60,32 +64,28 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
         if matches!(config.start, Start::OnSignal) {
             block_in_place(|| begin(&config))?;
         }
+
         recorder.requested()?;
-        let Some(guard) = acquire(
-            &config,
-            recorder,
-            &acquisition(&config, &locks, &owner, thread, name),
-        )
-        .await?
-        else {
-            (cycle, done) = (
-                cycle + 1,
-                done + u64::from(config.on_error == OnError::Abort),
-            );
+        let acquisition = acquisition(&config, &locks, &owner, thread, name);
+        let Some(guard) = acquire(&config, recorder, &acquisition).await? else {
+            cycle += 1;
+            done += u64::from(config.on_error == OnError::Abort);
             continue;
         };
+
         match config.work {
             HoldWork::Nothing => hold(&config, recorder, &guard)?,
             _ => block_in_place(|| hold(&config, recorder, &guard))?,
         }
         end(&config, recorder, guard.release(recorder).await?)?;
         record_warm_usage(&config, thread, cycle)?;
-        (cycle, done) = (cycle + 1, done + 1);
+        cycle += 1;
+        done += 1;
     }
     Ok(())
 }
 
-/// An impatient one drops the future, which must leave as little behind as a refusal.
+/// A worker whose wait limit ends drops the future. That must leave as little behind as a refusal.
 async fn acquire(
     config: &WorkerConfig,
     recorder: Recorder<'_>,
@@ -126,20 +126,18 @@ fn acquisition(
 }
 
 fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
-    let (kind, name) = (config.kind_of(name), &config.names[usize::from(name)]);
-    let lock = match kind {
-        LockKind::Mutex => locks.mutex(name),
-        LockKind::Reader => locks.rwlock(name).shared(),
-        LockKind::Writer => locks.rwlock(name).exclusive(),
-        LockKind::Slots {
-            permits: take,
-            slots: of,
-        } => locks.semaphore(name, of).permits(take),
+    let name_index = usize::from(name);
+    let text = &config.names[name_index];
+    let lock = match config.kind_of(name) {
+        LockKind::Mutex => locks.mutex(text),
+        LockKind::Reader => locks.rwlock(text).shared(),
+        LockKind::Writer => locks.rwlock(text).exclusive(),
+        LockKind::Slots { permits, slots } => locks.semaphore(text, slots).permits(permits),
     };
     options(config, lock, thread)
 }
 
-/// The claim's label is its hand, so that others can tell who is seen in line.
+/// The label of a claim is its thread's number, so that the observer can identify it.
 fn options(config: &WorkerConfig, lock: Lock, thread: u32) -> Lock {
     let lock = match config.lease_millis {
         Some(millis) => lock.lease(Duration::from_millis(millis)),

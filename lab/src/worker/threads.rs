@@ -1,4 +1,4 @@
-//! Taking locks through the blocking face.
+//! Workers that use the blocking API.
 
 use std::thread;
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
             opened => break opened?,
         }
     };
+
     let thread = |thread| {
         let own = match config.opens {
             StoreHandles::Shared => locks.clone(),
@@ -25,6 +26,7 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
         };
         cycles(config, &own, thread)
     };
+
     thread::scope(|scope| {
         let threads = config.first_thread..config.first_thread + config.threads;
         let handles: Vec<_> = threads
@@ -32,15 +34,16 @@ pub(super) fn run(config: &WorkerConfig) -> Result<()> {
             .collect();
         handles
             .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a hand panicked"))?)
+            .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
     })?;
-    // What was given up is on its way out, and a process that ends takes that way from it.
+    // Departing claims need the process: their requests end with it.
     blocking::drain(Duration::MAX);
     record_final_usage(config)
 }
 
 fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
-    let (mut cycle, mut done) = (0, 0);
+    let mut cycle = 0;
+    let mut done = 0;
     while config.goes_on(done) {
         let name = config.name(thread, cycle);
         let recorder = Recorder {
@@ -48,19 +51,20 @@ fn cycles(config: &WorkerConfig, locks: &Locks, thread: u32) -> Result<()> {
             thread,
             name,
         };
+
         begin(config)?;
         recorder.requested()?;
         let Some(guard) = acquire(config, recorder, &lock(config, locks, thread, name))? else {
-            (cycle, done) = (
-                cycle + 1,
-                done + u64::from(config.on_error == OnError::Abort),
-            );
+            cycle += 1;
+            done += u64::from(config.on_error == OnError::Abort);
             continue;
         };
+
         hold(config, recorder, &guard)?;
         end(config, recorder, guard.release())?;
         record_warm_usage(config, thread, cycle)?;
-        (cycle, done) = (cycle + 1, done + 1);
+        cycle += 1;
+        done += 1;
     }
     Ok(())
 }
@@ -72,7 +76,7 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
     };
     match granted {
         Ok(None) => recorder.timed_out().map(|()| None),
-        // So little patience may end before the store has said anything.
+        // Such a short wait limit may end before the store has replied.
         Err(error) if config.wait_micros.is_some() && error.is_unavailable() => {
             refused(recorder).map(|()| None)
         }
@@ -81,17 +85,14 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
     }
 }
 
-/// The claim's label is its hand, so that others can tell who is seen in line.
+/// The label of a claim is its thread's number, so that the observer can identify it.
 fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
-    let (kind, name) = (config.kind_of(name), &config.names[usize::from(name)]);
-    let lock = match kind {
-        LockKind::Mutex => locks.mutex(name),
-        LockKind::Reader => locks.rwlock(name).shared(),
-        LockKind::Writer => locks.rwlock(name).exclusive(),
-        LockKind::Slots {
-            permits: take,
-            slots: of,
-        } => locks.semaphore(name, of).permits(take),
+    let text = &config.names[usize::from(name)];
+    let lock = match config.kind_of(name) {
+        LockKind::Mutex => locks.mutex(text),
+        LockKind::Reader => locks.rwlock(text).shared(),
+        LockKind::Writer => locks.rwlock(text).exclusive(),
+        LockKind::Slots { permits, slots } => locks.semaphore(text, slots).permits(permits),
     };
     let lock = config.lease_millis.map_or_else(
         || lock.clone(),

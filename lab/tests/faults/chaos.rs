@@ -4,7 +4,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{Api, Event, FolderTestbed, HoldWork, LockKind, Random, WorkerConfig, check};
+use lab::backends::file;
+use lab::{Api, Event, HoldWork, LockKind, Random, Testbed, WorkerConfig, check};
 
 use crate::WORKER;
 
@@ -63,7 +64,7 @@ fn chaos(test: &str, faces: &[LockKind]) -> Result<()> {
 
 fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> {
     let mut random = Random::announced(test);
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let start = |number: usize| testbed.start_recording(config(number));
     let mut workers = (0..WORKERS).map(start).collect::<Result<Vec<_>>>()?;
     let (mut dead, begun) = (Vec::new(), Instant::now());
@@ -87,7 +88,7 @@ fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> 
     println!("{} holds, {kills} kills", holds.len());
     ensure!(holds.len() >= HOLDS_MIN, "only {} holds", holds.len());
     check_usable(&testbed, config(0).kind)?;
-    testbed.check_clean(&["a".to_owned(), "b".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned(), "b".to_owned()])
 }
 
 fn config(kind: LockKind, number: usize) -> WorkerConfig {
@@ -108,7 +109,7 @@ fn config(kind: LockKind, number: usize) -> WorkerConfig {
 }
 
 /// After all that, a newcomer is granted.
-fn check_usable(testbed: &FolderTestbed, kind: LockKind) -> Result<()> {
+fn check_usable(testbed: &Testbed, kind: LockKind) -> Result<()> {
     for name in ["a", "b"] {
         let config = WorkerConfig {
             names: vec![name.to_owned()],

@@ -1,7 +1,8 @@
 //! kill -9.
 
 use anyhow::{Result, ensure};
-use lab::{FolderTestbed, check};
+use lab::backends::file;
+use lab::{Testbed, check};
 
 use crate::{WORKER, lock_state_of, run_down};
 
@@ -39,13 +40,13 @@ fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
 }
 
 fn survived(resources: &[usize]) -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     survive(&testbed, ROUNDS, resources)?;
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 /// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
-pub(crate) fn survive(testbed: &FolderTestbed, rounds: usize, resources: &[usize]) -> Result<()> {
+pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> Result<()> {
     let mut events = Vec::new();
     for _ in 0..rounds {
         let (mut line, seen) = lock_state_of(testbed, WAITERS)?;

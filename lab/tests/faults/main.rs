@@ -10,12 +10,12 @@ mod stopped;
 mod zookeeper;
 
 use anyhow::Result;
-use lab::{Event, FolderTestbed, HoldWork, Process, WorkerConfig};
+use lab::{Event, HoldWork, Process, Testbed, WorkerConfig};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 
 /// A holder and, behind it, `waiters` processes in line, in this order; each holds until told, and what the onlooker saw.
-fn lock_state_of(testbed: &FolderTestbed, waiters: usize) -> Result<(Vec<Process>, Vec<Event>)> {
+fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<(Vec<Process>, Vec<Event>)> {
     let config = WorkerConfig {
         work: HoldWork::UntilSignal,
         ..WorkerConfig::default()

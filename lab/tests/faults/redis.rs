@@ -8,11 +8,12 @@ mod runtimes;
 mod traces;
 
 use anyhow::Result;
-use lab::RedisTestbed;
+use lab::Testbed;
+use lab::backends::redis;
 use lab_servers::Redis;
 
 use crate::WORKER;
 
-fn testbed(settings: &str) -> Result<RedisTestbed> {
-    RedisTestbed::start(WORKER, Redis::setup(), settings)
+fn testbed(settings: &str) -> Result<Testbed> {
+    redis::start(WORKER, Redis::setup(), settings)
 }

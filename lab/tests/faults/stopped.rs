@@ -1,7 +1,8 @@
 //! SIGSTOP: the file store has no expiry, so whoever is stopped keeps what it has, and all goes on with SIGCONT.
 
 use anyhow::{Result, ensure};
-use lab::{FolderTestbed, check};
+use lab::backends::file;
+use lab::{Testbed, check};
 
 use crate::{WORKER, lock_state_of, run_down};
 
@@ -10,7 +11,7 @@ const TRIES: usize = 200;
 
 #[test]
 fn stopped_holder_keeps_the_lock() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let (mut line, mut events) = lock_state_of(&testbed, 2)?;
     line[0].pause()?;
     let token = holder(&testbed)?;
@@ -25,12 +26,12 @@ fn stopped_holder_keeps_the_lock() -> Result<()> {
     events.extend(holder.finish()?);
     events.extend(run_down(line)?);
     ensure!(check::all(&events)?.len() == 3);
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 #[test]
 fn stopped_waiter_keeps_its_position() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let (mut line, mut events) = lock_state_of(&testbed, 2)?;
     line[1].pause()?;
     let mut holder = line.remove(0);
@@ -40,21 +41,21 @@ fn stopped_waiter_keeps_its_position() -> Result<()> {
     line[0].resume()?;
     events.extend(run_down(line)?);
     ensure!(check::all(&events)?.len() == 3);
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 #[test]
 fn stopped_then_killed_holder_frees_the_lock() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let (mut line, mut events) = lock_state_of(&testbed, 2)?;
     line[0].pause()?;
     events.extend(line.remove(0).kill()?);
     events.extend(run_down(line)?);
     ensure!(check::all(&events)?.len() == 3);
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
-fn no_second_holder(testbed: &FolderTestbed) -> Result<()> {
+fn no_second_holder(testbed: &Testbed) -> Result<()> {
     let lock = testbed.locks().mutex("a");
     for _ in 0..TRIES {
         ensure!(
@@ -65,7 +66,7 @@ fn no_second_holder(testbed: &FolderTestbed) -> Result<()> {
     Ok(())
 }
 
-fn holder(testbed: &FolderTestbed) -> Result<Option<leasehold::Token>> {
+fn holder(testbed: &Testbed) -> Result<Option<leasehold::Token>> {
     Ok(testbed
         .inspect("a")?
         .holders()

@@ -4,7 +4,7 @@ mod ensemble;
 mod holders;
 
 use anyhow::{Result, ensure};
-use lab::{FolderTestbed, until};
+use lab::{Testbed, until};
 use lab_servers::ZooKeeper;
 
 use crate::WORKER;
@@ -13,14 +13,14 @@ use crate::WORKER;
 const SESSION: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A server of its own, and takers for its locks.
-fn testbed() -> Result<(ZooKeeper, FolderTestbed)> {
+fn testbed() -> Result<(ZooKeeper, Testbed)> {
     let server = ZooKeeper::setup().tick(500).start();
-    let testbed = FolderTestbed::at(WORKER, &format!("{}?session=2s", server.url()))?;
+    let testbed = Testbed::at(WORKER, &format!("{}?session=2s", server.url()))?;
     Ok((server, testbed))
 }
 
 /// Nobody is in line, and no node of anybody's session but the onlooker's is there.
-fn check_clean(server: &ZooKeeper, testbed: &FolderTestbed) -> Result<()> {
+fn check_clean(server: &ZooKeeper, testbed: &Testbed) -> Result<()> {
     let begun = std::time::Instant::now();
     until("all nodes of those who have gone to be gone", || {
         Ok((server.count("zk_ephemerals_count") == 0).then_some(()))

@@ -4,7 +4,8 @@
 use std::fs;
 
 use anyhow::{Result, ensure};
-use lab::{Api, FolderTestbed, HoldWork, RedisTestbed, Start, StoreHandles, WorkerConfig, check};
+use lab::backends::{file, redis};
+use lab::{Api, HoldWork, Start, StoreHandles, Testbed, WorkerConfig, check};
 use lab_servers::Redis;
 
 use crate::WORKER;
@@ -69,14 +70,14 @@ fn hundred_tasks_with_own_stores_count_down() -> Result<()> {
 
 #[test]
 fn hundred_processes_count_down_on_redis() -> Result<()> {
-    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     count_down_on(&testbed, RUNS / 4, THREADS, &WorkerConfig::default())?;
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
 #[test]
 fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
-    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     for api in [Api::Async, Api::Blocking] {
         count_down_on(
             &testbed,
@@ -89,13 +90,13 @@ fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
             },
         )?;
     }
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
 /// The proof of the proof: takers that share no store are no lock, and must be found out.
 #[test]
 fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let apart = WorkerConfig {
         store: "memory:".to_owned(),
         cycles: 50,
@@ -118,13 +119,13 @@ fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
 }
 
 fn count_down(processes: u32, config: &WorkerConfig) -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     count_down_on(&testbed, RUNS, processes, config)?;
-    testbed.check_clean(&config.names)
+    file::check_clean(&testbed, &config.names)
 }
 
 fn count_down_on(
-    testbed: &FolderTestbed,
+    testbed: &Testbed,
     runs: usize,
     processes: u32,
     config: &WorkerConfig,
@@ -157,7 +158,7 @@ fn count_down_on(
 
 /// Nobody begins before everybody is there.
 fn all_at_once(
-    testbed: &FolderTestbed,
+    testbed: &Testbed,
     processes: u32,
     config: &WorkerConfig,
 ) -> Result<Vec<lab::Event>> {

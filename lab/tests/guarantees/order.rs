@@ -1,9 +1,9 @@
 //! First come, first served.
 
 use anyhow::{Result, ensure};
+use lab::backends::{file, redis};
 use lab::{
-    Api, Event, EventKind, FolderTestbed, HoldWork, LockKind, Process, RedisTestbed, Start,
-    WorkerConfig, check,
+    Api, Event, EventKind, HoldWork, LockKind, Process, Start, Testbed, WorkerConfig, check,
 };
 use lab_servers::Redis;
 
@@ -11,19 +11,19 @@ use crate::WORKER;
 
 #[test]
 fn waiters_of_eight_processes_are_granted_in_fifo_order() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     served_in_order(&testbed)?;
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 #[test]
 fn waiters_on_redis_are_granted_in_fifo_order() -> Result<()> {
-    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     served_in_order(&testbed)?;
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-fn served_in_order(testbed: &FolderTestbed) -> Result<()> {
+fn served_in_order(testbed: &Testbed) -> Result<()> {
     const PROCESSES: usize = 8;
     const WAITERS: usize = 64;
     let guard = testbed.run(testbed.locks().mutex("a").acquire())?;
@@ -77,7 +77,7 @@ fn arrive(worker: &mut Process) -> Result<u32> {
 
 #[test]
 fn later_readers_wait_behind_a_writer() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let recorded = |kind| WorkerConfig {
         kind,
         work: HoldWork::UntilSignal,
@@ -107,7 +107,7 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
     }
     events.extend(release(late)?);
     ensure!(check::all(&events)?.len() == 5);
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 /// Tells holders to release, and waits until they have.
@@ -123,7 +123,7 @@ fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
 /// Holds that overlap without a gap, as flock(2) alone would let them starve a writer.
 #[test]
 fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let reader = WorkerConfig {
         kind: LockKind::Reader,
         cycles: u64::MAX,
@@ -149,5 +149,5 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         .filter(|hold| hold.weight == hold.capacity)
         .count();
     ensure!(written == 50, "{written} writes");
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }

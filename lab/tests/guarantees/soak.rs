@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{Api, DEADLINE, FolderTestbed, RedisTestbed, WorkerConfig, check};
+use lab::backends::{file, redis};
+use lab::{Api, DEADLINE, Testbed, WorkerConfig, check};
 use lab_servers::Redis;
 
 use crate::WORKER;
@@ -27,21 +28,24 @@ fn soak_three_names() -> Result<()> {
 
 #[test]
 fn soak_on_redis() -> Result<()> {
-    let testbed = RedisTestbed::start(WORKER, Redis::setup(), "crash-grace=2s")?;
+    let testbed = redis::start(WORKER, Redis::setup(), "crash-grace=2s")?;
     let config = soak_at(&testbed, CYCLES_ON_REDIS, &["a", "b", "c"])?;
-    testbed.check_clean(&WorkerConfig {
-        cycles: 1,
-        ..config
-    })
+    redis::check_clean(
+        &testbed,
+        &WorkerConfig {
+            cycles: 1,
+            ..config
+        },
+    )
 }
 
 fn soak(names: &[&str]) -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let config = soak_at(&testbed, CYCLES, names)?;
-    testbed.check_clean(&config.names)
+    file::check_clean(&testbed, &config.names)
 }
 
-fn soak_at(testbed: &FolderTestbed, cycles: u64, names: &[&str]) -> Result<WorkerConfig> {
+fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfig> {
     let cycles = std::env::var("LAB_CYCLES").map_or(Ok(cycles), |cycles| cycles.parse())?;
     let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
     let begun = Instant::now();

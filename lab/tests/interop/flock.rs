@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, FolderTestbed, HoldWork, LockKind, Process, WorkerConfig, check};
+use lab::backends::file;
+use lab::{Api, HoldWork, LockKind, Process, Testbed, WorkerConfig, check};
 use leasehold::Lock;
 
 use crate::WORKER;
@@ -83,7 +84,7 @@ fn flock_gets(option: &str, file: &Path) -> Result<bool> {
     Ok(status.success())
 }
 
-fn we_get(testbed: &FolderTestbed, lock: &Lock) -> Result<bool> {
+fn we_get(testbed: &Testbed, lock: &Lock) -> Result<bool> {
     let guard = testbed.run(lock.try_acquire())?;
     let granted = guard.is_some();
     if let Some(guard) = guard {
@@ -93,7 +94,7 @@ fn we_get(testbed: &FolderTestbed, lock: &Lock) -> Result<bool> {
 }
 
 /// The faces, each of a lock of its own.
-fn kinds(testbed: &FolderTestbed) -> [Lock; 4] {
+fn kinds(testbed: &Testbed) -> [Lock; 4] {
     let locks = testbed.locks();
     [
         locks.mutex("mutex"),
@@ -105,7 +106,7 @@ fn kinds(testbed: &FolderTestbed) -> [Lock; 4] {
 
 #[test]
 fn flock_holder_excludes_leasehold() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     for lock in kinds(&testbed) {
         let mut shell = Shell::holding(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
         ensure!(!we_get(&testbed, &lock)?, "{} beside flock", lock.name());
@@ -118,7 +119,7 @@ fn flock_holder_excludes_leasehold() -> Result<()> {
 
 #[test]
 fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     for (lock, expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
         let _shell = Shell::holding(SHARED, &testbed.lock_file(lock.name()))?;
         ensure!(
@@ -132,7 +133,7 @@ fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
 
 #[test]
 fn leasehold_holder_excludes_flock() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     for (lock, shared_expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
         let file = testbed.lock_file(lock.name());
         let guard = testbed.run(lock.acquire())?;
@@ -150,7 +151,7 @@ fn leasehold_holder_excludes_flock() -> Result<()> {
 
 #[test]
 fn flock_is_granted_after_release() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     for lock in kinds(&testbed) {
         let guard = testbed.run(lock.acquire())?;
         let mut shell = Shell::start(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
@@ -182,7 +183,7 @@ fn waiter_is_granted_when_flock_holder_is_killed() -> Result<()> {
 
 /// Takers of each exclusive face wait while a shell holds, and are granted in their order when it `ends`.
 fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     for kind in [
         LockKind::Mutex,
         LockKind::Writer,
@@ -212,12 +213,12 @@ fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result
         }
         ensure!(check::all(&events)?.len() == 2);
     }
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 #[test]
 fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let mut shell = Shell::holding(BY_NUMBER, &testbed.lock_file("a"))?;
     let first = testbed.start(WorkerConfig::default())?;
     let mut events = vec![testbed.wait_until_waiting("a", first.first_thread())?];
@@ -227,13 +228,13 @@ fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
     shell.release()?;
     events.extend(behind.finish()?);
     ensure!(check::all(&events)?.len() == 1);
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 /// Whoever gave up waiting for a stranger does not take the lock when the stranger ends.
 #[test]
 fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let mut shell = Shell::holding(BY_NUMBER, &testbed.lock_file("a"))?;
     let impatient = WorkerConfig {
         cycles: 20,
@@ -268,7 +269,7 @@ fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
         Ok(flock_gets("-x", &testbed.lock_file("a"))?.then_some(()))
     })?;
     ensure!(we_get(&testbed, &lock)?, "not to be had by us");
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }
 
 /// The articles' test, with half of the takers foreign.
@@ -277,7 +278,7 @@ fn workers_and_flock_count_down_together() -> Result<()> {
     const EACH: u64 = 25;
     const SCRIPT: &str = "n=$(cat \"$2\"); sleep 0.001; echo $((n - 1)) >\"$2\"";
     const LOOP: &str = "i=0; while [ $i -lt $4 ]; do flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
-    let testbed = FolderTestbed::new(WORKER)?;
+    let testbed = Testbed::new(WORKER)?;
     let file = testbed.scratch_file();
     std::fs::write(&file, (8 * EACH + 1).to_string())?;
     let work = HoldWork::CountDown {
@@ -312,5 +313,5 @@ fn workers_and_flock_count_down_together() -> Result<()> {
     check::all(&events)?;
     let left = std::fs::read_to_string(&file)?;
     ensure!(left.trim_end() == "1", "it ended at {left}");
-    testbed.check_clean(&["a".to_owned()])
+    file::check_clean(&testbed, &["a".to_owned()])
 }

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, FolderTestbed, Hold, HoldWork, Start, WorkerConfig, check, holds, now};
+use lab::{DEADLINE, Hold, HoldWork, Start, Testbed, WorkerConfig, check, holds, now};
 use lab_servers::Redis;
 use leasehold::LossReason;
 use rslock::LockManager;
@@ -79,7 +79,7 @@ fn pottery_and_leasehold_share_five_masters() -> Result<()> {
 #[test]
 fn late_release_does_not_free_another_hold() -> Result<()> {
     let redis = Redis::start();
-    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
+    let testbed = Testbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
     let ended = |lease: u64| {
         testbed
             .locks()
@@ -130,7 +130,7 @@ fn late_release_does_not_free_another_hold() -> Result<()> {
 #[test]
 fn foreign_holder_is_shown_and_can_be_broken() -> Result<()> {
     let redis = Redis::start();
-    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
+    let testbed = Testbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
     redis.command(&["SET", "a", "0123456789abcdef", "NX", "PX", "60000"]);
     let lock_state = testbed.inspect("a")?;
     let [holder] = &lock_state.entries[..] else {
@@ -171,7 +171,7 @@ fn foreign_holder_is_shown_and_can_be_broken() -> Result<()> {
 #[test]
 fn names_cannot_reach_foreign_or_internal_keys() -> Result<()> {
     let redis = Redis::start();
-    let testbed = FolderTestbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
+    let testbed = Testbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
     let refused = testbed.run(testbed.locks().mutex("leasehold:{a}").try_acquire());
     ensure!(refused.is_err_and(|error| error.is_invalid()));
     redis.command(&["HSET", "h", "field", "1"]);
@@ -251,7 +251,7 @@ fn five_for(name: &str, cycles: u64, others: impl Fn(&[String]) -> Result<Others
 
 /// A process of ours and one of another library take a lock in turn, and never both.
 fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
-    let testbed = FolderTestbed::at(WORKER, url)?;
+    let testbed = Testbed::at(WORKER, url)?;
     let work = HoldWork::Sleep(200);
     // It has opened the store when they begin, so that they meet however few cycles there are.
     let config = WorkerConfig {

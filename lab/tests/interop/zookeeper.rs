@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, Event, FolderTestbed, LockKind, WorkerConfig, check, foreign, now};
+use lab::{Api, Event, LockKind, Testbed, WorkerConfig, check, foreign, now};
 use lab_servers::ZooKeeper;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -28,7 +28,7 @@ enum Library {
 /// A server, and what contends for the lock `a` there.
 struct Contest {
     server: ZooKeeper,
-    testbed: FolderTestbed,
+    testbed: Testbed,
     library: Library,
     cycles: u64,
     threads: u32,
@@ -68,7 +68,7 @@ impl Contest {
         } else {
             ""
         };
-        let testbed = FolderTestbed::at(WORKER, &format!("{}/locks{dialect}", server.url()))?;
+        let testbed = Testbed::at(WORKER, &format!("{}/locks{dialect}", server.url()))?;
         Ok(Self {
             server,
             testbed,

@@ -1,4 +1,4 @@
-//! The command, as a process group.
+//! COMMAND's process group.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,14 +14,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::exec_shim;
 use crate::exit::Exit;
 
+/// The running command, and the process group that it leads.
 #[derive(Debug)]
 pub(crate) struct Child {
-    /// The process, and the group it leads.
+    /// The id of the process and of its group.
     pid: Pid,
     changes: tokio::signal::unix::Signal,
 }
 
-/// What has become of it.
+/// A change of the command's state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     Ended(Exit),
@@ -29,18 +30,22 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    /// To be called from the main thread, with whose end the command ends. All that it starts inherits the anchors: should
-    /// we be killed, the lock stays held until the last of them has ended.
+    /// Starts the command. Must be called from the main thread, because the command is killed when
+    /// the calling thread ends.
+    ///
+    /// The command and its descendants inherit `inheritable_fds`. If leasehold is killed, the lock
+    /// stays held until the last of them has ended.
     pub(crate) fn spawn(
         command: &[OsString],
         environment: impl IntoIterator<Item = (&'static str, String)>,
-        anchors: &[OwnedFd],
+        inheritable_fds: &[OwnedFd],
         foreground: bool,
     ) -> io::Result<Self> {
         let changes = signal(SignalKind::child())?;
-        for anchor in anchors {
-            fcntl(anchor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        for fd in inheritable_fds {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
+
         let process = exec_shim::start(command, foreground)
             .envs(environment)
             .spawn()?;
@@ -58,13 +63,16 @@ impl Child {
 
     /// Waits until the command ends or is stopped.
     ///
-    /// *Cancel safety*: a change that was not told is told by the next call.
+    /// # Cancel safety
+    ///
+    /// Cancel safe: the next call returns a change that a dropped call has not returned.
     pub(crate) async fn changed(&mut self) -> io::Result<Change> {
         loop {
             let status = waitpid(
                 self.pid,
                 Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED),
             );
+
             match status {
                 Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Ended(Exit::by_code(code))),
                 Ok(WaitStatus::Signaled(_, signal, _)) => {
@@ -75,12 +83,15 @@ impl Child {
                 Err(Errno::EINTR) => continue,
                 Err(error) => return Err(error.into()),
             }
+
             self.changes.recv().await;
         }
     }
 
-    /// Whether a process of the group still runs. One that has ended counts as gone, although its parent, which may be
-    /// a container's first process, has not collected it.
+    /// Returns whether a process of the group still runs.
+    ///
+    /// A zombie counts as ended. Its parent, which may be the first process of a container, may
+    /// never reap it.
     pub(crate) fn group_is_running(&self) -> bool {
         if !self.signal(None) {
             return false;
@@ -100,13 +111,15 @@ impl Child {
             })
     }
 
-    /// Signals the whole group; says whether anybody was there.
+    /// Signals the whole group. Returns `false` if the group has no process left.
     pub(crate) fn signal(&self, signal: impl Into<Option<Signal>>) -> bool {
         killpg(self.pid, signal).is_ok()
     }
 }
 
-/// The state and the process group in `/proc/PID/stat`: `PID (NAME) STATE PARENT GROUP …`, with any text in NAME.
+/// Reads the state and the process group from `/proc/PID/stat`.
+///
+/// Its format is `PID (NAME) STATE PARENT GROUP …`. NAME may contain any text, `) ` included.
 fn state_and_group(stat: &str) -> Option<(char, i32)> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');

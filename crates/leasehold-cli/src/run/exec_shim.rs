@@ -1,7 +1,7 @@
-//! Between leasehold and the command: a process that ties its life to leasehold's, then becomes the command.
+//! The process between leasehold and COMMAND: ties its life to leasehold's, then executes COMMAND.
 //!
-//! What it sets up must be set up in the new process before the command runs, and Rust allows no code there without
-//! `unsafe`; so leasehold starts itself once more.
+//! These steps must run in the new process before COMMAND does. Rust runs code there only with
+//! `unsafe`. So leasehold starts its own program once more, and that process executes COMMAND.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -16,16 +16,17 @@ use super::terminal::Terminal;
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 
-/// No command of a user's is called so.
+/// Marks a start as the shim. No subcommand has this name.
 const SHIM_ARGUMENT: &str = "__child";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
 
-/// leasehold started once more, to become `command` in a process group of its own.
+/// Builds the start of the shim, which executes `command` in a process group of its own.
 pub(crate) fn start(command: &[OsString], foreground: bool) -> Command {
-    // The file that runs now, even if another has taken its place meanwhile.
+    // This names the running file, even after an upgrade has replaced it.
     let mut start = Command::new("/proc/self/exe");
     let position = if foreground { FOREGROUND } else { BACKGROUND };
+
     start
         .arg0("leasehold")
         .args([SHIM_ARGUMENT, &getpid().to_string(), position])
@@ -34,47 +35,58 @@ pub(crate) fn start(command: &[OsString], foreground: bool) -> Command {
     start
 }
 
-/// Becomes the command if that is what this process was started for; comes back only if it is not, or cannot.
+/// Executes the command if this process was started as the shim.
+///
+/// Returns `None` in any other process, and the exit code if the command cannot be executed.
 pub(crate) fn run_if_shim() -> Option<Exit> {
-    let mut words = std::env::args_os().skip(1);
-    if words.next()? != SHIM_ARGUMENT {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != SHIM_ARGUMENT {
         return None;
     }
-    let (parent, position, program) = (words.next()?, words.next()?, words.next()?);
+
+    let parent = arguments.next()?;
+    let position = arguments.next()?;
+    let program = arguments.next()?;
+
     if let Err(error) = die_with(&parent) {
-        print_error(format_args!("cannot tie a command to leasehold: {error}"));
+        print_error(format_args!(
+            "cannot start the command: cannot tie it to the leasehold process: {error}"
+        ));
         return Some(Exit::INTERNAL);
     }
+
     if position == FOREGROUND
         && let Some(terminal) = Terminal::controlling()
     {
         terminal.hand_to(getpid());
     }
-    Some(become_command(Command::new(program).args(words)))
+    Some(become_command(Command::new(program).args(arguments)))
 }
 
-/// The kernel kills this process when leasehold's main thread, which started it, is no more.
+/// Has the kernel kill this process when leasehold's main thread, which started it, ends.
 fn die_with(parent: &OsStr) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
+
     let parent = parent
         .to_str()
         .and_then(|text| text.parse().ok())
         .map(Pid::from_raw);
-    // It may have ended before it was asked for.
+    // The parent may have ended before the kernel was set to watch it.
     if parent == Some(getppid()) {
         Ok(())
     } else {
-        Err(io::Error::other("it has ended"))
+        Err(io::Error::other("that process has ended"))
     }
 }
 
-/// Comes back only if the command cannot be executed, and has then said why.
+/// Executes the command. Returns only if this fails, after printing the reason.
 pub(crate) fn become_command(command: &mut Command) -> Exit {
     let error = command.exec();
     print_error(format_args!(
         "cannot execute {}: {error}",
         Escaped(&command.get_program().to_string_lossy())
     ));
+
     match error.kind() {
         io::ErrorKind::NotFound => Exit::NO_SUCH_COMMAND,
         _ => Exit::CANNOT_EXECUTE,

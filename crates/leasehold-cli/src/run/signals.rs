@@ -1,4 +1,4 @@
-//! The signals that leasehold hears.
+//! The signals that leasehold receives.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,7 +7,7 @@ use std::task::Poll;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What the command is meant to hear.
+/// The signals that leasehold forwards to the command.
 const FORWARDED: [Signal; 6] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -20,7 +20,7 @@ const FORWARDED: [Signal; 6] = [
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, tokio::signal::unix::Signal)>,
-    /// What whoever started leasehold wants to be ignored, as nohup does; one bit per signal.
+    /// The signals that leasehold's parent has set to be ignored, as nohup does; one bit each.
     ignored: u64,
 }
 
@@ -30,46 +30,51 @@ impl Signals {
             streams: Vec::new(),
             ignored: ignored()?,
         };
+
         FORWARDED
             .into_iter()
             .try_for_each(|signal| signals.deliver(signal))?;
         Ok(signals)
     }
 
-    /// From here on the terminal's stop signal is heard too, instead of stopping leasehold.
+    /// Receives the terminal's stop signal too from now on. Until then that signal stops leasehold.
     pub(crate) fn install_stop(&mut self) -> io::Result<()> {
         self.deliver(Signal::SIGTSTP)
     }
 
-    /// The next one.
+    /// Waits for the next signal.
     ///
-    /// *Cancel safety*: none is lost, but several of one kind may become one, as always with signals.
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no signal is lost. Several signals of one kind may become one, as always with
+    /// signals.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
-            let mut came = self.streams.iter_mut().filter_map(|(number, streams)| {
-                match streams.poll_recv(context) {
+            let mut received = self
+                .streams
+                .iter_mut()
+                .filter_map(|(number, stream)| match stream.poll_recv(context) {
                     Poll::Ready(_) => Some(*number),
                     Poll::Pending => None,
-                }
-            });
-            came.next().map_or(Poll::Pending, Poll::Ready)
+                });
+            received.next().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
     fn deliver(&mut self, number: Signal) -> io::Result<()> {
         if self.ignored & 1 << (number as i32 - 1) == 0 {
-            self.streams
-                .push((number, signal(SignalKind::from_raw(number as i32))?));
+            let stream = signal(SignalKind::from_raw(number as i32))?;
+            self.streams.push((number, stream));
         }
         Ok(())
     }
 }
 
-/// The kernel's word, as the C library tells it only to unsafe code.
+/// Reads the ignored signals from the kernel. The C library returns them to `unsafe` code only.
 fn ignored() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.ok_or_else(|| io::Error::other("/proc/self/status does not say which signals are ignored"))
+    mask.ok_or_else(|| io::Error::other("/proc/self/status has no valid line SigIgn"))
 }

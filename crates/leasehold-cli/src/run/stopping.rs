@@ -1,4 +1,4 @@
-//! When and how a command is stopped that is about to lose its lock.
+//! When and how a command is stopped before its lock is lost.
 
 use std::time::Duration;
 
@@ -7,8 +7,9 @@ use leasehold::{CrashDetection, Error, Guarantees, Guard, LossReason, RenewalSta
 use crate::commands::{OnLost, Run};
 use crate::format::whole_unit;
 
+/// The time between TERM and KILL, unless `--grace` or a short lease says otherwise.
 const GRACE: Duration = Duration::from_secs(5);
-/// From sending KILL to the last process of the group being gone, on a busy machine.
+/// The time from KILL to the end of the last process of the group, on a busy machine.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub(crate) struct Stopping {
     validity: Option<Validity>,
 }
 
-/// For how long the store keeps a lock that it cannot confirm to its holder, and what says so.
+/// How long the store keeps a lock after the last confirmed renewal, and the setting that says so.
 #[derive(Clone, Copy, Debug)]
 struct Validity {
     setting: &'static str,
@@ -27,10 +28,13 @@ struct Validity {
 }
 
 impl Stopping {
-    /// What the terms allow: TERM, grace and KILL fit into the half of the lease that a renewal leaves untouched. Unless
-    /// the terms say otherwise they fit into its last eighth, so that a shorter silence does not stop the command.
-    pub(crate) fn fitting(args: &Run, guarantees: &Guarantees) -> Result<Self> {
+    /// Computes when to stop the command.
+    ///
+    /// TERM, grace and KILL must fit into half of the lease, which a renewal always leaves. By
+    /// default they fit into its last eighth, so that a shorter outage does not stop the command.
+    pub(crate) fn new(args: &Run, guarantees: &Guarantees) -> Result<Self> {
         check_hold_at_least(args)?;
+
         let validity = validity(args, guarantees);
         let shortest = validity
             .map(Validity::certain)
@@ -38,22 +42,25 @@ impl Stopping {
             .chain(limit(args))
             .min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
-        let usual = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 10));
-        let grace = args.grace.unwrap_or(usual);
-        match shortest {
-            Some(shortest) if args.on_lost == OnLost::Term && grace + margin > shortest / 2 => Err(
-                too_long(grace, shortest, (shortest / 2).saturating_sub(margin)),
-            ),
-            _ => Ok(Self {
-                on_lost: args.on_lost,
-                grace,
-                margin,
-                validity,
-            }),
+        let default_grace = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 10));
+        let grace = args.grace.unwrap_or(default_grace);
+
+        if let Some(shortest) = shortest
+            && args.on_lost == OnLost::Term
+            && grace + margin > shortest / 2
+        {
+            let longest = (shortest / 2).saturating_sub(margin);
+            return Err(grace_too_long(grace, shortest, longest));
         }
+        Ok(Self {
+            on_lost: args.on_lost,
+            grace,
+            margin,
+            validity,
+        })
     }
 
-    /// Stopping begins when no more than this is left.
+    /// How much of the hold must remain when stopping begins.
     pub(crate) fn stop_margin(&self) -> Duration {
         match self.on_lost {
             OnLost::Term => self.grace + self.margin,
@@ -62,7 +69,7 @@ impl Stopping {
         }
     }
 
-    /// Why a lock is about to be lost that the store has not confirmed of late.
+    /// Returns why the lock is about to be lost, for the message that precedes TERM.
     pub(crate) fn cause(&self, guard: &Guard, store: &str) -> String {
         let Some(validity) = self
             .validity
@@ -73,25 +80,24 @@ impl Stopping {
 
         let remaining = guard.remaining();
         let silence = validity.lasts.saturating_sub(remaining).as_secs_f32();
-        let (left, setting, lasts) = (
-            remaining.as_secs_f32(),
-            validity.setting,
-            whole_unit(validity.lasts),
-        );
+        let left = remaining.as_secs_f32();
+        let setting = validity.setting;
+        let lasts = whole_unit(validity.lasts);
         format!(
-            "{store} has not confirmed it for {silence:.1}s and may give it to another in {left:.1}s ({setting}={lasts})"
+            "{store} has not confirmed the lock for {silence:.1}s and may grant it to another \
+             client in {left:.1}s ({setting}={lasts})"
         )
     }
 
-    /// How long after TERM the KILL comes, from now.
+    /// Returns how long after TERM, sent now, KILL follows.
     pub(crate) fn kill_after(&self, guard: &Guard) -> Duration {
         match guard.loss() {
             None => self
                 .grace
                 .min(guard.remaining().saturating_sub(self.margin)),
-            // Whoever broke the lock chose the moment.
+            // The operator who broke the lock accepted that the command still runs.
             Some(LossReason::Revoked) => self.grace,
-            // Noticed late, as after a suspension: the next holder may be at work.
+            // leasehold noticed late, as after a suspension. The next holder may already work.
             Some(_) => Duration::ZERO,
         }
     }
@@ -100,9 +106,10 @@ impl Stopping {
 fn check_hold_at_least(args: &Run) -> Result<()> {
     match (args.hold_at_least, limit(args)) {
         (Some(least), Some(most)) if least >= most => {
-            let (least, most) = (whole_unit(least), whole_unit(most));
+            let least = whole_unit(least);
+            let most = whole_unit(most);
             Err(Error::invalid(format!(
-                "cannot hold at least {least} what is held no longer than {most}"
+                "--hold-at-least ({least}) must be shorter than the longest possible hold ({most})"
             ))
             .help("shorten --hold-at-least, or lengthen --max-hold or the --no-renewal --lease"))
         }
@@ -110,7 +117,7 @@ fn check_hold_at_least(args: &Run) -> Result<()> {
     }
 }
 
-/// How long a hold outlasts its last sign of life, if a silent one ends at all.
+/// Returns how long a hold outlasts its last renewal, or `None` if it does not end without one.
 fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
     let lease = Validity {
         setting: "lease",
@@ -124,7 +131,7 @@ fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
             })
         }
         (true, _) => Some(lease),
-        // Whatever its lease, a claim lives as long as its client's session.
+        // A claim lives as long as its client's session. Its lease does not matter.
         (false, CrashDetection::Within(session)) => Some(Validity {
             setting: Validity::SESSION,
             lasts: session,
@@ -136,7 +143,9 @@ fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
 impl Validity {
     const SESSION: &str = "session";
 
-    /// What a renewal that was just confirmed leaves at any time: of a session, whose writes confirm an earlier one, half.
+    /// Returns how much validity a renewal always leaves.
+    ///
+    /// Of a session this is half, because a write confirms the heartbeat before it.
     fn certain(self) -> Duration {
         if self.setting == Self::SESSION {
             self.lasts / 2
@@ -146,16 +155,20 @@ impl Validity {
     }
 }
 
-/// The longest a lock of these terms is held, if there is a limit that renewal does not move.
+/// Returns the longest possible hold, if a limit exists that renewals do not extend.
 fn limit(args: &Run) -> Option<Duration> {
     let no_renewal = args.no_renewal.then_some(args.lease);
     no_renewal.into_iter().chain(args.max_hold).min()
 }
 
-fn too_long(grace: Duration, shortest: Duration, most: Duration) -> Error {
-    let (grace, shortest, most) = (whole_unit(grace), whole_unit(shortest), whole_unit(most));
+fn grace_too_long(grace: Duration, shortest: Duration, longest: Duration) -> Error {
+    let grace = whole_unit(grace);
+    let shortest = whole_unit(shortest);
+    let longest = whole_unit(longest);
+
     Error::invalid(format!(
-        "a grace of {grace} does not fit into a lease, crash-grace or --max-hold of {shortest}"
+        "--grace ({grace}) does not fit into half of the shortest limit of the hold: {shortest}, \
+         from the lease, crash grace, session or --max-hold"
     ))
-    .help(format!("give a --grace of at most {most}"))
+    .help(format!("give a --grace of at most {longest}"))
 }

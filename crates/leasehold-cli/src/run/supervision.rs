@@ -1,4 +1,4 @@
-//! From the command's start to its end.
+//! Supervises the command from its start to its end.
 
 use std::future::pending;
 use std::io;
@@ -17,57 +17,38 @@ use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
 
-/// How long to wait for processes that were sent KILL: one that waits for a dead disk cannot end.
+/// How long to wait for processes after KILL. A process that waits for a dead disk cannot end.
 const KILLED_MAX: Duration = Duration::from_secs(10);
 
 /// How the command ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
-    /// The lock was lost, or would have been had the command not been stopped.
+    /// The lock was lost, or the command was stopped just before the loss.
     pub(crate) stopped: bool,
 }
 
-/// Passes signals on, minds the terminal, and stops the command in time when the lock is about to be lost.
-pub(crate) async fn supervise(
-    child: &mut Child,
-    guard: &Guard,
-    signals: &mut Signals,
-    stopping: &Stopping,
-    store: &str,
-    terminal: Option<Terminal>,
-) -> io::Result<Ended> {
-    Supervision {
-        child,
-        guard,
-        signals,
-        stopping,
-        store,
-        terminal,
-        stage: Stage::Held,
-    }
-    .run()
-    .await
-}
-
-struct Supervision<'a> {
-    child: &'a mut Child,
-    guard: &'a Guard,
-    signals: &'a mut Signals,
-    stopping: &'a Stopping,
+/// Forwards signals, manages the terminal, and stops the command before the lock can be lost.
+pub(crate) struct Supervision<'a> {
+    pub(crate) child: &'a mut Child,
+    pub(crate) guard: &'a Guard,
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) stopping: &'a Stopping,
     /// The store's URL without its password.
-    store: &'a str,
-    terminal: Option<Terminal>,
-    stage: Stage,
+    pub(crate) store: &'a str,
+    pub(crate) terminal: Option<Terminal>,
+    pub(crate) stage: Stage,
 }
 
+/// How far the command has been stopped.
+///
 /// ```text
 /// Held ── the end is near ──► Terminating ── the grace is over ──► Killed
 ///   ├────── --on-lost kill ──────────────────────────────────────────▲
 ///   └────── --on-lost ignore ──► Ignored
 /// ```
 #[derive(Clone, Copy)]
-enum Stage {
+pub(crate) enum Stage {
     Held,
     Terminating { kill_at: Instant },
     Killed,
@@ -75,7 +56,7 @@ enum Stage {
 }
 
 impl Supervision<'_> {
-    async fn run(mut self) -> io::Result<Ended> {
+    pub(crate) async fn run(mut self) -> io::Result<Ended> {
         let exit = loop {
             tokio::select! {
                 change = self.child.changed() => match change? {
@@ -86,10 +67,12 @@ impl Supervision<'_> {
                 () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
             }
         };
+
         if let Some(terminal) = &self.terminal {
             terminal.take_back(self.child.group());
         }
         self.stop_the_rest().await;
+
         Ok(Ended {
             exit,
             stopped: !matches!(self.stage, Stage::Held),
@@ -113,8 +96,9 @@ impl Supervision<'_> {
             "; sending TERM to the command, and KILL in {}",
             whole_unit(grace)
         ));
+
         self.child.signal(Signal::SIGTERM);
-        // A stopped process hears TERM only when it goes on.
+        // A stopped process handles TERM only after it is continued.
         self.child.signal(Signal::SIGCONT);
         Stage::Terminating {
             kill_at: Instant::now() + grace,
@@ -126,31 +110,33 @@ impl Supervision<'_> {
         Stage::Ignored
     }
 
-    fn kill(&self, how: &str) -> Stage {
-        self.print_lost(how);
+    fn kill(&self, action: &str) -> Stage {
+        self.print_lost(action);
         self.child.signal(Signal::SIGKILL);
         Stage::Killed
     }
 
     fn child_outlived_grace(&self) -> Stage {
-        print_error("the command has not ended; sending KILL");
+        print_error("the command has not ended within the grace; sending KILL");
         self.child.signal(Signal::SIGKILL);
         Stage::Killed
     }
 
-    fn print_lost(&self, and: &str) {
+    fn print_lost(&self, action: &str) {
         let name = Escaped(self.guard.name());
         match self.guard.loss() {
-            Some(loss) => print_error(format_args!("lost {name}: {loss}{and}")),
+            Some(loss) => print_error(format_args!("lost {name}: {loss}{action}")),
             None => print_error(format_args!(
-                "losing {name}: {}{and}",
+                "losing {name}: {}{action}",
                 self.stopping.cause(self.guard, self.store)
             )),
         }
     }
 
-    /// What the command started may outlive it, but not its grace. The lock is released when the whole group is gone:
-    /// a process that was sent KILL may still write until then.
+    /// Stops the descendants of the command. They may outlive the command, but not its grace.
+    ///
+    /// The lock is released after the whole group has ended. A process that was sent KILL may still
+    /// write until then.
     async fn stop_the_rest(&mut self) {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
@@ -162,11 +148,11 @@ impl Supervision<'_> {
         }
 
         if !self.group_ends_by(Instant::now() + KILLED_MAX).await {
-            print_error("processes of the command have not ended, although they were sent KILL");
+            print_error("processes of the command still run after KILL; releasing the lock anyway");
         }
     }
 
-    /// Waits until no process of the group runs; says whether that was so in time.
+    /// Waits until no process of the group runs. Returns `false` if the deadline passes first.
     async fn group_ends_by(&self, deadline: Instant) -> bool {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -182,40 +168,45 @@ impl Supervision<'_> {
     fn forward(&mut self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal);
         if signal == Signal::SIGTSTP {
-            // Whoever stopped us meant us and our command, and will want both to go on.
+            // The stop signal was meant for leasehold and the command, and so will be SIGCONT.
             raise(Signal::SIGSTOP)?;
             self.resume();
         }
         Ok(())
     }
 
-    /// Job control: whoever sits at the terminal deals with us, and we with the command.
+    /// Does job control between the shell and the command.
+    ///
+    /// The shell controls leasehold's process group, and leasehold controls the command's.
     fn child_stopped(&mut self, by: Signal) -> io::Result<()> {
         let Some(terminal) = &self.terminal else {
             return Ok(());
         };
+
         if matches!(by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_own() {
-            // It wants the terminal, and we can give it.
+            // The command needs the terminal, and leasehold can give it.
             self.resume();
             return Ok(());
         }
+
         terminal.take_back(self.child.group());
         if has_job_control() {
-            // The whole job stops, with a script or a pipeline that we are part of.
+            // Stops the whole job: the script or the pipeline that leasehold is part of, too.
             kill(Pid::from_raw(0), Signal::SIGSTOP)?;
             self.resume();
         } else if by != Signal::SIGSTOP {
-            // Nobody could make it go on again.
+            // Without job control, no shell could continue the command.
             self.resume();
         }
         Ok(())
     }
 
-    /// Lets the command go on, unless the lock was lost while it was stopped.
+    /// Continues the command, unless the lock was lost while the command was stopped.
     fn resume(&self) {
         if self.guard.check().is_err() && self.stopping.on_lost != OnLost::Ignore {
             return;
         }
+
         if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_own()) {
             terminal.hand_to(self.child.group());
         }
@@ -224,7 +215,7 @@ impl Supervision<'_> {
 }
 
 impl Stage {
-    /// When this stage gives way to the next.
+    /// Waits until the next stage begins.
     async fn is_over(self, guard: &Guard, stopping: &Stopping) {
         match self {
             Self::Held => guard.until_remaining(stopping.stop_margin()).await,

@@ -1,4 +1,4 @@
-//! Who may read from the terminal: leasehold's process group or the command's.
+//! The terminal, from which only one process group may read: leasehold's or the command's.
 
 use std::fs::File;
 use std::io::{IsTerminal, stdin, stdout};
@@ -12,7 +12,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The one this process belongs to, whatever standard input is.
+    /// Opens the controlling terminal of this process. Standard input may be something else.
     pub(crate) fn controlling() -> Option<Self> {
         let tty = File::options()
             .read(true)
@@ -22,31 +22,36 @@ impl Terminal {
         Some(Self { tty })
     }
 
-    /// Whether our process group is in its foreground.
+    /// Returns whether leasehold's process group is the terminal's foreground group.
     pub(crate) fn is_own(&self) -> bool {
         tcgetpgrp(&self.tty) == Ok(getpgrp())
     }
 
-    /// Whether it is ours and no pipe leads to a program that might need it as well, such as a pager.
+    /// Returns whether the command may get the terminal from its start.
+    ///
+    /// leasehold must be in the foreground. A pipe must not lead to a program that may need the
+    /// terminal too, such as a pager.
     pub(crate) fn is_foreground(&self) -> bool {
         stdin().is_terminal() && stdout().is_terminal() && self.is_own()
     }
 
     /// Puts a process group into the foreground.
     pub(crate) fn hand_to(&self, group: Pid) {
-        // Asked from the background this would stop us, unless the signal is blocked.
+        // From the background, tcsetpgrp stops the caller with SIGTTOU, unless that is blocked.
         let stops = SigSet::from_iter([Signal::SIGTTOU]);
         let blocked = stops.thread_block();
+
         if let Err(error) = tcsetpgrp(&self.tty, group) {
             tracing::debug!(%group, %error, "the terminal was not handed over");
         }
+
         if blocked.is_ok() {
-            // It was possible to block, so it is to unblock.
+            // Unblocking cannot fail with arguments that blocking has accepted.
             let _ = stops.thread_unblock();
         }
     }
 
-    /// Takes it back from a process group, if that still has it.
+    /// Takes the terminal back from a process group that still has it.
     pub(crate) fn take_back(&self, group: Pid) {
         if tcgetpgrp(&self.tty) == Ok(group) {
             self.hand_to(getpgrp());
@@ -54,7 +59,9 @@ impl Terminal {
     }
 }
 
-/// Whether there is a shell that could make us go on if we stopped. The first process group of a session has none.
+/// Returns whether a shell could continue leasehold after a stop.
+///
+/// The first process group of a session has no such shell.
 pub(crate) fn has_job_control() -> bool {
     getsid(None) != Ok(getpgrp())
 }

@@ -1,4 +1,4 @@
-//! Waiting in line, and what is said meanwhile.
+//! Waits in the queue, and reports the progress meanwhile.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -17,17 +17,17 @@ use crate::format::{
     Escaped, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
 };
 
-/// A wait that is over sooner is nothing to speak of.
+/// A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
-/// Our claim leaves in the background, and should have left before this process ends.
+/// How long to wait until the claim has left the queue. It leaves in the background.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How the waiting ended.
+/// How the wait ended.
 pub(crate) enum WaitOutcome {
     Granted(Guard),
     TimedOut,
-    /// By a signal; the line has been left.
+    /// A signal arrived. The claim has left the queue.
     Interrupted(Signal),
 }
 
@@ -38,27 +38,22 @@ pub(crate) async fn wait(
     signals: &mut Signals,
 ) -> Result<WaitOutcome> {
     let begun = Instant::now();
-    let waited = tokio::select! {
+    let outcome = tokio::select! {
         biased;
-        granted = grant(lock, args.wait) => granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted),
-        signal = signals.next() => WaitOutcome::Interrupted(signal),
-        never = show(locks, args) => match never {},
-    };
-    match &waited {
-        WaitOutcome::Granted(guard) if is_plain(args) && begun.elapsed() >= PROGRESS_DELAY => {
-            let (name, token, after) = (
-                Escaped(&args.name),
-                guard.token(),
-                whole_seconds(begun.elapsed()),
-            );
-            print_error(format_args!("{name} granted after {after}, token {token}"));
+        granted = grant(lock, args.wait) => {
+            granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted)
         }
-        WaitOutcome::Granted(_) => {}
+        signal = signals.next() => WaitOutcome::Interrupted(signal),
+        never = show_progress(locks, args) => match never {},
+    };
+
+    match &outcome {
+        WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), args),
         WaitOutcome::TimedOut => print_timed_out(locks, args).await,
-        // Beyond that the store finds it out by itself.
+        // After this time the store notices by itself that the client is gone.
         WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
-    Ok(waited)
+    Ok(outcome)
 }
 
 async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
@@ -69,19 +64,28 @@ async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
     }
 }
 
-fn is_plain(args: &Run) -> bool {
-    !args.quiet && !stderr().is_terminal()
+fn print_granted(guard: &Guard, waited: Duration, args: &Run) {
+    if args.quiet || stderr().is_terminal() || waited < PROGRESS_DELAY {
+        return;
+    }
+
+    let name = Escaped(&args.name);
+    let token = guard.token();
+    let waited = whole_seconds(waited);
+    print_error(format_args!("{name} granted after {waited}, token {token}"));
 }
 
-/// Says where we stand for as long as it is polled.
-async fn show(locks: &Locks, args: &Run) -> Infallible {
+/// Reports the queue position: continuously on a terminal, once elsewhere.
+async fn show_progress(locks: &Locks, args: &Run) -> Infallible {
     if args.quiet {
         return pending().await;
     }
+
     sleep(PROGRESS_DELAY).await;
     if stderr().is_terminal() {
         return spin(locks, &args.name).await;
     }
+
     if let Some(text) = position_text(locks, &args.name).await {
         print_error(text);
     }
@@ -90,20 +94,22 @@ async fn show(locks: &Locks, args: &Run) -> Infallible {
 
 async fn spin(locks: &Locks, name: &str) -> Infallible {
     const FRAMES_PER_POLL: usize = 10;
+
     let spinner = Spinner::new();
-    let mut turns = interval(Duration::from_secs(1) / 10);
+    let mut frames = interval(Duration::from_secs(1) / 10);
+
     loop {
         if let Some(text) = position_text(locks, name).await {
             spinner.0.set_message(text);
         }
         for _ in 0..FRAMES_PER_POLL {
-            turns.tick().await;
+            frames.tick().await;
             spinner.0.tick();
         }
     }
 }
 
-/// Gone from the screen when dropped.
+/// A spinner that disappears from the screen when it is dropped.
 struct Spinner(ProgressBar);
 
 impl Spinner {
@@ -120,13 +126,16 @@ impl Drop for Spinner {
     }
 }
 
-/// Our place in line, in words; `None` if the store does not say, which whoever waits for the grant will hear.
+/// Formats the queue position of this process.
+///
+/// Returns `None` if the store fails. The pending acquire then fails too, and its error is printed.
 async fn position_text(locks: &Locks, name: &str) -> Option<String> {
     let lock_state = locks.inspect(name).await.ok()?;
     let held = holder_text(&lock_state);
+
     Some(match lock_state.waiters().position(is_own) {
         Some(ahead) => format!(
-            "waiting for {}: {} in line, {held}",
+            "waiting for {}: {} in the queue, {held}",
             lock_state.name,
             ordinal(ahead + 1)
         ),
@@ -147,11 +156,11 @@ fn holder_text(lock_state: &LockState) -> String {
     }
 }
 
+/// Formats the process that holds the lock by flock(1), outside the queue.
 fn external_holder_text(lock_state: &LockState) -> String {
-    let known = lock_state.external_holders.first().map(external_holder);
-    format!(
-        "held outside the line by {}",
-        known.unwrap_or_else(|| "a program unknown".to_owned())
+    lock_state.external_holders.first().map_or_else(
+        || "held by an unknown process".to_owned(),
+        |holder| format!("held by {} (flock)", external_holder(holder)),
     )
 }
 
@@ -164,16 +173,19 @@ async fn print_timed_out(locks: &Locks, args: &Run) {
     if args.quiet {
         return;
     }
+
     let when = match args.wait {
-        None | Some(Duration::ZERO) => "at once".to_owned(),
+        None | Some(Duration::ZERO) => "immediately".to_owned(),
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
+
     let held = locks.inspect(&args.name).await.ok().filter(|lock_state| {
         !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
     });
     let held = held
         .map(|lock_state| format!(": {}", holder_text(&lock_state)))
         .unwrap_or_default();
+
     print_error(format_args!(
         "{} was not granted {when}{held}",
         Escaped(&args.name)

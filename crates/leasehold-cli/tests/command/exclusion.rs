@@ -1,11 +1,11 @@
-//! Who holds together with whom.
+//! Which runs exclude each other, and which hold together.
 
 use crate::sandbox::{Sandbox, until};
 
 #[test]
 fn exclusive_runs_never_overlap() {
     let sandbox = Sandbox::new();
-    // Whoever finds the folder there was not alone.
+    // `mkdir` fails if another run holds at the same time.
     let line = "mkdir alone && sleep 0.01 && rmdir alone";
     let runs: Vec<_> = (0..8)
         .map(|_| sandbox.started(&["run", "a", "--", "sh", "-c", line]))
@@ -29,7 +29,7 @@ fn shared_runs_hold_together_and_exclude_writers() {
     let writer = sandbox.waiter(&["run", "a", "--", "true"]);
     sandbox
         .done(&["run", "a", "--shared", "--wait", "0", "--", "true"])
-        .assert(75, "", "a was not granted at once");
+        .assert(75, "", "a was not granted immediately");
     for reader in readers {
         assert_eq!(reader.end().code(), 0);
     }
@@ -48,10 +48,8 @@ fn exclusive_run_excludes_shared_runs() {
 #[test]
 fn slots_limit_concurrent_runs() {
     let sandbox = Sandbox::new();
-    let (one, two) = (
-        sandbox.holder("a", &["--slots", "3"]),
-        sandbox.holder("a", &["--slots", "3"]),
-    );
+    let one = sandbox.holder("a", &["--slots", "3"]);
+    let two = sandbox.holder("a", &["--slots", "3"]);
     let pair = sandbox.waiter(&["run", "a", "--slots", "3", "--permits", "2", "--", "true"]);
     assert_eq!(one.end().code(), 0);
     assert_eq!(pair.wait().code(), 0);
@@ -72,8 +70,10 @@ fn run_and_flock_exclude_each_other() {
     };
     assert!(!flock("true").unwrap().success());
     holder.end();
-    until("flock gets it", || flock("true").unwrap().success());
-    let inside = "$L show a > shown; $L run a --wait 0 -- true 2> said; echo $? > code";
+    until("flock acquires the lock", || {
+        flock("true").unwrap().success()
+    });
+    let inside = "$L show a > shown; $L run a --wait 0 -- true 2> log; echo $? > code";
     let mut outer = std::process::Command::new("flock");
     outer
         .arg(sandbox.path("store/a.lock"))
@@ -83,13 +83,14 @@ fn run_and_flock_exclude_each_other() {
         .env("L", env!("CARGO_BIN_EXE_leasehold"));
     outer.current_dir(sandbox.path("")).output().unwrap();
     assert_eq!(sandbox.read("code"), "75\n");
-    let (shown, output) = (sandbox.read("shown"), sandbox.read("said"));
+    let shown = sandbox.read("shown");
+    let output = sandbox.read("log");
     assert!(
-        shown.starts_with("a: in use") && shown.contains("held outside the line: flock["),
+        shown.starts_with("a: in use") && shown.contains("held (flock): flock["),
         "{shown}"
     );
     assert!(
-        output.contains("a was not granted at once: held outside the line by flock["),
+        output.contains("a was not granted immediately: held by flock["),
         "{output}"
     );
 }
@@ -114,13 +115,15 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
         "/",
         &long,
     ];
-    // Names behind the `--`, as one that begins with a hyphen has to be.
+    // A name that begins with a hyphen must stand behind `--`.
     let runs: Vec<_> = names
         .iter()
         .map(|name| sandbox.started(&["run", "--", name, "--", "cat"]))
         .collect();
     for name in names {
-        until("it holds", || !sandbox.holders(name).is_empty());
+        until("the run holds the lock", || {
+            !sandbox.holders(name).is_empty()
+        });
     }
     let listed: Vec<serde_json::Value> =
         serde_json::from_str(&sandbox.done(&["ls", "--json"]).out).unwrap();
@@ -137,7 +140,7 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
     assert_eq!(
         table.lines().count(),
         names.len() + 1,
-        "a line each:\n{table}"
+        "one line per lock:\n{table}"
     );
     for run in runs {
         assert_eq!(run.end().code(), 0);
@@ -146,5 +149,5 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
         .unwrap()
         .map(|file| file.unwrap().file_name())
         .collect();
-    assert_eq!(beside, ["store"], "nothing outside the store was touched");
+    assert_eq!(beside, ["store"], "a file outside the store was created");
 }

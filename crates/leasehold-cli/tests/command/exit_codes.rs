@@ -1,4 +1,4 @@
-//! Exit codes, and what the command finds.
+//! Exit codes, and the environment and the descriptors that COMMAND gets.
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -122,7 +122,7 @@ fn wrong_usage_exits_64() {
             (64, ""),
             "{arguments:?}: {done:?}"
         );
-        assert!(!done.err.is_empty(), "{arguments:?} says nothing");
+        assert!(!done.err.is_empty(), "{arguments:?} prints no message");
     }
 }
 
@@ -146,11 +146,9 @@ fn non_utf8_text_is_accepted_as_command_and_refused_as_name() {
 fn lock_kind_mismatch_exits_64() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &["--slots", "2"]);
-    sandbox.done(&["run", "a", "--", "true"]).assert(
-        64,
-        "",
-        "the name is in use as a semaphore of 2 slots",
-    );
+    sandbox
+        .done(&["run", "a", "--", "true"])
+        .assert(64, "", "semaphore of 2 slots");
     sandbox
         .done(&["run", "a", "--slots", "3", "--", "true"])
         .assert(64, "", "semaphore of 3 slots");
@@ -173,7 +171,8 @@ fn unavailable_store_exits_69() {
             .unwrap()
             .into()
     };
-    // With few, leasehold itself cannot start; with many, all is well; between them it is the store that cannot.
+    // With few descriptors leasehold cannot start, with many it succeeds. Between these numbers the
+    // store cannot be opened.
     let codes: Vec<_> = (8..40).map(|limit| with_files(limit).code()).collect();
     assert!(
         codes.contains(&69) && codes.iter().all(|code| [0, 69, 70].contains(code)),
@@ -186,7 +185,7 @@ fn unavailable_store_exits_69() {
 fn damaged_store_exits_70() {
     let sandbox = Sandbox::new();
     sandbox.done(&["run", "a", "--", "true"]).assert(0, "", "");
-    std::fs::write(sandbox.path("store/a.queue"), "this is no line").unwrap();
+    std::fs::write(sandbox.path("store/a.queue"), "foreign text").unwrap();
     sandbox.done(&["run", "a", "--", "true"]).assert(
         70,
         "",
@@ -197,7 +196,7 @@ fn damaged_store_exits_70() {
 
 #[test]
 fn denied_store_exits_77() {
-    // Nobody may make a folder there, not even root.
+    // No user may create a folder there, not even root.
     let done = Sandbox::new().done(&[
         "run",
         "a",
@@ -215,7 +214,7 @@ fn command_gets_name_token_and_store_in_environment() {
     let sandbox = Sandbox::new();
     let line = r#"echo "$LEASEHOLD_NAME|$LEASEHOLD_TOKEN|$LEASEHOLD_STORE""#;
     let done = sandbox.done(&["run", "ü b", "--", "sh", "-c", line]);
-    let token = sandbox.show("ü b")["last_token"].to_string();
+    let token = sandbox.last_token("ü b");
     done.assert(0, &format!("ü b|{token}|{}\n", sandbox.url()), "");
 }
 
@@ -249,7 +248,7 @@ fn ignored_signals_stay_ignored_in_the_command() {
     assert_eq!(
         (hup, pipe),
         (1, 0),
-        "hangups stay ignored, and what Rust ignores for itself is not passed on"
+        "HUP stays ignored; PIPE, which Rust ignores for itself, is reset for the command"
     );
 }
 

@@ -1,7 +1,7 @@
-//! The built program, from outside: each test has a store of its own, in a folder that goes with it.
+//! Tests of the built program. Each test has a store of its own, in a temporary folder.
 #![allow(
     clippy::unwrap_used,
-    reason = "these are tests, outside of test functions too"
+    reason = "helper functions of tests may panic like tests"
 )]
 
 mod exclusion;

@@ -1,4 +1,4 @@
-//! Help, man pages and completions, from one table.
+//! Help, man pages and completions, which are generated from one table.
 
 use crate::sandbox::Sandbox;
 
@@ -81,11 +81,32 @@ fn man_pages_list_all_flags() {
     let page = sandbox.done(&["man"]).out;
     has_all(
         &page,
-        [".TH leasehold 1", "leasehold\\-run(1)", "Exit codes:"],
+        [
+            ".TH leasehold 1",
+            "leasehold\\-run(1)",
+            ".SH \"ENVIRONMENT\"",
+        ],
     );
+    assert!(!page.contains("EXTRA"), "{page}");
     let page = sandbox.done(&["man", "run"]).out.replace('\\', "");
     has_all(&page, FLAGS);
     has_all(&page, ["128+n"]);
+}
+
+/// Each exit code is a paragraph of its own: joined to one, the table cannot be read.
+#[test]
+fn man_page_lists_each_exit_code_in_a_row_of_its_own() {
+    let sandbox = Sandbox::new();
+    for arguments in [&["man"][..], &["man", "run"], &["man", "show"]] {
+        let page = sandbox.done(arguments).out;
+        let (_, table) = page.split_once(".SH \"EXIT STATUS\"\n").unwrap();
+        for code in [
+            "0", "1", "64", "69", "70", "75", "76", "77", "126", "127", "128+n", "other",
+        ] {
+            let row = format!(".TP\n\\fB{code}\\fR\n");
+            assert!(table.contains(&row), "{code} is missing from:\n{table}");
+        }
+    }
 }
 
 #[test]
@@ -99,7 +120,7 @@ fn completions_exist_for_every_shell() {
     }
 }
 
-/// Whoever changes what help says sees it here, and puts it there with `TRYCMD=overwrite`.
+/// Fails when help.trycmd differs from the help. `TRYCMD=overwrite` updates that file.
 #[test]
 fn help_output_matches_the_recorded_text() {
     trycmd::TestCases::new()

@@ -1,4 +1,4 @@
-//! A run inside a run.
+//! Runs inside a run.
 
 use crate::sandbox::Sandbox;
 
@@ -8,7 +8,12 @@ const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 fn nested_run_of_same_name_is_refused() {
     let sandbox = Sandbox::new();
     let done = sandbox.done(&["run", "a", "--", LEASEHOLD, "run", "a", "--", "echo", "ran"]);
-    done.assert(64, "", "leasehold: this runs inside a run that holds a, and would wait for itself; add --reentrant");
+    done.assert(
+        64,
+        "",
+        "leasehold: this runs inside a run that holds a, and would wait for itself; \
+         add --reentrant",
+    );
 }
 
 #[test]
@@ -45,20 +50,21 @@ fn reentrant_run_uses_the_outer_hold() {
     let sandbox = Sandbox::new();
     let line = format!(
         "{LEASEHOLD} run b -- {LEASEHOLD} run a --reentrant -- \
-         sh -c '{LEASEHOLD} show a --json > shown; echo $LEASEHOLD_NAME; echo $LEASEHOLD_TOKEN; exit 5'"
+         sh -c '{LEASEHOLD} show a --json > shown; echo $LEASEHOLD_NAME; \
+         echo $LEASEHOLD_TOKEN; exit 5'"
     );
     let done = sandbox.done(&["run", "a", "--", "sh", "-c", &line]);
-    let token = sandbox.show("a")["last_token"].to_string();
+    let token = sandbox.last_token("a");
     done.assert(5, &format!("a\n{token}\n"), "");
     let shown: serde_json::Value = serde_json::from_str(&sandbox.read("shown")).unwrap();
     assert_eq!(
         shown["holders"].as_array().unwrap().len(),
         1,
-        "five nested acquires are one hold"
+        "nested runs share one hold"
     );
 }
 
-/// A nested run works under the hold of the outer one, so it has its claim.
+/// A nested run works under the hold of the outer run, so both have the same claim.
 #[test]
 fn command_finds_claim_id_and_nested_run_finds_the_same() {
     let sandbox = Sandbox::new();
@@ -83,7 +89,7 @@ fn reentrant_run_does_not_upgrade_a_reader() {
     sandbox.done(&exclusive).assert(
         64,
         "",
-        "exclusive asked for inside a run of a that holds shared",
+        "exclusive requested inside a run of a that holds shared",
     );
     let shared = [
         &["run", "a", "--"],

@@ -1,7 +1,7 @@
-//! How long a server may be gone, and how long it may stall, without a command being stopped.
+//! How long a server may be unreachable or stalled without leasehold stopping the command.
 //!
-//! Each test runs 50 commands, which start one after the other. So some of them are about to renew when the outage begins:
-//! the worst moment. `LEASEHOLD_OUTAGE_RUNS` says another number of them.
+//! Each test runs 50 commands, which start one after the other. So some of them are about to renew
+//! when the outage begins, which is the worst moment. `LEASEHOLD_OUTAGE_RUNS` sets another number.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use lab_servers::{Redis, Wire, ZooKeeper};
 
 use crate::sandbox::{Finished, Sandbox, Started, until};
 
-/// The default crash grace, the default session, and the lease that is asked for here.
+/// The default crash grace, the default session, and the lease that the Redlock tests request.
 const VALIDITY: Duration = Duration::from_secs(10);
 const OUTAGE: f64 = 0.6;
 
@@ -47,10 +47,11 @@ fn commands_survive(url: String, lease: &str, begin: impl FnOnce(), end: impl Fn
     );
 }
 
-/// A command that runs until its standard input ends.
+/// Starts a command that runs until its standard input ends.
 fn command(sandbox: &Sandbox, lease: &str, run: u32) -> Started {
     sleep(VALIDITY / 3 / runs());
-    let (name, line) = (format!("job-{run}"), format!("echo > up-{run}; exec cat"));
+    let name = format!("job-{run}");
+    let line = format!("echo > up-{run}; exec cat");
     sandbox.started(&["run", &name, "--lease", lease, "--", "sh", "-c", &line])
 }
 

@@ -1,4 +1,4 @@
-//! What every test needs: a folder, the program, and patience.
+//! The sandbox of a test: a folder, a store, and the built program.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,14 +14,14 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Far beyond what anything here takes, on any machine.
+/// Far longer than any step of these tests takes, on any machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A store, and room for files beside it.
+/// A store, and a folder for other files beside it.
 pub(crate) struct Sandbox {
     folder: TempDir,
     server: Option<Redis>,
-    /// Where the store is, if on none of the two.
+    /// The store's URL, if the store is neither in the folder nor on `server`.
     elsewhere: Option<String>,
     settings: String,
 }
@@ -36,7 +36,7 @@ impl Sandbox {
         }
     }
 
-    /// With its store on a server of its own.
+    /// Creates a sandbox whose store is a Redis server of its own.
     pub(crate) fn on_redis() -> Self {
         Self {
             server: Some(Redis::start()),
@@ -44,7 +44,7 @@ impl Sandbox {
         }
     }
 
-    /// With its store wherever a URL says.
+    /// Creates a sandbox whose store is at a URL.
     pub(crate) fn at(url: String) -> Self {
         Self {
             elsewhere: Some(url),
@@ -56,12 +56,12 @@ impl Sandbox {
         self.server.as_ref().unwrap()
     }
 
-    /// Adds a setting to the URL.
-    pub(crate) fn command_for(&mut self, setting: &str) {
+    /// Sets the only setting of the URL.
+    pub(crate) fn set(&mut self, setting: &str) {
         self.settings = format!("?{setting}");
     }
 
-    /// How many connections are subscribed to anything.
+    /// Counts the connections that are subscribed to a channel.
     pub(crate) fn subscribers(&self) -> i64 {
         let channels = self.server().command(&["PUBSUB", "CHANNELS"]);
         let counts = channels
@@ -83,7 +83,7 @@ impl Sandbox {
         self.folder.path().join(file)
     }
 
-    /// The program with these arguments, in the folder, with the store in its environment.
+    /// Builds a start of leasehold in the folder, with the store in its environment.
     pub(crate) fn leasehold<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_leasehold"));
         command
@@ -97,12 +97,12 @@ impl Sandbox {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs leasehold to its end.
     pub(crate) fn done<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Finished {
         self.leasehold(arguments).output().unwrap().into()
     }
 
-    /// Whether flock(1) could lock the file of a name.
+    /// Returns whether flock(1) can lock the file of a name.
     pub(crate) fn flock(&self, name: &str) -> bool {
         let file = self.path("store").join(format!("{name}.lock"));
         Command::new("flock")
@@ -114,7 +114,7 @@ impl Sandbox {
             .success()
     }
 
-    /// Starts it, with pipes to all its ends.
+    /// Starts leasehold with pipes for all its standard streams.
     pub(crate) fn started<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Started {
         let mut command = self.leasehold(arguments);
         command
@@ -126,20 +126,22 @@ impl Sandbox {
         }
     }
 
-    /// Starts a run of `name` that holds until it is let go; comes back when it holds.
-    pub(crate) fn holder(&self, name: &str, terms: &[&str]) -> Started {
+    /// Starts a run of `name` that holds until its standard input ends, and waits for its grant.
+    pub(crate) fn holder(&self, name: &str, options: &[&str]) -> Started {
         let before = self.holders(name).len();
-        let holder = self.started(&[&["run", name], terms, &["--", "cat"]].concat());
-        until("it holds", || self.holders(name).len() > before);
+        let holder = self.started(&[&["run", name], options, &["--", "cat"]].concat());
+        until("the run holds the lock", || {
+            self.holders(name).len() > before
+        });
         holder
     }
 
-    /// Starts a run of `name` that has to wait; comes back when it does.
+    /// Starts a run that has to wait, and waits until it is queued.
     pub(crate) fn waiter(&self, arguments: &[&str]) -> Started {
         let name = arguments[1];
         let before = self.waiters(name).len();
         let waiter = self.started(arguments);
-        until("it waits", || self.waiters(name).len() > before);
+        until("the run is queued", || self.waiters(name).len() > before);
         waiter
     }
 
@@ -157,6 +159,18 @@ impl Sandbox {
         self.show(name)["waiters"].as_array().unwrap().clone()
     }
 
+    /// Returns the token of the only holder.
+    pub(crate) fn token(&self, name: &str) -> String {
+        let holders = self.holders(name);
+        assert_eq!(holders.len(), 1, "{holders:?}");
+        holders[0]["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns the token of the last grant.
+    pub(crate) fn last_token(&self, name: &str) -> String {
+        self.show(name)["last_token"].as_str().unwrap().to_owned()
+    }
+
     pub(crate) fn is_free(&self, name: &str) -> bool {
         self.holders(name).is_empty() && self.waiters(name).is_empty()
     }
@@ -165,9 +179,9 @@ impl Sandbox {
         std::fs::read_to_string(self.path(file)).unwrap_or_default()
     }
 
-    /// The number that a command wrote into a file, once it has.
+    /// Waits until a command has written its process id into a file, and returns it.
     pub(crate) fn pid(&self, file: &str) -> Pid {
-        until("the command says its number", || {
+        until("the command has written its process id", || {
             self.read(file).ends_with('\n')
         });
         Pid::from_raw(self.read(file).trim().parse().unwrap())
@@ -198,7 +212,7 @@ impl From<Output> for Finished {
 }
 
 impl Finished {
-    /// The exit code, which it must have.
+    /// Returns the exit code. Panics if a signal ended the process.
     #[track_caller]
     pub(crate) fn code(&self) -> i32 {
         self.status
@@ -217,7 +231,7 @@ impl Finished {
     }
 }
 
-/// A process that runs; killed with its test.
+/// A running process, which is killed when its test ends.
 pub(crate) struct Started {
     child: Option<Child>,
 }
@@ -231,18 +245,18 @@ impl Started {
         kill(self.pid(), signal).unwrap();
     }
 
-    /// Its standard output, to read from while it runs.
+    /// Takes the standard output, to read from it while the process runs.
     pub(crate) fn out(&mut self) -> ChildStdout {
         self.child_mut().stdout.take().unwrap()
     }
 
-    /// Closes its standard input, which ends `cat`, and waits for its end.
+    /// Closes the standard input, which ends `cat`, and waits for the end of the process.
     pub(crate) fn end(mut self) -> Finished {
         drop(self.child_mut().stdin.take());
         self.wait()
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub(crate) fn wait(mut self) -> Finished {
         let mut child = self.child.take().unwrap();
         let stdin = child.stdin.take();
@@ -251,7 +265,7 @@ impl Started {
         done
     }
 
-    /// Reads standard error until a line has this.
+    /// Reads standard error until a line contains `text`, and returns that line.
     pub(crate) fn wait_for_output(&mut self, text: &str) -> String {
         let stderr = self.child_mut().stderr.as_mut().unwrap();
         let mut lines = BufReader::with_capacity(1, stderr)
@@ -259,7 +273,7 @@ impl Started {
             .map(Result::unwrap);
         lines
             .find(|line| line.contains(text))
-            .unwrap_or_else(|| panic!("it never said {text:?}"))
+            .unwrap_or_else(|| panic!("no line of standard error contains {text:?}"))
     }
 
     fn child(&self) -> &Child {
@@ -280,17 +294,17 @@ impl Drop for Started {
     }
 }
 
-/// Looks again and again until it is so.
+/// Polls a condition until it is true.
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out: {what}");
         sleep(Duration::from_millis(5));
     }
 }
 
-/// Whether a process runs; one that has ended but was not waited for does not.
+/// Returns whether a process runs. A zombie does not.
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))
         .unwrap_or_default();

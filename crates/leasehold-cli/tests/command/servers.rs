@@ -1,4 +1,4 @@
-//! What the command does with its locks on any server.
+//! Tests that run against every kind of server.
 
 use std::io::{BufRead, BufReader};
 
@@ -6,10 +6,10 @@ use nix::sys::signal::Signal;
 
 use crate::sandbox::{Sandbox, is_alive};
 
-/// The tests of this module, each at a place of its own.
+/// Generates the tests of this module, each with a sandbox of its own.
 macro_rules! on_any_server {
-    ($place:expr) => {
-        $crate::servers::on_any_server! { $place =>
+    ($sandbox:expr) => {
+        $crate::servers::on_any_server! { $sandbox =>
             runs_exclude_each_other_in_fifo_order
             run_passes_exit_code_token_and_store
             readers_share_and_slots_are_counted
@@ -18,10 +18,10 @@ macro_rules! on_any_server {
             signal_while_waiting_leaves_the_queue
         }
     };
-    ($place:expr => $($test:ident)+) => {
+    ($sandbox:expr => $($test:ident)+) => {
         $(#[test]
         fn $test() {
-            $crate::servers::$test(&$place);
+            $crate::servers::$test(&$sandbox);
         })+
     };
 }
@@ -124,7 +124,7 @@ pub(crate) fn locks_can_be_listed_shown_watched_and_broken(sandbox: &Sandbox) {
     watch.signal(Signal::SIGINT);
     assert_eq!(watch.wait().code(), 130);
 
-    let token = sandbox.holders("jobs/ä b")[0]["token"].to_string();
+    let token = sandbox.token("jobs/ä b");
     let never = (token.parse::<u64>().unwrap() + 1).to_string();
     assert_ne!(
         sandbox
@@ -143,11 +143,9 @@ pub(crate) fn locks_can_be_listed_shown_watched_and_broken(sandbox: &Sandbox) {
     assert_eq!(
         broken.out.lines().count(),
         1,
-        "nothing has to be waited for: {broken:?}"
+        "the lock is free immediately: {broken:?}"
     );
-    holder
-        .wait()
-        .assert(76, "", "the store no longer has the claim");
+    holder.wait().assert(76, "", "leasehold: lost jobs/ä b: ");
 }
 
 pub(crate) fn nested_run_of_same_lock_is_detected(sandbox: &Sandbox) {
@@ -188,36 +186,39 @@ pub(crate) fn signal_while_waiting_leaves_the_queue(sandbox: &Sandbox) {
     holder.end().assert(0, "", "");
 }
 
-/// The command is told, and then killed, before another can hold: `stop_replies` stops the server, and lets it go on.
-pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, stop_replies: impl Fn(bool)) {
+/// The command gets TERM and then KILL before another client can hold the lock.
+///
+/// `set_paused` stops the server and continues it.
+pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused: impl Fn(bool)) {
     let line = "trap '' TERM; echo $$ > pid; while :; do sleep 0.01; done";
     let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
     let command = sandbox.pid("pid");
-    stop_replies(true);
+    set_paused(true);
     let done = run.wait();
     done.assert(76, "", "sending TERM to the command, and KILL in ");
     let url = sandbox.url();
     let (store, setting) = url.split_once('?').unwrap();
     for part in [
         &format!("leasehold: losing a: {store}"),
-        " has not confirmed it for ",
-        "s and may give it to another in ",
+        " has not confirmed the lock for ",
+        "s and may grant it to another client in ",
         &format!("s ({setting}); sending TERM"),
     ] {
         assert!(done.err.contains(part), "{part:?} is not in {done:?}");
     }
     assert!(
-        done.err.contains("the command has not ended; sending KILL"),
+        done.err
+            .contains("the command has not ended within the grace; sending KILL"),
         "{done:?}"
     );
     assert!(!is_alive(command));
-    stop_replies(false);
+    set_paused(false);
     sandbox
         .done(&["run", "a", "--quiet", "--", "true"])
         .assert(0, "", "");
 }
 
-/// With nobody to hand over to, killed with its command.
+/// The holder and its command are killed, so the store itself must grant to the next waiter.
 pub(crate) fn killed_run_frees_the_lock(sandbox: &Sandbox) {
     let run = sandbox.holder("a", &[]);
     let next = sandbox.waiter(&["run", "a", "--quiet", "--", "echo", "mine"]);

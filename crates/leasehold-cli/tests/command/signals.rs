@@ -1,4 +1,4 @@
-//! Signals on their way to the command, and the death of leasehold.
+//! Signals that leasehold forwards to the command, and SIGKILL to leasehold itself.
 
 use nix::sys::signal::{Signal, kill};
 
@@ -26,11 +26,14 @@ fn signals_reach_the_whole_process_group() {
 #[test]
 fn signals_are_handled_by_the_command() {
     let sandbox = Sandbox::new();
-    let line = "trap 'echo heard >> said' USR1; trap 'exit 9' INT; echo $$ > pid; while :; do sleep 0.01; done";
+    let line = "trap 'echo caught >> log' USR1; trap 'exit 9' INT; echo $$ > pid; \
+                while :; do sleep 0.01; done";
     let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
     sandbox.pid("pid");
     run.signal(Signal::SIGUSR1);
-    until("it was heard", || sandbox.read("said") == "heard\n");
+    until("the command has caught the signal", || {
+        sandbox.read("log") == "caught\n"
+    });
     assert_eq!(sandbox.holders("a").len(), 1);
     run.signal(Signal::SIGINT);
     assert_eq!(run.wait().code(), 9);
@@ -56,25 +59,25 @@ fn killed_run_kills_its_command_and_frees_the_lock() {
         .assert(0, "next\n", "");
 }
 
-/// The work goes on in what the command started, so nobody else gets in: neither through leasehold nor by flock(1).
+/// The descendants of the command continue its work. So neither leasehold nor flock(1) may acquire.
 #[test]
 fn lock_of_killed_run_stays_held_until_its_processes_end() {
-    for terms in [&[][..], &["--shared"], &["--slots", "1"]] {
+    for options in [&[][..], &["--shared"], &["--slots", "1"]] {
         let sandbox = Sandbox::new();
         let line = "sleep 1000 & echo $! > pid; wait";
-        let run = sandbox.started(&[&["run", "a"], terms, &["--", "sh", "-c", line]].concat());
+        let run = sandbox.started(&[&["run", "a"], options, &["--", "sh", "-c", line]].concat());
         let grandchild = sandbox.pid("pid");
         run.signal(Signal::SIGKILL);
         drop(run);
-        assert_eq!(sandbox.holders("a").len(), 1, "{terms:?}");
+        assert_eq!(sandbox.holders("a").len(), 1, "{options:?}");
         assert_eq!(
             sandbox
                 .done(&["run", "a", "--wait", "0", "--", "true"])
                 .code(),
             75,
-            "{terms:?}"
+            "{options:?}"
         );
-        assert!(!sandbox.flock("a"), "{terms:?}");
+        assert!(!sandbox.flock("a"), "{options:?}");
         kill(grandchild, Signal::SIGKILL).unwrap();
         sandbox
             .done(&["run", "a", "--wait", "30s", "--", "echo", "next"])
@@ -82,7 +85,7 @@ fn lock_of_killed_run_stays_held_until_its_processes_end() {
     }
 }
 
-/// What a command leaves running in the background does not keep the lock of a run that has ended.
+/// Background processes that a command leaves behind do not keep the lock of a finished run.
 #[test]
 fn daemon_left_by_the_command_does_not_keep_the_lock() {
     let sandbox = Sandbox::new();
@@ -116,7 +119,7 @@ fn run_stops_and_continues_with_its_command() {
         is_stopped(command) && is_stopped(run.pid())
     });
     run.signal(Signal::SIGCONT);
-    until("both go on", || {
+    until("both have continued", || {
         !is_stopped(command) && !is_stopped(run.pid())
     });
     run.end().assert(0, "", "");

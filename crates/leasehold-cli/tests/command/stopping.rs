@@ -1,4 +1,4 @@
-//! A lock that is lost, broken, limited, or kept longer than the command.
+//! Locks that are lost, broken, limited in time, or held longer than the command runs.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use nix::sys::signal::Signal;
 
 use crate::sandbox::{Sandbox, Started, is_alive, until};
 
-/// Ends the hold of whoever holds `a`.
+/// Breaks the only hold of `a`.
 fn break_a(sandbox: &Sandbox) {
-    let token = sandbox.holders("a")[0]["token"].to_string();
+    let token = sandbox.token("a");
     let done = sandbox.done(&["break", "a", "--token", &token]);
     assert_eq!(done.code(), 0, "{done:?}");
     assert!(
@@ -19,15 +19,15 @@ fn break_a(sandbox: &Sandbox) {
     );
     assert!(
         done.out
-            .contains("the lock is free for the next when that process lets go"),
+            .contains("the next waiter is granted the lock when that process releases it"),
         "{done:?}"
     );
 }
 
-/// A run whose command writes its number and then sleeps, and cleans up on TERM if asked to.
-fn sleeper(sandbox: &Sandbox, terms: &[&str], on_term: &str) -> Started {
+/// Starts a command that writes its process id, then sleeps, and runs `on_term` on TERM.
+fn sleeper(sandbox: &Sandbox, options: &[&str], on_term: &str) -> Started {
     let line = format!("trap {on_term} TERM; echo $$ > pid; while :; do sleep 0.01; done");
-    let run = sandbox.started(&[&["run", "a"], terms, &["--", "sh", "-c", &line]].concat());
+    let run = sandbox.started(&[&["run", "a"], options, &["--", "sh", "-c", &line]].concat());
     sandbox.pid("pid");
     run
 }
@@ -35,14 +35,10 @@ fn sleeper(sandbox: &Sandbox, terms: &[&str], on_term: &str) -> Started {
 #[test]
 fn broken_lock_ends_the_command_before_the_next_grant() {
     let sandbox = Sandbox::new();
-    let run = sleeper(&sandbox, &[], "'echo cleaned up > said; exit 0'");
-    let next = sandbox.waiter(&["run", "a", "--quiet", "--", "cat", "said"]);
+    let run = sleeper(&sandbox, &[], "'echo cleaned up > log; exit 0'");
+    let next = sandbox.waiter(&["run", "a", "--quiet", "--", "cat", "log"]);
     break_a(&sandbox);
-    run.wait().assert(
-        76,
-        "",
-        "leasehold: lost a: the store no longer has the claim",
-    );
+    run.wait().assert(76, "", "leasehold: lost a: ");
     next.wait().assert(0, "cleaned up\n", "");
 }
 
@@ -50,12 +46,14 @@ fn broken_lock_ends_the_command_before_the_next_grant() {
 fn command_ignoring_term_is_killed_after_the_grace() {
     let sandbox = Sandbox::new();
     let run = sleeper(&sandbox, &["--grace", "300ms"], "''");
-    let (command, begun) = (sandbox.pid("pid"), Instant::now());
+    let command = sandbox.pid("pid");
+    let begun = Instant::now();
     break_a(&sandbox);
     let done = run.wait();
     done.assert(76, "", "sending TERM to the command, and KILL in 300ms");
     assert!(
-        done.err.contains("the command has not ended; sending KILL"),
+        done.err
+            .contains("the command has not ended within the grace; sending KILL"),
         "{done:?}"
     );
     assert!(begun.elapsed() >= Duration::from_millis(300));
@@ -79,11 +77,11 @@ fn on_lost_kill_sends_only_sigkill() {
     let run = sleeper(
         &sandbox,
         &["--on-lost", "kill"],
-        "'echo heard > said; exit 0'",
+        "'echo caught > log; exit 0'",
     );
     break_a(&sandbox);
     run.wait().assert(76, "", "sending KILL to the command");
-    assert_eq!(sandbox.read("said"), "");
+    assert_eq!(sandbox.read("log"), "");
 }
 
 #[test]
@@ -98,18 +96,18 @@ fn on_lost_ignore_keeps_the_command_and_reports_the_loss() {
 #[test]
 fn max_hold_and_no_renewal_end_the_command_in_time() {
     let sandbox = Sandbox::new();
-    for terms in [
+    for options in [
         &["--max-hold", "500ms"][..],
         &["--no-renewal", "--lease", "500ms"],
     ] {
         let begun = Instant::now();
-        let done = sandbox.done(&[&["run", "a"], terms, &["--", "sleep", "1000"]].concat());
+        let done = sandbox.done(&[&["run", "a"], options, &["--", "sleep", "1000"]].concat());
         done.assert(
             76,
             "",
             "leasehold: losing a: its time is about to end; sending TERM",
         );
-        // Stopping begins a grace before the end, and the grace is a quarter here.
+        // Stopping begins one grace before the end. Half of the hold is still left then.
         assert!(
             begun.elapsed() >= Duration::from_millis(250),
             "{:?}",
@@ -190,14 +188,16 @@ fn hold_at_least_reports_a_broken_lock() {
     run.wait().assert(76, "", "leasehold: cannot release \"a\"");
 }
 
-/// A process that has much memory to give back takes a while to die of KILL. The lock is released after that.
-fn lost_lock_is_released_when_whole_group_is_gone(terms: &[&str]) {
+/// The kernel frees the memory of a killed process, which takes a while if it has much of it. The
+/// lock is released only after that.
+fn lost_lock_is_released_when_whole_group_is_gone(options: &[&str]) {
     let sandbox = Sandbox::new();
-    let line = "exec > /dev/null 2>&1; (trap '' TERM; (head -c 400m /dev/zero; sleep 1000) | tail -n 1 > /dev/null) & \
+    let line = "exec > /dev/null 2>&1; \
+                (trap '' TERM; (head -c 400m /dev/zero; sleep 1000) | tail -n 1 > /dev/null) & \
                 until [ -s pid ]; do pgrep -g $$ -x tail > pid; sleep 0.01; done; \
                 until [ $(ps -o rss= -p $(cat pid)) -gt 300000 ]; do sleep 0.01; done; \
                 touch grown; sleep 1000";
-    let run = sandbox.started(&[&["run", "a"], terms, &["--", "sh", "-c", line]].concat());
+    let run = sandbox.started(&[&["run", "a"], options, &["--", "sh", "-c", line]].concat());
     until("the process has its memory", || {
         sandbox.path("grown").exists()
     });

@@ -1,4 +1,4 @@
-//! At a terminal, which script(1) makes for us.
+//! The command on a terminal, which script(1) provides.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::sandbox::{Sandbox, until};
 
-/// A terminal with a program at it.
+/// A terminal on which a program runs.
 struct Terminal {
     script: Child,
     shown: Arc<Mutex<String>>,
@@ -52,7 +52,7 @@ impl Terminal {
         Self { script, shown }
     }
 
-    /// A shell with job control.
+    /// Starts a shell with job control.
     fn shell(sandbox: &Sandbox) -> Self {
         let mut terminal = Self::with(sandbox, "bash --norc --noprofile -i");
         terminal.types("PS1='rea''dy> '\n");
@@ -70,7 +70,7 @@ impl Terminal {
             .unwrap();
     }
 
-    /// Waits for a text, and forgets all that was shown up to its end.
+    /// Waits for a text, and discards all output up to its end.
     #[track_caller]
     fn until_shows(&mut self, text: &str) {
         until(&format!("the terminal shows {text:?}"), || {
@@ -108,7 +108,8 @@ fn command_can_read_from_the_terminal() {
 #[test]
 fn command_in_a_pipeline_can_read_from_the_terminal() {
     let sandbox = Sandbox::new();
-    let line = r#"$LEASEHOLD run a -- sh -c 'echo ask >&2; read x < /dev/tty; echo "got <$x>"' < /dev/null | cat"#;
+    let line = r#"$LEASEHOLD run a -- \
+        sh -c 'echo ask >&2; read x < /dev/tty; echo "got <$x>"' < /dev/null | cat"#;
     let mut terminal = Terminal::with(&sandbox, line);
     terminal.until_shows("ask");
     terminal.types("hello\n");
@@ -129,16 +130,16 @@ fn terminal_returns_to_the_shell_afterwards() {
 fn keyboard_interrupt_reaches_the_command() {
     let sandbox = Sandbox::new();
     let mut terminal = Terminal::shell(&sandbox);
-    // A loop, as a shell that just starts a long sleep may hear of its trap only after that.
+    // A shell runs a trap only between commands. So this loops over short sleeps.
     let command =
-        r#"trap "echo heard >> said; exit 7" INT; echo sta""rted; while :; do sleep 0.01; done"#;
+        r#"trap "echo caught >> log; exit 7" INT; echo sta""rted; while :; do sleep 0.01; done"#;
     terminal.types(&format!("$LEASEHOLD run a -- sh -c '{command}'\n"));
     terminal.until_shows("started");
     terminal.types("\x03");
     terminal.until_shows("ready> ");
     terminal.types("echo code=$?\n");
     terminal.until_shows("code=7");
-    assert_eq!(sandbox.read("said"), "heard\n", "once, not twice");
+    assert_eq!(sandbox.read("log"), "caught\n", "the trap runs once");
 }
 
 #[test]
@@ -149,7 +150,11 @@ fn keyboard_stop_and_continue_keep_the_lock() {
     terminal.until_shows("started");
     terminal.types("\x1a");
     terminal.until_shows("Stopped");
-    assert_eq!(sandbox.holders("a").len(), 1, "a stopped command holds on");
+    assert_eq!(
+        sandbox.holders("a").len(),
+        1,
+        "a stopped command keeps the lock"
+    );
     terminal.types("fg\n");
     terminal.until_shows("LEASEHOLD run a");
     terminal.types("hello\n");
@@ -175,7 +180,7 @@ fn spinner_shows_the_queue_position() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &["--label", "nightly"]);
     let mut terminal = Terminal::with(&sandbox, "env TERM=xterm $LEASEHOLD run a -- echo ran");
-    terminal.until_shows("waiting for a: 1st in line, held by leasehold[");
+    terminal.until_shows("waiting for a: 1st in the queue, held by leasehold[");
     holder.end();
     terminal.until_shows("ran");
 }

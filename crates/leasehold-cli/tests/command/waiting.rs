@@ -1,4 +1,4 @@
-//! In line, and what is said meanwhile.
+//! Waiting in the queue, and the progress messages meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::sandbox::{Sandbox, until};
 fn wait_zero_on_a_held_lock_exits_75() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &["--label", "the first"]);
-    let printed = "leasehold: a was not granted at once: held by leasehold[";
+    let printed = "leasehold: a was not granted immediately: held by leasehold[";
     sandbox
         .done(&["run", "a", "--wait", "0", "--", "echo", "ran"])
         .assert(75, "", printed);
@@ -44,7 +44,7 @@ fn waiting_run_prints_position_and_grant() {
     let mut second = sandbox.waiter(&["run", "a", "--", "echo", "ran"]);
     let output = second.wait_for_output("waiting");
     assert!(
-        output.starts_with("leasehold: waiting for a: 2nd in line, held by leasehold["),
+        output.starts_with("leasehold: waiting for a: 2nd in the queue, held by leasehold["),
         "{output}"
     );
     assert!(output.contains("(night\\nly) for "), "{output}");
@@ -83,5 +83,5 @@ fn killed_waiter_is_skipped() {
     dead.wait();
     assert_eq!(holder.end().code(), 0);
     assert_eq!(next.wait().out, "ran\n");
-    until("the line is empty", || sandbox.is_free("a"));
+    until("the queue is empty", || sandbox.is_free("a"));
 }

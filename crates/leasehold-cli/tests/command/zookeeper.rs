@@ -1,4 +1,4 @@
-//! The same command with its locks on ZooKeeper.
+//! The command with its locks on ZooKeeper.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +10,7 @@ use crate::servers::{
     killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
 };
 
-/// One server for all tests, and a folder of its own for each.
+/// One server for all tests. Each test has a folder of its own.
 static SERVER: LazyLock<ZooKeeper> = LazyLock::new(ZooKeeper::start);
 
 fn sandbox() -> Sandbox {
@@ -21,12 +21,12 @@ fn sandbox() -> Sandbox {
 
 on_any_server!(sandbox());
 
-/// The session is trusted for its timeout.
+/// The hold stays valid for the session timeout after the last confirmed heartbeat.
 #[test]
 fn unresponsive_server_ends_the_command_before_the_next_grant() {
     let server = ZooKeeper::start();
     let mut sandbox = Sandbox::at(server.url());
-    sandbox.command_for("session=4s");
+    sandbox.set("session=4s");
     unresponsive_server_ends_the_command(&sandbox, |silent| {
         if silent {
             server.pause();
@@ -36,14 +36,14 @@ fn unresponsive_server_ends_the_command_before_the_next_grant() {
     });
 }
 
-/// A server that is started again has kept the session, and a command that is under way does not notice.
+/// A restarted server has kept the session, and the restart does not affect a running command.
 #[test]
 fn server_restart_does_not_end_the_command() {
     let mut server = ZooKeeper::start();
     let sandbox = Sandbox::at(server.url());
     let run = sandbox.holder("a", &[]);
     server.restart();
-    let token = sandbox.holders("a")[0]["token"].to_string();
+    let token = sandbox.token("a");
     run.end().assert(0, "", "");
     assert!(sandbox.holders("a").is_empty(), "{token}");
 }
@@ -51,18 +51,16 @@ fn server_restart_does_not_end_the_command() {
 #[test]
 fn killed_run_frees_the_lock_within_the_session() {
     let mut sandbox = sandbox();
-    sandbox.command_for("session=1s");
+    sandbox.set("session=1s");
     killed_run_frees_the_lock(&sandbox);
 }
 
 #[test]
 fn errors_have_exit_code_and_help_without_password() {
     let sandbox = sandbox();
-    let (port, folder) = (
-        SERVER.port(),
-        sandbox.url().rsplit_once('/').unwrap().1.to_owned(),
-    );
-    let tell = |store: &str, code, what: &str| {
+    let port = SERVER.port();
+    let folder = sandbox.url().rsplit_once('/').unwrap().1.to_owned();
+    let check = |store: &str, code, what: &str| {
         let done = sandbox.done(&["run", "--store", store, "a", "--wait", "0", "--", "true"]);
         done.assert(code, "", what);
         assert!(
@@ -71,27 +69,23 @@ fn errors_have_exit_code_and_help_without_password() {
         );
     };
     let mine = format!("zookeeper://me:hunter2@127.0.0.1:{port}/{folder}?acl=creator");
-    tell(&mine, 0, "");
-    tell(
+    check(&mine, 0, "");
+    check(
         &format!("zookeeper://me:wrong@127.0.0.1:{port}/{folder}"),
         77,
-        "the user may not do this",
+        "leasehold: cannot acquire \"a\"",
     );
-    tell(
-        "zookeeper://me:hunter2@127.0.0.1:1",
-        69,
-        "no server can be reached",
-    );
-    tell(
+    check("zookeeper://me:hunter2@127.0.0.1:1", 69, "127.0.0.1:1");
+    check(
         &format!("zookeeper://me:hunter2@127.0.0.1:{port}?x=1"),
         64,
-        "not a setting of a ZooKeeper URL",
+        "setting",
     );
     std::fs::write(sandbox.path("secret"), "hunter2\n").unwrap();
     let secret = sandbox.path("secret").display().to_string();
     let url =
         format!("zookeeper://me@127.0.0.1:{port}/{folder}?acl=creator&password-file={secret}");
-    tell(&url, 0, "");
+    check(&url, 0, "");
     let done = sandbox.done(&["show", "--store", &mine, "a"]);
     assert!(
         done.code() == 0 && !done.out.contains("hunter2"),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use lab::WorkerConfig;
+use lab::backends::redis;
 use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks};
 use tokio::runtime::Builder;
@@ -58,7 +59,7 @@ fn cancellation_with_refused_requests_leaves_no_entry() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
     let leasehold = testbed.locks();
     for polls in 0..POLLS {
-        testbed.redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        testbed.redis()[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
         let lock = leasehold.mutex("a");
         testbed.run(async {
             poll(
@@ -70,10 +71,10 @@ fn cancellation_with_refused_requests_leaves_no_entry() -> Result<()> {
             .await;
             leasehold::drain().await;
         });
-        testbed.redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+        testbed.redis()[0].command(&["CONFIG", "SET", "maxmemory", "0"]);
         testbed.check_empty(&["a".to_owned()])?;
     }
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
 /// Every number of polls at once, each with a client and a wire of its own.
@@ -87,7 +88,7 @@ fn sweep(replies: Replies) -> Result<()> {
         })
     });
     let cases: Vec<Case> = cases.collect();
-    let (redis, url) = (&testbed.redis, &testbed.url());
+    let (redis, url) = (testbed.redis()[0], &testbed.url());
     thread::scope(|scope| {
         let tries: Vec<_> = cases
             .iter()
@@ -98,10 +99,13 @@ fn sweep(replies: Replies) -> Result<()> {
             .try_for_each(|tried| tried.join().expect("a drop does not panic"))
     })?;
     let names = cases.iter().map(|case| case.name()).collect();
-    testbed.check_clean(&WorkerConfig {
-        names,
-        ..WorkerConfig::default()
-    })
+    redis::check_clean(
+        &testbed,
+        &WorkerConfig {
+            names,
+            ..WorkerConfig::default()
+        },
+    )
 }
 
 /// One drop.

@@ -4,7 +4,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{Event, HoldWork, Process, RedisTestbed, WorkerConfig, check};
+use lab::Testbed;
+use lab::backends::redis;
+use lab::{Event, HoldWork, Process, WorkerConfig, check};
 use lab_servers::Wire;
 use leasehold::Locks;
 
@@ -13,7 +15,7 @@ use super::testbed;
 const SETTINGS: &str = "crash-grace=1s";
 
 /// A client of the site's server behind a wire.
-fn behind(testbed: &RedisTestbed, wire: &Wire, settings: &str) -> Result<Locks> {
+fn behind(testbed: &Testbed, wire: &Wire, settings: &str) -> Result<Locks> {
     Ok(testbed.run(leasehold::open(&format!(
         "{}?{settings}",
         wire.url_of("redis")
@@ -34,21 +36,21 @@ fn killed_connections_do_not_cost_the_lock() -> Result<()> {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(5) {
         for kind in ["pubsub", "normal"] {
-            testbed.redis.command(&["CLIENT", "KILL", "TYPE", kind]);
+            testbed.redis()[0].command(&["CLIENT", "KILL", "TYPE", kind]);
         }
         // The pace of the faults.
         sleep(Duration::from_millis(400));
     }
     let events = [holder.finish()?, waiter.finish()?].concat();
     ensure!(check::all(&events)?.len() == 2);
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
 /// A connection on which nothing arrives any more, while a new one would do, costs no lock.
 #[test]
 fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis.address());
+    let wire = Wire::to(testbed.redis()[0].address());
     let locks = behind(&testbed, &wire, "crash-grace=2s")?;
     let guard = testbed.run(locks.mutex("a").acquire())?;
     wire.drop_replies_silently();
@@ -62,7 +64,7 @@ fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
 #[test]
 fn deaf_push_connection_is_replaced() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis.address());
+    let wire = Wire::to(testbed.redis()[0].address());
     let leasehold = leasehold::blocking::open(&format!("{}?{SETTINGS}", wire.url_of("redis")))?;
     wire.drop_replies_silently();
     let begun = Instant::now();
@@ -76,7 +78,7 @@ fn deaf_push_connection_is_replaced() -> Result<()> {
 }
 
 /// How long after a release the one who waited held.
-fn handed_over(testbed: &RedisTestbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
+fn handed_over(testbed: &Testbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
     let held = testbed.run(testbed.locks().mutex("a").acquire())?;
     let waiting = leasehold.mutex("a").label("1");
     let waiter = std::thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
@@ -110,7 +112,7 @@ fn long_reply_loss_ends_the_hold_before_the_next_grant() -> Result<()> {
 
 fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis.address());
+    let wire = Wire::to(testbed.redis()[0].address());
     let mut holder = held_behind(&testbed, &wire)?;
     let mut next = testbed.start(WorkerConfig {
         lease_millis: Some(3_000),
@@ -128,10 +130,10 @@ fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
     let holds = check::all(&events)?;
     let first = holds.first().context("the first holds")?;
     ensure!(holds.len() == 2 && first.until < u64::MAX);
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-fn held_behind(testbed: &RedisTestbed, wire: &Wire) -> Result<Process> {
+fn held_behind(testbed: &Testbed, wire: &Wire) -> Result<Process> {
     let mut holder = testbed.start(WorkerConfig {
         store: format!("{}?{SETTINGS}", wire.url_of("redis")),
         lease_millis: Some(3_000),

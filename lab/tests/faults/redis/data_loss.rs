@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use lab::backends::redis;
 use lab::{
-    Event, EventKind, Hold, HoldWork, OnError, Process, RedisTestbed, WorkerConfig, check, holds,
-    now,
+    Event, EventKind, Hold, HoldWork, OnError, Process, Testbed, WorkerConfig, check, holds, now,
 };
 use lab_servers::{Redis, Setup};
 use leasehold::Guard;
@@ -21,7 +21,7 @@ const SLACK: Duration = Duration::from_secs(1);
 #[test]
 fn flushall_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup(), |testbed| {
-        drop(testbed.redis.command(&["FLUSHALL"]));
+        drop(testbed.redis()[0].command(&["FLUSHALL"]));
     })?;
     ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
     Ok(())
@@ -29,7 +29,7 @@ fn flushall_overlap_is_bounded() -> Result<()> {
 
 #[test]
 fn restart_without_data_overlap_is_bounded() -> Result<()> {
-    let overlap = met(Redis::setup(), |testbed| testbed.redis.restart())?;
+    let overlap = met(Redis::setup(), |testbed| testbed.server_mut(0).restart())?;
     ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
     Ok(())
 }
@@ -37,7 +37,7 @@ fn restart_without_data_overlap_is_bounded() -> Result<()> {
 #[test]
 fn clock_jump_beyond_the_lease_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup().own_clock(), |testbed| {
-        testbed.redis.set_clock(15);
+        testbed.redis()[0].set_clock(15);
     })?;
     ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
     Ok(())
@@ -48,7 +48,7 @@ fn clock_jump_beyond_the_lease_overlap_is_bounded() -> Result<()> {
 fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
     let holder = holder(&testbed, Duration::from_secs(30))?;
-    testbed.redis.set_clock(15);
+    testbed.redis()[0].set_clock(15);
     let waited = testbed.run(
         testbed
             .locks()
@@ -66,7 +66,7 @@ fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
 fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
     let mut holder = holder(&testbed, Duration::from_secs(30))?;
-    testbed.redis.set_clock(-3_600);
+    testbed.redis()[0].set_clock(-3_600);
     let waiter = testbed.start(WorkerConfig::default())?;
     testbed.wait_until_waiting("a", waiter.first_thread())?;
     let killed = holder.kill_now()?;
@@ -77,15 +77,15 @@ fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
         Duration::from_nanos(next.granted - killed) < Duration::from_secs(3),
         "the clock took part"
     );
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-fn testbed(setup: Setup) -> Result<RedisTestbed> {
-    RedisTestbed::start(WORKER, setup, SETTINGS)
+fn testbed(setup: Setup) -> Result<Testbed> {
+    redis::start(WORKER, setup, SETTINGS)
 }
 
 /// A process that holds until it finds that it does not.
-fn holder(testbed: &RedisTestbed, lease: Duration) -> Result<Process> {
+fn holder(testbed: &Testbed, lease: Duration) -> Result<Process> {
     let (lease, work) = (
         Some(u64::try_from(lease.as_millis())?),
         HoldWork::CheckedSleep(u64::MAX),
@@ -102,7 +102,7 @@ fn holder(testbed: &RedisTestbed, lease: Duration) -> Result<Process> {
 
 /// Lets the server forget a holder. Another is granted at once, with a larger token, and the holder hears of it; for how long
 /// both held.
-fn met(setup: Setup, forget: impl FnOnce(&mut RedisTestbed)) -> Result<Duration> {
+fn met(setup: Setup, forget: impl FnOnce(&mut Testbed)) -> Result<Duration> {
     let mut testbed = testbed(setup)?;
     let mut holder = holder(&testbed, LEASE)?;
     forget(&mut testbed);

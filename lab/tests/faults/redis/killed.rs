@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use lab::{Event, HoldWork, Process, RedisTestbed, WorkerConfig, check};
+use lab::backends::redis;
+use lab::{Event, HoldWork, Process, Testbed, WorkerConfig, check};
 
 use super::testbed;
 use crate::killed::survive;
@@ -24,14 +25,14 @@ fn next_waiter_is_granted_within_the_grace() -> Result<()> {
         let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
         check_time(took(holder, next)?, DETECTED)?;
     }
-    testbed.check_clean(&WorkerConfig::default())
+    redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
 /// Whoever is subscribed to everything is not taken for a holder.
 #[test]
 fn subscriber_to_all_channels_is_not_a_holder() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let mut monitor = testbed.redis.connection();
+    let mut monitor = testbed.redis()[0].connection();
     monitor.request(&["PSUBSCRIBE", "*"])?;
     let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
     check_time(took(holder, next)?, DETECTED)
@@ -70,14 +71,14 @@ fn survived(resources: &[usize]) -> Result<()> {
     check_clean_in_the_end(&testbed)
 }
 
-fn check_clean_in_the_end(testbed: &RedisTestbed) -> Result<()> {
+fn check_clean_in_the_end(testbed: &Testbed) -> Result<()> {
     let last = WorkerConfig::default();
-    testbed.outlast_killed_waiters(&last.names)?;
-    testbed.check_clean(&last)
+    redis::outlast_killed_waiters(&testbed, &last.names)?;
+    redis::check_clean(&testbed, &last)
 }
 
 /// Hands of one process, of which the first to come holds until it is killed.
-fn start(testbed: &RedisTestbed, threads: u32) -> Result<Process> {
+fn start(testbed: &Testbed, threads: u32) -> Result<Process> {
     let mut process = testbed.start(WorkerConfig {
         threads,
         work: HoldWork::CheckedSleep(u64::MAX),
@@ -87,7 +88,7 @@ fn start(testbed: &RedisTestbed, threads: u32) -> Result<Process> {
     Ok(process)
 }
 
-fn waiter(testbed: &RedisTestbed) -> Result<Process> {
+fn waiter(testbed: &Testbed) -> Result<Process> {
     let waiter = testbed.start(WorkerConfig::default())?;
     testbed.wait_until_waiting("a", waiter.first_thread())?;
     Ok(waiter)

@@ -5,7 +5,8 @@ use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use lab::{RedisTestbed, until};
+use lab::Testbed;
+use lab::until;
 use lab_servers::Wire;
 use leasehold::{Locks, blocking};
 use tokio::runtime::{Builder, Runtime};
@@ -45,7 +46,7 @@ fn idle_runtime_is_not_waited_for() -> Result<()> {
 #[test]
 fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
-    let wire = Wire::to(testbed.redis.address());
+    let wire = Wire::to(testbed.redis()[0].address());
     let idle = runtime()?;
     let locks = idle.block_on(leasehold::open(&format!(
         "{}?{SETTINGS}",
@@ -63,18 +64,14 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
 }
 
 /// In the end a grant is heard of, not found by looking.
-fn heard_at_once(testbed: &RedisTestbed, leasehold: &blocking::Locks) -> Result<()> {
+fn heard_at_once(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
     until("grants to be heard of", || {
         Ok((handed_over(testbed, leasehold, "heard")? < Duration::from_millis(200)).then_some(()))
     })
 }
 
 /// How long after a release the one who waited held.
-fn handed_over(
-    testbed: &RedisTestbed,
-    leasehold: &blocking::Locks,
-    name: &str,
-) -> Result<Duration> {
+fn handed_over(testbed: &Testbed, leasehold: &blocking::Locks, name: &str) -> Result<Duration> {
     let held = testbed.run(testbed.locks().mutex(name).acquire())?;
     let waiting = leasehold.mutex(name).label("1");
     let waiter = thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));

@@ -1,7 +1,8 @@
 //! Those who are killed clear nothing away. What they leave ends by itself.
 
 use anyhow::{Result, ensure};
-use lab::{HoldWork, LockKind, RedisTestbed, WorkerConfig, until};
+use lab::backends::redis;
+use lab::{HoldWork, LockKind, Testbed, WorkerConfig, until};
 use lab_servers::Redis;
 
 use crate::WORKER;
@@ -27,7 +28,7 @@ const LINES: [(&str, LockKind, LockKind); 3] = [
 
 #[test]
 fn every_key_of_killed_clients_expires() -> Result<()> {
-    let testbed = RedisTestbed::start(WORKER, Redis::setup().own_clock(), "crash-grace=1s")?;
+    let testbed = redis::start(WORKER, Redis::setup().own_clock(), "crash-grace=1s")?;
     for (name, held, waited) in LINES {
         let config = WorkerConfig {
             names: vec![name.to_owned()],
@@ -48,15 +49,14 @@ fn every_key_of_killed_clients_expires() -> Result<()> {
         waiter.kill()?;
     }
     ensure!(keys(&testbed) >= LINES.len(), "they left nothing");
-    testbed.redis.set_clock(LATER_DAYS * 24 * 60 * 60);
+    testbed.redis()[0].set_clock(LATER_DAYS * 24 * 60 * 60);
     until("all keys to have ended", || {
         Ok((keys(&testbed) == 0).then_some(()))
     })
 }
 
-fn keys(testbed: &RedisTestbed) -> usize {
-    testbed
-        .redis
+fn keys(testbed: &Testbed) -> usize {
+    testbed.redis()[0]
         .command(&["DBSIZE"])
         .int()
         .try_into()

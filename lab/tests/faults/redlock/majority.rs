@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, RedlockTestbed};
+use lab::backends::redlock;
+use lab::{DEADLINE, Testbed};
 use leasehold::LossReason;
 
 use crate::WORKER;
@@ -13,13 +14,13 @@ const CLASSIC: &str = "dialect=classic";
 
 #[test]
 fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.masters[at].kill())
+    events_text(|testbed, at| testbed.server_mut(at).kill())
 }
 
 /// The kernel still takes what is sent, and nothing is answered.
 #[test]
 fn paused_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.masters[at].pause())
+    events_text(|testbed, at| testbed.redis()[at].pause())
 }
 
 #[test]
@@ -30,9 +31,9 @@ fn partitioned_majority_is_reported_within_the_deadline() -> Result<()> {
     })
 }
 
-fn events_text(fault: impl Fn(&mut RedlockTestbed, usize)) -> Result<()> {
+fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     const WAIT: Duration = Duration::from_secs(5);
-    let mut testbed = RedlockTestbed::start(WORKER, SETTINGS)?;
+    let mut testbed = redlock::start(WORKER, SETTINGS)?;
     let held = testbed.run(
         testbed
             .locks()
@@ -63,7 +64,7 @@ fn events_text(fault: impl Fn(&mut RedlockTestbed, usize)) -> Result<()> {
     testbed.run(leasehold::drain());
     for at in [1, 4] {
         lab::until("the minority to have nothing held", || {
-            let state = testbed.masters[at].command(&["GET", "leasehold:redlock:{a}"]);
+            let state = testbed.redis()[at].command(&["GET", "leasehold:redlock:{a}"]);
             Ok((state.is_nil() || state.text().as_bytes()[19] == b'~').then_some(()))
         })?;
     }
@@ -73,7 +74,7 @@ fn events_text(fault: impl Fn(&mut RedlockTestbed, usize)) -> Result<()> {
 /// One that does not answer is not waited for.
 #[test]
 fn paused_minority_does_not_slow_acquires() -> Result<()> {
-    let testbed = RedlockTestbed::start(WORKER, SETTINGS)?;
+    let testbed = redlock::start(WORKER, SETTINGS)?;
     let pair = || {
         testbed.run(async {
             testbed
@@ -87,7 +88,7 @@ fn paused_minority_does_not_slow_acquires() -> Result<()> {
         })
     };
     for at in [1, 4] {
-        testbed.masters[at].pause();
+        testbed.redis()[at].pause();
     }
     let begun = Instant::now();
     for _ in 0..50 {
@@ -105,11 +106,11 @@ fn paused_minority_does_not_slow_acquires() -> Result<()> {
 /// Votes that were given late, or by a master that was away, stand after the next renewal: a hold does not wear off.
 #[test]
 fn returning_master_votes_again_at_the_next_renewal() -> Result<()> {
-    let kill = |testbed: &mut RedlockTestbed, at: usize| testbed.masters[at].kill();
+    let kill = |testbed: &mut Testbed, at: usize| testbed.server_mut(at).kill();
     is_given_again(
         SETTINGS,
         kill,
-        |testbed, at| testbed.masters[at].restart(),
+        |testbed, at| testbed.server_mut(at).restart(),
         |_, _| {},
     )
 }
@@ -121,7 +122,7 @@ fn restarted_master_gets_its_key_again() -> Result<()> {
         CLASSIC,
         |_, _| {},
         |_, _| {},
-        |testbed, at| testbed.masters[at].restart(),
+        |testbed, at| testbed.server_mut(at).restart(),
     )
 }
 
@@ -131,18 +132,18 @@ fn emptied_master_gets_its_key_again() -> Result<()> {
         CLASSIC,
         |_, _| {},
         |_, _| {},
-        |testbed, at| drop(testbed.masters[at].command(&["FLUSHALL"])),
+        |testbed, at| drop(testbed.redis()[at].command(&["FLUSHALL"])),
     )
 }
 
 /// Something happens to two masters before it is granted, after that, and while it is held. Then two others die.
 fn is_given_again(
     settings: &str,
-    before: impl Fn(&mut RedlockTestbed, usize),
-    after: impl Fn(&mut RedlockTestbed, usize),
-    held: impl Fn(&mut RedlockTestbed, usize),
+    before: impl Fn(&mut Testbed, usize),
+    after: impl Fn(&mut Testbed, usize),
+    held: impl Fn(&mut Testbed, usize),
 ) -> Result<()> {
-    let mut testbed = RedlockTestbed::start(WORKER, settings)?;
+    let mut testbed = redlock::start(WORKER, settings)?;
     for at in [3, 4] {
         before(&mut testbed, at);
     }
@@ -163,7 +164,7 @@ fn is_given_again(
     }
     wait_for_all(&testbed)?;
     for at in [0, 1] {
-        testbed.masters[at].kill();
+        testbed.server_mut(at).kill();
     }
     // More than a lease later it is still held, by what was repaired.
     let lost =
@@ -175,7 +176,7 @@ fn is_given_again(
 /// Between what most have forgotten and the next renewal another may have held: it is not given again, but lost.
 #[test]
 fn hold_forgotten_by_majority_is_lost() -> Result<()> {
-    let testbed = RedlockTestbed::start(WORKER, CLASSIC)?;
+    let testbed = redlock::start(WORKER, CLASSIC)?;
     let held = testbed.run(
         testbed
             .locks()
@@ -185,13 +186,13 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
     )?;
     wait_for_all(&testbed)?;
     for at in [0, 2, 4] {
-        testbed.masters[at].command(&["FLUSHALL"]);
+        testbed.redis()[at].command(&["FLUSHALL"]);
     }
     let lost = testbed.run(async { tokio::time::timeout(DEADLINE, held.lost()).await });
     ensure!(lost == Ok(LossReason::Revoked), "{lost:?}");
     lab::until("nothing to be left", || {
         let left = testbed
-            .masters
+            .redis()
             .iter()
             .any(|master| !master.command(&["GET", "a"]).is_nil());
         Ok((!left).then_some(()))
@@ -209,7 +210,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
 /// Somebody else's key is not touched, and the vote it stands for is gone.
 #[test]
 fn key_of_another_client_is_not_overwritten() -> Result<()> {
-    let testbed = RedlockTestbed::start(WORKER, CLASSIC)?;
+    let testbed = redlock::start(WORKER, CLASSIC)?;
     let held = testbed.run(
         testbed
             .locks()
@@ -217,26 +218,26 @@ fn key_of_another_client_is_not_overwritten() -> Result<()> {
             .lease(Duration::from_secs(1))
             .acquire(),
     )?;
-    testbed.masters[1].command(&["SET", "a", "theirs"]);
+    testbed.redis()[1].command(&["SET", "a", "theirs"]);
     let lost =
         testbed.run(async { tokio::time::timeout(Duration::from_secs(3), held.lost()).await });
     ensure!(
-        lost.is_err() && testbed.masters[1].command(&["GET", "a"]).text() == "theirs",
+        lost.is_err() && testbed.redis()[1].command(&["GET", "a"]).text() == "theirs",
         "{lost:?}"
     );
     testbed.run(held.release())?;
-    ensure!(testbed.masters[1].command(&["GET", "a"]).text() == "theirs");
+    ensure!(testbed.redis()[1].command(&["GET", "a"]).text() == "theirs");
     Ok(())
 }
 
 /// What was broken is not given again, whichever master is told of it first.
 #[test]
 fn broken_hold_is_not_granted_again() -> Result<()> {
-    let testbed = RedlockTestbed::start(WORKER, CLASSIC)?;
+    let testbed = redlock::start(WORKER, CLASSIC)?;
     for wire in &testbed.wires[2..] {
         wire.delay(Duration::from_millis(20));
     }
-    let apart = testbed.run(leasehold::open(&testbed.url_with(CLASSIC, &[])))?;
+    let apart = testbed.run(leasehold::open(&redlock::url_with(&testbed, CLASSIC, &[])))?;
     for _ in 0..10 {
         let held = testbed.run(
             testbed
@@ -254,7 +255,7 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
     Ok(())
 }
 
-fn wait_for_all(testbed: &RedlockTestbed) -> Result<()> {
+fn wait_for_all(testbed: &Testbed) -> Result<()> {
     lab::until("all to have granted it", || {
         let views = testbed
             .inspect("a")

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use lab::{RedlockTestbed, until};
+use lab::backends::redlock;
+use lab::{Testbed, until};
 use lab_servers::Wire;
 use leasehold::{Guard, Locks};
 
@@ -13,7 +14,7 @@ const LEASE: Duration = Duration::from_secs(5);
 
 /// Somebody holds by the votes of three masters, as he cannot reach the others; then one of the three forgets.
 struct Fixture {
-    testbed: RedlockTestbed,
+    testbed: Testbed,
     first: Guard,
     /// Another client, who reaches all.
     others: Locks,
@@ -22,19 +23,19 @@ struct Fixture {
     _wires: Vec<Wire>,
 }
 
-fn fixture(settings: &str, forget: impl FnOnce(&mut RedlockTestbed)) -> Result<Fixture> {
-    let mut testbed = RedlockTestbed::start(WORKER, settings)?;
-    let wires: Vec<Wire> = testbed.masters[3..]
+fn fixture(settings: &str, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture> {
+    let mut testbed = redlock::start(WORKER, settings)?;
+    let wires: Vec<Wire> = testbed.redis()[3..]
         .iter()
         .map(|master| Wire::to(master.address()))
         .collect();
     for wire in &wires {
         wire.refuse(true);
     }
-    let apart = testbed.url_with(settings, &[(3, &wires[0]), (4, &wires[1])]);
+    let apart = redlock::url_with(&testbed, settings, &[(3, &wires[0]), (4, &wires[1])]);
     let opening = Instant::now();
     let holder = testbed.run(leasehold::open(&apart))?;
-    let others = testbed.run(leasehold::open(&testbed.url_with(settings, &[])))?;
+    let others = testbed.run(leasehold::open(&redlock::url_with(&testbed, settings, &[])))?;
     let wrong = opening.elapsed();
     let first = testbed.run(holder.mutex("a").lease(LEASE).no_renewal().acquire())?;
     let votes = testbed
@@ -55,12 +56,12 @@ fn fixture(settings: &str, forget: impl FnOnce(&mut RedlockTestbed)) -> Result<F
     })
 }
 
-fn restart(testbed: &mut RedlockTestbed) {
-    testbed.masters[2].restart();
+fn restart(testbed: &mut Testbed) {
+    testbed.server_mut(2).restart();
 }
 
-fn empty(testbed: &mut RedlockTestbed) {
-    testbed.masters[2].command(&["FLUSHALL"]);
+fn empty(testbed: &mut Testbed) {
+    testbed.redis()[2].command(&["FLUSHALL"]);
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn emptied_master_does_not_vote_during_quarantine() -> Result<()> {
     waits(empty)
 }
 
-fn waits(forget: impl FnOnce(&mut RedlockTestbed)) -> Result<()> {
+fn waits(forget: impl FnOnce(&mut Testbed)) -> Result<()> {
     let Fixture {
         testbed,
         first,
@@ -103,7 +104,7 @@ fn waits(forget: impl FnOnce(&mut RedlockTestbed)) -> Result<()> {
 /// The same with masters that are believed whatever they have forgotten: this is what quarantine is for.
 #[test]
 fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
-    for forget in [restart as fn(&mut RedlockTestbed), empty] {
+    for forget in [restart as fn(&mut Testbed), empty] {
         let Fixture {
             testbed,
             first,
@@ -131,9 +132,9 @@ fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
 /// Who asks is told which masters are not believed, and `show` says for how long.
 #[test]
 fn remaining_quarantine_is_reported() -> Result<()> {
-    let mut testbed = RedlockTestbed::start(WORKER, "longest-lease=5s")?;
+    let mut testbed = redlock::start(WORKER, "longest-lease=5s")?;
     for at in [0, 1, 2] {
-        testbed.masters[at].restart();
+        testbed.server_mut(at).restart();
     }
     let error = testbed
         .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())
@@ -159,7 +160,7 @@ fn remaining_quarantine_is_reported() -> Result<()> {
         said("counts in") + said("cannot") + said("broke") > 0,
         "{views:?}"
     );
-    testbed.wait_for_quarantine()?;
+    redlock::wait_for_quarantine(&testbed)?;
     ensure!(
         testbed
             .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())?

@@ -1,7 +1,7 @@
 //! Three servers, of which the leader is parted from the others. What else can happen to them is in the matrix.
 
 use anyhow::{Context, Result, ensure};
-use lab::{FolderTestbed, HoldWork, OnError, WorkerConfig, check};
+use lab::{HoldWork, OnError, Testbed, WorkerConfig, check};
 use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease};
 
 use crate::WORKER;
@@ -19,7 +19,7 @@ fn leader_without_quorum_does_not_confirm_sessions() -> Result<()> {
             .release(ZooKeeperRelease::Newest),
     );
     let leader = ensemble.leader();
-    let testbed = FolderTestbed::at(
+    let testbed = Testbed::at(
         WORKER,
         &format!("{}?{SESSION}", ensemble.server((leader + 1) % 3).url()),
     )?;

@@ -1,0 +1,185 @@
+//! The stores that the matrix tests: one file for each implements [`Backend`], and [`BACKENDS`]
+//! lists them.
+
+mod disk;
+mod ensemble;
+pub mod file;
+mod plain;
+pub mod redis;
+pub mod redlock;
+pub(crate) mod replica;
+mod zookeeper;
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::faults::Requirement;
+use crate::{Testbed, WorkerConfig, until_within};
+
+pub(crate) use disk::Disk;
+
+/// All backends, in the order of the report.
+pub const BACKENDS: &[&dyn Backend] = &[
+    &file::File,
+    &redis::Redis,
+    &replica::Replica,
+    &plain::Plain,
+    &redlock::Redlock,
+    &zookeeper::ZooKeeper,
+    &ensemble::Ensemble,
+];
+
+/// A store as the lab runs it.
+pub trait Backend: fmt::Debug + Sync {
+    /// The figures and capabilities of the store.
+    fn profile(&self) -> Profile;
+
+    /// Starts the servers of the store with the set-up that a fault requires.
+    ///
+    /// # Errors
+    /// If a server cannot be started or the store cannot be opened.
+    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed>;
+
+    /// Waits until every server serves and its reply counts.
+    ///
+    /// # Errors
+    /// If a server does not serve before the deadline.
+    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()>;
+
+    /// Puts data of another application beside the locks: the canaries.
+    ///
+    /// # Errors
+    /// If the data cannot be written.
+    fn plant(&self, testbed: &Testbed) -> Result<()>;
+
+    /// Removes the canaries and returns how many were missing, as `FLUSHALL` deletes them too.
+    ///
+    /// # Errors
+    /// If a canary is there and was changed.
+    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize>;
+
+    /// Checks that the workers, which have all ended, left nothing behind in the store.
+    ///
+    /// # Errors
+    /// If something is left behind.
+    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()>;
+}
+
+/// The figures and capabilities of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// The name in commands and tables.
+    pub name: &'static str,
+    /// How long the store keeps a claim after its last renewal: the lease, or the session.
+    pub lease: Duration,
+    /// The lease that workers request.
+    pub requested_lease: Duration,
+    /// The longest validity of a guard; `None` where only a crash ends a hold.
+    pub validity: Option<Duration>,
+    /// Within how many seconds after a fault every name is granted again, on a busy machine.
+    pub recovery_seconds: u64,
+    /// How far tokens may fall when the server loses its data. It is not zero where the store does
+    /// not promise rising tokens: the clients then derive them from their clocks, in nanoseconds.
+    pub token_slack: u64,
+    /// The fewest acquisitions per second without a fault. A run with fewer proves nothing.
+    pub load_min: f64,
+    /// What faults can use and what checkers may rely on.
+    pub has: &'static [Capability],
+}
+
+/// A property of a store that a fault needs or a checker relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// The store is a folder.
+    Folder,
+    /// Workers reach the servers through wires.
+    Network,
+    /// A server can be killed, restarted and paused.
+    ServerProcess,
+    /// A server can have its own wall clock.
+    ServerClock,
+    /// The servers accept Redis commands that change their state.
+    RedisCommands,
+    /// The store is one Redis server, whose data is the only copy.
+    SingleRedis,
+    /// The store is several Redis masters: a minority may lose its data.
+    Masters,
+    /// The locks are keys in the format of other libraries.
+    PlainKeys,
+    /// A replica can take the place of the server.
+    Replica,
+    /// A majority of several servers decides.
+    Majority,
+    /// One of the servers leads.
+    Leader,
+    /// Clients have sessions.
+    Sessions,
+    /// The disk of the store can be made small.
+    SmallDisk,
+    /// The store grants claims in order of arrival.
+    FifoQueue,
+    /// A released claim is gone when its release returns.
+    ImmediateRemoval,
+}
+
+impl dyn Backend + '_ {
+    /// The name in commands and tables.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.profile().name
+    }
+
+    /// The store's lease.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.profile().lease
+    }
+
+    /// Whether the store has a capability.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.profile().has.contains(&capability)
+    }
+}
+
+impl fmt::Display for dyn Backend + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The user name of the workers where a fault revokes rights.
+pub const USER: &str = "app";
+
+/// The content of every canary.
+const CANARY: &str = "data of another application";
+
+/// Waits until no queue has an entry. Where leases end claims, a claim that was abandoned during a
+/// fault may remain for one more lease.
+fn wait_for_empty_queues(
+    backend: &dyn Backend,
+    testbed: &Testbed,
+    last: &WorkerConfig,
+) -> Result<()> {
+    until_within(backend.lease() * 4, "all queues to be empty", || {
+        Ok(testbed.check_empty(&last.names).ok())
+    })
+}
+
+/// Copies the folder of a server to another, for the analysis of a failed run.
+pub(crate) fn keep_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let copied = Command::new("cp").arg("-r").arg(from).arg(to).status()?;
+    ensure!(
+        copied.success(),
+        "cannot copy {} to {}",
+        from.display(),
+        to.display()
+    );
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The file store.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Backend, CANARY, Capability, Disk, Profile, disk};
+use crate::faults::Requirement;
+use crate::{Testbed, WorkerConfig, hostile_names, until};
+
+/// `file:`
+#[derive(Debug)]
+pub(super) struct File;
+
+const LEASE: Duration = Duration::from_millis(1_500);
+
+impl Backend for File {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "file",
+            lease: LEASE,
+            requested_lease: LEASE,
+            validity: None,
+            recovery_seconds: 5,
+            token_slack: 0,
+            load_min: 20.0,
+            has: &[
+                Capability::Folder,
+                Capability::SmallDisk,
+                Capability::FifoQueue,
+                Capability::ImmediateRemoval,
+            ],
+        }
+    }
+
+    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
+        if requires == Requirement::SmallDisk {
+            Testbed::on_disk(worker, Disk::mount(disk::FOLDER_SIZE)?)
+        } else {
+            Testbed::new(worker)
+        }
+    }
+
+    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
+        Ok(())
+    }
+
+    fn plant(&self, testbed: &Testbed) -> Result<()> {
+        Ok(fs::write(canary(testbed), CANARY)?)
+    }
+
+    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
+        let file = canary(testbed);
+        if !file.exists() {
+            return Ok(1);
+        }
+        let text = fs::read_to_string(&file)?;
+        ensure!(text == CANARY, "the canary file was changed: {text:?}");
+        fs::remove_file(file)?;
+        Ok(0)
+    }
+
+    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+        check_clean(testbed, &last.names)
+    }
+}
+
+/// Checks that the queues are empty and that the folder has only the two files of each name.
+///
+/// # Errors
+/// If anything else is left behind.
+pub fn check_clean(testbed: &Testbed, names: &[String]) -> Result<()> {
+    testbed.check_empty(names)?;
+    let unexpected = unexpected_files(testbed, names)?;
+    ensure!(
+        unexpected.is_empty(),
+        "left behind in the folder: {unexpected:?}"
+    );
+
+    // A worker that was killed while it joined leaves an inbox. It is swept when a minute old.
+    until("the inboxes of dead workers to be swept", || {
+        Ok((members(testbed)? <= 2).then_some(()))
+    })
+}
+
+fn canary(testbed: &Testbed) -> PathBuf {
+    testbed.store().join("canary.txt")
+}
+
+/// The files in the folder that belong to none of these names.
+fn unexpected_files(testbed: &Testbed, names: &[String]) -> Result<Vec<String>> {
+    let mut unexpected = Vec::new();
+    for entry in fs::read_dir(testbed.store())? {
+        let file = entry?
+            .file_name()
+            .into_string()
+            .ok()
+            .context("all file names here are text")?;
+        if file != ".members" && !is_of(&file, names) {
+            unexpected.push(file);
+        }
+    }
+    Ok(unexpected)
+}
+
+/// Whether a file belongs to one of these names. A long name continues in a folder.
+fn is_of(file: &str, names: &[String]) -> bool {
+    if let Some(begin) = file.strip_suffix('+') {
+        let begin = hostile_names::decoded(begin);
+        return names.iter().any(|name| name.starts_with(&begin));
+    }
+    let name = [".lock", ".queue"]
+        .iter()
+        .find_map(|end| file.strip_suffix(end))
+        .map(hostile_names::decoded);
+    name.is_some_and(|name| names.contains(&name))
+}
+
+/// Counts the inboxes. A process that joins sweeps the inboxes of dead processes, so this opens the
+/// store once more: two inboxes belong to the inspecting client and to the new one.
+fn members(testbed: &Testbed) -> Result<usize> {
+    let _newcomer = testbed.run(leasehold::open(&testbed.url()))?;
+    count_fifos(&testbed.store().join(".members"))
+}
+
+fn count_fifos(folder: &Path) -> Result<usize> {
+    let mut count = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        ensure!(
+            entry.file_type()?.is_fifo(),
+            "{} is not an inbox",
+            entry.path().display()
+        );
+        count += 1;
+    }
+    Ok(count)
+}

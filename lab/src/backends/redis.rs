@@ -1,0 +1,258 @@
+//! One Redis server.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use lab_servers::{Redis as Server, Setup, Wire};
+
+use super::{Backend, CANARY, Capability, Disk, Profile, USER, disk, wait_for_empty_queues};
+use crate::faults::Requirement;
+use crate::{Testbed, WorkerConfig, hostile_names, until, until_within};
+
+/// `redis:`, one server.
+#[derive(Debug)]
+pub(super) struct Redis;
+
+pub(super) const LEASE: Duration = Duration::from_millis(1_500);
+pub(super) const SETTINGS: &str = "crash-grace=500ms";
+/// The rights of the workers' user.
+const RIGHTS: &str = "app on >secret ~* &* +@all";
+/// Names near those of the matrix's locks, and near their keys.
+const CANARY_KEYS: [&str; 4] = ["a:other", "{a}:other", "leasehold", "leasehold-other"];
+/// The connections of the inspecting client, each with its channel.
+const OBSERVERS: usize = 2;
+/// In milliseconds: the last key of a name expires two days after its last waiter.
+const LIFE_MAX: i64 = 2 * 24 * 60 * 60 * 1000;
+/// A loading server spends two milliseconds on each key and replies after every key.
+const SLOW_START: [(&str, &str); 3] = [
+    ("key-load-delay", "2000"),
+    ("loading-process-events-interval-bytes", "1024"),
+    ("rdbcompression", "no"),
+];
+
+impl Backend for Redis {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "redis",
+            lease: LEASE,
+            requested_lease: LEASE,
+            validity: Some(LEASE),
+            recovery_seconds: 10,
+            token_slack: 0,
+            load_min: 10.0,
+            has: &[
+                Capability::Network,
+                Capability::ServerProcess,
+                Capability::ServerClock,
+                Capability::RedisCommands,
+                Capability::SingleRedis,
+                Capability::SmallDisk,
+                Capability::FifoQueue,
+                Capability::ImmediateRemoval,
+            ],
+        }
+    }
+
+    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
+        start_behind_wire(worker, requires, SETTINGS)
+    }
+
+    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
+        Ok(())
+    }
+
+    fn plant(&self, testbed: &Testbed) -> Result<()> {
+        plant(testbed);
+        Ok(())
+    }
+
+    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
+        verify_and_remove(testbed)
+    }
+
+    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+        // A request that was in flight when the fault came ends with its lease. A reader does not
+        // wait for it.
+        wait_for_empty_queues(self, testbed, last)?;
+        check_clean(testbed, last)
+    }
+}
+
+/// Starts a server whose locks are opened with these settings (`crash-grace=1s&…`).
+///
+/// # Errors
+/// If the store cannot be opened.
+pub fn start(worker: &str, setup: Setup, settings: &str) -> Result<Testbed> {
+    let server = setup.start();
+    let url = format!("{}?{settings}", server.url());
+    Testbed::with_servers(worker, url, Vec::new(), vec![server])
+}
+
+/// Checks, after one more hold of each name, that the workers left nothing behind: each queue is
+/// empty, each remaining key expires, and only the inspecting client has connections and channels.
+///
+/// # Errors
+/// If anything else is left behind.
+pub fn check_clean(testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+    testbed.hold_each_once(last)?;
+    testbed.check_empty(&last.names)?;
+    ensure!(
+        testbed.run(testbed.locks().list("", 10))?.is_empty(),
+        "the store still lists names"
+    );
+
+    let server = testbed.redis()[0];
+    check_keys(server, &last.names)?;
+    until("the connections of ended workers to close", || {
+        Ok((clients(server) <= OBSERVERS).then_some(()))
+    })?;
+    check_channels(server)
+}
+
+/// Waits until the leases of killed waiters end. The waiters keep their positions until then.
+///
+/// # Errors
+/// If a queue has an entry for longer than any lease.
+pub fn outlast_killed_waiters(testbed: &Testbed, names: &[String]) -> Result<()> {
+    const LEASE_MAX: Duration = Duration::from_secs(40);
+    let is_empty = || Ok(testbed.check_empty(names).is_ok().then_some(()));
+    until_within(LEASE_MAX, "the leases of killed waiters to end", is_empty)
+}
+
+/// Starts a server that workers reach through a wire.
+pub(super) fn start_behind_wire(
+    worker: &str,
+    requires: Requirement,
+    settings: &str,
+) -> Result<Testbed> {
+    let disk = if requires == Requirement::SmallDisk {
+        Some(Disk::mount(disk::SERVER_SIZE)?)
+    } else {
+        None
+    };
+    let mut testbed = start(worker, setup(requires, disk.as_ref()), settings)?;
+
+    let wire = Wire::to(testbed.redis()[0].address());
+    let user = user(requires);
+    testbed.worker_url = format!("redis://{user}{}?{settings}", wire.address());
+    testbed.wires.push(wire);
+    testbed.disk = disk;
+    Ok(testbed)
+}
+
+/// The user in the URL of the workers, if they have their own.
+pub(super) fn user(requires: Requirement) -> String {
+    if requires == Requirement::DedicatedUser {
+        format!("{USER}:secret@")
+    } else {
+        String::new()
+    }
+}
+
+/// The set-up of a server for a fault.
+pub(super) fn setup(requires: Requirement, disk: Option<&Disk>) -> Setup {
+    let persistent = Server::setup().append_only("always");
+    match (requires, disk) {
+        // With `always` the server would exit at the first error.
+        (Requirement::SmallDisk, Some(disk)) => Server::setup()
+            .append_only("everysec")
+            .config("dir", &disk.path().display().to_string())
+            .config("auto-aof-rewrite-min-size", "8mb"),
+        (Requirement::PersistentData, _) => persistent,
+        (Requirement::SlowStart, _) => SLOW_START
+            .iter()
+            .fold(persistent, |setup, (key, value)| setup.config(key, value)),
+        (Requirement::ServerClock, _) => Server::setup().own_clock(),
+        (Requirement::DedicatedUser, _) => Server::setup().acl(RIGHTS),
+        _ => Server::setup(),
+    }
+}
+
+pub(super) fn plant(testbed: &Testbed) {
+    for server in testbed.redis() {
+        for key in CANARY_KEYS {
+            server.command(&["SET", key, CANARY]);
+        }
+    }
+}
+
+pub(super) fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
+    let mut missing = 0;
+    for server in testbed.redis() {
+        for key in CANARY_KEYS {
+            missing += usize::from(!verify_and_remove_key(server, key)?);
+        }
+    }
+    Ok(missing)
+}
+
+/// Returns whether the canary was there.
+fn verify_and_remove_key(server: &Server, key: &str) -> Result<bool> {
+    let found = server.command(&["GET", key]);
+    if found.is_nil() {
+        return Ok(false);
+    }
+    let ttl = server.command(&["PTTL", key]).int();
+    ensure!(
+        found.bytes() == CANARY.as_bytes() && ttl == -1,
+        "the canary {key} was changed: {found:?}, {ttl}"
+    );
+    server.command(&["DEL", key]);
+    Ok(true)
+}
+
+/// Checks, after one more hold of each name, that every key expires and the queues are empty.
+pub(super) fn check_clean_by_lease(
+    backend: &dyn Backend,
+    testbed: &Testbed,
+    last: &WorkerConfig,
+) -> Result<()> {
+    testbed.hold_each_once(last)?;
+    for server in testbed.redis() {
+        for key in server.command(&["KEYS", "*"]).texts() {
+            let ttl = server.command(&["PTTL", key]).int();
+            ensure!(ttl != -1, "the key {key} never expires");
+        }
+    }
+    wait_for_empty_queues(backend, testbed, last)
+}
+
+fn check_keys(server: &Server, names: &[String]) -> Result<()> {
+    for key in server.command(&["KEYS", "*"]).texts() {
+        let name = key
+            .strip_prefix("leasehold:{")
+            .and_then(|rest| rest.strip_suffix('}'))
+            .map(hostile_names::decoded);
+        ensure!(
+            name.is_some_and(|name| names.contains(&name)),
+            "left behind: {key}"
+        );
+        let left = server.command(&["PTTL", key]).int();
+        ensure!(
+            0 < left && left <= LIFE_MAX,
+            "the key {key} remains for {left} ms"
+        );
+    }
+    Ok(())
+}
+
+/// How many connections the server has besides the one that sends this command.
+fn clients(server: &Server) -> usize {
+    server.command(&["CLIENT", "LIST"]).text().lines().count() - 1
+}
+
+/// The inspecting client has a channel for grants and one for its liveness, and is the only
+/// subscriber of both.
+fn check_channels(server: &Server) -> Result<()> {
+    let channels = server.command(&["PUBSUB", "CHANNELS", "*"]);
+    let channels = channels.texts();
+    ensure!(channels.len() <= OBSERVERS, "channels: {channels:?}");
+    for channel in channels {
+        let subscribers = server.command(&["PUBSUB", "NUMSUB", channel]);
+        ensure!(
+            subscribers.list()[1].int() == 1,
+            "on {channel}: {subscribers:?}"
+        );
+    }
+    Ok(())
+}

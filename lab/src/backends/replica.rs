@@ -1,0 +1,157 @@
+//! A Redis server and a replica that can take its place.
+
+use anyhow::Result;
+use lab_servers::{Redis, Wire};
+
+use super::redis::{self, LEASE, SETTINGS};
+use super::{Backend, Capability, Profile};
+use crate::faults::Requirement;
+use crate::testbed::{Server, Servers};
+use crate::{Testbed, WorkerConfig, until};
+
+/// `redis:`, a server with a replica.
+#[derive(Debug)]
+pub(super) struct Replica;
+
+impl Backend for Replica {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "replica",
+            lease: LEASE,
+            requested_lease: LEASE,
+            validity: Some(LEASE),
+            recovery_seconds: 10,
+            token_slack: 0,
+            load_min: 10.0,
+            has: &[
+                Capability::Network,
+                Capability::ServerClock,
+                Capability::Replica,
+                Capability::FifoQueue,
+            ],
+        }
+    }
+
+    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
+        let start = || redis::setup(requires, None).start();
+        let nodes = [start(), start()];
+        let wires = [Wire::to(nodes[0].address()), Wire::to(nodes[1].address())];
+        let front = Wire::to(nodes[0].address());
+        let url = format!("{}?{SETTINGS}", front.url_of("redis"));
+
+        follow(&nodes[1], &wires[0]);
+        let pair = Pair {
+            wires,
+            nodes,
+            master: 0,
+        };
+        let testbed = Testbed::with_servers(worker, url, vec![front], pair)?;
+        testbed.servers::<Pair>()?.wait_until_in_sync()?;
+        Ok(testbed)
+    }
+
+    fn wait_until_ready(&self, _: &Testbed) -> Result<()> {
+        Ok(())
+    }
+
+    fn plant(&self, testbed: &Testbed) -> Result<()> {
+        redis::plant(testbed);
+        Ok(())
+    }
+
+    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
+        redis::verify_and_remove(testbed)
+    }
+
+    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+        redis::check_clean_by_lease(self, testbed, last)
+    }
+}
+
+/// Two servers. One follows the other through a wire that can be frozen.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    /// The wires through which each server is followed by the other.
+    wires: [Wire; 2],
+    nodes: [Redis; 2],
+    master: usize,
+}
+
+impl Pair {
+    /// The server that clients use.
+    pub(crate) fn master(&self) -> &Redis {
+        &self.nodes[self.master]
+    }
+
+    /// The server that follows the master.
+    pub(crate) fn replica(&self) -> &Redis {
+        &self.nodes[1 - self.master]
+    }
+
+    /// Stops the replication.
+    pub(crate) fn lag(&self) {
+        self.wires[self.master].freeze(true);
+    }
+
+    /// Restarts the killed server as a replica of the other, and waits until it has all data.
+    ///
+    /// # Errors
+    /// If the replica does not catch up before the deadline.
+    pub(crate) fn restore(&mut self) -> Result<()> {
+        let old = 1 - self.master;
+        self.wires[old].freeze(false);
+        self.wires[old].partition();
+        self.nodes[old].restart();
+        follow(&self.nodes[old], &self.wires[self.master]);
+        self.wait_until_in_sync()
+    }
+
+    fn promote_replica(&mut self) {
+        let old = self.master;
+        let new = 1 - old;
+        self.nodes[old].kill();
+        self.nodes[new].command(&["REPLICAOF", "NO", "ONE"]);
+        self.master = new;
+    }
+
+    fn wait_until_in_sync(&self) -> Result<()> {
+        until("a replica to follow", || {
+            Ok(self
+                .replica()
+                .info("replication")
+                .contains("master_link_status:up")
+                .then_some(()))
+        })
+    }
+}
+
+impl Servers for Pair {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn server(&self, _: usize) -> &dyn Server {
+        self.master()
+    }
+
+    fn server_mut(&mut self, _: usize) -> &mut dyn Server {
+        &mut self.nodes[self.master]
+    }
+}
+
+/// Kills the master and puts its replica in its place.
+///
+/// # Errors
+/// If the store has no replica.
+pub(crate) fn fail_over(testbed: &mut Testbed) -> Result<()> {
+    testbed.servers_mut::<Pair>()?.promote_replica();
+    let new = testbed.servers::<Pair>()?.master().address();
+    let front = &testbed.wires[0];
+    front.lead_to(new);
+    front.partition();
+    Ok(())
+}
+
+fn follow(replica: &Redis, wire: &Wire) {
+    replica.command(&["REPLICAOF", "127.0.0.1", &wire.port().to_string()]);
+}

@@ -1,0 +1,174 @@
+//! One ZooKeeper server.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use lab_servers::{Wire, ZooKeeper as Server, ZooKeeperSetup};
+use tokio::runtime::Builder;
+use zookeeper_client::{Acls, Client, CreateMode, Error};
+
+use super::{Backend, CANARY, Capability, Profile, wait_for_empty_queues};
+use crate::faults::Requirement;
+use crate::testbed::Servers;
+use crate::{Testbed, WorkerConfig, until};
+
+/// `zookeeper:`, one server.
+#[derive(Debug)]
+pub(super) struct ZooKeeper;
+
+/// The session of the workers.
+pub(super) const SESSION: Duration = Duration::from_secs(2);
+/// The lease that workers request.
+pub(super) const REQUESTED_LEASE: Duration = Duration::from_secs(30);
+const SETTINGS: &str = "session=2s";
+/// Two sessions and what a busy machine adds. No node of a dead client is left by then.
+const ORPHANS_MAX: Duration = Duration::from_secs(2 * 2 + 10);
+const CANARY_NODE: &str = "/other";
+const CANARY_SESSION: Duration = Duration::from_secs(10);
+
+impl Backend for ZooKeeper {
+    fn profile(&self) -> Profile {
+        Profile {
+            name: "zookeeper",
+            lease: SESSION,
+            requested_lease: REQUESTED_LEASE,
+            validity: Some(SESSION),
+            recovery_seconds: 12,
+            token_slack: 0,
+            load_min: 5.0,
+            has: &[
+                Capability::Network,
+                Capability::ServerProcess,
+                Capability::ServerClock,
+                Capability::Sessions,
+                Capability::FifoQueue,
+                Capability::ImmediateRemoval,
+            ],
+        }
+    }
+
+    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
+        let server = setup(requires).start();
+        start(worker, &server.url(), vec![server])
+    }
+
+    fn wait_until_ready(&self, testbed: &Testbed) -> Result<()> {
+        wait_until_ready(testbed);
+        Ok(())
+    }
+
+    fn plant(&self, testbed: &Testbed) -> Result<()> {
+        plant(testbed)
+    }
+
+    fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize> {
+        verify_and_remove(testbed)
+    }
+
+    fn check_clean(&self, testbed: &Testbed, last: &WorkerConfig) -> Result<()> {
+        check_clean(self, testbed, last, 0)
+    }
+}
+
+/// Opens the store of running servers and puts a wire before each of them.
+pub(super) fn start(worker: &str, url: &str, servers: impl Servers) -> Result<Testbed> {
+    let url = format!("{url}?{SETTINGS}");
+    // On a busy machine a server that serves may take longer to open a session than a client waits.
+    let mut testbed = until("a session", || Ok(Testbed::at(worker, &url).ok()))?;
+    testbed.servers = Box::new(servers);
+
+    testbed.wires = testbed
+        .zookeeper()
+        .iter()
+        .map(|server| Wire::to(server.address()))
+        .collect();
+    let hosts: Vec<String> = testbed.wires.iter().map(Wire::address).collect();
+    testbed.worker_url = format!("zookeeper://{}?{SETTINGS}", hosts.join(","));
+    Ok(testbed)
+}
+
+/// The set-up of a server for a fault.
+pub(super) fn setup(requires: Requirement) -> ZooKeeperSetup {
+    let setup = Server::setup().tick(500);
+    if requires == Requirement::ServerClock {
+        setup.own_clock()
+    } else {
+        setup
+    }
+}
+
+pub(super) fn wait_until_ready(testbed: &Testbed) {
+    for server in testbed.zookeeper() {
+        server.serves();
+    }
+}
+
+pub(super) fn plant(testbed: &Testbed) -> Result<()> {
+    with_client(testbed, async |client| {
+        let mode = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        client.create(CANARY_NODE, CANARY.as_bytes(), &mode).await?;
+        Ok(())
+    })
+}
+
+pub(super) fn verify_and_remove(testbed: &Testbed) -> Result<usize> {
+    with_client(testbed, async |client| {
+        let (data, stat) = match client.get_data(CANARY_NODE).await {
+            Err(Error::NoNode) => return Ok(1),
+            found => found?,
+        };
+        ensure!(
+            *data == *CANARY.as_bytes() && stat.version == 0,
+            "the canary node was changed: {stat:?}"
+        );
+        ensure!(
+            stat.num_children == 0,
+            "the canary node has children: {stat:?}"
+        );
+        client.delete(CANARY_NODE, None).await?;
+        Ok(0)
+    })
+}
+
+/// Checks that no node of a dead client is left on the leader, and that the queues are empty.
+pub(super) fn check_clean(
+    backend: &dyn Backend,
+    testbed: &Testbed,
+    last: &WorkerConfig,
+    leader: usize,
+) -> Result<()> {
+    testbed.hold_each_once(last)?;
+    let begun = Instant::now();
+    let server = testbed.zookeeper()[leader];
+    until("all nodes of ended workers to disappear", || {
+        ensure!(
+            begun.elapsed() < ORPHANS_MAX,
+            "nodes of ended workers remain after {:?}",
+            begun.elapsed()
+        );
+        Ok((server.count("zk_ephemerals_count") == 0).then_some(()))
+    })?;
+    wait_for_empty_queues(backend, testbed, last)
+}
+
+/// Runs `work` in a session of its own.
+fn with_client<T>(testbed: &Testbed, work: impl AsyncFnOnce(&Client) -> Result<T>) -> Result<T> {
+    let addresses: Vec<String> = testbed
+        .zookeeper()
+        .into_iter()
+        .map(Server::address)
+        .collect();
+    let addresses = addresses.join(",");
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let connect = || {
+        runtime.block_on(
+            Client::connector()
+                .with_session_timeout(CANARY_SESSION)
+                .connect(&addresses),
+        )
+    };
+
+    // While the servers elect a leader, connecting may take a few tries.
+    let client = until("a session", || Ok(connect().ok()))?;
+    runtime.block_on(work(&client))
+}
