@@ -180,7 +180,7 @@ pub fn pause(testbed: &BaselineTestbed) -> Result<(Pause, Option<bool>)> {
     let mut third = fixture.start(3, testbed.ample_millis())?;
     first.take()?;
     first.request(Request::Read)?;
-    first.stop()?;
+    first.pause()?;
     let granted = next.request(Request::Acquire(NEVER_MILLIS))?;
     if !is_granted(&granted) {
         first.resume()?;
