@@ -10,7 +10,8 @@ mod terminal;
 mod waiting;
 
 use anyhow::{Context, Result};
-use leasehold::{ClaimantInfo, Guard, Lock, Locks, Share};
+use leasehold::store::Share;
+use leasehold::{ClaimantInfo, Guard, Lock, Locks};
 use nix::sys::signal::{Signal, raise};
 use tokio::time::Instant;
 

@@ -1,7 +1,8 @@
-//! Suites that every store passes: one function per promise, to be run against a real service.
+//! Suites that every store passes: one function per guarantee, run against a real service.
 //!
-//! Give [`conformance_tests!`](crate::conformance_tests) a [`Service`] and get one test per suite. The suites on mutual
-//! exclusion run four times: on a mutex, a semaphore of one slot, a writer, and through the blocking faces.
+//! [`conformance_tests!`](crate::conformance_tests) makes one test per suite from a [`Service`]. The
+//! suites on mutual exclusion run four times: with a mutex, a semaphore of one slot, a writer, and
+//! through the blocking API.
 //!
 //! ```
 //! use leasehold::conformance::{holders_exclude_each_other, LockKind, Service};
@@ -22,19 +23,24 @@
 //! # }
 //! ```
 //!
-//! A suite panics where a promise is broken. Suites ask for nothing a store does not promise.
+//! A suite panics if a guarantee is broken. For a guarantee that the store does not give, the suite
+//! asserts the refusal, or the weaker behaviour that the store states.
+//!
+//! Tests of a store that need more than the suites use [`support`], and [`Intercept`] for faults
+//! between the engine and the store.
 #![allow(
     clippy::missing_panics_doc,
     reason = "panicking is how a suite reports"
 )]
 
 mod exclusion;
-mod intercepts;
+mod faults;
+mod intercept;
 mod leases;
 mod protocol;
 mod reentry;
 mod sharing;
-mod support;
+pub mod support;
 mod waiting;
 
 use std::sync::Arc;
@@ -44,11 +50,12 @@ use async_trait::async_trait;
 use crate::{Result, Store};
 
 pub use exclusion::{holders_exclude_each_other, released_guard_is_invalid, tokens_increase};
-pub use intercepts::{
+pub use faults::{
     broken_writer_does_not_hold_again, cancelled_acquire_leaves_no_entry,
     cancelled_downgrade_leaves_no_entry, disconnected_hold_is_lost_in_time,
     leave_is_retried_beyond_the_lease, lost_reply_leaves_no_entry,
 };
+pub use intercept::{Intercept, Intercepted, Request};
 pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
     hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold, unrenewed_claim_expires,
@@ -71,10 +78,13 @@ pub use waiting::{
     queue_is_shown_in_order, wait_deadline_is_kept,
 };
 
-/// A running service, to be connected to as often as a suite needs clients.
+/// A running service. A suite connects to it once for each client that it needs.
 #[async_trait]
 pub trait Service: Send + Sync {
-    /// A store as one more client, another process say, would have it.
+    /// Connects one more client, as another process would.
+    ///
+    /// # Cancel safety
+    /// A suite does not drop this future.
     async fn connect(&self) -> Result<Arc<dyn Store>>;
 }
 
@@ -87,18 +97,24 @@ macro_rules! conformance_suites {
             [$($argument)?]
             [
                 holders_exclude_each_other released_guard_is_invalid tokens_increase
-                wait_deadline_is_kept dropped_guard_is_released hostile_names_are_distinct grants_are_fifo queue_is_shown_in_order
-                hold_broken_by_own_client_is_lost broken_hold_is_reported_lost fixed_lease_expires hold_is_renewed_beyond_the_lease max_hold_ends_the_hold unrenewed_claim_expires
+                wait_deadline_is_kept dropped_guard_is_released hostile_names_are_distinct
+                grants_are_fifo queue_is_shown_in_order
+                hold_broken_by_own_client_is_lost broken_hold_is_reported_lost
+                fixed_lease_expires hold_is_renewed_beyond_the_lease
+                max_hold_ends_the_hold unrenewed_claim_expires
             ]
             [
                 broken_writer_does_not_hold_again cancelled_downgrade_leaves_no_entry
-                cancelled_acquire_leaves_no_entry disconnected_hold_is_lost_in_time leave_is_retried_beyond_the_lease
+                cancelled_acquire_leaves_no_entry disconnected_hold_is_lost_in_time
+                leave_is_retried_beyond_the_lease
                 lost_reply_leaves_no_entry
                 nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in
-                mixed_kinds_are_refused readers_share semaphore_slots_are_counted writers_are_not_starved
-                repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed refused_claim_leaves_no_entry
+                mixed_kinds_are_refused readers_share semaphore_slots_are_counted
+                writers_are_not_starved
+                repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
+                refused_claim_leaves_no_entry
                 share_can_only_shrink
             ]
         }
@@ -108,11 +124,11 @@ macro_rules! conformance_suites {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! name_suites {
-    ([] [$($faced:ident)*] [$($plain:ident)*]) => {
+    ([] [$($by_kind:ident)*] [$($once:ident)*]) => {
         /// The names of all suites that run for each [`LockKind`].
-        pub const FACED: &[&str] = &[$(stringify!($faced)),*];
+        pub const SUITES_BY_KIND: &[&str] = &[$(stringify!($by_kind)),*];
         /// The names of all suites that run once.
-        pub const PLAIN: &[&str] = &[$(stringify!($plain)),*];
+        pub const SUITES_RUN_ONCE: &[&str] = &[$(stringify!($once)),*];
     };
 }
 
@@ -121,11 +137,11 @@ conformance_suites!(name_suites);
 #[doc(hidden)]
 #[macro_export]
 macro_rules! test_suites {
-    ([$service:expr] [$($faced:ident)*] [$($plain:ident)*]) => {
-        $(mod $faced {
+    ([$service:expr] [$($by_kind:ident)*] [$($once:ident)*]) => {
+        $(mod $by_kind {
             #[allow(unused_imports)]
             use super::*;
-            use $crate::conformance::{LockKind, $faced as suite};
+            use $crate::conformance::{LockKind, $by_kind as suite};
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn mutex() { suite(&$service, LockKind::Mutex).await }
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,17 +152,19 @@ macro_rules! test_suites {
             async fn blocking() { suite(&$service, LockKind::Blocking).await }
         })*
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-        async fn $plain() { $crate::conformance::$plain(&$service).await })*
+        async fn $once() { $crate::conformance::$once(&$service).await })*
     };
 }
 
-/// One test per suite against the [`Service`] that the expression gives; it is evaluated once per test.
+/// Makes one test per suite against a [`Service`]. The expression is evaluated once per test.
 ///
 /// ```no_run
 /// # use leasehold::{Result, conformance::Service, store::Store, stores::Memory};
 /// # struct MyService(Memory);
 /// # #[async_trait::async_trait] impl Service for MyService {
-/// #     async fn connect(&self) -> Result<std::sync::Arc<dyn Store>> { Ok(std::sync::Arc::new(self.0.clone())) }
+/// #     async fn connect(&self) -> Result<std::sync::Arc<dyn Store>> {
+/// #         Ok(std::sync::Arc::new(self.0.clone()))
+/// #     }
 /// # }
 /// leasehold::conformance_tests!(MyService(Memory::new()));
 /// ```

@@ -8,8 +8,6 @@ mod depart;
 #[cfg(test)]
 mod expired_in_queue;
 mod hold;
-#[cfg(test)]
-mod intercept;
 mod outage;
 mod renew;
 mod validity;

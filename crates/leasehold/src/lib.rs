@@ -26,7 +26,7 @@ mod admission;
 pub mod blocking;
 mod claim;
 mod claimant_info;
-#[cfg(feature = "conformance")]
+#[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod drain;
 mod engine;
@@ -34,6 +34,8 @@ mod error;
 pub mod fence;
 mod guarantees;
 mod guard;
+#[cfg(feature = "file")]
+mod local_fs;
 mod lock;
 mod lock_state;
 mod locks;
@@ -57,7 +59,9 @@ pub mod modelled {
         Absence, AbsenceSeen, ClaimState, EnterReply, Observed, PollDue, Push, Renewed, Sent,
     };
     #[cfg(feature = "redis")]
-    pub use crate::stores::redis::{layout as redis_layout, scripts as redis_scripts};
+    pub use crate::stores::redis::{
+        layout as redis_layout, scripts as redis_scripts, tracked_claims as tracked_redis_claims,
+    };
     #[cfg(feature = "redis")]
     pub use crate::stores::redlock::voting;
 }

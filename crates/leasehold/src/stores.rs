@@ -22,14 +22,9 @@ mod zookeeper;
 
 #[cfg(feature = "file")]
 pub use file::{File, FileBuilder};
-#[cfg(feature = "file")]
-pub(crate) use file::{Locality, check_local};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-#[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
-#[cfg(feature = "redis")]
-pub use redis::{layout as queue_layout, scripts as queue_scripts};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]

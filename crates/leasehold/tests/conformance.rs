@@ -13,9 +13,105 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
 use lab_servers::{Redis, Release, ZooKeeper};
-use leasehold::conformance::{FACED, LockKind, PLAIN, Service};
-use leasehold::store::Store;
+use leasehold::conformance::{
+    Intercept, Intercepted, LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service,
+    broken_hold_is_reported_lost,
+};
+use leasehold::store::{Claim, Standing, Store};
 use leasehold::{Result, stores};
+
+/// Makes the tests of each store, and the list of the stores from the same names.
+macro_rules! stores {
+    ($($store:ident: $service:expr;)*) => {
+        $(mod $store {
+            use super::*;
+            leasehold::conformance_tests!($service);
+        })*
+
+        const STORES: &[&str] = &[$(stringify!($store)),*];
+    };
+}
+
+stores! {
+    memory: Memory(stores::Memory::new());
+    file: Folder::new();
+    redis: Server::start(Release::Installed);
+    redis_6_2: Server::start(Release::Redis62);
+    valkey: Server::start(Release::Valkey9);
+    redis_resp2: Server::resp2();
+    redis_without_crash_detection: Server::without_crash_detection();
+    plain: Plain::with("", "\"\"");
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx");
+    // The lab has the tests of masters that lose their data.
+    redlock: Masters::start("quarantine=off");
+    redlock_classic: Masters::start("dialect=classic");
+    zookeeper: Tree("/curator");
+    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo");
+}
+
+/// Fails if a pair of store and suite does not have a test.
+#[test]
+fn every_store_runs_every_suite() {
+    let this_program = std::env::current_exe().expect("a running program has a file");
+    let output = std::process::Command::new(this_program)
+        .args(["--list", "--format", "terse"])
+        .output()
+        .expect("the tests are listed");
+    let output = String::from_utf8(output.stdout).expect("test names are text");
+    let tests: BTreeSet<&str> = output
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .collect();
+
+    for store in STORES {
+        for suite in SUITES_RUN_ONCE {
+            let test = format!("{store}::{suite}");
+            assert!(tests.contains(&*test), "{test} is missing");
+        }
+        for suite in SUITES_BY_KIND {
+            for (kind, _) in LockKind::ALL {
+                let test = format!("{store}::{suite}::{kind}");
+                assert!(tests.contains(&*test), "{test} is missing");
+            }
+        }
+    }
+}
+
+/// A store that does not notify a holder of the loss fails the suite, although the renewal of the
+/// holder would find the loss later.
+#[tokio::test]
+#[should_panic(expected = "the store notifies the holder")]
+async fn store_without_notification_of_loss_fails_the_suite() {
+    let service = SilentService(stores::Memory::new());
+    broken_hold_is_reported_lost(&service, LockKind::Mutex).await;
+}
+
+/// A memory store whose holders receive no notification.
+struct SilentService(stores::Memory);
+
+#[async_trait]
+impl Service for SilentService {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(Intercepted(SilentForHolders(self.0.clone()))))
+    }
+}
+
+#[derive(Debug)]
+struct SilentForHolders(stores::Memory);
+
+#[async_trait]
+impl Intercept for SilentForHolders {
+    fn inner(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        if seen.token().is_some() {
+            return std::future::pending().await;
+        }
+        self.0.changed(claim, seen).await
+    }
+}
 
 struct Memory(stores::Memory);
 
@@ -26,11 +122,11 @@ impl Service for Memory {
     }
 }
 
-/// One folder, opened anew by every client, as other processes would.
+/// One folder. Every client opens it again, as other processes would.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn fresh() -> Self {
+    fn new() -> Self {
         Self(tempfile::tempdir().expect("a temporary folder").keep())
     }
 }
@@ -44,19 +140,19 @@ impl Service for Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What stays in the temporary folder harms nobody.
+        // A folder that cannot be removed stays in the temporary folder and does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// A server of its own, and every client a connection of its own.
+/// A server for each test, and a connection for each client.
 struct Server {
     redis: Redis,
     url: String,
 }
 
 impl Server {
-    fn of(release: Release) -> Self {
+    fn start(release: Release) -> Self {
         let redis = Redis::setup().release(release).start();
         Self {
             url: redis.url(),
@@ -64,7 +160,7 @@ impl Server {
         }
     }
 
-    /// By its socket, and with nothing that RESP2 does not have.
+    /// Connects through a Unix socket, with RESP2 alone.
     fn resp2() -> Self {
         let redis = Redis::start();
         Self {
@@ -73,7 +169,7 @@ impl Server {
         }
     }
 
-    /// A crash frees a lock when its lease ends.
+    /// A crash frees a lock at the end of its lease.
     fn without_crash_detection() -> Self {
         let redis = Redis::start();
         Self {
@@ -92,47 +188,26 @@ impl Service for Server {
     }
 }
 
-/// What no test has anything left to do with goes by itself: all keys have an end.
+/// Keys that a test leaves behind expire: every key has a time to live.
 impl Drop for Server {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            check_ends(&self.redis);
+            check_expiry(&self.redis);
         }
     }
 }
 
-fn check_ends(redis: &Redis) {
+fn check_expiry(redis: &Redis) {
     for key in redis.command(&["KEYS", "*"]).texts() {
-        assert_ne!(redis.command(&["PTTL", key]).int(), -1, "{key} has no end");
+        assert_ne!(
+            redis.command(&["PTTL", key]).int(),
+            -1,
+            "{key} never expires"
+        );
     }
 }
 
-mod redis {
-    use super::*;
-    leasehold::conformance_tests!(Server::of(Release::Installed));
-}
-
-mod redis_6_2 {
-    use super::*;
-    leasehold::conformance_tests!(Server::of(Release::Redis62));
-}
-
-mod valkey {
-    use super::*;
-    leasehold::conformance_tests!(Server::of(Release::Valkey9));
-}
-
-mod redis_resp2 {
-    use super::*;
-    leasehold::conformance_tests!(Server::resp2());
-}
-
-mod redis_without_crash_detection {
-    use super::*;
-    leasehold::conformance_tests!(Server::without_crash_detection());
-}
-
-/// Five servers for all tests: each is fresh by its name.
+/// Five servers for all tests. Each test uses fresh names.
 struct Masters {
     url: String,
 }
@@ -163,19 +238,19 @@ impl Service for Masters {
 impl Drop for Masters {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            five().iter().for_each(check_ends);
+            five().iter().for_each(check_expiry);
         }
     }
 }
 
-/// One server, with the format of other libraries.
+/// One server with the wire format of other libraries.
 struct Plain {
     redis: Redis,
     url: String,
 }
 
 impl Plain {
-    /// On a server that tells of these events.
+    /// Starts a server that publishes these keyspace events.
     fn with(settings: &str, events: &str) -> Self {
         let redis = Redis::configured(&[("notify-keyspace-events", events)]);
         Self {
@@ -197,33 +272,12 @@ impl Service for Plain {
 impl Drop for Plain {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            check_ends(&self.redis);
+            check_expiry(&self.redis);
         }
     }
 }
 
-mod plain {
-    use super::*;
-    leasehold::conformance_tests!(Plain::with("", "\"\""));
-}
-
-mod plain_counted {
-    use super::*;
-    leasehold::conformance_tests!(Plain::with("&tokens=on&protocol=2", "Kgx"));
-}
-
-// What becomes of masters that forget is shown in the lab.
-mod redlock {
-    use super::*;
-    leasehold::conformance_tests!(Masters::start("quarantine=off"));
-}
-
-mod redlock_classic {
-    use super::*;
-    leasehold::conformance_tests!(Masters::start("dialect=classic"));
-}
-
-/// One server for all, as it takes a while to start, and every client a session of its own.
+/// One server for all tests, as it starts slowly, and a session for each client.
 struct Tree(&'static str);
 
 static TREE: LazyLock<ZooKeeper> = LazyLock::new(|| ZooKeeper::setup().tick(1_000).start());
@@ -233,63 +287,5 @@ impl Service for Tree {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
         let url = format!("{}{}", TREE.url(), self.0);
         Ok(Arc::new(stores::ZooKeeper::builder(&url)?.connect().await?))
-    }
-}
-
-mod zookeeper {
-    use super::*;
-    leasehold::conformance_tests!(Tree("/curator"));
-}
-
-mod zookeeper_kazoo {
-    use super::*;
-    leasehold::conformance_tests!(Tree("/kazoo?dialect=kazoo"));
-}
-
-mod memory {
-    use super::*;
-    leasehold::conformance_tests!(Memory(stores::Memory::new()));
-}
-
-mod file {
-    use super::*;
-    leasehold::conformance_tests!(Folder::fresh());
-}
-
-/// Fails when a store × suite pair has no test.
-#[test]
-fn every_store_runs_every_suite() {
-    let this_program = std::env::current_exe().expect("a running program has a file");
-    let listed = std::process::Command::new(this_program)
-        .args(["--list", "--format", "terse"])
-        .output()
-        .expect("it runs");
-    let listed = String::from_utf8(listed.stdout).expect("test names are text");
-    let listed: BTreeSet<&str> = listed
-        .lines()
-        .filter_map(|line| line.strip_suffix(": test"))
-        .collect();
-    let redis = [
-        "redis",
-        "redis_6_2",
-        "valkey",
-        "redis_old_fashioned",
-        "redis_unjudged",
-    ];
-    let redlock = ["plain", "plain_counted", "redlock", "redlock_classic"];
-    let zookeeper = ["zookeeper", "zookeeper_kazoo"];
-    for store in ["memory", "file"]
-        .into_iter()
-        .chain(redis)
-        .chain(redlock)
-        .chain(zookeeper)
-    {
-        let faced = FACED
-            .iter()
-            .flat_map(|suite| LockKind::ALL.map(|(face, _)| format!("{store}::{suite}::{face}")));
-        let plain = PLAIN.iter().map(|suite| format!("{store}::{suite}"));
-        for pair in faced.chain(plain) {
-            assert!(listed.contains(&*pair), "{pair} is not tested");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! Folders that cannot be used, or belong to other users. Each is a real folder of that kind.
+//! Folders that cannot be used, each made so for real.
 
 use std::fs::{
     File, FileTimes, OpenOptions, Permissions, create_dir, metadata, read_dir, set_permissions,
@@ -10,13 +10,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::sandbox::{Finished, Sandbox, until};
 
-/// The ids of two users that every Linux has: `daemon` and `nobody`.
+/// Users that every Linux has, by their numbers: `daemon` and `nobody`.
 const DAEMON: u32 = 1;
 const NOBODY: u32 = 65534;
 
-/// Runs a shell as root of a mount namespace of its own.
-///
-/// `$L` is the program, `$D` a folder to mount on.
+/// A shell in a mount namespace of its own, as root there. `$L` is the program, `$D` a folder to mount on.
 fn shell(sandbox: &Sandbox, script: &str) -> Finished {
     let folder = sandbox.path("mounted");
     create_dir(&folder).ok();
@@ -44,7 +42,11 @@ fn full_disk_is_reported_and_loses_no_lock() {
         $L run --store $S new -- echo 'room again'";
     let done = shell(&sandbox, script);
     assert_eq!(done.out, "a known name still works\n69\nroom again\n");
-    assert!(done.err.contains("the disk is full"), "{}", done.err);
+    assert!(
+        done.err.contains("the disk is full; free some space"),
+        "{}",
+        done.err
+    );
 }
 
 #[test]
@@ -56,10 +58,17 @@ fn read_only_folder_is_reported() {
         $L run --store file:$D/other a -- true || echo $?";
     let done = shell(&sandbox, script);
     assert_eq!(done.out, "77\n77\n");
-    assert_eq!(done.err.matches("read-only").count(), 2, "{}", done.err);
+    assert_eq!(
+        done.err
+            .matches("read-only; choose a folder that can be written")
+            .count(),
+        2,
+        "{}",
+        done.err
+    );
 }
 
-/// leasehold cannot find out whether a FUSE file system is local.
+/// FUSE is a real file system whose place leasehold cannot know.
 #[test]
 fn folder_on_unknown_file_system_is_refused_unless_stated_local() {
     let sandbox = Sandbox::new();
@@ -72,9 +81,16 @@ fn folder_on_unknown_file_system_is_refused_unless_stated_local() {
         umount $D";
     let done = shell(&sandbox, script);
     assert_eq!(done.out, "64\n64\ninside\n", "{}", done.err);
-    let unknown = "unknown file system, fuse";
+    let unknown = "is on an unknown file system, fuse";
     assert_eq!(done.err.matches(unknown).count(), 2, "{}", done.err);
-    assert_eq!(done.err.matches("?local=yes").count(), 2, "{}", done.err);
+    assert_eq!(
+        done.err
+            .matches("if it is local to this machine, add ?local=yes")
+            .count(),
+        2,
+        "{}",
+        done.err
+    );
 }
 
 #[test]
@@ -88,24 +104,24 @@ fn unknown_setting_of_file_url_is_refused() {
     }
 }
 
-/// Neither cron nor systemd expands `~`, nor does a shell in the middle of a word.
+/// Neither cron nor systemd expands it, and no shell does in the middle of a word.
 #[test]
 fn tilde_in_file_url_is_refused() {
     let sandbox = Sandbox::new();
     for store in ["file:~/locks", "file:~", "file:~nobody/locks"] {
         let done = sandbox.done(&["run", "a", "--store", store, "--", "true"]);
-        done.assert(64, "", "shell expands ~");
+        done.assert(64, "", "only a shell expands ~");
     }
     assert_eq!(
         read_dir(sandbox.path("")).unwrap().count(),
         0,
-        "a refused store creates no folder"
+        "nothing is made"
     );
 }
 
 #[test]
 fn folder_of_another_user_is_refused_with_owner_name() {
-    let sandbox = shared_sandbox();
+    let sandbox = shared_place();
     let store = sandbox.path("store");
 
     folder(&store, NOBODY, NOBODY, 0o755);
@@ -113,7 +129,7 @@ fn folder_of_another_user_is_refused_with_owner_name() {
     assert_eq!(
         read_dir(&store).unwrap().count(),
         0,
-        "a refused store creates no files"
+        "nothing is made in it"
     );
 
     folder(&store, DAEMON, DAEMON, 0o700);
@@ -122,9 +138,8 @@ fn folder_of_another_user_is_refused_with_owner_name() {
 
 #[test]
 fn members_folder_of_another_user_is_refused_with_owner_name() {
-    let sandbox = shared_sandbox();
-    let store = sandbox.path("store");
-    let members = sandbox.path("store/.members");
+    let sandbox = shared_place();
+    let (store, members) = (sandbox.path("store"), sandbox.path("store/.members"));
 
     folder(&store, 0, 0, 0o755);
     folder(&members, NOBODY, NOBODY, 0o755);
@@ -137,27 +152,27 @@ fn members_folder_of_another_user_is_refused_with_owner_name() {
 
 #[test]
 fn folder_of_caller_is_used() {
-    let sandbox = shared_sandbox();
+    let sandbox = shared_place();
     folder(&sandbox.path("store"), NOBODY, NOBODY, 0o700);
     run_as(NOBODY, NOBODY, &sandbox).assert(0, "", "");
 }
 
 #[test]
 fn folder_that_others_may_write_is_used() {
-    let sandbox = shared_sandbox();
+    let sandbox = shared_place();
     folder(&sandbox.path("store"), DAEMON, DAEMON, 0o1777);
     run_as(NOBODY, NOBODY, &sandbox).assert(0, "", "");
 }
 
 #[test]
 fn folder_that_group_of_caller_may_write_is_used() {
-    let sandbox = shared_sandbox();
+    let sandbox = shared_place();
     let store = sandbox.path("store");
 
     folder(&store, DAEMON, NOBODY, 0o2770);
     run_as(NOBODY, NOBODY, &sandbox).assert(0, "", "");
 
-    let sandbox = shared_sandbox();
+    let sandbox = shared_place();
     let store = sandbox.path("store");
     folder(&store, DAEMON, DAEMON, 0o2770);
     refused(&run_as(NOBODY, NOBODY, &sandbox), &store, "daemon");
@@ -175,22 +190,21 @@ fn link_of_the_store_path_leads_to_existing_folder() {
 }
 
 #[test]
-fn link_to_missing_folder_is_refused_without_creating_it() {
+fn link_to_missing_folder_is_refused_and_nothing_is_made() {
     let sandbox = Sandbox::new();
     std::os::unix::fs::symlink("elsewhere", sandbox.path("store")).unwrap();
     let done = sandbox.done(&["run", "a", "--", "true"]);
-    done.assert(64, "", "not a folder");
+    done.assert(64, "", "the path exists and is not a folder");
     assert!(!sandbox.path("elsewhere").exists());
 }
 
 #[test]
 fn modes_do_not_depend_on_umask() {
     for umask in ["0200", "0600", "0777", "0000"] {
-        let sandbox = shared_sandbox();
+        let sandbox = shared_place();
         chown(sandbox.path(""), Some(NOBODY), Some(NOBODY)).unwrap();
 
-        // Modes do not restrict root, so another user runs this. The second run lists the files
-        // while it holds.
+        // Root may do everything; modes bind other users. The second run looks while it holds.
         let script = "umask $0; S=$PWD/parent/store
             $1 run --store file:$S a -- true
             $1 run --store file:$S $2 -- find $PWD/parent -printf '%m %y\\n'";
@@ -214,7 +228,7 @@ fn modes_do_not_depend_on_umask() {
     }
 }
 
-/// Cleaners of temporary files delete files by their times.
+/// Cleaners of temporary files go by the times of a file.
 #[test]
 fn files_of_a_held_lock_stay_young() {
     let sandbox = Sandbox::new();
@@ -261,7 +275,7 @@ fn missing_permission_is_reported() {
         } else {
             "new"
         };
-        // Modes do not restrict root, so this runs as another user.
+        // Not root there, whoever we are here: the modes count.
         let mut command = Command::new("unshare");
         command.args([
             "--map-user=1000",
@@ -273,7 +287,11 @@ fn missing_permission_is_reported() {
         ]);
         let done: Finished = command.args(["--", "true"]).output().unwrap().into();
         assert_eq!(done.code(), 77, "{}", done.err);
-        assert!(done.err.contains("permission denied"), "{}", done.err);
+        assert!(
+            done.err.contains("permission denied; give this user"),
+            "{}",
+            done.err
+        );
         set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
     }
 }
@@ -291,8 +309,8 @@ fn store_path_that_is_not_a_folder_exits_64() {
     }
 }
 
-/// Creates a sandbox whose folder every user may enter.
-fn shared_sandbox() -> Sandbox {
+/// A place that every user may enter.
+fn shared_place() -> Sandbox {
     let root = nix::unistd::geteuid().is_root();
     assert!(
         root,
@@ -315,7 +333,7 @@ fn mode(path: &Path) -> u32 {
     metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Builds a start of a program as a user with one group.
+/// A program that runs as a user with one group.
 fn as_user(user: u32, group: u32, program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -329,7 +347,7 @@ fn as_user(user: u32, group: u32, program: &str) -> Command {
     command
 }
 
-/// Runs leasehold as a user, in the store of a sandbox.
+/// A run of `leasehold` in the store of a place, as a user.
 fn run_as(user: u32, group: u32, sandbox: &Sandbox) -> Finished {
     let mut command = as_user(user, group, env!("CARGO_BIN_EXE_leasehold"));
     command.args(["run", "a", "--store", &sandbox.url(), "--", "true"]);

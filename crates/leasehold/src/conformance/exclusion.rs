@@ -1,4 +1,4 @@
-//! Never two at once, and every grant has a number.
+//! Mutual exclusion, and a larger token with every grant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::support::{client, fresh_name, within_timeout};
 use super::{LockKind, Service};
 
-/// Many clients with many tasks each count one number down without ever meeting, as the articles test it.
+/// Many clients with many tasks each count one number down. No two of them hold the lock at once.
 pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
     const CLIENTS: u64 = 4;
     const TASKS: u64 = 5;
@@ -17,14 +17,13 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
     let left = Arc::new(AtomicU64::new(1 + CLIENTS * TASKS * CYCLES));
     let inside = Arc::new(AtomicBool::new(false));
     let mut tasks = tokio::task::JoinSet::new();
+
     for _ in 0..CLIENTS {
         let locks = client(service).await;
         for _ in 0..TASKS {
-            let (lock, left, inside) = (
-                kind.lock(&locks, &name),
-                Arc::clone(&left),
-                Arc::clone(&inside),
-            );
+            let lock = kind.lock(&locks, &name);
+            let left = Arc::clone(&left);
+            let inside = Arc::clone(&inside);
             tasks.spawn(async move {
                 for _ in 0..CYCLES {
                     let held = lock.acquire().await.expect("granted");
@@ -38,13 +37,14 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
             });
         }
     }
-    while let Some(done) = within_timeout("every task is served", tasks.join_next()).await {
+
+    while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
         done.expect("no task fails");
     }
     assert_eq!(left.load(Ordering::SeqCst), 1);
 }
 
-/// Each grant has a larger token than every grant before it, whichever client got it.
+/// Each grant has a larger token than every grant before it, for all clients together.
 pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     if !client(service).await.guarantees().tokens {
         return;
@@ -52,6 +52,7 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("tokens");
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
+
     for _ in 0..4 {
         let lock = kind.lock(&client(service).await, &name);
         let granted = Arc::clone(&granted);
@@ -63,7 +64,8 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
             }
         });
     }
-    while let Some(done) = within_timeout("every task is served", tasks.join_next()).await {
+
+    while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
         done.expect("no task fails");
     }
     let granted = granted.lock();
@@ -71,17 +73,18 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     assert!(granted.is_sorted_by(|one, next| one < next), "{granted:?}");
 }
 
-/// From the beginning of its release a guard is over, a second client gets in, and a lost guard says so at release.
+/// A released lock is free for a second client. The release of a lost guard reports the loss.
 pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("released");
-    let (ours, theirs) = (client(service).await, client(service).await);
+    let ours = client(service).await;
+    let theirs = client(service).await;
     let held = kind.lock(&ours, &name).acquire().await.expect("granted");
     assert!(held.check().is_ok() && held.loss().is_none());
     assert!(
         kind.lock(&theirs, &name)
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("the store replies")
             .is_none()
     );
     held.release().await.expect("released");
@@ -89,12 +92,12 @@ pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
         .lock(&theirs, &name)
         .try_acquire()
         .await
-        .expect("asked")
-        .expect("it is free");
+        .expect("the store replies")
+        .expect("the lock is free");
     theirs
         .break_hold(&name, again.token())
         .await
-        .expect("asked")
-        .expect("it was held");
+        .expect("the store replies")
+        .expect("the lock was held");
     assert!(again.release().await.expect_err("it was broken").is_lost());
 }

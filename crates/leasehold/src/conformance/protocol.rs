@@ -1,195 +1,114 @@
-//! What the engine asks of a store, asked directly.
+//! The requests of the engine, sent to a store directly.
 
-use super::Service;
-use super::support::{client, fresh_name, store};
-use crate::{Claim, ClaimId, ClaimantInfo, Name, OnContention, Share, Standing};
+use super::support::{acquire, claim, client, fresh_name, release, store};
+use super::{Service, sharing};
+use crate::{Claim, LockState, OnContention, Share, Standing, Store};
 
-fn claim(name: &str) -> Claim {
-    Claim {
-        name: Name::parse(name).expect("a good name"),
-        id: ClaimId::draw(),
-        share: Share::MUTEX,
-        lease: std::time::Duration::from_secs(30),
-        auto_renew: true,
-        info: ClaimantInfo::here("").expect("a good label").into(),
-    }
-}
-
-/// Entering again finds the claim where it is, holding or waiting, with the same token.
+/// A repeated enter finds the claim where it is, holding or waiting, with the same token.
 pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
-    let (store, name) = (store(service).await, fresh_name("enter"));
-    let (holder, waiter) = (claim(&name), claim(&name));
-    let held = store
-        .enter(&holder, OnContention::Queue)
-        .await
-        .expect("entered")
-        .standing;
+    let store = store(service).await;
+    let name = fresh_name("enter");
+    let holder = claim(&name);
+    let waiter = claim(&name);
+
+    let held = enter(&*store, &holder, OnContention::Queue).await;
     assert!(held.token().is_some());
-    assert_eq!(
-        store
-            .enter(&holder, OnContention::Fail)
-            .await
-            .expect("entered")
-            .standing,
-        held
-    );
+    let again = enter(&*store, &holder, OnContention::Fail).await;
+    assert_eq!(again, held);
+
     for _ in 0..2 {
-        let queued = store
-            .enter(&waiter, OnContention::Queue)
-            .await
-            .expect("entered")
-            .standing;
+        let queued = enter(&*store, &waiter, OnContention::Queue).await;
         assert_eq!(queued, Standing::Queued { ahead: 1 });
     }
-    assert_eq!(
-        store
-            .inspect(&holder.name)
-            .await
-            .expect("looked")
-            .entries
-            .len(),
-        2
-    );
-    assert!(store.leave(&holder).await.expect("left"));
-    let granted = store
-        .changed(&waiter, Standing::Queued { ahead: 1 })
-        .await
-        .expect("waited");
+    assert_eq!(inspect(&*store, &holder).await.entries.len(), 2);
+
+    assert!(leave(&*store, &holder).await);
+    let queued = Standing::Queued { ahead: 1 };
+    let granted = store.changed(&waiter, queued).await;
+    let granted = granted.expect("the store replies");
     assert!(granted.token() > held.token());
-    assert!(store.leave(&waiter).await.expect("left"));
+    assert!(leave(&*store, &waiter).await);
 }
 
-/// A claim that is in line may keep a smaller share, and never take a larger one.
+/// A claim in the queue may keep a smaller share. It never takes a larger one.
 pub async fn share_can_only_shrink(service: &dyn Service) {
-    let (store, name) = (store(service).await, fresh_name("shrink"));
-    if !store.guarantees().shares {
+    if !sharing::has_shares(service).await {
         return;
     }
-    let with = |claim: &Claim, share| Claim {
+    let store = store(service).await;
+    let claim = claim(&fresh_name("shrink"));
+    let with = |share| Claim {
         share,
         ..claim.clone()
     };
-    let reader = with(&claim(&name), Share::READER);
-    let held = store
-        .enter(&reader, OnContention::Queue)
-        .await
-        .expect("entered")
-        .standing;
+
+    let reader = with(Share::READER);
+    let held = enter(&*store, &reader, OnContention::Queue).await;
     for larger in [Share::MUTEX, Share::WRITER] {
-        assert!(
-            store
-                .enter(&with(&reader, larger), OnContention::Queue)
-                .await
-                .expect_err("refused")
-                .is_invalid()
-        );
+        let refused = store.enter(&with(larger), OnContention::Queue).await;
+        assert!(refused.expect_err("a larger share").is_invalid());
     }
-    let slots = Share::slots(1, 3).expect("it fits");
-    assert!(
-        store
-            .enter(&with(&reader, slots), OnContention::Queue)
-            .await
-            .expect_err("refused")
-            .is_mismatch()
-    );
-    assert_eq!(
-        store
-            .enter(&reader, OnContention::Queue)
-            .await
-            .expect("entered")
-            .standing,
-        held
-    );
-    assert!(store.leave(&reader).await.expect("left"));
+
+    let slot = Share::slots(1, 3).expect("at most 3 permits");
+    let refused = store.enter(&with(slot), OnContention::Queue).await;
+    assert!(refused.expect_err("another kind").is_mismatch());
+    let again = enter(&*store, &reader, OnContention::Queue).await;
+    assert_eq!(again, held);
+    assert!(leave(&*store, &reader).await);
 }
 
-/// Leaving again is nothing, also for a claim that never entered; a waiter that left is gone.
+/// A repeated leave changes nothing, also for a claim that never entered. A waiter that left is gone.
 pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
-    let (store, name) = (store(service).await, fresh_name("leave"));
-    let (holder, waiter) = (claim(&name), claim(&name));
-    assert!(!store.leave(&holder).await.expect("asked"));
-    store
-        .enter(&holder, OnContention::Queue)
-        .await
-        .expect("entered");
-    store
-        .enter(&waiter, OnContention::Queue)
-        .await
-        .expect("entered");
-    assert!(store.leave(&waiter).await.expect("left"));
-    assert!(!store.leave(&waiter).await.expect("asked"));
+    let store = store(service).await;
+    let name = fresh_name("leave");
+    let holder = claim(&name);
+    let waiter = claim(&name);
+    assert!(!leave(&*store, &holder).await);
+
+    enter(&*store, &holder, OnContention::Queue).await;
+    enter(&*store, &waiter, OnContention::Queue).await;
+    assert!(leave(&*store, &waiter).await);
+    assert!(!leave(&*store, &waiter).await);
+
     let queued = Standing::Queued { ahead: 1 };
-    assert_eq!(
-        store.changed(&waiter, queued).await.expect("asked"),
-        Standing::Gone
-    );
-    assert_eq!(
-        store
-            .renew(&[waiter, holder.clone()])
-            .await
-            .expect("asked")
-            .iter()
-            .filter(|left| left.is_some())
-            .count(),
-        1
-    );
-    assert!(store.leave(&holder).await.expect("left"));
-    assert!(!store.leave(&holder).await.expect("asked"));
+    let changed = store.changed(&waiter, queued).await;
+    assert_eq!(changed.expect("the store replies"), Standing::Gone);
+    let renewed = store.renew(&[waiter, holder.clone()]).await;
+    let renewed = renewed.expect("the store replies");
+    assert_eq!(renewed.iter().flatten().count(), 1);
+
+    assert!(leave(&*store, &holder).await);
+    assert!(!leave(&*store, &holder).await);
 }
 
-/// A claim that was refused has left no entry.
+/// A refused claim leaves no entry.
 pub async fn refused_claim_leaves_no_entry(service: &dyn Service) {
-    let (store, name) = (store(service).await, fresh_name("refused"));
-    let (holder, impatient) = (claim(&name), claim(&name));
-    store
-        .enter(&holder, OnContention::Fail)
-        .await
-        .expect("entered")
-        .standing
-        .token()
-        .expect("it was free");
-    assert_eq!(
-        store
-            .enter(&impatient, OnContention::Fail)
-            .await
-            .expect("asked")
-            .standing,
-        Standing::Gone
-    );
-    assert_eq!(
-        store
-            .inspect(&holder.name)
-            .await
-            .expect("looked")
-            .entries
-            .len(),
-        1
-    );
-    assert!(!store.leave(&impatient).await.expect("asked"));
-    assert!(store.leave(&holder).await.expect("left"));
+    let store = store(service).await;
+    let name = fresh_name("refused");
+    let holder = claim(&name);
+    let refused = claim(&name);
+
+    let held = enter(&*store, &holder, OnContention::Fail).await;
+    assert!(held.token().is_some(), "the lock was free");
+    let standing = enter(&*store, &refused, OnContention::Fail).await;
+    assert_eq!(standing, Standing::Gone);
+    assert_eq!(inspect(&*store, &holder).await.entries.len(), 1);
+
+    assert!(!leave(&*store, &refused).await);
+    assert!(leave(&*store, &holder).await);
 }
 
-/// Names in use are listed by prefix, sorted, up to a number; free ones are not.
+/// Names in use are listed by prefix, sorted, up to a maximum. Free names are not listed.
 pub async fn names_are_listed(service: &dyn Service) {
-    let (locks, base) = (client(service).await, fresh_name("listed"));
+    let locks = client(service).await;
+    let base = fresh_name("listed");
+
     let mut held = Vec::new();
     for name in ["b", "a", "c/d", "ä"] {
-        held.push(
-            locks
-                .mutex(&format!("{base}/{name}"))
-                .acquire()
-                .await
-                .expect("granted"),
-        );
+        held.push(acquire(&locks.mutex(&format!("{base}/{name}"))).await);
     }
-    locks
-        .mutex(&format!("{base}/free"))
-        .acquire()
-        .await
-        .expect("granted")
-        .release()
-        .await
-        .expect("released");
+    release(acquire(&locks.mutex(&format!("{base}/free"))).await).await;
+
     let listed = async |prefix: &str, count_max| {
         let names = locks.list(prefix, count_max).await.expect("listed");
         names
@@ -197,8 +116,25 @@ pub async fn names_are_listed(service: &dyn Service) {
             .map(|name| name.as_str()[base.len()..].to_owned())
             .collect::<Vec<_>>()
     };
+
     assert_eq!(listed(&base, 100).await, ["/a", "/b", "/c/d", "/ä"]);
     assert_eq!(listed(&base, 2).await, ["/a", "/b"]);
     assert_eq!(listed(&format!("{base}/c"), 100).await, ["/c/d"]);
     assert_eq!(listed(&format!("{base}/x"), 100).await, [""; 0]);
+}
+
+async fn enter(store: &dyn Store, claim: &Claim, on_contention: OnContention) -> Standing {
+    store
+        .enter(claim, on_contention)
+        .await
+        .expect("the store replies")
+        .standing
+}
+
+async fn leave(store: &dyn Store, claim: &Claim) -> bool {
+    store.leave(claim).await.expect("the store replies")
+}
+
+async fn inspect(store: &dyn Store, claim: &Claim) -> LockState {
+    store.inspect(&claim.name).await.expect("inspected")
 }

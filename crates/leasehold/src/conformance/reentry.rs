@@ -1,39 +1,38 @@
-//! Owners who acquire what they hold.
+//! Owners that acquire a lock that they hold.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Service;
-use super::intercepts::{FaultyStore, InjectedFaults};
-use super::support::{client, fresh_name, locks_over, store, waiters, within_timeout};
+use super::faults::FaultyClient;
+use super::support::{client, fresh_name, try_acquire, waiters, within_timeout};
 use crate::Owner;
 
-/// Five nested acquires are one claim and one store call; the lock is free after the last release, and not before.
+/// Five nested acquires are one claim and one request. The lock is free after the last release, and
+/// not before.
 pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
     let name = fresh_name("nested");
-    let faults = Arc::new(InjectedFaults::default());
-    let ours = locks_over(Arc::new(FaultyStore::new(
-        store(service).await,
-        Arc::clone(&faults),
-    )));
+    let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;
-    let (lock, owner) = (ours.reentrant(&name), Owner::new());
+    let lock = faulty.locks.reentrant(&name);
+    let owner = Owner::new();
+
     let mut held = vec![lock.acquire(&owner).await.expect("granted")];
-    let calls = faults.calls.load(Ordering::SeqCst);
+    let calls = faulty.faults.calls();
     for _ in 1..5 {
         held.push(
-            ours.reentrant(&name)
+            faulty
+                .locks
+                .reentrant(&name)
                 .try_acquire(&owner)
                 .await
-                .expect("asked")
-                .expect("it is the owner's"),
+                .expect("the store replies")
+                .expect("the owner holds it"),
         );
     }
     assert_eq!(
-        faults.calls.load(Ordering::SeqCst),
+        faulty.faults.calls(),
         calls,
-        "a nested acquire asked the store"
+        "a nested acquire sent a request"
     );
     assert_eq!(
         (
@@ -48,19 +47,14 @@ pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
         theirs
             .inspect(&name)
             .await
-            .expect("looked")
+            .expect("inspected")
             .holders()
             .count(),
         1
     );
     while let Some(guard) = held.pop() {
         assert!(
-            theirs
-                .mutex(&name)
-                .try_acquire()
-                .await
-                .expect("asked")
-                .is_none(),
+            try_acquire(&theirs.mutex(&name)).await.is_none(),
             "free before the last release"
         );
         guard.release().await.expect("released");
@@ -70,24 +64,34 @@ pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
             .mutex(&name)
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("the store replies")
             .expect("free after the last release"),
     );
 }
 
-/// Another owner waits, in the same process too; an owner's own tasks do not queue up behind each other.
+/// Another owner waits, in the same process too. The tasks of one owner do not queue behind each
+/// other.
 pub async fn owners_exclude_each_other(service: &dyn Service) {
     let name = fresh_name("owners");
     let locks = client(service).await;
-    let (lock, me, other) = (locks.reentrant(&name), Owner::new(), Owner::new());
+    let lock = locks.reentrant(&name);
+    let me = Owner::new();
+    let other = Owner::new();
+
     let (one, two) = futures_util::future::join(lock.acquire(&me), lock.acquire(&me)).await;
-    let (one, two) = (one.expect("granted"), two.expect("granted"));
+    let one = one.expect("granted");
+    let two = two.expect("granted");
     assert_eq!(one.token(), two.token());
-    assert!(lock.try_acquire(&other).await.expect("asked").is_none());
+    assert!(
+        lock.try_acquire(&other)
+            .await
+            .expect("the store replies")
+            .is_none()
+    );
     assert!(
         lock.try_acquire_for(&other, Duration::from_millis(20))
             .await
-            .expect("asked")
+            .expect("the store replies")
             .is_none()
     );
     let theirs = lock.clone();
@@ -95,11 +99,11 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
         tokio::spawn(async move { theirs.acquire(&other).await.map(|guard| guard.token()) });
     waiters(&locks, &name, 1).await;
     drop(one);
-    two.check().expect("one of two was dropped");
+    two.check().expect("one of two guards was dropped");
     two.release().await.expect("released");
-    within_timeout("the other owner is served", waiting)
+    within_timeout("the other owner is granted", waiting)
         .await
-        .expect("it runs")
+        .expect("the task ran")
         .expect("granted");
 
     let outer = within_timeout("free again", lock.acquire(&me))
@@ -108,18 +112,18 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     locks
         .break_hold(&name, outer.token())
         .await
-        .expect("asked")
-        .expect("held");
-    within_timeout("the loss is heard", outer.lost()).await;
+        .expect("the store replies")
+        .expect("the lock was held");
+    within_timeout("the holder is notified", outer.lost()).await;
     assert!(
         lock.acquire(&me)
             .await
-            .expect_err("not anew behind the outer guard's back")
+            .expect_err("the outer guard is lost")
             .is_lost()
     );
 }
 
-/// Threads of one owner that acquire again at the same moment are in nobody's way.
+/// Threads of one owner that acquire again at the same moment do not block each other.
 pub async fn nested_acquire_never_waits(service: &dyn Service) {
     let lock = client(service).await.reentrant(&fresh_name("nested"));
     let owner = Owner::new();
@@ -127,7 +131,7 @@ pub async fn nested_acquire_never_waits(service: &dyn Service) {
     let again = || {
         (0..10_000).all(|_| {
             pollster::block_on(lock.try_acquire(&owner))
-                .expect("asked")
+                .expect("the store replies")
                 .is_some()
         })
     };

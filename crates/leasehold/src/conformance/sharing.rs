@@ -1,4 +1,4 @@
-//! Readers, writers, slots.
+//! Readers, writers and semaphores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,217 +6,119 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Service;
-use super::support::{client, fresh_name, waiters, within_timeout};
+use super::support::{acquire, client, fresh_name, release, try_acquire, waiters, within_timeout};
 use crate::Locks;
 
-async fn clients(service: &dyn Service) -> Option<(Locks, Locks)> {
-    let ours = client(service).await;
-    if !ours.guarantees().shares {
-        let refused = ours
-            .rwlock(&fresh_name("refused"))
-            .shared()
-            .try_acquire()
-            .await;
-        assert!(
-            refused
-                .expect_err("refused, never silently something weaker")
-                .is_unsupported()
-        );
-        return None;
-    }
-    Some((ours, client(service).await))
-}
-
-/// Readers hold together, a writer alone.
+/// Readers hold together, and a writer holds alone.
 pub async fn readers_share(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("readers");
-    let reader = ours
-        .rwlock(&name)
-        .shared()
-        .acquire()
+    let reader = acquire(&ours.rwlock(&name).shared()).await;
+    let other = try_acquire(&theirs.rwlock(&name).shared())
         .await
-        .expect("granted");
-    let other = theirs
-        .rwlock(&name)
-        .shared()
-        .try_acquire()
-        .await
-        .expect("asked")
         .expect("readers share");
     assert_ne!(reader.token(), other.token());
     assert!(
-        theirs
-            .rwlock(&name)
-            .exclusive()
-            .try_acquire()
+        try_acquire(&theirs.rwlock(&name).exclusive())
             .await
-            .expect("asked")
             .is_none()
     );
-    reader.release().await.expect("released");
-    other.release().await.expect("released");
-    let writer = theirs
-        .rwlock(&name)
-        .exclusive()
-        .try_acquire()
+    release(reader).await;
+    release(other).await;
+    let writer = try_acquire(&theirs.rwlock(&name).exclusive())
         .await
-        .expect("asked")
         .expect("readers are gone");
-    assert!(
-        ours.rwlock(&name)
-            .shared()
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
-    assert!(
-        ours.rwlock(&name)
-            .exclusive()
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
-    writer.release().await.expect("released");
+    assert!(try_acquire(&ours.rwlock(&name).shared()).await.is_none());
+    assert!(try_acquire(&ours.rwlock(&name).exclusive()).await.is_none());
+    release(writer).await;
 }
 
-/// A mutex and a reader-writer lock of one name are one lock: its writer is the mutex.
+/// A mutex and a reader-writer lock of one name are one lock: a writer is a mutex.
 pub async fn mutex_excludes_readers_and_writers(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("writer");
-    let reader = ours
-        .rwlock(&name)
-        .shared()
-        .acquire()
+    let reader = acquire(&ours.rwlock(&name).shared()).await;
+    assert!(try_acquire(&theirs.mutex(&name)).await.is_none());
+    release(reader).await;
+    let mutex = try_acquire(&theirs.mutex(&name))
         .await
-        .expect("granted");
-    assert!(
-        theirs
-            .mutex(&name)
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
-    reader.release().await.expect("released");
-    let mutex = theirs
-        .mutex(&name)
-        .try_acquire()
-        .await
-        .expect("asked")
         .expect("readers are gone");
-    assert!(
-        ours.rwlock(&name)
-            .shared()
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
-    assert!(
-        ours.rwlock(&name)
-            .exclusive()
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
-    mutex.release().await.expect("released");
+    assert!(try_acquire(&ours.rwlock(&name).shared()).await.is_none());
+    assert!(try_acquire(&ours.rwlock(&name).exclusive()).await.is_none());
+    release(mutex).await;
 }
 
-/// A writer gets in although readers overlap without end: those who come later wait behind it.
+/// A writer is granted although readers overlap without end: later readers wait behind it.
 pub async fn writers_are_not_starved(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("starved");
-    let first = ours
-        .rwlock(&name)
-        .shared()
-        .acquire()
-        .await
-        .expect("granted");
+    let first = acquire(&ours.rwlock(&name).shared()).await;
     let writer = theirs.rwlock(&name).exclusive();
     let order = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&order);
     let writing = tokio::spawn(async move {
-        let held = writer.acquire().await.expect("granted");
+        let held = acquire(&writer).await;
         log.lock().push("writer");
-        held.release().await.expect("released");
+        release(held).await;
     });
     waiters(&ours, &name, 1).await;
     assert!(
-        theirs
-            .rwlock(&name)
-            .shared()
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none(),
+        try_acquire(&theirs.rwlock(&name).shared()).await.is_none(),
         "a reader overtook the writer"
     );
-    let (late, log) = (ours.rwlock(&name).shared(), Arc::clone(&order));
+    let late = ours.rwlock(&name).shared();
+    let log = Arc::clone(&order);
     let reading = tokio::spawn(async move {
-        let held = late.acquire().await.expect("granted");
+        let held = acquire(&late).await;
         log.lock().push("late reader");
-        held.release().await.expect("released");
+        release(held).await;
     });
     waiters(&ours, &name, 2).await;
-    first.release().await.expect("released");
-    within_timeout("the writer is served", writing)
+    release(first).await;
+    within_timeout("the writer is granted", writing)
         .await
-        .expect("it runs");
-    within_timeout("the late reader is served", reading)
+        .expect("the task ran");
+    within_timeout("the late reader is granted", reading)
         .await
-        .expect("it runs");
+        .expect("the task ran");
     assert_eq!(*order.lock(), ["writer", "late reader"]);
 }
 
-/// A writer that downgrades lets waiting readers in, keeps other writers out, and keeps its token.
+/// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its token.
 pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("downgrade");
-    let held = ours
-        .rwlock(&name)
-        .exclusive()
-        .acquire()
-        .await
-        .expect("granted");
-    let (token, reader) = (held.token(), theirs.rwlock(&name).shared());
+    let held = acquire(&ours.rwlock(&name).exclusive()).await;
+    let token = held.token();
+    let reader = theirs.rwlock(&name).shared();
     let reading = tokio::spawn(async move { reader.acquire().await });
     waiters(&ours, &name, 1).await;
     held.downgrade().await.expect("downgraded");
-    held.downgrade().await.expect("twice is once");
+    held.downgrade()
+        .await
+        .expect("a second downgrade changes nothing");
     let other = within_timeout("the reader is let in", reading)
         .await
-        .expect("it runs")
+        .expect("the task ran")
         .expect("granted");
     assert_eq!(held.token(), token);
     held.check().expect("still held");
     assert!(
-        theirs
-            .rwlock(&name)
-            .exclusive()
-            .try_acquire()
+        try_acquire(&theirs.rwlock(&name).exclusive())
             .await
-            .expect("asked")
             .is_none()
     );
-    held.release().await.expect("released");
-    other.release().await.expect("released");
-    let mutex = ours
-        .mutex(&fresh_name("no-readers"))
-        .acquire()
-        .await
-        .expect("granted");
+    release(held).await;
+    release(other).await;
+    let mutex = acquire(&ours.mutex(&fresh_name("no-readers"))).await;
     assert!(
         mutex
             .downgrade()
@@ -258,12 +160,7 @@ async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
 
     for round in 0..DOWNGRADES {
         let name = fresh_name("downgrade-awaited");
-        let writer = ours
-            .rwlock(&name)
-            .exclusive()
-            .acquire()
-            .await
-            .expect("granted");
+        let writer = acquire(&ours.rwlock(&name).exclusive()).await;
         let pause = Duration::from_millis(u64::from(round % 5));
 
         let done = writer.while_held(async {
@@ -275,43 +172,34 @@ async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
             .expect("downgraded");
         writer.check().expect("still held");
 
-        let other = theirs
-            .rwlock(&name)
-            .shared()
-            .try_acquire()
+        let other = try_acquire(&theirs.rwlock(&name).shared())
             .await
-            .expect("asked")
             .expect("readers share");
         let lost = tokio::time::timeout(Duration::from_millis(5), writer.lost()).await;
         assert!(lost.is_err(), "round {round}: {lost:?}");
 
-        writer.release().await.expect("released");
-        other.release().await.expect("released");
+        release(writer).await;
+        release(other).await;
     }
 }
 
 async fn downgrade_is_refused(locks: &Locks) {
-    let writer = locks
-        .rwlock(&fresh_name("downgrade-refused"))
-        .exclusive()
-        .acquire()
-        .await
-        .expect("granted");
+    let writer = acquire(&locks.rwlock(&fresh_name("downgrade-refused")).exclusive()).await;
 
     let done = writer
         .while_held(writer.downgrade())
         .await
         .expect("still held");
     assert!(
-        done.expect_err("refused, never silently something weaker")
+        done.expect_err("refused, and not granted with a weaker guarantee")
             .is_unsupported()
     );
 
     writer.check().expect("still held");
-    writer.release().await.expect("released");
+    release(writer).await;
 }
 
-/// As many hold as there are slots, and not one more.
+/// The number of holders reaches the number of slots and does not exceed it.
 pub async fn semaphore_slots_are_counted(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
@@ -325,29 +213,19 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
                 .semaphore(&name, 3)
                 .try_acquire()
                 .await
-                .expect("asked")
+                .expect("the store replies")
                 .expect("there is a slot"),
         );
     }
-    assert!(
-        theirs
-            .semaphore(&name, 3)
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none()
-    );
+    assert!(try_acquire(&theirs.semaphore(&name, 3)).await.is_none());
     held.pop()
         .expect("three")
         .release()
         .await
         .expect("released");
-    let last = theirs
-        .semaphore(&name, 3)
-        .try_acquire()
+    let last = try_acquire(&theirs.semaphore(&name, 3))
         .await
-        .expect("asked")
-        .expect("there is one again");
+        .expect("there is a slot again");
     drop((held, last));
     let all = within_timeout(
         "all slots are free",
@@ -355,66 +233,63 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
     )
     .await
     .expect("granted");
-    all.release().await.expect("released");
+    release(all).await;
     assert!(
         ours.semaphore(&name, 3)
             .permits(4)
             .acquire()
             .await
-            .expect_err("more than there are")
+            .expect_err("more permits than slots")
             .is_invalid()
     );
     assert!(
         ours.semaphore(&name, 0)
             .acquire()
             .await
-            .expect_err("none at all")
+            .expect_err("zero slots")
             .is_invalid()
     );
 }
 
-/// A claim for many slots waits at its place; later claims for few do not slip past it.
+/// A claim for many slots keeps its position. Later claims for few slots do not overtake it.
 pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("big");
-    let small = ours.semaphore(&name, 3).acquire().await.expect("granted");
+    let small = acquire(&ours.semaphore(&name, 3)).await;
     let big = theirs.semaphore(&name, 3).permits(3);
     let waiting = tokio::spawn(async move { big.acquire().await });
     waiters(&ours, &name, 1).await;
     assert!(
-        ours.semaphore(&name, 3)
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none(),
+        try_acquire(&ours.semaphore(&name, 3)).await.is_none(),
         "a small claim overtook"
     );
     let later = ours.semaphore(&name, 3);
     let later = tokio::spawn(async move { later.acquire().await });
     waiters(&ours, &name, 2).await;
-    small.release().await.expect("released");
-    let big = within_timeout("the big claim is served", waiting)
+    release(small).await;
+    let big = within_timeout("the big claim is granted", waiting)
         .await
-        .expect("it runs")
+        .expect("the task ran")
         .expect("granted");
     assert!(!later.is_finished(), "a small claim overtook");
-    big.release().await.expect("released");
-    let later = within_timeout("the small claim is served", later)
+    release(big).await;
+    let later = within_timeout("the small claim is granted", later)
         .await
-        .expect("it runs")
+        .expect("the task ran")
         .expect("granted");
-    later.release().await.expect("released");
+    release(later).await;
 }
 
-/// A name in use as one kind or size is refused as another, by name, and free for it afterwards.
+/// A name in use as one kind or size is refused as another, and the error names the present one.
+/// Afterwards the name is free for any kind.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;
     };
     let name = fresh_name("kinds");
-    let held = ours.semaphore(&name, 3).acquire().await.expect("granted");
+    let held = acquire(&ours.semaphore(&name, 3)).await;
     for other in [
         theirs.mutex(&name),
         theirs.semaphore(&name, 4),
@@ -426,7 +301,7 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
             "{error}"
         );
     }
-    held.release().await.expect("released");
+    release(held).await;
     theirs
         .mutex(&name)
         .acquire()
@@ -435,4 +310,29 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
         .release()
         .await
         .expect("released");
+}
+
+/// Two clients of the service, if its store has shares.
+async fn clients(service: &dyn Service) -> Option<(Locks, Locks)> {
+    if !has_shares(service).await {
+        return None;
+    }
+    Some((client(service).await, client(service).await))
+}
+
+/// Whether the store has shares. A store without them must refuse them as unsupported.
+pub(super) async fn has_shares(service: &dyn Service) -> bool {
+    let locks = client(service).await;
+    if locks.guarantees().shares {
+        return true;
+    }
+
+    let lock = locks.rwlock(&fresh_name("refused")).shared();
+    let refused = lock.try_acquire().await;
+    assert!(
+        refused
+            .expect_err("refused, and not granted with a weaker guarantee")
+            .is_unsupported()
+    );
+    false
 }

@@ -1,4 +1,6 @@
-//! What a suite works on: clients, locks through one of the faces, and waiting for conditions.
+//! Test support: clients, claims, and waiting for conditions.
+//!
+//! Suites, and tests of single stores, share these functions.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -6,9 +8,119 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Service;
-use crate::{ClaimId, Guard, Lock, Locks, Result, Share, Store, blocking};
+use crate::{
+    Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Share, Store, blocking,
+};
 
-/// The ways to ask for mutual exclusion.
+/// The longest that a test waits for an event that must come.
+///
+/// This is less than a third of the usual lease, so an event that only the renewal of a waiter finds
+/// comes too late. A holder renews sooner; [`PUSHED_LEASE`] is for holders.
+pub const TIMEOUT: Duration = Duration::from_secs(9);
+
+/// A lease so long that no renewal of a holder is due within [`TIMEOUT`]. A holder that is notified
+/// in time got the notification from the store.
+pub const PUSHED_LEASE: Duration = Duration::from_secs(120);
+
+/// Returns the result of a future that must resolve within [`TIMEOUT`].
+///
+/// # Cancel safety
+/// Dropping this drops the future.
+pub async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, reply)
+        .await
+        .unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
+}
+
+/// Checks a condition again and again until it holds.
+///
+/// # Cancel safety
+/// Dropping this ends the checks.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(
+            started.elapsed() < TIMEOUT,
+            "not within {TIMEOUT:?}: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until a name has this number of waiters.
+///
+/// # Cancel safety
+/// Dropping this changes nothing.
+pub async fn waiters(locks: &Locks, name: &str, count: usize) {
+    let has_waiters = || async {
+        let lock_state = locks.inspect(name).await.expect("inspected");
+        lock_state.waiters().count() == count
+    };
+    eventually(&format!("{count} waiters for {name}"), has_waiters).await;
+}
+
+/// Waits until a name has neither a holder nor a waiter.
+///
+/// # Cancel safety
+/// Dropping this changes nothing.
+pub async fn empty(locks: &Locks, name: &str) {
+    let is_empty = || async {
+        let lock_state = locks.inspect(name).await.expect("inspected");
+        lock_state.entries.is_empty()
+    };
+    eventually(&format!("an empty queue of {name}"), is_empty).await;
+}
+
+/// A name that no other suite or run uses.
+#[must_use]
+pub fn fresh_name(suite: &str) -> String {
+    format!("conformance/{suite}/{}", ClaimId::draw())
+}
+
+/// A claim for the whole lock of a name, with a new id and the usual lease.
+#[must_use]
+pub fn claim(name: &str) -> Claim {
+    Claim {
+        name: Name::parse(name).expect("a valid name"),
+        id: ClaimId::draw(),
+        share: Share::MUTEX,
+        lease: Duration::from_secs(30),
+        auto_renew: true,
+        info: ClaimantInfo::here("").expect("a valid label").into(),
+    }
+}
+
+/// One more client of the service.
+pub(super) async fn client(service: &dyn Service) -> Locks {
+    locks_over(store(service).await)
+}
+
+pub(super) async fn store(service: &dyn Service) -> Arc<dyn Store> {
+    service.connect().await.expect("the service is connected")
+}
+
+pub(super) fn locks_over(store: Arc<dyn Store>) -> Locks {
+    Locks::from_arc(store, "conformance:").expect("the background thread runs")
+}
+
+/// Acquires a lock that must be granted within [`TIMEOUT`].
+pub(super) async fn acquire(lock: &Lock) -> Guard {
+    within_timeout("the lock is granted", lock.acquire())
+        .await
+        .expect("granted")
+}
+
+/// Acquires a lock without waiting; `None` if it is not free.
+pub(super) async fn try_acquire(lock: &Lock) -> Option<Guard> {
+    lock.try_acquire().await.expect("the store replies")
+}
+
+/// Releases a guard that must still be held.
+pub(super) async fn release(guard: Guard) {
+    guard.release().await.expect("released");
+}
+
+/// The ways to acquire a lock exclusively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// A mutex.
@@ -17,7 +129,7 @@ pub enum LockKind {
     Slot,
     /// The writer of a reader-writer lock.
     Writer,
-    /// A mutex through the blocking faces.
+    /// A mutex through the blocking API.
     Blocking,
 }
 
@@ -42,7 +154,7 @@ impl LockKind {
         }
     }
 
-    /// A share of one mutual exclusion in this face.
+    /// The share of an exclusive claim of this kind.
     pub(super) fn share(self) -> Share {
         match self {
             Self::Mutex | Self::Slot | Self::Blocking => Share::MUTEX,
@@ -51,7 +163,7 @@ impl LockKind {
     }
 }
 
-/// A lock through a face.
+/// A lock of one kind.
 #[derive(Clone)]
 pub(super) struct TestLock {
     lock: Lock,
@@ -59,9 +171,9 @@ pub(super) struct TestLock {
 }
 
 impl TestLock {
-    pub(super) fn with(self, terms: impl FnOnce(Lock) -> Lock) -> Self {
+    pub(super) fn with(self, configure: impl FnOnce(Lock) -> Lock) -> Self {
         Self {
-            lock: terms(self.lock),
+            lock: configure(self.lock),
             ..self
         }
     }
@@ -71,13 +183,13 @@ impl TestLock {
             return self.held(self.lock.acquire().await);
         }
         let lock = blocking::Lock::from(self.lock.clone());
-        self.held(independent_clients(move || lock.acquire().map(Guard::from)).await)
+        self.held(on_blocking_thread(move || lock.acquire().map(Guard::from)).await)
     }
 
     pub(super) async fn try_acquire(&self) -> Result<Option<TestGuard>> {
         let guard = if self.blocks {
             let lock = blocking::Lock::from(self.lock.clone());
-            independent_clients(move || Ok(lock.try_acquire()?.map(Guard::from))).await?
+            on_blocking_thread(move || Ok(lock.try_acquire()?.map(Guard::from))).await?
         } else {
             self.lock.try_acquire().await?
         };
@@ -87,7 +199,7 @@ impl TestLock {
     pub(super) async fn try_acquire_for(&self, wait: Duration) -> Result<Option<TestGuard>> {
         let guard = if self.blocks {
             let lock = blocking::Lock::from(self.lock.clone());
-            independent_clients(move || Ok(lock.try_acquire_for(wait)?.map(Guard::from))).await?
+            on_blocking_thread(move || Ok(lock.try_acquire_for(wait)?.map(Guard::from))).await?
         } else {
             self.lock.try_acquire_for(wait).await?
         };
@@ -102,7 +214,7 @@ impl TestLock {
     }
 }
 
-/// A guard through a face.
+/// A guard of one kind.
 #[derive(Debug)]
 pub(super) struct TestGuard {
     guard: Guard,
@@ -113,7 +225,7 @@ impl TestGuard {
     pub(super) async fn release(self) -> Result<()> {
         if self.blocks {
             let guard = blocking::Guard::from(self.guard);
-            return independent_clients(move || guard.release()).await;
+            return on_blocking_thread(move || guard.release()).await;
         }
         self.guard.release().await
     }
@@ -127,78 +239,8 @@ impl std::ops::Deref for TestGuard {
     }
 }
 
-async fn independent_clients<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work)
         .await
-        .expect("a blocking face does not panic")
-}
-
-/// One more client of the service.
-pub(super) async fn client(service: &dyn Service) -> Locks {
-    locks_over(store(service).await)
-}
-
-pub(super) async fn store(service: &dyn Service) -> Arc<dyn Store> {
-    service
-        .connect()
-        .await
-        .expect("the service can be connected to")
-}
-
-pub(super) fn locks_over(store: Arc<dyn Store>) -> Locks {
-    Locks::from_arc(store, "conformance:").expect("the background thread runs")
-}
-
-/// A name that no other suite or run uses.
-pub(super) fn fresh_name(suite: &str) -> String {
-    format!("conformance/{suite}/{}", ClaimId::draw())
-}
-
-/// The longest that a suite waits for what must come: less than a third of the usual lease, so that nothing that a waiter's
-/// renewal would find passes for having been pushed. A holder renews sooner.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(9);
-
-/// Asks again and again until the answer is yes.
-pub(super) async fn eventually<F: Future<Output = bool>>(what: &str, ask: impl Fn() -> F) {
-    let started = Instant::now();
-    while !ask().await {
-        assert!(
-            started.elapsed() < TIMEOUT,
-            "not within {TIMEOUT:?}: {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-/// Waits until so many claims wait for a name.
-pub(super) async fn waiters(locks: &Locks, name: &str, count: usize) {
-    eventually(&format!("{count} waiters for {name}"), || async {
-        locks
-            .inspect(name)
-            .await
-            .expect("a line can be looked at")
-            .waiters()
-            .count()
-            == count
-    })
-    .await;
-}
-
-/// Waits until nobody holds a name or waits for it.
-pub(super) async fn empty(locks: &Locks, name: &str) {
-    eventually(&format!("nobody in the line of {name}"), || async {
-        locks
-            .inspect(name)
-            .await
-            .expect("a line can be looked at")
-            .entries
-            .is_empty()
-    })
-    .await;
-}
-
-/// The result of something that must come in time.
-pub(super) async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) -> T {
-    let reply = tokio::time::timeout(TIMEOUT, reply).await;
-    reply.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
+        .expect("the blocking API does not panic")
 }

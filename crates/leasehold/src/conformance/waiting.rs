@@ -1,4 +1,4 @@
-//! Waiting: in order, for as long as was said, and without traces.
+//! Waiting: in order, until the deadline, and without an entry left behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,66 +9,96 @@ use super::support::{client, empty, fresh_name, waiters, within_timeout};
 use super::{LockKind, Service};
 use crate::Standing;
 
-/// Waiters are served in order of arrival, whichever client they came through.
+/// Waiters are granted in order of arrival, for all clients together.
 pub async fn grants_are_fifo(service: &dyn Service, kind: LockKind) {
     let first = client(service).await;
-    if !first.guarantees().fifo {
-        return;
-    }
     let name = fresh_name("order");
+    if !first.guarantees().fifo {
+        return position_is_unknown(service, kind, &name).await;
+    }
+
     let held = kind.lock(&first, &name).acquire().await.expect("granted");
-    let (clients, served) = (
-        [client(service).await, client(service).await],
-        Arc::new(Mutex::new(Vec::new())),
-    );
+    let clients = [client(service).await, client(service).await];
+    let granted = Arc::new(Mutex::new(Vec::new()));
+
     let mut tasks = tokio::task::JoinSet::new();
     for arrival in 0..8 {
-        let (lock, served) = (kind.lock(&clients[arrival % 2], &name), Arc::clone(&served));
+        let lock = kind.lock(&clients[arrival % 2], &name);
+        let granted = Arc::clone(&granted);
         tasks.spawn(async move {
             let held = lock.acquire().await.expect("granted");
-            served.lock().push(arrival);
+            granted.lock().push(arrival);
             held.release().await.expect("released");
         });
         waiters(&first, &name, arrival + 1).await;
     }
     held.release().await.expect("released");
-    while let Some(done) = within_timeout("every waiter is served", tasks.join_next()).await {
+    while let Some(done) = within_timeout("every waiter is granted", tasks.join_next()).await {
         done.expect("no waiter fails");
     }
-    assert_eq!(*served.lock(), (0..8).collect::<Vec<_>>());
+    assert_eq!(*granted.lock(), (0..8).collect::<Vec<_>>());
 }
 
-/// A wait ends at its deadline with nothing, and leaves nobody in line; a grant in time is a grant.
+/// A store without a queue knows no position of a waiter: the observer sees the holder alone.
+async fn position_is_unknown(service: &dyn Service, kind: LockKind, name: &str) {
+    let ours = client(service).await;
+    let theirs = client(service).await;
+    let held = kind.lock(&ours, name).acquire().await.expect("granted");
+    let lock = kind.lock(&theirs, name);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&theirs, name, 1).await;
+
+    let lock_state = ours.inspect(name).await.expect("inspected");
+    assert_eq!(lock_state.waiters().count(), 0, "the store has a queue");
+
+    held.release().await.expect("released");
+    within_timeout("the waiter is granted", waiting)
+        .await
+        .expect("the task ran")
+        .expect("granted");
+}
+
+/// A wait ends at its deadline and leaves no entry. A grant before the deadline is kept.
 pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     const WAIT: Duration = Duration::from_millis(100);
     let name = fresh_name("deadline");
-    let (ours, theirs) = (client(service).await, client(service).await);
+    let ours = client(service).await;
+    let theirs = client(service).await;
     let held = kind.lock(&ours, &name).acquire().await.expect("granted");
     let lock = kind.lock(&theirs, &name);
     let started = Instant::now();
-    assert!(lock.try_acquire_for(WAIT).await.expect("asked").is_none());
+    assert!(
+        lock.try_acquire_for(WAIT)
+            .await
+            .expect("the store replies")
+            .is_none()
+    );
     assert!(started.elapsed() >= WAIT);
     assert!(
         lock.try_acquire_for(Duration::ZERO)
             .await
-            .expect("asked")
+            .expect("the store replies")
             .is_none()
     );
     assert_eq!(
-        ours.inspect(&name).await.expect("looked").waiters().count(),
+        ours.inspect(&name)
+            .await
+            .expect("inspected")
+            .waiters()
+            .count(),
         0
     );
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(60)).await });
     waiters(&theirs, &name, 1).await;
     held.release().await.expect("released");
-    let granted = within_timeout("the waiter is served", waiting)
+    let granted = within_timeout("the waiter is granted", waiting)
         .await
-        .expect("it runs")
-        .expect("asked");
+        .expect("the task ran")
+        .expect("the store replies");
     assert!(granted.expect("in time").check().is_ok());
 }
 
-/// A dropped guard is released in the background, from a thread without a runtime too.
+/// A dropped guard is released in the background, also if a thread without a runtime drops it.
 pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("dropped");
     let locks = client(service).await;
@@ -86,10 +116,11 @@ pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
     empty(&locks, &name).await;
 }
 
-/// Who holds and who waits can be seen, with label, place and token.
+/// The holder and the waiter are shown with label, position and token.
 pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("shown");
-    let (ours, theirs) = (client(service).await, client(service).await);
+    let ours = client(service).await;
+    let theirs = client(service).await;
     let held = kind
         .lock(&ours, &name)
         .with(|lock| lock.label("holder"))
@@ -98,40 +129,32 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
         .expect("granted");
     let lock = kind.lock(&theirs, &name).with(|lock| lock.label("waiter"));
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    // Without a line in the store, who waits is known to his own client.
+    // In a store without a queue, a waiter is known to its own client alone.
     let observer = if ours.guarantees().fifo {
         &ours
     } else {
         &theirs
     };
     waiters(observer, &name, 1).await;
-    let lock_state = observer.inspect(&name).await.expect("looked");
+    let lock_state = observer.inspect(&name).await.expect("inspected");
     assert_eq!(lock_state.name.as_str(), name);
     let [first, second] = &lock_state.entries[..] else {
-        panic!("two are in line: {lock_state:?}")
+        panic!("two claims are in the queue: {lock_state:?}")
     };
-    assert_eq!(
-        (first.standing, &*first.info.label),
-        (
-            Standing::Held {
-                token: held.token()
-            },
-            "holder"
-        )
-    );
-    assert_eq!(
-        (second.standing, &*second.info.label),
-        (Standing::Queued { ahead: 1 }, "waiter")
-    );
-    assert_eq!(
-        (first.share, first.info.pid),
-        (kind.share(), std::process::id())
-    );
-    assert_eq!(lock_state.last_token, Some(held.token()));
+
+    let token = held.token();
+    assert_eq!(first.standing, Standing::Held { token });
+    assert_eq!(first.info.label, "holder");
+    assert_eq!(first.share, kind.share());
+    assert_eq!(first.info.pid, std::process::id());
+    assert_eq!(second.standing, Standing::Queued { ahead: 1 });
+    assert_eq!(second.info.label, "waiter");
+    assert_eq!(lock_state.last_token, Some(token));
+
     held.release().await.expect("released");
-    within_timeout("the waiter is served", waiting)
+    within_timeout("the waiter is granted", waiting)
         .await
-        .expect("it runs")
+        .expect("the task ran")
         .expect("granted")
         .release()
         .await
@@ -139,13 +162,13 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     assert!(
         ours.inspect(&name)
             .await
-            .expect("looked")
+            .expect("inspected")
             .entries
             .is_empty()
     );
 }
 
-/// Names that mean something to a file system, a protocol or a pattern are names like any other, and each its own lock.
+/// Names with a meaning in a file system, a protocol or a pattern are valid, and each is its own lock.
 pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let base = fresh_name("hostile");
@@ -160,11 +183,14 @@ pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
         held.push(
             lock.try_acquire()
                 .await
-                .expect("any text names a lock")
+                .expect("any text is a name")
                 .expect("no other name is this lock"),
         );
         assert!(
-            lock.try_acquire().await.expect("asked").is_none(),
+            lock.try_acquire()
+                .await
+                .expect("the store replies")
+                .is_none(),
             "{name:?}"
         );
     }

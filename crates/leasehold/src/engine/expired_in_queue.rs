@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::intercept::{Intercept, Intercepted};
+use crate::conformance::{Intercept, Intercepted};
 use crate::stores::Memory;
 use crate::{Claim, Entered, Error, Locks, OnContention, Result, Standing, Store};
 
@@ -28,7 +28,7 @@ struct ShortLease {
 
 #[async_trait]
 impl Intercept for ShortLease {
-    fn inner(&self) -> &Memory {
+    fn inner(&self) -> &dyn Store {
         &self.store
     }
 
@@ -138,7 +138,7 @@ impl Recording {
 
 #[async_trait]
 impl Intercept for Recording {
-    fn inner(&self) -> &Memory {
+    fn inner(&self) -> &dyn Store {
         &self.store
     }
 

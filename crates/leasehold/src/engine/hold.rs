@@ -215,8 +215,8 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
+    use crate::conformance::{Intercept, Intercepted};
     use crate::engine::acquire::{AcquireOptions, WaitLimit, acquire};
-    use crate::engine::intercept::{Intercept, Intercepted};
     use crate::{Name, Store, stores};
 
     /// Notes whether a hold was still good when the store was asked to end it.
@@ -229,7 +229,7 @@ mod tests {
 
     #[async_trait]
     impl Intercept for ReleaseObserver {
-        fn inner(&self) -> &stores::Memory {
+        fn inner(&self) -> &dyn Store {
             &self.store
         }
 

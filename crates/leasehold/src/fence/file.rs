@@ -10,7 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::stores::{Locality, check_local};
+use crate::local_fs::{Locality, check_local};
 use crate::{Error, FencingToken, Result, Token};
 
 /// Ends the name of the folder beside the file that keeps its mark.

@@ -330,3 +330,10 @@ fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
         }
     })
 }
+
+/// Returns a count of the claims whose local state a store keeps.
+#[must_use]
+pub fn tracked_claims(store: &Redis) -> impl Fn() -> usize + use<> {
+    let claims = Arc::clone(&store.claims);
+    move || claims.count()
+}

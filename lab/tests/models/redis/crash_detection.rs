@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::Token;
 use leasehold::modelled::{
-    Absence, BootInstant, ClaimState, EnterReply, Observed, Push, Renewed, safe_duration,
+    Absence, BootInstant, ClaimState, EnterReply, Observed, Push, Renewed, Sent, safe_duration,
 };
 use leasehold::store::Standing;
 use stateright::{Model, Property};
@@ -152,7 +152,12 @@ impl Model for CrashDetection {
         };
         let mut known = ClaimState::default();
         let granted = answer(Script::on(&mut lock_state, &|_| true).enter(&request));
-        known.with_reply_timeout(&granted, moment(0), 1, 1, moment(0));
+        let sent = Sent {
+            at: moment(0),
+            liveness_epoch: 1,
+            caller_epoch: 1,
+        };
+        known.apply_reply(&granted, sent, moment(0));
         let request = EnterRequest {
             id: CONTENDER,
             ..request
@@ -334,7 +339,7 @@ impl CrashDetection {
         if request.kind == RequestKind::Renewal {
             state
                 .known
-                .renewal(Renewed::Held, moment(request.at), u32::from(link(at).epoch));
+                .apply_renewal(Renewed::Held, moment(request.at), u32::from(link(at).epoch));
         }
         // What has run out never comes back.
         if moment(state.now) < state.until {
@@ -362,7 +367,7 @@ impl CrashDetection {
         let mode = if state.polled == 2 {
             EnterMode::Refresh
         } else {
-            EnterMode::Look
+            EnterMode::Poll
         };
         let link = Link {
             epoch: 1,
@@ -438,8 +443,8 @@ pub(super) fn answer(reply: Reply) -> EnterReply {
         },
         ModelStanding::Gone => Standing::Gone,
     };
-    let looked = reply.is_next || reply.standing == ModelStanding::Gone;
-    let soonest = looked.then_some(LEASE);
+    let is_checked = reply.is_next || reply.standing == ModelStanding::Gone;
+    let soonest = is_checked.then_some(LEASE);
     let (last, position) = (u64::from(reply.last), u32::from(reply.position));
     EnterReply {
         standing,

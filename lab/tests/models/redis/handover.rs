@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use leasehold::modelled::{BootInstant, ClaimState, Push, hold_from, safe_duration};
+use leasehold::modelled::{BootInstant, ClaimState, Push, Sent, hold_from, safe_duration};
 use leasehold::store::Standing;
 use leasehold::{CrashDetection, Token};
 use stateright::{Model, Property};
@@ -101,6 +101,14 @@ fn moment(tick: u8) -> BootInstant {
     BootInstant::from_nanos(u64::from(tick + 1) * 1_000_000_000)
 }
 
+fn sent_at(tick: u8) -> Sent {
+    Sent {
+        at: moment(tick),
+        liveness_epoch: 1,
+        caller_epoch: 1,
+    }
+}
+
 fn asking(id: Id) -> EnterRequest {
     EnterRequest {
         id,
@@ -196,7 +204,7 @@ impl Model for HandOver {
                     reply.last_token = 0;
                 }
                 next.known
-                    .with_reply_timeout(&reply, moment(at), 1, 1, moment(next.now));
+                    .apply_reply(&reply, sent_at(at), moment(next.now));
                 next.pushed = next.now;
             }
             Action::ReceivePush => {

@@ -9,7 +9,7 @@ pub(super) enum EnterMode {
     Queue,
     TryNow,
     Refresh,
-    Look,
+    Poll,
 }
 
 /// A question to enter.
@@ -121,7 +121,7 @@ pub(super) struct Script<'a> {
     pub(super) there: &'a dyn Fn(Id) -> bool,
     pub(super) pushes: Vec<(Id, ModelPush)>,
     caller: Option<Id>,
-    looks: bool,
+    polls: bool,
     absences: Vec<(Id, u8)>,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Script<'a> {
             there,
             pushes: Vec::new(),
             caller: None,
-            looks: false,
+            polls: false,
             absences: Vec::new(),
         }
     }
@@ -140,7 +140,7 @@ impl<'a> Script<'a> {
     pub(super) fn enter(&mut self, request: &EnterRequest) -> Reply {
         self.load();
         self.caller = Some(request.id);
-        self.looks = request.mode == EnterMode::Look;
+        self.polls = request.mode == EnterMode::Poll;
         let id = request.id;
         if self.model.holder.is_some_and(|holder| holder.id != id)
             && request.mode != EnterMode::Queue
@@ -156,16 +156,16 @@ impl<'a> Script<'a> {
             .retain(|waiter| waiter.id != id || !waiter.expired);
         if self.has(id) {
             let waits = self.model.queue.iter().any(|waiter| waiter.id == id);
-            if !(self.looks && waits) {
+            if !(self.polls && waits) {
                 self.keep(request);
             }
-            if waits && (self.looks || self.is_first(id)) {
+            if waits && (self.polls || self.is_first(id)) {
                 self.settle_expired(request);
             }
             self.settle(true);
             return self.standing(id);
         }
-        if self.looks {
+        if self.polls {
             return self.standing(id);
         }
         if self.model.holder.is_none()
@@ -250,7 +250,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// Leaving looks at the time only where it must look at the whole line.
+    /// Leaving polls at the time only where it must look at the whole line.
     fn load_but(&mut self, id: Id) {
         let next_is_there =
             |next: &Waiter| !next.expired && (!next.link.verdict || (self.there)(next.id));
@@ -305,20 +305,20 @@ impl<'a> Script<'a> {
     }
 
     fn settle(&mut self, check_next: bool) {
-        let (mut rank, mut looked) = (0, false);
+        let (mut rank, mut checked) = (0, false);
         loop {
             let Some(next) = self.model.queue.get(rank).copied() else {
                 self.model.notified = None;
                 return;
             };
             let fits = self.model.holder.is_none();
-            if !fits && (looked || !check_next) {
+            if !fits && (checked || !check_next) {
                 let told_waits = self
                     .model
                     .queue
                     .iter()
                     .any(|waiter| Some(waiter.id) == self.model.notified);
-                if (looked || !told_waits) && self.model.notified != Some(next.id) {
+                if (checked || !told_waits) && self.model.notified != Some(next.id) {
                     self.model.notified = Some(next.id);
                     self.push(next.id, ModelPush::Next);
                 }
@@ -336,7 +336,7 @@ impl<'a> Script<'a> {
                 self.push(next.id, ModelPush::Held(token));
                 self.model.notified = None;
             } else {
-                looked = true;
+                checked = true;
             }
         }
     }
@@ -389,8 +389,8 @@ impl<'a> Script<'a> {
 
     fn reply(&mut self, standing: ModelStanding, is_next: bool, position: u8) -> Reply {
         let absences = std::mem::take(&mut self.absences);
-        // Only who is first, or looks, or is gone, is told who is absent.
-        let is_reported = is_next || standing == ModelStanding::Gone || self.looks && position > 0;
+        // Only who is first, or polls, or is gone, is told who is absent.
+        let is_reported = is_next || standing == ModelStanding::Gone || self.polls && position > 0;
         let absences = if is_reported { absences } else { Vec::new() };
         Reply {
             standing,

@@ -1,25 +1,17 @@
-//! What the scripts really do, beside what [`model`](super::model) says of them.
+//! Runs the scripts on a server and compares them with the [lock model](super::lock_model).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab_servers::{Raw, Redis, Reply as RedisReply};
+use leasehold::modelled::redis_layout::{Field, absence, entry, grant, record, reply};
+use leasehold::modelled::redis_scripts;
 
 use super::lock_model::{
     AbsenceNote, EnterMode, EnterRequest, Holder, Id, Kept, Link, LockModel, ModelPush,
     ModelStanding, Reply, Script, Seen, Waiter,
 };
-
-macro_rules! script {
-    ($($part:literal),+) => {
-        concat!($(include_str!(concat!("../../../../crates/leasehold/src/stores/redis/lua/", $part, ".lua")), "\n"),+)
-    };
-}
-
-const ENTER: &str = script!("enter/fast", "queue", "enter/slow");
-const LEAVE: &str = script!("leave/fast", "queue", "leave/slow");
-const RENEW: &str = script!("renew/fast", "queue", "renew/slow");
 
 const KEY: &str = "leasehold:{a}";
 const DAY: i64 = 24 * 60 * 60 * 1_000;
@@ -29,7 +21,7 @@ const NONE: &str = "-----------";
 /// A second of the server's clock that does not come.
 const NEVER: &str = "9999999999";
 
-/// What happens to a line.
+/// An event at a lock.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Enter {
@@ -43,25 +35,28 @@ enum Step {
         link: Link,
     },
     Leave(Id),
-    /// The lease of whoever holds ends.
+    /// The lease of the holder ends.
     HolderOver,
     WaiterOver(Id),
     Come(Id),
     Go(Id),
 }
 
-/// The server, and what the rule says of it.
+/// A server and the model, which receive the same events.
 struct Both {
     server: Redis,
-    /// The id of the server's history, as far as it is compared.
+    enter_script: &'static str,
+    leave_script: &'static str,
+    renew_script: &'static str,
+    /// The begin of `master_replid`, as records have it.
     history: String,
     clients: BTreeMap<Id, Raw>,
     here: BTreeSet<Id>,
-    /// Hears all that is told.
+    /// Receives all notifications.
     inbox: Raw,
     model: LockModel,
     nonces: u8,
-    /// What the scripts say for a token of the rule.
+    /// The tokens of the scripts; the index is the token of the model.
     tokens: Vec<u64>,
 }
 
@@ -73,20 +68,23 @@ impl Both {
             .lines()
             .find_map(|line| line.strip_prefix("master_replid:"))
             .expect("every server has one");
-        let history = history[..10].to_owned();
+        let history = history[..record::SERVER.len].to_owned();
         let mut inbox = server.connection();
         inbox
             .request(&["PSUBSCRIBE", "leasehold:inbox:*"])
             .expect("subscribed");
         let clients = (0..IDS).map(|id| (id, server.connection())).collect();
-        let (here, lock_state) = (BTreeSet::new(), LockModel::default());
+        let [enter_script, leave_script, renew_script] = redis_scripts::texts();
         Self {
             server,
+            enter_script,
+            leave_script,
+            renew_script,
             history,
             clients,
-            here,
+            here: BTreeSet::new(),
             inbox,
-            model: lock_state,
+            model: LockModel::default(),
             nonces: 0,
             tokens: vec![0],
         }
@@ -98,7 +96,9 @@ impl Both {
         }
         self.server.command(&["FLUSHALL"]);
         self.receive();
-        (self.model, self.nonces, self.tokens) = (LockModel::default(), 0, vec![0]);
+        self.model = LockModel::default();
+        self.nonces = 0;
+        self.tokens = vec![0];
     }
 
     fn come(&mut self, id: Id) {
@@ -138,8 +138,9 @@ impl Both {
                 if let Some(waiter) = self.model.queue.iter_mut().find(|waiter| waiter.id == id) {
                     waiter.expired = true;
                     let claims = format!("{KEY}:claims");
-                    let entry = self.server.command(&["HGET", &claims, &text(id)]);
-                    let over = format!("{:016}{}", 1, &entry.text()[16..]);
+                    let present = self.server.command(&["HGET", &claims, &text(id)]);
+                    let present = entry::RECORD.read(present.text()).expect("it waits");
+                    let over = format!("{:016}{present}", 1);
                     self.server.command(&["HSET", &claims, &text(id), &over]);
                 }
             }
@@ -152,13 +153,17 @@ impl Both {
             Step::Renew { id, link } => {
                 let (expected, pushes) =
                     self.by_the_model(|script| script.renew(id, link, AbsenceNote::Ends));
-                let (liveness, life) = (
-                    format!("{NONE}{}", self.link(id, link)),
-                    (DAY + LEASE).to_string(),
-                );
-                let events =
-                    self.server
-                        .command(&["EVAL", RENEW, "1", KEY, &text(id), &liveness, &life]);
+                let liveness = format!("{NONE}{}", self.link(id, link));
+                let life = (DAY + LEASE).to_string();
+                let events = self.server.command(&[
+                    "EVAL",
+                    self.renew_script,
+                    "1",
+                    KEY,
+                    &text(id),
+                    &liveness,
+                    &life,
+                ]);
                 let expected = match expected {
                     Kept::Held => "1".to_owned(),
                     Kept::Gone => "0".to_owned(),
@@ -173,7 +178,7 @@ impl Both {
                 let (expected, pushes) = self.by_the_model(|script| script.leave(id));
                 let events = self.server.command(&[
                     "EVAL",
-                    LEAVE,
+                    self.leave_script,
                     "1",
                     KEY,
                     &format!("H{}", text(id)),
@@ -189,7 +194,7 @@ impl Both {
             }
         }
         assert_eq!(
-            self.read(),
+            self.state(),
             (self.model.holder, self.model.queue.clone()),
             "after {step:?}"
         );
@@ -217,7 +222,7 @@ impl Both {
             EnterMode::Queue => 'Q',
             EnterMode::TryNow => 'R',
             EnterMode::Refresh => 'F',
-            EnterMode::Look => 'L',
+            EnterMode::Poll => 'L',
         };
         let record = format!(
             "{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l",
@@ -230,9 +235,16 @@ impl Both {
             let _ = write!(config, "{}{}", text(*id), nonce(*known));
         }
         let life = (DAY + LEASE).to_string();
-        let events = self
-            .server
-            .command(&["EVAL", ENTER, "1", KEY, &record, &life, &config, NEVER]);
+        let events = self.server.command(&[
+            "EVAL",
+            self.enter_script,
+            "1",
+            KEY,
+            &record,
+            &life,
+            &config,
+            NEVER,
+        ]);
         self.observe_tokens();
         let events = self.reply(events.text(), id);
         assert_eq!(
@@ -268,24 +280,24 @@ impl Both {
         )
     }
 
-    /// The token of the rule for one of the scripts', which rise.
+    /// Returns the model's token for a token of the scripts.
     fn token(&self, text: &str) -> u8 {
         let number = text.parse::<u64>().expect("digits");
-        self.tokens
+        let known = self
+            .tokens
             .iter()
             .zip(0..)
-            .find(|(token, _)| **token == number)
-            .expect("it was given")
-            .1
+            .find(|(token, _)| **token == number);
+        known.expect("a script gave it").1
     }
 
-    /// What stands in the key is the last that was given: one that is new is above all others.
+    /// Remembers the token in the key. A new token must exceed all earlier ones.
     fn observe_tokens(&mut self) {
         let state = self.server.request(&["GET", KEY]);
         if state.is_nil() {
             return;
         }
-        let last: u64 = state.text()[..16].parse().expect("digits");
+        let last: u64 = read(record::TOKEN, state.text()).parse().expect("digits");
         let known = *self.tokens.last().expect("there is a first");
         assert!(last >= known, "a token fell from {known} to {last}");
         if last > known {
@@ -293,36 +305,38 @@ impl Both {
         }
     }
 
-    fn reply(&self, events: &str, id: Id) -> Reply {
-        assert_eq!(events[17..39], text(id));
-        let number = &events[..16];
-        let (standing, last) = match &events[16..17] {
-            "H" => (ModelStanding::Held(self.token(number)), number),
-            "N" | "Q" => (
-                ModelStanding::Queued(number.parse().expect("digits")),
-                &events[39..55],
-            ),
-            _ => (ModelStanding::Gone, &events[39..55]),
+    fn reply(&self, text: &str, id: Id) -> Reply {
+        assert_eq!(id_of(read(reply::CLAIM, text)), id);
+        let number = read(reply::NUMBER, text);
+        let state = read(reply::STANDING, text);
+        let standing = match state {
+            "H" => ModelStanding::Held(self.token(number)),
+            "N" | "Q" => ModelStanding::Queued(number.parse().expect("digits")),
+            _ => ModelStanding::Gone,
         };
-        let position = events
-            .get(55..63)
+        let last = reply::LAST_TOKEN.read(text).unwrap_or(number);
+        let position = reply::POSITION
+            .read(text)
             .map_or(0, |position| position.parse().expect("digits"));
-        let absences = events.get(73..).unwrap_or_default().as_bytes().chunks(40);
-        let absences = absences.map(|absence| {
-            let absence = std::str::from_utf8(absence).expect("text");
-            assert_eq!(&absence[33..], "0005000");
-            (id_of(&absence[..22]), nonce_of(&absence[22..33]))
+
+        let absences = reply::ABSENCES.read(text).unwrap_or_default();
+        let absences = absences.as_bytes().chunks(absence::GRACE.end());
+        let absences = absences.map(|chunk| {
+            let chunk = std::str::from_utf8(chunk).expect("text");
+            assert_eq!(read(absence::GRACE, chunk), "0005000");
+            let holder = id_of(read(absence::CLAIM, chunk));
+            (holder, nonce_of(read(absence::NONCE, chunk)))
         });
         Reply {
             standing,
             last: self.token(last),
-            is_next: &events[16..17] == "N",
+            is_next: state == "N",
             position,
             absences: absences.collect(),
         }
     }
 
-    /// What was told until now.
+    /// Returns the notifications until now.
     fn receive(&mut self) -> Vec<(Id, ModelPush)> {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let end = format!("end {}", TURN.fetch_add(1, Ordering::Relaxed));
@@ -330,7 +344,7 @@ impl Both {
             .command(&["PUBLISH", "leasehold:inbox:end", &end]);
         let mut pushes = Vec::new();
         loop {
-            let RedisReply::List(message) = self.inbox.receive_reply().expect("heard") else {
+            let RedisReply::List(message) = self.inbox.receive_reply().expect("a message") else {
                 panic!("no message")
             };
             let push = message[3].text();
@@ -339,11 +353,9 @@ impl Both {
             }
             pushes.push(match &push[..1] {
                 "H" => {
-                    assert_eq!(&push[39..], KEY);
-                    (
-                        id_of(&push[17..39]),
-                        ModelPush::Held(self.token(&push[1..17])),
-                    )
+                    assert_eq!(read(grant::KEY, push), KEY);
+                    let token = self.token(read(grant::TOKEN, push));
+                    (id_of(read(grant::CLAIM, push)), ModelPush::Held(token))
                 }
                 "N" => (id_of(&push[1..]), ModelPush::Next),
                 _ => (id_of(&push[1..]), ModelPush::Gone),
@@ -351,28 +363,28 @@ impl Both {
         }
     }
 
-    /// Who holds and who waits, as it stands in the keys.
-    fn read(&self) -> (Option<Holder>, Vec<Waiter>) {
+    /// Reads the holder and the waiters from the keys.
+    fn state(&self) -> (Option<Holder>, Vec<Waiter>) {
         let state = self.server.request(&["GET", KEY]);
         let state = if state.is_nil() { "" } else { state.text() };
-        let holds = matches!(state.get(16..17), Some("H" | "W"));
+        let holds = matches!(record::MODE.read(state), Some("H" | "W"));
         let holder = holds.then(|| Holder {
-            id: id_of(&state[17..39]),
-            token: self.token(&state[..16]),
+            id: id_of(read(record::CLAIM, state)),
+            token: self.token(read(record::TOKEN, state)),
             link: link_of(state),
-            nonce: nonce_of(&state[39..50]),
+            nonce: nonce_of(read(record::NONCE, state)),
             expired: self.server.command(&["PTTL", KEY]).int() <= DAY,
         });
         let queue = self
             .server
             .command(&["ZRANGE", &format!("{KEY}:queue"), "0", "-1"]);
         let waiter = |id: &str| {
-            let entry = self.server.command(&["HGET", &format!("{KEY}:claims"), id]);
-            let record = &entry.text()[16..];
+            let value = self.server.command(&["HGET", &format!("{KEY}:claims"), id]);
+            let record = read(entry::RECORD, value.text());
             Waiter {
                 id: id_of(id),
                 link: link_of(record),
-                expired: entry.text().starts_with("0000000000000001"),
+                expired: read(entry::DEADLINE, value.text()) == "0000000000000001",
             }
         };
         (holder, queue.texts().into_iter().map(waiter).collect())
@@ -403,14 +415,18 @@ fn nonce_of(text: &str) -> u8 {
     }
 }
 
-fn link_of(record: &str) -> Link {
+fn link_of(text: &str) -> Link {
     Link {
-        epoch: record[61..69].parse().expect("digits"),
-        verdict: &record[69..79] != "----------",
+        epoch: read(record::EPOCH, text).parse().expect("digits"),
+        verdict: read(record::SERVER, text) != "----------",
     }
 }
 
-/// A generator of which each run is repeated by its seed.
+fn read(field: Field, text: &str) -> &str {
+    field.read(text).expect("the text has the field")
+}
+
+/// A generator whose runs are repeated by their seeds.
 struct Dice(u64);
 
 impl Dice {
@@ -437,8 +453,8 @@ impl Dice {
                     EnterMode::Queue,
                     EnterMode::Queue,
                     EnterMode::Refresh,
-                    EnterMode::Look,
-                    EnterMode::Look,
+                    EnterMode::Poll,
+                    EnterMode::Poll,
                     EnterMode::TryNow,
                 ][usize::from(self.below(6))];
                 Step::Enter {
@@ -503,8 +519,8 @@ fn fixture() -> Both {
     both
 }
 
-/// What is noted of a holder's absence ends with its renewal, entering again, and coming back, and only what is still noted
-/// is taken for a long absence.
+/// A holder's renewal, refresh or reconnect clears the note of its absence. A contender revokes a
+/// hold only by the nonce that the record still has.
 #[test]
 fn crash_detection_scripts_match_the_model() {
     let link = Link {
@@ -576,7 +592,7 @@ fn second_absence_has_a_new_nonce() {
     );
     let events = both.server.command(&[
         "EVAL",
-        ENTER,
+        both.enter_script,
         "1",
         KEY,
         &record,
@@ -585,13 +601,14 @@ fn second_absence_has_a_new_nonce() {
         NEVER,
     ]);
     assert_eq!(
-        &events.text()[16..17],
+        read(reply::STANDING, events.text()),
         "N",
         "an earlier absence was taken for this one"
     );
 }
 
-/// The holder's connection is to another server, or to this one before a failover: nothing is known of it here.
+/// The holder is connected to another server, or to this one before a failover. This server knows
+/// nothing about it.
 fn absence_on_another_server_is_ignored() {
     let mut both = Both::new();
     let link = Link {
@@ -611,7 +628,7 @@ fn absence_on_another_server_is_ignored() {
         let config = format!("Q{:016}{nonce}", 0);
         let events = both.server.command(&[
             "EVAL",
-            ENTER,
+            both.enter_script,
             "1",
             KEY,
             record,
@@ -621,7 +638,7 @@ fn absence_on_another_server_is_ignored() {
         ]);
         events.text().to_owned()
     };
-    assert_eq!(&enter(&record, &nonce(1))[16..17], "H");
+    assert_eq!(read(reply::STANDING, &enter(&record, &nonce(1))), "H");
     let waits = format!(
         "{:016}H{}{NONE}{}00000001{here}0005000 v1 1 1 {LEASE} 0 1 h p l",
         0,
@@ -630,13 +647,13 @@ fn absence_on_another_server_is_ignored() {
     );
     let events = enter(&waits, &nonce(2));
     assert_eq!(
-        (&events[16..17], events.len()),
-        ("N", 73),
+        (read(reply::STANDING, &events), events.len()),
+        ("N", reply::ABSENCES.start),
         "absence was noted: {events}"
     );
 }
 
-/// Grants, hand-overs and departures, one waiter of them over and one of them gone.
+/// Grants, hand-overs and departures, while the lease of one waiter is over.
 #[test]
 fn handover_scripts_match_the_model() {
     let link = Link {
@@ -665,10 +682,11 @@ fn handover_scripts_match_the_model() {
     }
 }
 
-/// The clock that a client proposes a token by may stand where the last was given.
+/// A client may propose the token that was given last.
 #[test]
 fn proposed_token_must_exceed_the_last_token() {
     let server = Redis::start();
+    let [enter_script, ..] = redis_scripts::texts();
     // A week ahead of the server's clock, by which no token can be given.
     let last = u64::try_from(server.time()).expect("after 1970") + 7 * 24 * 3_600 * 1_000_000;
     for ahead in [0u64, 1] {
@@ -682,7 +700,7 @@ fn proposed_token_must_exceed_the_last_token() {
         let config = format!("Q{:016}{}", 0, nonce(1));
         let events = server.command(&[
             "EVAL",
-            ENTER,
+            enter_script,
             "1",
             KEY,
             &record,
@@ -690,7 +708,7 @@ fn proposed_token_must_exceed_the_last_token() {
             &config,
             NEVER,
         ]);
-        let token: u64 = events.text()[..16].parse().expect("digits");
+        let token: u64 = read(reply::NUMBER, events.text()).parse().expect("digits");
         assert_eq!(token, last + 1, "{ahead} ahead");
     }
 }

@@ -1,31 +1,37 @@
-//! The counter of grants: rises for ever, also over power loss, with one sync per [`RESERVE`] grants.
+//! The token counter of a lock. It rises forever, also over power loss.
+//!
+//! One sync covers [`RESERVE`] grants.
 //!
 //! ```text
 //! block, written at 0 and at 512 in turn (64 of 512 bytes used, little-endian):
-//! magic 8 · version 4 · zero 4 · generation 8 · boot id 16 · last 8 · ceiling 8 · zero 4 · crc32 4
+//! magic 8 · version 4 · zero 4 · generation 8 · boot id 16 · last_token 8 · reserved_up_to 8
+//! · zero 4 · crc32 4
 //! ```
-//! `last_token` is the token given last and is written without a sync; `reserved_up_to` is synced before any token above the
-//! previous ceiling is given; a block whose ceiling may not be on the disk yet has it for its `last_token` too. After a reboot, or if a block is torn, counting goes on at the ceiling. A raised ceiling
-//! is written to both blocks, so either of them alone suffices.
+//!
+//! `last_token` is the token of the last grant and is written without a sync. `reserved_up_to` is
+//! synced before any token above its previous value is granted. While a raised `reserved_up_to` may
+//! not be on the disk yet, the block has the same value as its `last_token` too.
+//!
+//! After a reboot, or if a block is torn, counting continues at `reserved_up_to`. A raised value is
+//! written to both blocks, so one intact block is enough.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where tickets begin.
-pub(super) const COUNTER_LEN: usize = 2 * BLOCK_LEN;
-/// How many tokens one sync covers.
-pub(super) const RESERVE: u64 = 1024;
+use crate::local_fs::io_error;
+use crate::{Error, Result};
 
-const BLOCK_LEN: usize = 512;
-const USED_LEN: usize = 64;
-const MAGIC: &[u8; 8] = b"leasehld";
-const VERSION: u32 = 1;
-
-/// A boot of the machine: tickets of another are void, as all its processes are.
+/// One boot of the machine. The kernel draws an id for each.
+///
+/// Some kinds of container have a boot id of their own, so another boot id alone does not prove that
+/// a process has ended.
 pub(super) type Boot = [u8; 16];
 
+/// The counter, as one block of the file has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenCounter {
     generation: u64,
@@ -34,20 +40,20 @@ pub(super) struct TokenCounter {
     reserved_up_to: u64,
 }
 
-/// What a line file's first bytes turn out to be.
+/// The content of the first bytes of a queue file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CounterState {
-    /// Nothing was ever granted from it.
+    /// No token was ever granted from the file.
     Fresh,
-    /// Both blocks are good.
+    /// Both blocks are sound.
     Intact(TokenCounter),
-    /// One block is torn; the other is as good.
+    /// One block is torn, and the other is sound.
     OneBlockLost(TokenCounter),
-    /// It was leasehold's, and both blocks are torn.
+    /// The file is leasehold's, and both blocks are torn.
     Corrupt,
-    /// Written by a later version.
+    /// A later version wrote the file.
     Newer(u32),
-    /// Not leasehold's.
+    /// Another program wrote the file.
     Foreign,
 }
 
@@ -57,15 +63,15 @@ impl TokenCounter {
         if head.iter().all(|byte| *byte == 0) {
             return CounterState::Fresh;
         }
+
         let blocks = [0, BLOCK_LEN].map(|at| head.get(at..at + USED_LEN).unwrap_or_default());
         if let Some(version) = blocks.iter().find_map(|block| newer_version(block)) {
             return CounterState::Newer(version);
         }
+
         match blocks.map(parse) {
-            [Some(a), Some(b)] => {
-                CounterState::Intact(if a.generation >= b.generation { a } else { b })
-            }
-            [Some(one), None] | [None, Some(one)] => CounterState::OneBlockLost(one),
+            [Some(first), Some(second)] => CounterState::Intact(first.newer(second)),
+            [Some(only), None] | [None, Some(only)] => CounterState::OneBlockLost(only),
             [None, None] if blocks.iter().any(|block| block.starts_with(MAGIC)) => {
                 CounterState::Corrupt
             }
@@ -73,22 +79,23 @@ impl TokenCounter {
         }
     }
 
-    /// The counter of a new name. It begins at the clock's microseconds, so that tokens go on rising even if the whole
-    /// folder was deleted.
+    /// The counter of a new name. It begins at the microseconds of the clock, so that tokens rise
+    /// even if the whole folder was deleted.
     pub(super) fn fresh(boot: Boot) -> Self {
         let clock = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let last = u64::try_from(clock.as_micros()).unwrap_or_default().max(1);
+        let last_token = u64::try_from(clock.as_micros()).unwrap_or_default().max(1);
+
         Self {
             generation: 0,
             boot,
-            last_token: last,
-            reserved_up_to: last,
+            last_token,
+            reserved_up_to: last_token,
         }
     }
 
-    /// Goes on where no token can have been given yet.
+    /// Continues above every token that can have been granted.
     pub(super) fn restarted(self) -> Self {
         Self {
             last_token: self.reserved_up_to,
@@ -96,7 +103,7 @@ impl TokenCounter {
         }
     }
 
-    /// Of this boot from the next writing on.
+    /// Moves the counter to this boot, from the next write on.
     pub(super) fn move_to(&mut self, boot: Boot) {
         self.boot = boot;
     }
@@ -109,7 +116,7 @@ impl TokenCounter {
         self.last_token
     }
 
-    /// Whether nothing was ever granted from it.
+    /// Whether no token was ever granted from it.
     pub(super) fn is_fresh(&self) -> bool {
         self.generation == 0
     }
@@ -119,13 +126,14 @@ impl TokenCounter {
         self.last_token >= self.reserved_up_to
     }
 
-    /// Raises the ceiling, durably.
+    /// Reserves tokens durably.
     pub(super) fn reserve(&mut self, file: &File) -> io::Result<()> {
-        let announced = self.set_reserved(file)?;
+        let reserved = self.set_reserved(file)?;
         file.sync_data()?;
+
         let raised = Self {
             last_token: self.last_token,
-            ..announced
+            ..reserved
         }
         .next_generation();
         raised.write(file)?;
@@ -133,8 +141,10 @@ impl TokenCounter {
         Ok(())
     }
 
-    /// Writes a raised ceiling to both blocks. It reads as spent until it is known to be on the disk: if this process ends
-    /// here, or the sync fails, nobody gives tokens that power loss could take back.
+    /// Writes a raised reservation to both blocks.
+    ///
+    /// The counter reads as spent until the reservation is known to be on the disk. If this process
+    /// is killed here, or the sync fails, no process grants tokens that power loss could take back.
     pub(super) fn set_reserved(&self, file: &File) -> io::Result<Self> {
         let reserved_up_to = self.last_token + RESERVE;
         let first = Self {
@@ -144,17 +154,20 @@ impl TokenCounter {
         }
         .next_generation();
         let second = first.next_generation();
+
         first.write(file)?;
         second.write(file)?;
         Ok(second)
     }
 
-    /// The next token, written down; [`reserve`](Self::reserve) comes first when the fence [is spent](Self::is_spent).
+    /// Mints and writes the next token. A counter that [is spent](Self::is_spent) must
+    /// [`reserve`](Self::reserve) first.
     pub(super) fn mint(&mut self, file: &File) -> io::Result<u64> {
         assert!(
             self.last_token < self.reserved_up_to,
-            "a token above the ceiling might be given twice"
+            "a token above the reservation could be granted twice"
         );
+
         let next = Self {
             last_token: self.last_token + 1,
             ..*self
@@ -163,6 +176,14 @@ impl TokenCounter {
         next.write(file)?;
         *self = next;
         Ok(next.last_token)
+    }
+
+    fn newer(self, other: Self) -> Self {
+        if self.generation >= other.generation {
+            self
+        } else {
+            other
+        }
     }
 
     fn next_generation(self) -> Self {
@@ -183,44 +204,83 @@ impl TokenCounter {
 
     fn to_bytes(self) -> [u8; USED_LEN] {
         let mut block = [0; USED_LEN];
-        block[..8].copy_from_slice(MAGIC);
-        block[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        block[16..24].copy_from_slice(&self.generation.to_le_bytes());
-        block[24..40].copy_from_slice(&self.boot);
-        block[40..48].copy_from_slice(&self.last_token.to_le_bytes());
-        block[48..56].copy_from_slice(&self.reserved_up_to.to_le_bytes());
-        let crc = crc32fast::hash(&block[..USED_LEN - 4]);
-        block[USED_LEN - 4..].copy_from_slice(&crc.to_le_bytes());
+        block[..MAGIC.len()].copy_from_slice(MAGIC);
+        block[VERSION_AT].copy_from_slice(&VERSION.to_le_bytes());
+        block[GENERATION_AT].copy_from_slice(&self.generation.to_le_bytes());
+        block[BOOT_AT].copy_from_slice(&self.boot);
+        block[LAST_TOKEN_AT].copy_from_slice(&self.last_token.to_le_bytes());
+        block[RESERVED_AT].copy_from_slice(&self.reserved_up_to.to_le_bytes());
+
+        let crc = crc32fast::hash(&block[..CRC_AT.start]);
+        block[CRC_AT].copy_from_slice(&crc.to_le_bytes());
         block
     }
 }
 
+/// The kernel's id of the present boot.
+pub(super) fn this_boot() -> Result<Boot> {
+    const PATH: &str = "/proc/sys/kernel/random/boot_id";
+    let text =
+        std::fs::read_to_string(PATH).map_err(|error| io_error(error, "read", Path::new(PATH)))?;
+
+    let boot = uuid::Uuid::parse_str(text.trim())
+        .map_err(|_| Error::unsupported(format!("{PATH} does not contain a boot id")))?;
+    Ok(boot.into_bytes())
+}
+
 fn parse(block: &[u8]) -> Option<TokenCounter> {
-    let block: &[u8; USED_LEN] = block.try_into().ok()?;
-    let number = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+    let block: &Block = block.try_into().ok()?;
     if !is_sound(block) || version(block) != VERSION {
         return None;
     }
-    let boot = block[24..40].try_into().expect("sixteen bytes");
+
+    let number = |at: Range<usize>| {
+        u64::from_le_bytes(block[at].try_into().expect("a number has eight bytes"))
+    };
     let counter = TokenCounter {
-        generation: number(16),
-        boot,
-        last_token: number(40),
-        reserved_up_to: number(48),
+        generation: number(GENERATION_AT),
+        boot: block[BOOT_AT].try_into().expect("a boot id has 16 bytes"),
+        last_token: number(LAST_TOKEN_AT),
+        reserved_up_to: number(RESERVED_AT),
     };
     (counter.last_token <= counter.reserved_up_to).then_some(counter)
 }
 
 fn newer_version(block: &[u8]) -> Option<u32> {
-    let block: &[u8; USED_LEN] = block.try_into().ok()?;
+    let block: &Block = block.try_into().ok()?;
     (is_sound(block) && version(block) > VERSION).then(|| version(block))
 }
 
-fn is_sound(block: &[u8; USED_LEN]) -> bool {
-    let crc = u32::from_le_bytes(block[USED_LEN - 4..].try_into().expect("four bytes"));
-    block.starts_with(MAGIC) && crc32fast::hash(&block[..USED_LEN - 4]) == crc
+fn is_sound(block: &Block) -> bool {
+    let crc = u32::from_le_bytes(block[CRC_AT].try_into().expect("a checksum has four bytes"));
+    block.starts_with(MAGIC) && crc32fast::hash(&block[..CRC_AT.start]) == crc
 }
 
-fn version(block: &[u8; USED_LEN]) -> u32 {
-    u32::from_le_bytes(block[8..12].try_into().expect("four bytes"))
+fn version(block: &Block) -> u32 {
+    u32::from_le_bytes(
+        block[VERSION_AT]
+            .try_into()
+            .expect("a version has four bytes"),
+    )
 }
+
+/// The number of tokens that one sync covers.
+pub(super) const RESERVE: u64 = 1024;
+
+/// The length of both blocks. The entries of claims begin here.
+pub(super) const COUNTER_LEN: usize = 2 * BLOCK_LEN;
+
+/// The used bytes of a block.
+type Block = [u8; USED_LEN];
+
+const BLOCK_LEN: usize = 512;
+const USED_LEN: usize = 64;
+const MAGIC: &[u8; 8] = b"leasehld";
+const VERSION: u32 = 1;
+
+const VERSION_AT: Range<usize> = 8..12;
+const GENERATION_AT: Range<usize> = 16..24;
+const BOOT_AT: Range<usize> = 24..40;
+const LAST_TOKEN_AT: Range<usize> = 40..48;
+const RESERVED_AT: Range<usize> = 48..56;
+const CRC_AT: Range<usize> = USED_LEN - 4..USED_LEN;

@@ -1,29 +1,90 @@
-//! `NAME.lock` itself: the flock(2) that keeps out, and is kept out by, flock(1) and older tools.
+//! `NAME.lock` itself: the flock(2) that keeps out flock(1) and older tools, and is kept out by them.
 
-use std::collections::HashMap;
-use std::fs::{File, Metadata};
+mod waiters;
+
+use std::fs::{self, File, Metadata};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
-use tokio::sync::Notify;
 
-use super::directory::Location;
-use super::folder::Folder;
-use super::io_error::io_error;
-use super::touch::touch;
-use crate::{Error, Result, Share};
+use super::folder::directory::Location;
+use super::folder::{Folder, is_at, not_a_file, status_of, touch};
+use crate::local_fs::io_error;
+use crate::{ExternalHolder, Result, Share};
+
+pub(super) use waiters::FlockWaiters;
+
+/// The locked file. Dropping it unlocks the file, also if another process inherited the descriptor.
+#[derive(Debug)]
+pub(super) struct FlockGuard {
+    file: File,
+    mode: FlockMode,
+}
+
+impl FlockGuard {
+    /// Locks the file without waiting; `None` if a process outside the queue has it locked.
+    pub(super) fn acquire(folder: &Folder, at: &Location, mode: FlockMode) -> Result<Option<Self>> {
+        loop {
+            let (file, status) = open_lock_file(folder, at)?;
+            match flock(&file, mode.nonblocking()) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(io_error(error, "lock", &at.path())),
+            }
+            if is_at(&status, at)? {
+                return Ok(Some(Self { file, mode }));
+            }
+        }
+    }
+
+    /// Whether the locked file is the one that has the path now, and not one that was deleted.
+    pub(super) fn serves(&self, at: &Location) -> Result<bool> {
+        let status = status_of(&self.file, at)?;
+        is_at(&status, at)
+    }
+
+    pub(super) fn satisfies(&self, mode: FlockMode) -> bool {
+        self.mode == mode
+    }
+
+    /// A descriptor that keeps the file locked after this process ends.
+    pub(super) fn inheritable_fd(&self, at: &Location) -> Result<OwnedFd> {
+        let file = self
+            .file
+            .try_clone()
+            .map_err(|error| io_error(error, "keep open", &at.path()))?;
+        Ok(file.into())
+    }
+
+    /// Keeps the times of the file recent, so that cleaners leave it.
+    pub(super) fn touch(&self) {
+        touch(&self.file);
+    }
+
+    /// Lets others share the lock. The kernel converts it without a gap.
+    pub(super) fn downgrade(&mut self, at: &Location) -> Result<()> {
+        flock(&self.file, FlockMode::Shared.nonblocking())
+            .map_err(|error| io_error(error, "share", &at.path()))?;
+        self.mode = FlockMode::Shared;
+        Ok(())
+    }
+}
+
+impl Drop for FlockGuard {
+    fn drop(&mut self) {
+        // Unlocking fails only on an invalid descriptor, and this one is open.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
 
 /// How the file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FlockMode {
-    /// As `flock -x`: for a claim that leaves no room beside it.
+    /// As `flock -x`, for a claim that takes the whole capacity.
     Exclusive,
-    /// As `flock -s`: for readers and slots.
+    /// As `flock -s`, for readers and slots.
     Shared,
 }
 
@@ -51,227 +112,96 @@ impl FlockMode {
     }
 }
 
-/// The file, locked; dropping it unlocks, also where another process has inherited the descriptor.
-#[derive(Debug)]
-pub(super) struct FlockGuard {
-    file: File,
-    mode: FlockMode,
-}
-
-impl FlockGuard {
-    /// `None` if somebody who is not in our line has it.
-    pub(super) fn acquire(folder: &Folder, at: &Location, mode: FlockMode) -> Result<Option<Self>> {
-        loop {
-            let (file, what) = open_lock_file(folder, at)?;
-            match flock(&file, mode.nonblocking()) {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(None),
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(io_error(error, "lock", &at.path())),
-            }
-            if is_at(&what, at)? {
-                return Ok(Some(Self { file, mode }));
-            }
-        }
-    }
-
-    /// Whether it locks the file that has this path now, and not one that was deleted meanwhile.
-    pub(super) fn serves(&self, at: &Location) -> Result<bool> {
-        let what = self
-            .file
-            .metadata()
-            .map_err(|error| io_error(error, "look at", &at.path()))?;
-        is_at(&what, at)
-    }
-
-    /// A descriptor that keeps the file locked if this process ends.
-    pub(super) fn inheritable_fd(&self, at: &Location) -> Result<OwnedFd> {
-        let file = self
-            .file
-            .try_clone()
-            .map_err(|error| io_error(error, "keep open", &at.path()))?;
-        Ok(file.into())
-    }
-
-    /// Keeps the file from looking abandoned.
-    pub(super) fn touch(&self) {
-        touch(&self.file);
-    }
-
-    pub(super) fn satisfies(&self, mode: FlockMode) -> bool {
-        self.mode == mode
-    }
-
-    /// Lets others in beside it; the kernel does so without a gap.
-    pub(super) fn downgrade(&mut self, at: &Location) -> Result<()> {
-        flock(&self.file, FlockMode::Shared.nonblocking())
-            .map_err(|error| io_error(error, "share", &at.path()))?;
-        self.mode = FlockMode::Shared;
-        Ok(())
-    }
-}
-
-impl Drop for FlockGuard {
-    fn drop(&mut self) {
-        // Unlocking fails on descriptors that are none; this is one.
-        let _ = flock(&self.file, FlockOperation::Unlock);
-    }
-}
-
-/// Whether an open file, of which this is known, is still the one at its place.
-pub(super) fn is_at(what: &Metadata, at: &Location) -> Result<bool> {
-    let there = at.stat()?;
-    Ok(there.is_some_and(|there| (what.dev(), what.ino()) == (there.st_dev, there.st_ino)))
-}
-
-/// Opens the file for locking, making it if need be. It is never written, so one that another user made will do.
-fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
-    // Not blocking: a FIFO that somebody put in its place would otherwise wait for a writer.
-    let opened = folder.open_or_make_file(at, OFlags::RDONLY | OFlags::NONBLOCK);
-    let file = File::from(opened.map_err(|error| io_error(error, "open", &at.path()))?);
-    let what = file
-        .metadata()
-        .map_err(|error| io_error(error, "look at", &at.path()))?;
-    if what.is_file() {
-        return Ok((file, what));
-    }
-    Err(Error::damaged(format!("{} is not a regular file", at.path().display())).help("remove it"))
-}
-
-/// Those who wait until a foreign holder unlocks: a thread each, asleep in the kernel.
+/// The processes that have a file locked by flock(2), as far as this process may see them.
 ///
-/// A sleeping thread cannot be called off. One whose wait was dropped is given to the next who wants the same; if none
-/// does, it unlocks the moment it is woken.
-#[derive(Debug, Default)]
-pub(super) struct FlockWaiters {
-    idle: Arc<Mutex<IdleThreads>>,
+/// The list is for people. No decision depends on it, so an unreadable table gives an empty list.
+pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
+    let Ok(Some(status)) = at.stat() else {
+        return Vec::new();
+    };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+        return Vec::new();
+    };
+
+    let major = major(status.st_dev);
+    let minor = minor(status.st_dev);
+    let file = format!("{major:02x}:{minor:02x}:{}", status.st_ino);
+    locks
+        .lines()
+        .filter_map(|line| parse_holder(line, &file))
+        .map(external_holder)
+        .collect()
 }
 
-/// The sleeping threads that nobody waits for, by what they will have locked.
-type IdleThreads = HashMap<(PathBuf, FlockMode), Vec<Arc<FlockThread>>>;
+/// Opens the lock file, and makes it if it is missing.
+///
+/// The file is never written, so a file that another user made is accepted.
+fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
+    // Without NONBLOCK, a FIFO at this path would block until another process opens it for writing.
+    let opened = folder
+        .open_or_make_file(at, OFlags::RDONLY | OFlags::NONBLOCK)
+        .map_err(|error| io_error(error, "open", &at.path()))?;
 
-/// One sleeping thread. Its state, and whether it is idle, are changed under the porter's lock.
-#[derive(Debug, Default)]
-struct FlockThread {
-    state: Mutex<State>,
-    woken: Notify,
-}
-
-#[derive(Debug, Default)]
-enum State {
-    #[default]
-    Asleep,
-    LockedQueueFile(Result<FlockGuard>),
-    Taken,
-}
-
-impl FlockWaiters {
-    /// Waits for the lock.
-    ///
-    /// *Cancel safety*: dropped, it does not get the lock.
-    pub(super) async fn wait(
-        &self,
-        folder: &Folder,
-        at: &Location,
-        mode: FlockMode,
-    ) -> Result<FlockGuard> {
-        let what = (at.path(), mode);
-        let waiter = match self.adopt(&what) {
-            Some(waiter) => waiter,
-            None => self.send(folder, at, mode)?,
-        };
-        let waiting = FlockWait {
-            waiters: self,
-            what,
-            thread: waiter,
-        };
-        loop {
-            if let Some(flock) = waiting.thread.take_guard() {
-                return flock;
-            }
-            waiting.thread.woken.notified().await;
-        }
+    let file = File::from(opened);
+    let status = status_of(&file, at)?;
+    if !status.is_file() {
+        return Err(not_a_file(at));
     }
+    Ok((file, status))
+}
 
-    fn adopt(&self, what: &(PathBuf, FlockMode)) -> Option<Arc<FlockThread>> {
-        self.idle.lock().get_mut(what).and_then(Vec::pop)
-    }
+/// The process in a line such as `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`, if the line is
+/// about this file. The line of a waiting process has an arrow after the number.
+fn parse_holder(line: &str, file: &str) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    (words.next()? == "FLOCK").then_some(())?;
+    let pid = words.nth(2)?.parse().ok()?;
+    (words.next()? == file).then_some(pid)
+}
 
-    fn send(&self, folder: &Folder, at: &Location, mode: FlockMode) -> Result<Arc<FlockThread>> {
-        let (file, _) = open_lock_file(folder, at)?;
-        let waiter = Arc::new(FlockThread::default());
-        let (idle, sent, path) = (Arc::clone(&self.idle), Arc::clone(&waiter), at.path());
-        let sleep = move || {
-            let flock = sleep_until_locked(file, mode, &path);
-            hand_over(&idle, &sent, &(path, mode), flock);
-        };
-        let thread = std::thread::Builder::new()
-            .name("leasehold-flock".to_owned())
-            .stack_size(64 * 1024)
-            .spawn(sleep);
-        thread.map_err(|error| io_error(error, "start a thread to wait for", &at.path()))?;
-        Ok(waiter)
+fn external_holder(pid: u32) -> ExternalHolder {
+    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    ExternalHolder {
+        pid,
+        program: program.trim_end().to_owned(),
     }
 }
 
-impl FlockThread {
-    fn take_guard(&self) -> Option<Result<FlockGuard>> {
-        let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::LockedQueueFile(flock) => Some(flock),
-            other => {
-                *state = other;
-                None
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::folder::directory::Directory;
+    use super::*;
+    use crate::local_fs::Locality;
+
+    #[test]
+    fn proc_locks_lines_are_parsed() {
+        let pid = |line| parse_holder(line, "fe:00:264");
+        assert_eq!(
+            pid("3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF"),
+            Some(4711)
+        );
+        assert_eq!(
+            pid("3: -> FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF"),
+            None
+        );
+        assert_eq!(pid("3: POSIX  ADVISORY  WRITE 4711 fe:00:264 0 EOF"), None);
+        assert_eq!(pid("3: FLOCK  ADVISORY  READ 4711 fe:00:2640 0 EOF"), None);
+        assert_eq!(pid(""), None);
     }
-}
 
-fn sleep_until_locked(file: File, mode: FlockMode, path: &Path) -> Result<FlockGuard> {
-    loop {
-        match flock(&file, mode.blocking()) {
-            Ok(()) => return Ok(FlockGuard { file, mode }),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(io_error(error, "lock", path)),
-        }
-    }
-}
+    #[test]
+    fn own_flock_is_found_in_proc_locks() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let file = File::create(folder.path().join("a.lock")).expect("created");
+        let directory = Directory::open_or_make(folder.path(), Locality::Known).expect("opened");
+        let at = Arc::new(directory).file("a.lock");
 
-/// Gives the key to whoever waits; if nobody does any more, it is dropped.
-fn hand_over(
-    idle: &Mutex<IdleThreads>,
-    waiter: &Arc<FlockThread>,
-    what: &(PathBuf, FlockMode),
-    flock: Result<FlockGuard>,
-) {
-    let mut idle = idle.lock();
-    let unwanted = idle.get_mut(what).is_some_and(|waiters| {
-        let before = waiters.len();
-        waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-        waiters.len() < before
-    });
-    idle.retain(|_, waiters| !waiters.is_empty());
-    if !unwanted {
-        *waiter.state.lock() = State::LockedQueueFile(flock);
-        waiter.woken.notify_one();
-    }
-}
+        assert_eq!(flock_holders(&at), []);
 
-/// Somebody waits for a watch; dropped, the watch goes idle, or its key back.
-struct FlockWait<'a> {
-    waiters: &'a FlockWaiters,
-    what: (PathBuf, FlockMode),
-    thread: Arc<FlockThread>,
-}
-
-impl Drop for FlockWait<'_> {
-    fn drop(&mut self) {
-        let mut idle = self.waiters.idle.lock();
-        let flock = self.thread.take_guard();
-        if flock.is_none() && matches!(*self.thread.state.lock(), State::Asleep) {
-            idle.entry(self.what.clone())
-                .or_default()
-                .push(Arc::clone(&self.thread));
-        }
+        file.lock().expect("the lock is free");
+        let pids: Vec<u32> = flock_holders(&at).iter().map(|holder| holder.pid).collect();
+        assert_eq!(pids, [std::process::id()]);
     }
 }

@@ -1,8 +1,11 @@
-//! The processes that use a store, known by one FIFO each.
+//! The processes that use a store. Each is known by one FIFO.
 //!
-//! A member keeps its FIFO open for reading. Whoever opens it for writing is told by the kernel whether anybody reads
-//! (`ENXIO` if not), and hears at once when nobody does any more (`EPOLLERR`): that is how death is known, across
-//! containers too, and without a time-out. The same FIFO is the member's inbox: 16 bytes ring the claim of that id.
+//! A process keeps its FIFO open for reading. Another process that opens the FIFO for writing learns
+//! from the kernel whether it has a reader (`ENXIO` if not), and is notified when it loses its last
+//! reader (`EPOLLERR`). So a crash is detected at once, across containers too, and without a
+//! timeout.
+//!
+//! The FIFO is also the inbox of the process: a message of 16 bytes wakes the claim of that id.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,16 +19,10 @@ use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
-use super::directory::{Directory, Location, complete_mode};
-use super::folder::{FILE_MODE, PENDING};
-use super::io_error::io_error;
-use super::touch::touch;
+use super::folder::directory::{Directory, Location, complete_mode};
+use super::folder::{FILE_MODE, PENDING, touch};
+use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
-
-/// How long making a file may take before it counts as left over.
-const PENDING_MAX: Duration = Duration::from_secs(60);
-/// How many claims are rung in one go: half a page, which a FIFO takes whole or refuses, and packs at least half full.
-const MESSAGE_IDS: usize = 128;
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,8 +50,11 @@ impl fmt::Debug for ProcessId {
     }
 }
 
-/// This process as a member. Others see it alive until this and the inbox that came with it are dropped, or the process
-/// and all that inherited its [anchor](Process::inheritable_fd) have ended.
+/// This process in the store.
+///
+/// Others see it alive until this value and its inbox are dropped. If the process ends without that,
+/// they see it alive until every process that inherited its
+/// [descriptor](Process::inheritable_fd) has ended too.
 #[derive(Debug)]
 pub(super) struct Process {
     id: ProcessId,
@@ -64,7 +64,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Joins, and clears away the FIFOs of the dead. Must be called inside the runtime that will read the inbox.
+    /// Joins the store and removes the FIFOs of dead processes. Must be called inside the runtime that
+    /// will read the inbox.
     pub(super) fn join(members: &Arc<Directory>) -> Result<(Self, Inbox)> {
         remove_stale(members);
         let id = ProcessId(ClaimId::draw().to_bytes());
@@ -72,50 +73,50 @@ impl Process {
         let pending = members.file(format!("{PENDING}{id}"));
         make_fifo(&pending).map_err(|error| io_error(error, "make the FIFO", &pending.path()))?;
 
-        // Open for writing too, so that it never reads as ended when a ringer closes it.
+        // Open for writing too: otherwise it would read as ended when the last sender closes it.
         let inbox = pending
             .open(OFlags::RDWR | OFlags::NONBLOCK)
-            .map_err(std::io::Error::from);
-        let inbox = inbox.and_then(pipe::Receiver::from_owned_fd);
-        let inbox = inbox.map_err(|error| io_error(error, "open the FIFO", &pending.path()))?;
+            .map_err(std::io::Error::from)
+            .and_then(pipe::Receiver::from_owned_fd)
+            .map_err(|error| io_error(error, "open the FIFO", &pending.path()))?;
 
-        // Under its own name it has a reader from the first moment on.
+        // The FIFO gets its final name only now, so under that name it always has a reader.
         renameat(members, pending.relative(), members, at.relative())
             .map_err(|error| io_error(error, "name the FIFO", &at.path()))?;
+
         let size = fcntl_getpipe_size(&inbox)
             .map_err(|error| io_error(error, "measure the FIFO", &at.path()))?;
         let fifo = inbox
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| io_error(error, "keep open", &at.path()))?;
-        Ok((
-            Self {
-                id,
-                path: at.path(),
-                at,
-                fifo,
-            },
-            Inbox { fifo: inbox, size },
-        ))
+        let process = Self {
+            id,
+            path: at.path(),
+            at,
+            fifo,
+        };
+        Ok((process, Inbox { fifo: inbox, size }))
     }
 
     pub(super) fn id(&self) -> ProcessId {
         self.id
     }
 
-    /// A descriptor with which another process can live on as this member.
+    /// A descriptor that keeps this process alive for the others while another process has it open.
     pub(super) fn inheritable_fd(&self) -> Result<OwnedFd> {
         self.fifo
             .try_clone()
             .map_err(|error| io_error(error, "keep open", &self.path))
     }
 
-    /// Whether others can still see it: the FIFO may have been deleted, or the folder replaced, so this goes by the path.
+    /// Whether others can still see this process. The FIFO may have been deleted, or the folder
+    /// replaced, so the check goes by the path.
     pub(super) fn is_listed(&self) -> bool {
         self.path.exists()
     }
 
-    /// Keeps its FIFO from looking abandoned.
+    /// Keeps the times of its FIFO recent, so that cleaners leave it.
     pub(super) fn touch(&self) {
         touch(&self.fifo);
     }
@@ -123,40 +124,43 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // If it stays, the next to join sweeps it.
+        // If the FIFO stays, the next process that joins removes it.
         let _ = unlinkat(self.at.directory(), self.at.relative(), AtFlags::empty());
     }
 }
 
-/// Where others ring.
+/// Receives the wake-ups that other processes send.
 #[derive(Debug)]
 pub(super) struct Inbox {
     fifo: pipe::Receiver,
     size: usize,
 }
 
-/// What was rung.
+/// The wake-ups of one read.
 pub(super) enum Wakeups {
     Claims(Vec<ClaimId>),
-    /// The inbox was full, so a ring may have been lost.
+    /// The inbox was full, so a wake-up may have been lost.
     Overflow,
 }
 
 impl Inbox {
+    /// Reads the next wake-ups.
+    ///
+    /// # Cancel safety
+    /// If this is dropped, no wake-up is lost.
     pub(super) async fn read_wakeups(&self) -> Wakeups {
         let mut buffer = vec![0; self.size];
         loop {
-            // A FIFO that is open for writing here too neither ends nor fails; if it did, everybody looks again.
+            // The FIFO is open for writing here too, so it neither ends nor fails. If it did, every
+            // claim would poll again.
             if self.fifo.readable().await.is_err() {
                 return Wakeups::Overflow;
             }
             match self.fifo.try_read(&mut buffer) {
-                // A ring is refused only when the FIFO is full, and a full one is at least half full of bytes.
+                // A message is refused only when the FIFO is full. Then at least half of its size is
+                // in use.
                 Ok(len) if len < self.size / 3 => {
-                    let ids = buffer[..len]
-                        .chunks_exact(16)
-                        .map(|id| id.try_into().expect("sixteen bytes"));
-                    return Wakeups::Claims(ids.map(ClaimId::from_bytes).collect());
+                    return Wakeups::Claims(parse_ids(&buffer[..len]));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Ok(_) | Err(_) => return Wakeups::Overflow,
@@ -165,39 +169,48 @@ impl Inbox {
     }
 }
 
-/// Another member, alive when it was opened.
+/// Another process of the store, alive when it was opened.
 #[derive(Debug)]
 pub(super) struct Peer(OwnedFd);
 
 impl Peer {
-    /// `None` if it is dead.
+    /// Opens the FIFO of a process; `None` if the process is dead.
     pub(super) fn open(members: &Arc<Directory>, id: ProcessId) -> Result<Option<Self>> {
         let at = members.file(id.to_string());
         match at.open(OFlags::WRONLY | OFlags::NONBLOCK) {
             Ok(fifo) => Ok(Some(Self(fifo))),
             Err(Errno::NXIO | Errno::NOENT) => Ok(None),
-            Err(error) => Err(io_error(error, "reach the process behind", &at.path())),
+            Err(error) => Err(io_error(error, "reach the process of", &at.path())),
         }
     }
 
-    /// Rings claims. A ring may be lost if the inbox is full: whoever finds it so looks at everything.
+    /// Wakes claims of the process. A wake-up is lost if the inbox is full. The reader of a full inbox
+    /// wakes all its claims.
     pub(super) fn wake(&self, ids: &[ClaimId]) {
         for ids in ids.chunks(MESSAGE_IDS) {
             let message: Vec<u8> = ids.iter().flat_map(|id| id.to_bytes()).collect();
-            // Dead, or full: in neither case is there anybody else to tell.
+            // The process is dead, or its inbox is full. In both cases nothing is left to send.
             let _ = rustix::io::write(&self.0, &message);
         }
     }
 
-    /// Resolves when it dies. Must be called inside a runtime.
+    /// Resolves when the process dies. Must be called inside a runtime.
+    ///
+    /// # Cancel safety
+    /// Dropping this ends the watch and changes nothing else.
     pub(super) async fn died(self) -> Result<()> {
-        let thread = pipe::Sender::from_owned_fd_unchecked(self.0);
-        let thread =
-            thread.map_err(|error| io_error(error, "watch", Path::new("the process ahead")))?;
-        let died = thread.ready(Interest::ERROR).await;
-        died.map(drop)
-            .map_err(|error| io_error(error, "watch", Path::new("the process ahead")))
+        let failed = |error| io_error(error, "watch", Path::new("the process ahead"));
+        let watch = pipe::Sender::from_owned_fd_unchecked(self.0).map_err(failed)?;
+        watch.ready(Interest::ERROR).await.map_err(failed)?;
+        Ok(())
     }
+}
+
+fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
+    bytes
+        .chunks_exact(ID_LEN)
+        .map(|id| ClaimId::from_bytes(id.try_into().expect("an id has 16 bytes")))
+        .collect()
 }
 
 fn make_fifo(at: &Location) -> rustix::io::Result<()> {
@@ -205,7 +218,8 @@ fn make_fifo(at: &Location) -> rustix::io::Result<()> {
     complete_mode(&at.open(OFlags::PATH)?, FILE_MODE)
 }
 
-/// Removes what the dead left. A file that cannot be removed does no harm and is tried again by the next to join.
+/// Removes the files of dead processes. A file that cannot be removed does no harm, and the next
+/// process that joins tries again.
 fn remove_stale(members: &Arc<Directory>) {
     let Ok(entries) = Dir::read_from(members) else {
         return;
@@ -214,6 +228,7 @@ fn remove_stale(members: &Arc<Directory>) {
         let Ok(name) = entry.file_name().to_str() else {
             continue;
         };
+
         let at = members.file(name);
         if is_stale(&at) {
             let _ = unlinkat(members, name, AtFlags::empty());
@@ -221,20 +236,32 @@ fn remove_stale(members: &Arc<Directory>) {
     }
 }
 
-/// A FIFO without a reader, or a file that was being made a long time ago.
+/// Whether a file is a FIFO without a reader, or was begun a long time ago and never finished.
 fn is_stale(at: &Location) -> bool {
-    let Ok(Some(what)) = at.stat() else {
+    let Ok(Some(status)) = at.stat() else {
         return false;
     };
     let is_pending = at.relative().to_string_lossy().starts_with(PENDING);
+
     let is_old = UNIX_EPOCH
-        .checked_add(Duration::from_secs(what.st_mtime.try_into().unwrap_or(0)))
+        .checked_add(Duration::from_secs(status.st_mtime.try_into().unwrap_or(0)))
         .and_then(|modified| SystemTime::now().duration_since(modified).ok())
         .is_some_and(|passed| passed > PENDING_MAX);
-    match FileType::from_raw_mode(what.st_mode) {
+
+    match FileType::from_raw_mode(status.st_mode) {
         _ if is_pending && !is_old => false,
         FileType::Fifo => at.open(OFlags::WRONLY | OFlags::NONBLOCK).err() == Some(Errno::NXIO),
         FileType::RegularFile => is_pending,
         _ => false,
     }
 }
+
+/// The length of a claim id in a message.
+const ID_LEN: usize = 16;
+
+/// The number of ids in one message: half a page. A FIFO takes such a message whole or refuses it,
+/// and packs its pages at least half full.
+const MESSAGE_IDS: usize = 128;
+
+/// How long the making of a file may take before the file counts as stale.
+const PENDING_MAX: Duration = Duration::from_secs(60);

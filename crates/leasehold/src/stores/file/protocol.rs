@@ -1,249 +1,281 @@
-//! What is done at a line: entering, standing, leaving, looking. Each is one edit, under the line's lock.
+//! The steps of the protocol: enter, poll, leave, renew, inspect.
+//!
+//! Each step is one [transaction](super::transaction). A process writes its own grants, because
+//! only the granted process can take the flock(2) that belongs to the grant.
 
 use super::Shared;
 use super::entry::StoredClaim;
 use super::flock::{FlockGuard, FlockMode};
 use super::process::{Peer, ProcessId};
-use super::queue_file::Transaction;
+use super::transaction::Transaction;
+use super::wakeups::wake;
 use crate::{Claim, ClaimId, Entry, LockState, Name, OnContention, Result, Standing};
 
-/// Where a claim stands that waits, and what it waits for.
+/// Puts a claim into the queue, or finds it there. Grants it if it fits and the lock file is free.
+pub(super) fn enter(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    claim: &Claim,
+    on_contention: OnContention,
+) -> Result<Standing> {
+    if let Some(at) = transaction.position(claim.id) {
+        shrink_share(shared, transaction, at, claim)?;
+        return Ok(transaction.standing(at));
+    }
+
+    check_kind(shared, transaction, claim)?;
+    if on_contention == OnContention::Fail && !transaction.has_room_for(claim.share) {
+        remove_dead(shared, transaction)?;
+    }
+    let flock = if transaction.has_room_for(claim.share) {
+        flock_for(shared, claim)?
+    } else {
+        None
+    };
+
+    let process = shared.own_process();
+    match (flock, on_contention) {
+        (Some(flock), _) => {
+            let token = transaction.mint()?;
+            transaction.append(claim, process, Some(token))?;
+            shared.flocks.lock().insert(claim.id, flock);
+            Ok(Standing::Held { token })
+        }
+        (None, OnContention::Queue) => {
+            let at = transaction.append(claim, process, None)?;
+            Ok(transaction.standing(at))
+        }
+        (None, OnContention::Fail) => Ok(Standing::Gone),
+    }
+}
+
+/// The standing of a claim, and the event that a waiter waits for.
 pub(super) enum Situation {
     Decided(Standing),
-    /// Behind others whose lives matter to it.
+    /// The waiter is behind other claims and watches their processes.
     Behind {
         ahead: u32,
         peers: Vec<Peer>,
     },
-    /// First, but somebody who is not in the line has the file locked.
+    /// The waiter may be granted, but a process outside the queue has the lock file locked.
     BlockedExternally {
         ahead: u32,
     },
 }
 
-impl Shared {
-    pub(super) fn enter(
-        &self,
-        transaction: &mut Transaction,
-        claim: &Claim,
-        on_contention: OnContention,
-    ) -> Result<Standing> {
-        if let Some(at) = transaction.position(claim.id) {
-            self.give_back(transaction, at, claim)?;
-            return Ok(transaction.standing(at));
-        }
-        self.check_kind(transaction, claim)?;
-        if on_contention == OnContention::Fail && !transaction.has_room_for(claim.share) {
-            self.remove_dead(transaction)?;
-        }
-        let flock = if transaction.has_room_for(claim.share) {
-            self.flock_for(claim)?
-        } else {
-            None
-        };
-        match (flock, on_contention) {
-            (Some(flock), _) => {
-                let token = transaction.mint()?;
-                transaction.append(claim, self.own_process(), Some(token))?;
-                self.flocks.lock().insert(claim.id, flock);
-                Ok(Standing::Held { token })
-            }
-            (None, OnContention::Queue) => {
-                let at = transaction.append(claim, self.own_process(), None)?;
-                Ok(transaction.standing(at))
-            }
-            (None, OnContention::Fail) => Ok(Standing::Gone),
-        }
-    }
-
-    /// A claim that is in line already may keep a smaller share.
-    fn give_back(&self, transaction: &mut Transaction, at: usize, claim: &Claim) -> Result<()> {
-        let present = transaction.entries()[at].share();
-        if present == claim.share {
-            return Ok(());
-        }
-        claim.share.check_shrinks_from(present)?;
-        if let Some(flock) = self.flocks.lock().get_mut(&claim.id) {
-            flock.downgrade(&self.folder.lock_path(&claim.name))?;
-        }
-        transaction.set_share(at, claim.share)
-    }
-
-    /// One kind and size for a name, as long as anybody alive uses it.
-    fn check_kind(&self, transaction: &mut Transaction, claim: &Claim) -> Result<()> {
-        let fits = |transaction: &Transaction| {
-            transaction
-                .entries()
-                .first()
-                .map_or(Ok(()), |first| claim.share.check_same_kind(first.share()))
-        };
-        if fits(transaction).is_err() {
-            self.remove_dead(transaction)?;
-        }
-        fits(transaction)
-    }
-
-    fn remove_dead(&self, transaction: &mut Transaction) -> Result<()> {
-        let mut processes: Vec<ProcessId> = transaction
-            .entries()
-            .iter()
-            .map(StoredClaim::process)
-            .collect();
-        processes.sort_unstable();
-        processes.dedup();
-        for process in processes {
-            if self.peer(process)?.is_none() {
-                transaction.remove_process(process)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Another member, or `None` if it is dead; this process is alive, and nobody's peer.
-    fn peer(&self, process: ProcessId) -> Result<Option<Liveness>> {
-        if process == self.own_process() {
-            return Ok(Some(Liveness::Own));
-        }
-        Ok(Peer::open(&self.folder.members(), process)?.map(Liveness::Other))
-    }
-
-    /// The lock file, locked, if nobody else has it.
-    fn flock_for(&self, claim: &Claim) -> Result<Option<FlockGuard>> {
-        let (at, mode) = (
-            self.folder.lock_path(&claim.name),
-            FlockMode::of(claim.share),
-        );
-        let kept = self.flocks.lock().remove(&claim.id);
-        match kept {
-            Some(flock) if flock.satisfies(mode) && flock.serves(&at)? => Ok(Some(flock)),
-            _ => FlockGuard::acquire(&self.folder, &at, mode),
-        }
-    }
-
-    /// Where a claim stands; grants it if its turn has come, and buries whoever stood dead in its way.
-    pub(super) fn evaluate(
-        &self,
-        transaction: &mut Transaction,
-        claim: &Claim,
-    ) -> Result<Situation> {
-        loop {
-            let Some(at) = transaction.position(claim.id) else {
-                return Ok(Situation::Decided(Standing::Gone));
-            };
-            if transaction.entries()[at].process() != self.own_process() {
-                // It is of a member that this process no longer is, and others may bury it at any time.
-                return Ok(Situation::Decided(Standing::Gone));
-            }
-            if transaction.entries()[at].token().is_some() {
-                return Ok(Situation::Decided(transaction.standing(at)));
-            }
-            let ahead = u32::try_from(at).unwrap_or(u32::MAX);
-            if at < transaction.admitted() {
-                if !self.process.read().is_listed() {
-                    // The folder was moved away, and others may hold in the one that has the path now.
-                    return Ok(Situation::Decided(Standing::Gone));
-                }
-                let Some(flock) = self.flock_for(claim)? else {
-                    return Ok(Situation::BlockedExternally { ahead });
-                };
-                let token = transaction.mint()?;
-                transaction.grant(at, token)?;
-                self.flocks.lock().insert(claim.id, flock);
-                return Ok(Situation::Decided(Standing::Held { token }));
-            }
-            if let Some(peers) = self.check_liveness(transaction, at)? {
-                return Ok(Situation::Behind { ahead, peers });
-            }
-        }
-    }
-
-    /// Those whose lives matter to the waiter at `at`; `None` after burying one that was dead.
-    fn check_liveness(
-        &self,
-        transaction: &mut Transaction,
-        at: usize,
-    ) -> Result<Option<Vec<Peer>>> {
-        let mut peers = Vec::new();
-        for process in transaction.watched(at) {
-            match self.peer(process)? {
-                Some(Liveness::Other(peer)) => peers.push(peer),
-                Some(Liveness::Own) => {}
-                None => {
-                    transaction.remove_process(process)?;
-                    return Ok(None);
-                }
-            }
-        }
-        Ok(Some(peers))
-    }
-
-    pub(super) fn leave(&self, transaction: &mut Transaction, claim: &Claim) -> Result<bool> {
-        // Unlocked first: the next in line is let in by the ticket, and then finds the file unlocked.
-        self.flocks.lock().remove(&claim.id);
+/// The situation of a claim. Grants the claim if it fits, and removes dead processes ahead of it.
+pub(super) fn poll(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    claim: &Claim,
+) -> Result<Situation> {
+    loop {
         let Some(at) = transaction.position(claim.id) else {
-            // It was broken; whoever did that may have been killed before he rang the next.
-            self.wake(transaction.to_wake());
-            return Ok(false);
-        };
-        let process = transaction.entries()[at].process();
-        transaction.remove(at)?;
-        self.wake(vec![(process, claim.id)]);
-        Ok(true)
-    }
-
-    /// Whether a claim of this process is in line; its files look used from then on.
-    pub(super) fn renew(&self, transaction: &Transaction, id: ClaimId) -> bool {
-        let is_there = self.is_present(transaction, id);
-        if is_there {
-            transaction.touch();
-            if let Some(flock) = self.flocks.lock().get(&id) {
-                flock.touch();
-            }
-        }
-        is_there
-    }
-
-    /// Whether a claim of this process is in line. Rings it if its turn has come: whoever should have done so may have
-    /// had no descriptor left to do it with.
-    fn is_present(&self, transaction: &Transaction, id: ClaimId) -> bool {
-        let Some(at) = transaction.position(id) else {
-            return false;
+            return Ok(Situation::Decided(Standing::Gone));
         };
         let stored = &transaction.entries()[at];
-        if stored.token().is_none() && at < transaction.admitted() {
-            self.wake_peer(id);
+        if stored.process() != shared.own_process() {
+            // This process joined again since. Others may remove the claim of its earlier id.
+            return Ok(Situation::Decided(Standing::Gone));
         }
-        stored.process() == self.own_process()
-    }
+        if stored.token().is_some() {
+            return Ok(Situation::Decided(transaction.standing(at)));
+        }
 
-    pub(super) fn queue_file(
-        &self,
-        transaction: &mut Transaction,
-        name: Name,
-    ) -> Result<LockState> {
-        let mut entries = Vec::new();
-        for (at, stored) in transaction.entries().iter().enumerate() {
-            if self.peer(stored.process())?.is_some() {
-                let (standing, info) = (transaction.standing(at), stored.info());
-                entries.push(Entry {
-                    id: stored.id(),
-                    share: stored.share(),
-                    standing,
-                    info,
-                });
-            }
+        if at < transaction.admitted() {
+            return grant(shared, transaction, at, claim);
         }
-        Ok(LockState {
-            name,
-            entries,
-            last_token: transaction.last_token(),
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        })
+        if let Some(peers) = watch_or_remove(shared, transaction, at)? {
+            let ahead = u32::try_from(at).unwrap_or(u32::MAX);
+            return Ok(Situation::Behind { ahead, peers });
+        }
     }
 }
 
+/// Removes a claim and wakes the next ones. Returns whether the claim was in the queue.
+pub(super) fn leave(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> Result<bool> {
+    // Unlocked first: the next waiter is let in by the queue and must then find the file unlocked.
+    shared.flocks.lock().remove(&claim.id);
+
+    let Some(at) = transaction.position(claim.id) else {
+        // The hold was broken. The process that broke it may have been killed before it woke others.
+        wake(shared, transaction.grantable());
+        return Ok(false);
+    };
+    let process = transaction.entries()[at].process();
+    transaction.remove(at)?;
+    wake(shared, vec![(process, claim.id)]);
+    Ok(true)
+}
+
+/// Whether a claim of this process is in the queue. Keeps the times of its files recent.
+pub(super) fn renew(shared: &Shared, transaction: &Transaction, id: ClaimId) -> bool {
+    let is_present = is_present(shared, transaction, id);
+    if is_present {
+        transaction.touch();
+        if let Some(flock) = shared.flocks.lock().get(&id) {
+            flock.touch();
+        }
+    }
+    is_present
+}
+
+/// The state of the lock. Claims of dead processes are left out.
+pub(super) fn inspect(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    name: Name,
+) -> Result<LockState> {
+    let mut entries = Vec::new();
+    for (at, stored) in transaction.entries().iter().enumerate() {
+        if find_process(shared, stored.process())?.is_some() {
+            entries.push(Entry {
+                id: stored.id(),
+                share: stored.share(),
+                standing: transaction.standing(at),
+                info: stored.info(),
+            });
+        }
+    }
+
+    Ok(LockState {
+        name,
+        entries,
+        last_token: transaction.last_token(),
+        external_holders: Vec::new(),
+        servers: Vec::new(),
+    })
+}
+
+/// Lets a claim in the queue keep a smaller share.
+fn shrink_share(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    at: usize,
+    claim: &Claim,
+) -> Result<()> {
+    let present = transaction.entries()[at].share();
+    if present == claim.share {
+        return Ok(());
+    }
+
+    claim.share.check_shrinks_from(present)?;
+    if let Some(flock) = shared.flocks.lock().get_mut(&claim.id) {
+        flock.downgrade(&shared.folder.lock_path(&claim.name))?;
+    }
+    transaction.set_share(at, claim.share)
+}
+
+/// Checks that a name has one kind and size as long as any living process uses it.
+fn check_kind(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> Result<()> {
+    let check = |transaction: &Transaction| match transaction.entries().first() {
+        Some(first) => claim.share.check_same_kind(first.share()),
+        None => Ok(()),
+    };
+
+    if check(transaction).is_err() {
+        remove_dead(shared, transaction)?;
+    }
+    check(transaction)
+}
+
+fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
+    let mut processes: Vec<ProcessId> = transaction
+        .entries()
+        .iter()
+        .map(StoredClaim::process)
+        .collect();
+    processes.sort_unstable();
+    processes.dedup();
+
+    for process in processes {
+        if find_process(shared, process)?.is_none() {
+            transaction.remove_process(process)?;
+        }
+    }
+    Ok(())
+}
+
+/// Grants a waiter that fits, unless a process outside the queue has the lock file locked.
+fn grant(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    at: usize,
+    claim: &Claim,
+) -> Result<Situation> {
+    if !shared.process.read().is_listed() {
+        // The folder was moved away. Another claim may be held in the folder that has the path now.
+        return Ok(Situation::Decided(Standing::Gone));
+    }
+    let Some(flock) = flock_for(shared, claim)? else {
+        let ahead = u32::try_from(at).unwrap_or(u32::MAX);
+        return Ok(Situation::BlockedExternally { ahead });
+    };
+
+    let token = transaction.mint()?;
+    transaction.grant(at, token)?;
+    shared.flocks.lock().insert(claim.id, flock);
+    Ok(Situation::Decided(Standing::Held { token }))
+}
+
+/// The processes that the waiter at this position must watch; `None` after a dead one was removed.
+fn watch_or_remove(
+    shared: &Shared,
+    transaction: &mut Transaction,
+    at: usize,
+) -> Result<Option<Vec<Peer>>> {
+    let mut peers = Vec::new();
+    for process in transaction.watched(at) {
+        match find_process(shared, process)? {
+            Some(Liveness::Other(peer)) => peers.push(peer),
+            Some(Liveness::Own) => {}
+            None => {
+                transaction.remove_process(process)?;
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(peers))
+}
+
+/// The lock file, locked; `None` if a process outside the queue has it locked.
+fn flock_for(shared: &Shared, claim: &Claim) -> Result<Option<FlockGuard>> {
+    let at = shared.folder.lock_path(&claim.name);
+    let mode = FlockMode::of(claim.share);
+
+    let kept = shared.flocks.lock().remove(&claim.id);
+    match kept {
+        Some(flock) if flock.satisfies(mode) && flock.serves(&at)? => Ok(Some(flock)),
+        _ => FlockGuard::acquire(&shared.folder, &at, mode),
+    }
+}
+
+/// Whether a claim of this process is in the queue.
+///
+/// Wakes the claim if it may be granted: the process that should have done so may have run out of
+/// descriptors.
+fn is_present(shared: &Shared, transaction: &Transaction, id: ClaimId) -> bool {
+    let Some(at) = transaction.position(id) else {
+        return false;
+    };
+    let stored = &transaction.entries()[at];
+    if stored.token().is_none() && at < transaction.admitted() {
+        shared.wakers.wake(id);
+    }
+    stored.process() == shared.own_process()
+}
+
+/// A living process.
 enum Liveness {
     Own,
     Other(Peer),
+}
+
+/// Finds a process of the store; `None` if it is dead. This process is alive and is not a peer.
+fn find_process(shared: &Shared, process: ProcessId) -> Result<Option<Liveness>> {
+    if process == shared.own_process() {
+        return Ok(Some(Liveness::Own));
+    }
+    let peer = Peer::open(&shared.folder.members(), process)?;
+    Ok(peer.map(Liveness::Other))
 }

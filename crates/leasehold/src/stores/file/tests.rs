@@ -1,4 +1,4 @@
-//! What only the inside can show: torn writes, other boots, outside hands.
+//! Torn writes, other boots, and interference by other programs, which only unit tests can make.
 
 mod threads;
 
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::counter::{COUNTER_LEN, RESERVE};
 use super::entry::ENTRY_LEN;
 use super::*;
-use crate::{ClaimantInfo, Locks, Share};
+use crate::{ClaimantInfo, Locks, Share, Token};
 
 const BLOCK: u64 = COUNTER_LEN as u64 / 2;
 const THIS: Boot = [1; 16];
@@ -34,6 +34,10 @@ impl TestFolder {
         Locks::from_arc(Arc::new(store), "file:").expect("the background thread runs")
     }
 
+    fn store(&self) -> File {
+        File::of_boot(self.folder.path(), THIS).expect("the folder opens")
+    }
+
     fn queue(&self) -> PathBuf {
         self.folder.path().join("a.queue")
     }
@@ -42,7 +46,7 @@ impl TestFolder {
         let file = fs::OpenOptions::new()
             .write(true)
             .open(self.queue())
-            .expect("there is a line file");
+            .expect("there is a queue file");
         file.write_all_at(bytes, at).expect("it can be written");
     }
 }
@@ -59,8 +63,8 @@ async fn grant(locks: &Locks) -> u64 {
         .mutex("a")
         .try_acquire()
         .await
-        .expect("asked")
-        .expect("it is free");
+        .expect("the store replies")
+        .expect("the lock is free");
     let token = guard.token().get();
     guard.release().await.expect("released");
     token
@@ -102,7 +106,8 @@ async fn tokens_increase_over_reboots_and_a_deleted_folder() {
     }
     fs::remove_dir_all(test_folder.folder.path()).expect("it can be deleted");
 
-    // Each boot skips the tokens that were reserved, so these may be some milliseconds ahead of the clock.
+    // Each boot skips the reserved tokens, so the last token may be some milliseconds ahead of the
+    // clock.
     while wall_clock_micros() <= last {
         tokio::task::yield_now().await;
     }
@@ -115,49 +120,54 @@ async fn tokens_increase_over_reboots_and_a_deleted_folder() {
 #[tokio::test]
 async fn entries_of_another_boot_belong_to_their_process() {
     let test_folder = TestFolder::new();
-    let (before, claim) = (
-        File::of_boot(test_folder.folder.path(), THIS).expect("opens"),
-        claim(),
-    );
+    let before = test_folder.store();
+    let claim = claim();
     before
         .enter(&claim, OnContention::Queue)
         .await
         .expect("entered")
         .standing
         .token()
-        .expect("it was free");
+        .expect("the lock was free");
     let after = test_folder.boot(NEXT);
     assert!(
         after
             .mutex("a")
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("the store replies")
             .is_none(),
         "some containers have a boot id of their own"
     );
     drop(before);
-    assert!(after.inspect("a").await.expect("looked").entries.is_empty());
+    assert!(
+        after
+            .inspect("a")
+            .await
+            .expect("inspected")
+            .entries
+            .is_empty()
+    );
     grant(&after).await;
-    let queue = after.inspect("a").await.expect("looked");
+    let queue = after.inspect("a").await.expect("inspected");
     assert!(queue.entries.is_empty() && queue.last_token.is_some());
 }
 
-/// The loss of power tears tickets, and takes their owners with it.
+/// Power loss tears entries, and their processes end with it.
 #[tokio::test]
 async fn torn_entry_of_another_boot_is_cleared() {
     let test_folder = TestFolder::new();
     grant(&test_folder.boot(THIS)).await;
-    let (torn, cut) = ([1; ENTRY_LEN], [1; 100]);
-    test_folder.overwrite(COUNTER_LEN as u64, &torn);
-    test_folder.overwrite((COUNTER_LEN + ENTRY_LEN) as u64, &cut);
+    test_folder.overwrite(COUNTER_LEN as u64, &[1; ENTRY_LEN]);
+    test_folder.overwrite((COUNTER_LEN + ENTRY_LEN) as u64, &[1; 100]);
+
     assert!(
         test_folder
             .boot(THIS)
             .mutex("a")
             .try_acquire()
             .await
-            .expect_err("whose it is, is not known")
+            .expect_err("the owner of the entry is unknown")
             .is_damaged()
     );
     for _ in 0..3 {
@@ -240,7 +250,7 @@ async fn torn_entry_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
-/// A file that ends anywhere, as a full disk or a lost page may leave it.
+/// A full disk or a lost page may leave a file of any length.
 #[tokio::test]
 async fn truncated_file_is_read_or_refused() {
     let whole = {
@@ -284,7 +294,7 @@ async fn links_and_devices_are_refused() {
             rustix::fs::Mode::RWXU,
             0,
         )
-        .expect("made");
+        .expect("created");
         assert!(
             test_folder
                 .boot(THIS)
@@ -295,7 +305,7 @@ async fn links_and_devices_are_refused() {
                 .is_damaged()
         );
         fs::remove_file(&path).expect("removed");
-        fs::create_dir(&path).expect("made");
+        fs::create_dir(&path).expect("created");
         test_folder
             .boot(THIS)
             .mutex("a")
@@ -322,12 +332,13 @@ async fn folder_that_is_not_local_is_refused() {
     assert!(proc.to_string().contains("/proc/leasehold"), "{proc}");
 }
 
-/// A cleaner of old files deleted this process's FIFO: the others take it for dead. The holder hears that it lost the
-/// lock, and a waiter gets in line again.
+/// A cleaner of old files deleted the FIFOs, so each process counts as dead to the other. The holder
+/// is notified of the loss, and the waiter enters the queue again.
 #[tokio::test]
 async fn deleted_fifo_ends_holds_and_requeues_waiters() {
     let test_folder = TestFolder::new();
-    let (ours, theirs) = (test_folder.boot(THIS), test_folder.boot(THIS));
+    let ours = test_folder.boot(THIS);
+    let theirs = test_folder.boot(THIS);
     let short = Duration::from_millis(150);
     let held = ours
         .mutex("a")
@@ -337,37 +348,43 @@ async fn deleted_fifo_ends_holds_and_requeues_waiters() {
         .expect("granted");
     let lock = theirs.mutex("a").lease(short);
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while theirs.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while theirs
+        .inspect("a")
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        == 0
+    {
         tokio::task::yield_now().await;
     }
     for fifo in fs::read_dir(test_folder.folder.path().join(".members")).expect("listed") {
         fs::remove_file(fifo.expect("listed").path()).expect("removed");
     }
-    let on_contention = Duration::from_secs(20);
+    let limit = Duration::from_secs(20);
     assert_eq!(
-        tokio::time::timeout(on_contention, held.lost())
+        tokio::time::timeout(limit, held.lost())
             .await
-            .expect("it hears"),
+            .expect("the holder is notified"),
         crate::LossReason::Revoked
     );
     drop(held);
-    let next = tokio::time::timeout(on_contention, waiting)
+    let next = tokio::time::timeout(limit, waiting)
         .await
-        .expect("it gets in again")
+        .expect("the waiter enters again")
         .expect("it runs");
     next.expect("granted").check().expect("held");
 }
 
-/// Whoever may be granted, but for a stranger's flock, sleeps until that is gone; he does not ring himself awake.
+/// A waiter blocked only by an external flock sleeps until it is released and does not wake itself.
 #[tokio::test]
 async fn waiter_behind_external_flock_sleeps() {
     let test_folder = TestFolder::new();
-    let (store, claim) = (
-        File::of_boot(test_folder.folder.path(), THIS).expect("opens"),
-        claim(),
-    );
-    let outsider = fs::File::create(test_folder.folder.path().join("a.lock")).expect("made");
-    outsider.lock().expect("it is free");
+    let store = test_folder.store();
+    let claim = claim();
+
+    let outsider = fs::File::create(test_folder.folder.path().join("a.lock")).expect("created");
+    outsider.lock().expect("the lock is free");
     let seen = store
         .enter(&claim, OnContention::Queue)
         .await
@@ -378,16 +395,17 @@ async fn waiter_behind_external_flock_sleeps() {
         let mut changed = background::on_background(store.changed(&claim, seen));
         let polled = std::pin::Pin::new(&mut changed)
             .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        sender.send(polled.is_pending()).expect("somebody listens");
+        sender.send(polled.is_pending()).expect("the test receives");
     });
     assert_eq!(
         polled.recv_timeout(Duration::from_secs(20)),
         Ok(true),
-        "it looks again and again"
+        "the waiter polls again and again"
     );
 }
 
-/// A cleaner deleted the whole folder: whoever holds hears of it, and the same process can go on in a new one.
+/// A cleaner deleted the whole folder. The holder is notified of the loss, and the same process can
+/// continue in a new folder.
 #[tokio::test]
 async fn deleted_folder_ends_holds_and_is_recreated() {
     let test_folder = TestFolder::new();
@@ -399,23 +417,24 @@ async fn deleted_folder_ends_holds_and_is_recreated() {
         .await
         .expect("granted");
     fs::remove_dir_all(test_folder.folder.path()).expect("it can be deleted");
-    let on_contention = Duration::from_secs(20);
+    let limit = Duration::from_secs(20);
     assert_eq!(
-        tokio::time::timeout(on_contention, held.lost())
+        tokio::time::timeout(limit, held.lost())
             .await
-            .expect("it hears"),
+            .expect("the holder is notified"),
         crate::LossReason::Revoked
     );
     drop(held);
     grant(&locks).await;
 }
 
-/// Many notice at once that their process's FIFO is gone: they all enter as one new member.
+/// Several threads notice at the same moment that the FIFO of their process is gone. All of them
+/// enter under one new process id.
 #[tokio::test]
 async fn deleted_fifo_is_replaced_once() {
     const THREADS: usize = 4;
     let test_folder = TestFolder::new();
-    let store = File::of_boot(test_folder.folder.path(), THIS).expect("opens");
+    let store = test_folder.store();
     for _ in 0..100 {
         fs::remove_dir_all(test_folder.folder.path().join(".members")).expect("removed");
         let go = std::sync::Barrier::new(THREADS);
@@ -436,7 +455,7 @@ async fn deleted_fifo_is_replaced_once() {
                 .map(|thread| thread.join().expect("no panic"))
                 .collect::<Vec<_>>()
         });
-        let kept = store.renew(&claims).await.expect("asked");
+        let kept = store.renew(&claims).await.expect("the store replies");
         assert!(kept.iter().all(Option::is_some), "{kept:?}");
         for claim in &claims {
             assert!(store.leave(claim).await.expect("left"));
@@ -455,7 +474,7 @@ async fn foreign_files_are_not_listed() {
     assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
 }
 
-/// The first grant of a name waits for the disk; that is no waiting in line.
+/// The first grant of a name waits for the disk. This wait does not count as queueing.
 #[tokio::test]
 async fn zero_timeout_still_asks_the_store_once() {
     let test_folder = TestFolder::new();
@@ -464,17 +483,18 @@ async fn zero_timeout_still_asks_the_store_once() {
         .mutex("a")
         .try_acquire_for(Duration::ZERO)
         .await
-        .expect("asked")
-        .expect("it is free")
+        .expect("the store replies")
+        .expect("the lock is free")
         .check()
         .expect("held");
 }
 
-/// A line that was cut within a ticket is not read as free.
+/// A queue file that was truncated within an entry is not read as free.
 #[tokio::test]
 async fn truncated_entry_is_refused() {
     let test_folder = TestFolder::new();
-    let (ours, theirs) = (test_folder.boot(THIS), test_folder.boot(THIS));
+    let ours = test_folder.boot(THIS);
+    let theirs = test_folder.boot(THIS);
     let _guard = ours
         .semaphore("a", 2)
         .permits(2)
@@ -484,10 +504,10 @@ async fn truncated_entry_is_refused() {
     let queue = fs::OpenOptions::new()
         .write(true)
         .open(test_folder.queue())
-        .expect("there is a line file");
+        .expect("there is a queue file");
     queue
         .set_len((COUNTER_LEN + ENTRY_LEN) as u64 - 1)
-        .expect("cut");
+        .expect("truncated");
     let error = theirs
         .semaphore("a", 2)
         .try_acquire()
@@ -496,7 +516,7 @@ async fn truncated_entry_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
-/// A foreign file may be larger than the memory.
+/// A file of another program may be larger than the memory.
 #[tokio::test]
 async fn huge_foreign_file_is_refused() {
     let test_folder = TestFolder::new();
@@ -516,10 +536,11 @@ async fn huge_foreign_file_is_refused() {
     assert!(error.is_damaged(), "{error}");
 }
 
-/// An owner who lives on keeps no store open that he has nothing in any more.
+/// An owner that outlives its last hold in a store does not keep the store open.
 #[tokio::test]
 async fn owner_does_not_keep_store_open() {
-    let (test_folder, owner) = (TestFolder::new(), crate::Owner::new());
+    let test_folder = TestFolder::new();
+    let owner = crate::Owner::new();
     let locks = test_folder.boot(THIS);
     locks
         .reentrant("a")
@@ -547,25 +568,25 @@ async fn owner_does_not_keep_store_open() {
     drop(owner);
 }
 
-/// Somebody is stopped in the middle of an edit. However often that line is asked for meanwhile, other names go on, also
-/// where they need a thread to wait for the disk.
+/// A process is stopped in the middle of a transaction. However many requests wait for that queue,
+/// requests for other names are executed, even if they need a thread to wait for the disk.
 #[tokio::test]
 async fn stopped_transaction_does_not_block_other_names() {
     let test_folder = TestFolder::new();
     let locks = test_folder.boot(THIS);
     grant(&locks).await;
-    let stopped = fs::File::open(test_folder.queue()).expect("there is a line file");
-    stopped.lock().expect("it is free");
+    let stopped = fs::File::open(test_folder.queue()).expect("there is a queue file");
+    stopped.lock().expect("the lock is free");
     for _ in 0..600 {
-        let looked = tokio::time::timeout(Duration::from_millis(1), locks.inspect("a")).await;
-        assert!(looked.is_err(), "the line is locked");
+        let inspected = tokio::time::timeout(Duration::from_millis(1), locks.inspect("a")).await;
+        assert!(inspected.is_err(), "the queue file is locked");
     }
     let other = locks
         .mutex("b")
         .try_acquire()
         .await
-        .expect("asked")
-        .expect("it is free");
+        .expect("the store replies")
+        .expect("the lock is free");
     other.release().await.expect("released");
     stopped.unlock().expect("it was locked");
     grant(&locks).await;
@@ -578,7 +599,7 @@ async fn files_are_readable_by_their_owner_only() {
     grant(&test_folder.boot(THIS)).await;
     for file in ["a.queue", "a.lock"] {
         let mode = fs::metadata(test_folder.folder.path().join(file))
-            .expect("it is there")
+            .expect("the file exists")
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
@@ -599,14 +620,14 @@ async fn only_two_files_per_name_remain() {
                 .mutex("a")
                 .try_acquire_for(Duration::from_micros(100))
                 .await
-                .expect("asked")
+                .expect("the store replies")
                 .is_none()
         );
         guard.release().await.expect("released");
     }
     assert!(
         descriptors() < before + 20,
-        "other tests of this program open some too"
+        "other tests of this process open descriptors too"
     );
     drop(locks);
     let mut left: Vec<_> = fs::read_dir(test_folder.folder.path())
@@ -630,7 +651,7 @@ async fn full_inbox_wakes_every_waiter() {
     let _entered = background::start().expect("it runs").enter();
     let (process, inbox) = Process::join(&folder.members()).expect("joined");
     let peer = Peer::open(&folder.members(), process.id())
-        .expect("asked")
+        .expect("the store replies")
         .expect("alive");
     let ids: Vec<ClaimId> = (0..300).map(|_| ClaimId::draw()).collect();
     peer.wake(&ids);
@@ -652,7 +673,8 @@ fn claim() -> Claim {
     }
 }
 
-/// A process was killed while it raised the ceiling, before the disk had it: the next one does not count on it.
+/// A process was killed while it reserved tokens, before the reservation was on the disk. The next
+/// process does not use the reservation.
 #[test]
 fn unsynced_reservation_is_not_used() {
     let file = tempfile::tempfile().expect("a temporary file");
@@ -664,31 +686,51 @@ fn unsynced_reservation_is_not_used() {
     let mut bytes = vec![0; COUNTER_LEN];
     file.read_at(&mut bytes, 0).expect("read");
     let counter::CounterState::Intact(found) = counter::TokenCounter::read(&bytes) else {
-        panic!("both blocks are good")
+        panic!("both blocks are sound")
     };
     assert!(found.is_spent() && found.last_token() >= last, "{found:?}");
 }
 
 proptest! {
     #[test]
-    fn stored_claim_round_trips(slot in 0usize..9, sequence in 1u64.., host in "\\PC{0,16}", label in "\\PC{0,16}", token in 1u64..) {
+    fn stored_claim_round_trips(
+        slot in 0usize..9,
+        sequence in 1u64..,
+        host in "\\PC{0,16}",
+        label in "\\PC{0,16}",
+        token in 1u64..,
+    ) {
         let info = ClaimantInfo { host, label, ..ClaimantInfo::clone(&claim().info) };
         let claim = Claim { info: info.clone().into(), ..claim() };
         let process = ProcessId::from_bytes([7; 16]);
-        let mut made = entry::StoredClaim::new(&claim, process, slot, sequence);
-        prop_assert_eq!(made.token(), None);
-        made.grant(Token::new(token).expect("above zero"));
-        let read = entry::StoredClaim::read(&made.to_bytes(), slot).expect("sound").expect("in use");
-        let fields = (read.id(), read.process(), read.share(), read.sequence(), read.token().map(Token::get));
-        prop_assert_eq!(fields, (claim.id, process, claim.share, sequence, Some(token)));
-        prop_assert_eq!((read.info().host, read.info().label, read.info().pid), (info.host, info.label, info.pid));
-        let mut torn = made.to_bytes();
+        let mut stored = entry::StoredClaim::new(&claim, process, slot, sequence);
+        prop_assert_eq!(stored.token(), None);
+        stored.grant(Token::new(token).expect("above zero"));
+
+        let read = entry::StoredClaim::read(&stored.to_bytes(), slot)
+            .expect("the entry is sound")
+            .expect("the slot is in use");
+        prop_assert_eq!(read.id(), claim.id);
+        prop_assert_eq!(read.process(), process);
+        prop_assert_eq!(read.share(), claim.share);
+        prop_assert_eq!(read.sequence(), sequence);
+        prop_assert_eq!(read.token().map(Token::get), Some(token));
+        prop_assert_eq!(read.info().host, info.host);
+        prop_assert_eq!(read.info().label, info.label);
+        prop_assert_eq!(read.info().pid, info.pid);
+
+        let mut torn = stored.to_bytes();
         torn[100] ^= 1;
         prop_assert!(entry::StoredClaim::read(&torn, slot).is_err());
     }
 
     #[test]
-    fn one_torn_block_never_lowers_the_counter(grants in 0u64..2100, block in 0u64..2, at in 0u64..64, bits in 1u8..) {
+    fn one_torn_block_never_lowers_the_counter(
+        grants in 0u64..2100,
+        block in 0u64..2,
+        at in 0u64..64,
+        bits in 1u8..,
+    ) {
         let file = tempfile::tempfile().expect("a temporary file");
         let mut counter = counter::TokenCounter::fresh(THIS);
         counter.reserve(&file).expect("written");
@@ -699,13 +741,17 @@ proptest! {
             counter.mint(&file).expect("written");
         }
         let last = counter.last_token();
+
         let mut byte = [0];
         file.read_exact_at(&mut byte, block * BLOCK + at).expect("read");
         file.write_all_at(&[byte[0] ^ bits], block * BLOCK + at).expect("written");
+
         let mut bytes = vec![0; COUNTER_LEN];
         file.read_at(&mut bytes, 0).expect("read");
         match counter::TokenCounter::read(&bytes) {
-            counter::CounterState::OneBlockLost(counter) => prop_assert!(counter.restarted().last_token() >= last),
+            counter::CounterState::OneBlockLost(counter) => {
+                prop_assert!(counter.restarted().last_token() >= last);
+            }
             other => prop_assert!(false, "{:?}", other),
         }
     }

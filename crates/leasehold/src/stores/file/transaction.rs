@@ -1,117 +1,367 @@
-//! How a line is edited: in place if that takes microseconds, else on a thread that may wait.
+//! A transaction: the change of one queue file, under its lock.
+//!
+//! [`transact`] opens, locks and reads the file, runs one step of the [protocol](super::protocol),
+//! and wakes the claims that the change concerns. It stays on the caller's thread if that takes
+//! microseconds, and moves to a thread that may wait otherwise.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::Shared;
-use super::queue_file::{LockedQueueFile, Missing, QueueFile, Transaction};
+use super::counter::{Boot, COUNTER_LEN, TokenCounter};
+use super::entry::{ENTRY_LEN, StoredClaim};
+use super::folder::directory::Location;
+use super::folder::touch;
+use super::process::ProcessId;
+use super::queue_file::{Content, IDLE_LEN_MAX, Missing, QueueFile, TryLock};
+use super::wakeups::{Position, to_wake, wake, watches};
+use crate::local_fs::io_error;
 use crate::runtime::background;
-use crate::{Error, Name, Result};
+use crate::{Claim, ClaimId, Error, Name, Result, Share, Standing, Token, admitted};
 
-impl Shared {
-    /// Does `work` on a line under its lock, then wakes whom it concerns. `Ok(None)` if there is no line file and none
-    /// is to be made.
-    ///
-    /// Work that need not wait, for another's edit or for the disk, is done in place; else on a thread that may wait.
-    pub(super) async fn transact<T, W>(
-        self: &Arc<Self>,
-        name: &Name,
-        missing: Missing,
-        work: W,
-    ) -> Result<Option<T>>
-    where
-        T: Send + 'static,
-        W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
-    {
-        let at = self.folder.queue_path(name);
-        if missing == Missing::Make {
-            at.make_parent()?;
-        }
-        let Some(queue) = QueueFile::open(&self.folder, at, missing)? else {
-            return Ok(None);
-        };
-        match queue.try_lock()? {
-            Ok(locked) => match locked.read(self.boot)? {
-                Some(transaction) if !transaction.needs_sync() => {
-                    self.commit(transaction, work).map(Some)
-                }
-                Some(transaction) => {
-                    let shared = Arc::clone(self);
-                    on_blocking_thread(move || shared.commit(transaction, work))
-                        .await
-                        .map(Some)
-                }
-                None => self.transact_on_thread(name, missing, work).await,
-            },
-            Err(_busy) => self.transact_on_thread(name, missing, work).await,
-        }
+/// Runs `work` on a queue under its lock, then wakes the claims that the change concerns.
+///
+/// Returns `Ok(None)` if the queue file is missing and is not to be made.
+pub(super) async fn transact<T, W>(
+    shared: &Arc<Shared>,
+    name: &Name,
+    missing: Missing,
+    work: W,
+) -> Result<Option<T>>
+where
+    T: Send + 'static,
+    W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
+{
+    let at = shared.folder.queue_path(name);
+    if missing == Missing::Make {
+        at.make_parent()?;
     }
+    let Some(file) = QueueFile::open(&shared.folder, at, missing)? else {
+        return Ok(None);
+    };
+    let TryLock::Locked(locked) = file.try_lock()? else {
+        return transact_on_thread(shared, name, missing, work).await;
+    };
+    let Some(transaction) = locked.read(shared.boot)? else {
+        return transact_on_thread(shared, name, missing, work).await;
+    };
 
-    /// One thread per name and process waits for another's edit, however often it is asked: whoever is stopped in the
-    /// middle of one must not use up all threads.
-    async fn transact_on_thread<T, W>(
-        self: &Arc<Self>,
-        name: &Name,
-        missing: Missing,
-        work: W,
-    ) -> Result<Option<T>>
-    where
-        T: Send + 'static,
-        W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
-    {
-        let (shared, at) = (Arc::clone(self), self.folder.queue_path(name));
-        let locked = self.transaction_locks.lock(name).lock_owned().await;
-        let wait_and_work = move || {
-            let _locked = locked;
-            loop {
-                let Some(queue) = QueueFile::open(&shared.folder, at.clone(), missing)? else {
-                    return Ok(None);
-                };
-                if let Some(transaction) = queue
-                    .lock()
-                    .and_then(|locked: LockedQueueFile| locked.read(shared.boot))?
-                {
-                    return shared.commit(transaction, work).map(Some);
-                }
+    if transaction.needs_sync() {
+        let shared = Arc::clone(shared);
+        let commit = move || commit(&shared, transaction, work);
+        return on_blocking_thread(commit).await.map(Some);
+    }
+    commit(shared, transaction, work).map(Some)
+}
+
+/// Waits on a thread until the queue file can be locked.
+///
+/// One thread per name and process waits, however many callers there are. A process that is stopped
+/// in the middle of a transaction must not use up all threads.
+async fn transact_on_thread<T, W>(
+    shared: &Arc<Shared>,
+    name: &Name,
+    missing: Missing,
+    work: W,
+) -> Result<Option<T>>
+where
+    T: Send + 'static,
+    W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
+{
+    let shared = Arc::clone(shared);
+    let at = shared.folder.queue_path(name);
+    let name_lock = shared.transaction_locks.lock(name).lock_owned().await;
+
+    let wait_and_work = move || {
+        let _name_lock = name_lock;
+        loop {
+            let Some(file) = QueueFile::open(&shared.folder, at.clone(), missing)? else {
+                return Ok(None);
+            };
+            if let Some(transaction) = file.lock()?.read(shared.boot)? {
+                return commit(&shared, transaction, work).map(Some);
             }
-        };
-        on_blocking_thread(wait_and_work).await
-    }
+        }
+    };
+    on_blocking_thread(wait_and_work).await
+}
 
-    fn commit<T>(
-        &self,
-        mut transaction: Transaction,
-        work: impl FnOnce(&Self, &mut Transaction) -> Result<T>,
-    ) -> Result<T> {
-        let reply = work(self, &mut transaction);
-        self.wake(transaction.close());
-        reply
+fn commit<T>(
+    shared: &Shared,
+    mut transaction: Transaction,
+    work: impl FnOnce(&Shared, &mut Transaction) -> Result<T>,
+) -> Result<T> {
+    let reply = work(shared, &mut transaction);
+    wake(shared, transaction.close());
+    reply
+}
+
+/// Runs work that may wait on a thread that may. It runs to its end even if its caller is dropped.
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    match background::handle().spawn_blocking(work).await {
+        Ok(reply) => reply,
+        Err(failed) => {
+            let message = format!("a thread of the file store failed: {failed}");
+            Err(Error::unavailable(message))
+        }
     }
 }
 
-/// Whose turn it is to wait for the line file of a name.
+/// One lock per name, for the tasks of this process that wait for the name's queue file.
 #[derive(Debug, Default)]
 pub(super) struct NameLocks(Mutex<HashMap<Name, Arc<AsyncMutex<()>>>>);
 
 impl NameLocks {
     fn lock(&self, name: &Name) -> Arc<AsyncMutex<()>> {
         let mut locks = self.0.lock();
-        locks.retain(|_, mode| Arc::strong_count(mode) > 1);
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         Arc::clone(locks.entry(name.clone()).or_default())
     }
 }
 
-/// Runs what may wait on a thread that may. It runs to its end even if nobody listens any more.
-async fn on_blocking_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = background::handle().spawn_blocking(work).await;
-    done.unwrap_or_else(|failed| {
-        Err(Error::unavailable(format!(
-            "a thread of the file store failed: {failed}"
-        )))
-    })
+/// A queue that is being changed. Every change is written at once, so a process that is killed
+/// leaves a sound queue.
+pub(super) struct Transaction {
+    file: File,
+    at: Location,
+    boot: Boot,
+    counter: TokenCounter,
+    needs_rewrite: bool,
+    /// Slots that power loss has torn. They are freed before anything is written.
+    torn: Vec<usize>,
+    len: u64,
+    /// In order of arrival.
+    entries: Vec<StoredClaim>,
+    before: Vec<Position>,
+}
+
+impl Transaction {
+    pub(super) fn begin(file: File, at: Location, boot: Boot, content: Content) -> Self {
+        let before = positions(&content.entries);
+        Self {
+            file,
+            at,
+            boot,
+            counter: content.counter,
+            needs_rewrite: content.needs_rewrite,
+            torn: content.torn,
+            len: content.len,
+            entries: content.entries,
+            before,
+        }
+    }
+
+    pub(super) fn entries(&self) -> &[StoredClaim] {
+        &self.entries
+    }
+
+    pub(super) fn position(&self, id: ClaimId) -> Option<usize> {
+        self.entries.iter().position(|stored| stored.id() == id)
+    }
+
+    /// The number of claims from the front that fit together.
+    pub(super) fn admitted(&self) -> usize {
+        admitted(self.entries.iter().map(StoredClaim::share))
+    }
+
+    /// Whether one more claim with this share would be granted at once.
+    pub(super) fn has_room_for(&self, share: Share) -> bool {
+        let shares = self.entries.iter().map(StoredClaim::share).chain([share]);
+        admitted(shares) > self.entries.len()
+    }
+
+    pub(super) fn standing(&self, at: usize) -> Standing {
+        match self.entries[at].token() {
+            Some(token) => Standing::Held { token },
+            None => Standing::Queued {
+                ahead: u32::try_from(at).unwrap_or(u32::MAX),
+            },
+        }
+    }
+
+    /// The token of the last grant, if there was one.
+    pub(super) fn last_token(&self) -> Option<Token> {
+        Token::new(self.counter.last_token()).filter(|_| !self.counter.is_fresh())
+    }
+
+    /// The processes that the waiter at this position must watch.
+    pub(super) fn watched(&self, at: usize) -> Vec<ProcessId> {
+        watches(&positions(&self.entries), at)
+    }
+
+    /// The waiters that may be granted now.
+    pub(super) fn grantable(&self) -> Vec<(ProcessId, ClaimId)> {
+        self.entries[..self.admitted()]
+            .iter()
+            .filter(|stored| stored.token().is_none())
+            .map(|stored| (stored.process(), stored.id()))
+            .collect()
+    }
+
+    /// Whether [`mint`](Self::mint) would have to wait for the disk.
+    fn needs_sync(&self) -> bool {
+        self.needs_rewrite || self.counter.is_spent()
+    }
+
+    /// Mints the next token.
+    pub(super) fn mint(&mut self) -> Result<Token> {
+        self.repair()?;
+        if self.counter.is_spent() {
+            self.reserve()?;
+        }
+
+        let token = self
+            .counter
+            .mint(&self.file)
+            .map_err(|error| self.write_error(error))?;
+        Ok(Token::new(token).expect("counters begin above zero"))
+    }
+
+    /// Puts a claim at the end, granted already if it has a token. Returns its position.
+    pub(super) fn append(
+        &mut self,
+        claim: &Claim,
+        process: ProcessId,
+        token: Option<Token>,
+    ) -> Result<usize> {
+        self.repair()?;
+        let sequence = self.entries.last().map_or(0, StoredClaim::sequence) + 1;
+        let mut stored = StoredClaim::new(claim, process, self.free_slot(), sequence);
+        if let Some(token) = token {
+            stored.grant(token);
+        }
+
+        self.write(&stored)?;
+        self.len = self.len.max(offset_of(stored.slot + 1));
+        self.entries.push(stored);
+        Ok(self.entries.len() - 1)
+    }
+
+    pub(super) fn grant(&mut self, at: usize, token: Token) -> Result<()> {
+        self.change(at, |stored| stored.grant(token))
+    }
+
+    pub(super) fn set_share(&mut self, at: usize, share: Share) -> Result<()> {
+        self.change(at, |stored| stored.set_share(share))
+    }
+
+    pub(super) fn remove(&mut self, at: usize) -> Result<()> {
+        self.free(self.entries[at].slot)?;
+        self.entries.remove(at);
+        Ok(())
+    }
+
+    /// Removes all claims of a dead process.
+    pub(super) fn remove_process(&mut self, process: ProcessId) -> Result<()> {
+        let is_of_process = |stored: &StoredClaim| stored.process() == process;
+        while let Some(at) = self.entries.iter().position(is_of_process) {
+            self.remove(at)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the times of the file recent, so that cleaners leave it.
+    pub(super) fn touch(&self) {
+        touch(&self.file);
+    }
+
+    /// Unlocks the file. Returns the claims to wake: they may be granted, or they must watch another
+    /// process than before.
+    fn close(self) -> Vec<(ProcessId, ClaimId)> {
+        if self.entries.is_empty() && self.len > IDLE_LEN_MAX {
+            // The slots are free. A file that stays long only costs disk space.
+            let _ = self.file.set_len(COUNTER_LEN as u64);
+        }
+        // Closing alone would not unlock: a child that was forked meanwhile has the file open too.
+        // If unlocking fails, closing is all that is left to do.
+        let _ = flock(&self.file, FlockOperation::Unlock);
+
+        to_wake(&self.before, &positions(&self.entries))
+    }
+
+    /// Writes a counter that cannot be continued as it is, and frees the torn slots.
+    fn repair(&mut self) -> Result<()> {
+        if !self.needs_rewrite {
+            return Ok(());
+        }
+        for slot in std::mem::take(&mut self.torn) {
+            self.free(slot)?;
+        }
+
+        self.sync_folder()?;
+        self.counter.move_to(self.boot);
+        self.reserve()?;
+        self.needs_rewrite = false;
+        Ok(())
+    }
+
+    fn reserve(&mut self) -> Result<()> {
+        self.counter
+            .reserve(&self.file)
+            .map_err(|error| self.write_error(error))
+    }
+
+    /// Makes the file itself durable, so that it exists after power loss.
+    fn sync_folder(&self) -> Result<()> {
+        self.at
+            .sync_parent()
+            .map_err(|error| io_error(error, "sync the folder of", &self.at.path()))
+    }
+
+    /// Frees a slot by zeros: an entry with the sequence number zero is free.
+    fn free(&self, slot: usize) -> Result<()> {
+        self.file
+            .write_all_at(&[0; ENTRY_LEN], offset_of(slot))
+            .map_err(|error| self.write_error(error))
+    }
+
+    fn free_slot(&self) -> usize {
+        let mut used: Vec<usize> = self.entries.iter().map(|stored| stored.slot).collect();
+        used.sort_unstable();
+        used.iter()
+            .enumerate()
+            .find(|(at, slot)| at != *slot)
+            .map_or(used.len(), |(at, _)| at)
+    }
+
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut StoredClaim)) -> Result<()> {
+        let mut stored = self.entries[at];
+        change(&mut stored);
+        self.write(&stored)?;
+        self.entries[at] = stored;
+        Ok(())
+    }
+
+    fn write(&self, stored: &StoredClaim) -> Result<()> {
+        self.file
+            .write_all_at(&stored.to_bytes(), offset_of(stored.slot))
+            .map_err(|error| self.write_error(error))
+    }
+
+    #[cold]
+    fn write_error(&self, error: std::io::Error) -> Error {
+        io_error(error, "write", &self.at.path())
+    }
+}
+
+fn positions(entries: &[StoredClaim]) -> Vec<Position> {
+    let position = |stored: &StoredClaim| Position {
+        id: stored.id(),
+        process: stored.process(),
+        share: stored.share(),
+        held: stored.token().is_some(),
+    };
+    entries.iter().map(position).collect()
+}
+
+fn offset_of(slot: usize) -> u64 {
+    (COUNTER_LEN + slot * ENTRY_LEN) as u64
 }

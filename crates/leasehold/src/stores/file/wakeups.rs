@@ -1,9 +1,92 @@
-//! Whom a change of a line concerns.
+//! Wakes claims: which ones a change concerns, and how they are notified.
+//!
+//! A claim of this process is notified through [`Wakers`]. A claim of another process is notified
+//! through that process's FIFO.
 
-use super::process::ProcessId;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use super::Shared;
+use super::process::{Peer, ProcessId};
 use crate::{ClaimId, Share, admitted};
 
-/// What decides whom a change concerns.
+/// Wakes claims of this process and of others.
+pub(super) fn wake(shared: &Shared, concerned: Vec<(ProcessId, ClaimId)>) {
+    let mut others: HashMap<ProcessId, Vec<ClaimId>> = HashMap::new();
+    for (process, id) in concerned {
+        if process == shared.own_process() {
+            shared.wakers.wake(id);
+        } else {
+            others.entry(process).or_default().push(id);
+        }
+    }
+
+    for (process, ids) in others {
+        match Peer::open(&shared.folder.members(), process) {
+            Ok(Some(peer)) => peer.wake(&ids),
+            // A process that watches the dead one removes its claims.
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "could not wake the next waiter"),
+        }
+    }
+}
+
+/// The claims of this process that a task waits for.
+#[derive(Debug, Default)]
+pub(super) struct Wakers(Mutex<HashMap<ClaimId, Arc<Notify>>>);
+
+impl Wakers {
+    pub(super) fn wake(&self, id: ClaimId) {
+        if let Some(notify) = self.0.lock().get(&id) {
+            notify.notify_waiters();
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        for notify in self.0.lock().values() {
+            notify.notify_waiters();
+        }
+    }
+
+    pub(super) fn register(&self, id: ClaimId) -> Waker<'_> {
+        let notify = Arc::clone(self.0.lock().entry(id).or_default());
+        Waker {
+            wakers: self,
+            id,
+            notify,
+        }
+    }
+}
+
+/// Receives the wake-ups of one claim as long as it lives.
+pub(super) struct Waker<'a> {
+    wakers: &'a Wakers,
+    id: ClaimId,
+    notify: Arc<Notify>,
+}
+
+impl Waker<'_> {
+    /// Resolves at the next wake-up after this call.
+    pub(super) fn woken(&self) -> Notified<'_> {
+        self.notify.notified()
+    }
+}
+
+impl Drop for Waker<'_> {
+    fn drop(&mut self) {
+        let mut wakers = self.wakers.0.lock();
+        // Two references are left if this is the last waker: the one in the table, and this one.
+        if Arc::strong_count(&self.notify) == 2 {
+            wakers.remove(&self.id);
+        }
+    }
+}
+
+/// A claim in the queue, as far as wake-ups depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) id: ClaimId,
@@ -12,35 +95,42 @@ pub(super) struct Position {
     pub(super) held: bool,
 }
 
-/// Whose life matters to the waiter at `at`.
+/// The processes that the waiter at a position must watch.
+///
+/// A waiter watches the process of the waiter before it. The first waiter watches all holders.
 pub(super) fn watches(positions: &[Position], at: usize) -> Vec<ProcessId> {
-    if let Some(ahead) = positions[..at].iter().rev().find(|position| !position.held) {
-        return vec![ahead.process];
+    let ahead = &positions[..at];
+    if let Some(waiter) = ahead.iter().rev().find(|position| !position.held) {
+        return vec![waiter.process];
     }
-    let mut holders: Vec<ProcessId> = positions[..at]
-        .iter()
-        .map(|position| position.process)
-        .collect();
+
+    let mut holders: Vec<ProcessId> = ahead.iter().map(|position| position.process).collect();
     holders.sort_unstable();
     holders.dedup();
     holders
 }
 
-/// Whom a change of the line concerns. Whoever may be granted is always among them, changed or not, so that a wake-up
-/// that was lost with its sender's life is made up for by the next change. Looking is no change: two who wait for a
-/// stranger would otherwise ring each other, and each himself, for as long as he stays.
+/// The claims to wake after a change.
+///
+/// Every grantable waiter is included even if its position did not change, so that the next change
+/// repairs a wake-up that was lost when its sender was killed.
+///
+/// Without a change, no claim is woken. Two waiters behind an external flock would otherwise wake
+/// each other, and themselves, for as long as they wait.
 pub(super) fn to_wake(before: &[Position], after: &[Position]) -> Vec<(ProcessId, ClaimId)> {
     if before == after {
         return Vec::new();
     }
     let granted = admitted(after.iter().map(|position| position.share));
-    // Nobody changes places, so one pass over both finds everybody.
+
+    // Claims keep their order, so one pass over both queues finds every claim.
     let mut earlier = before.iter().enumerate();
     let mut watched_before = |id| {
         earlier
             .find(|(_, position)| position.id == id)
             .map(|(at, _)| watches(before, at))
     };
+
     let mut concerned = Vec::new();
     for (at, position) in after.iter().enumerate() {
         let before = watched_before(position.id);
@@ -71,10 +161,17 @@ mod tests {
             .collect()
     }
 
+    fn mutex_queue() -> Vec<Position> {
+        (1..=5)
+            .map(|number| position(number, Share::MUTEX, number == 1))
+            .collect()
+    }
+
     #[test]
     fn release_wakes_only_the_next_waiter() {
-        let queue: Vec<Position> = (1..=5).map(|n| position(n, Share::MUTEX, n == 1)).collect();
+        let queue = mutex_queue();
         assert_eq!(woken(&queue, &queue[1..]), [2]);
+
         let mut granted = queue[1..].to_vec();
         granted[0].held = true;
         assert_eq!(
@@ -86,31 +183,29 @@ mod tests {
 
     #[test]
     fn departed_waiter_is_no_longer_watched() {
-        let queue: Vec<Position> = (1..=5).map(|n| position(n, Share::MUTEX, n == 1)).collect();
+        let queue = mutex_queue();
         let without = [queue[0], queue[1], queue[3], queue[4]];
         assert_eq!(woken(&queue, &without), [4]);
     }
 
     #[test]
     fn writer_release_wakes_readers_up_to_the_next_writer() {
-        let (r, w) = (Share::READER, Share::WRITER);
         let queue = [
-            position(1, w, true),
-            position(2, r, false),
-            position(3, r, false),
-            position(4, w, false),
-            position(5, r, false),
+            position(1, Share::WRITER, true),
+            position(2, Share::READER, false),
+            position(3, Share::READER, false),
+            position(4, Share::WRITER, false),
+            position(5, Share::READER, false),
         ];
         assert_eq!(woken(&queue, &queue[1..]), [2, 3]);
     }
 
     #[test]
     fn lost_wakeup_is_repeated_by_the_next_change() {
-        let (r, w) = (Share::READER, Share::WRITER);
         let queue = [
-            position(2, r, false),
-            position(3, r, false),
-            position(4, w, false),
+            position(2, Share::READER, false),
+            position(3, Share::READER, false),
+            position(4, Share::WRITER, false),
         ];
         let mut granted = queue.to_vec();
         granted[0].held = true;
@@ -131,7 +226,7 @@ mod tests {
 
     #[test]
     fn first_waiter_watches_all_holders() {
-        let share = |take| Share::slots(take, 3).expect("it fits");
+        let share = |permits| Share::slots(permits, 3).expect("at most 3 permits");
         let queue = [
             position(1, share(1), true),
             position(2, share(1), true),

@@ -230,6 +230,8 @@ pub struct Layout {
 enum Base {
     Start,
     After(usize),
+    /// The text begins within the layout.
+    At(usize),
     /// The layout ends where the text ends.
     End,
 }
@@ -240,6 +242,8 @@ pub const LAYOUTS: &[Layout] = &[
     Layout::new("entry", entry::FIELDS, Base::Start),
     // The record within an entry.
     Layout::new("stored", record::FIELDS, Base::After(entry::RECORD.start)),
+    // The part of a record that a renewal compares.
+    Layout::new("liveness", record::FIELDS, Base::At(record::NONCE.start)),
     Layout::new("tail", tail::FIELDS, Base::End),
     Layout::new("request", request::FIELDS, Base::Start),
     Layout::new("reply", reply::FIELDS, Base::Start),
@@ -270,6 +274,7 @@ impl Layout {
         match self.base {
             Base::Start => (offset + 1).to_string(),
             Base::After(before) => (before + offset + 1).to_string(),
+            Base::At(begin) => (offset - begin + 1).to_string(),
             Base::End => format!("-{}", self.len() - offset),
         }
     }
@@ -285,6 +290,7 @@ impl Layout {
 /// | `@record.claim:last@` | `39` | the last position |
 /// | `@record.nonce:offset@` | `'39'` | `SETRANGE`, which counts from 0 |
 /// | `@record.mode..grace:range@` | `'16', '85'` | `GETRANGE` |
+/// | `@record.claim:len@` | `22` | the length |
 /// | `@tail:len@` | `72` | the length of a layout |
 pub(super) fn expand(template: &str) -> String {
     let mut text = String::with_capacity(template.len());
@@ -303,7 +309,7 @@ fn replacement(name: &str) -> Option<String> {
     let (path, form) = name.split_once(':').unwrap_or((name, "pair"));
     let (layout, field) = path.split_once('.').unwrap_or((path, ""));
     let layout = LAYOUTS.iter().find(|known| known.name == layout)?;
-    if form == "len" {
+    if field.is_empty() && form == "len" {
         return Some(layout.len().to_string());
     }
 
@@ -315,6 +321,7 @@ fn replacement(name: &str) -> Option<String> {
         "pair" => Some(format!("{first}, {}", last())),
         "first" => Some(first),
         "last" => Some(last()),
+        "len" => Some(field.len.to_string()),
         "offset" => Some(format!("'{}'", field.start)),
         "range" => Some(format!("'{}', '{}'", field.start, field.end() - 1)),
         _ => None,
@@ -336,6 +343,8 @@ mod tests {
             ("record.nonce:offset", "'39'"),
             ("record.mode..grace:range", "'16', '85'"),
             ("stored.server", "86, 95"),
+            ("liveness.epoch", "23, 30"),
+            ("record.claim:len", "22"),
             ("tail.waiting", "-71, -64"),
             ("tail.notified", "-22, -1"),
             ("tail:len", "72"),

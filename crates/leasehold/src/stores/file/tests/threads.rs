@@ -1,68 +1,72 @@
-//! Files that were deleted or replaced while somebody waited for them, and children that inherit.
+//! Files that were deleted or replaced during a wait, and child processes that inherit descriptors.
 
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// So long is waited for what must not happen.
-const WHILE: Duration = Duration::from_millis(300);
+/// How long a test watches for an event that must not happen.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// How long a test waits for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A stranger's lock file is replaced by another, which somebody else has locked: to lock the first is worth nothing.
+/// The lock file that an external process has locked is replaced by another locked file. A lock on
+/// the first file excludes no other process.
 #[tokio::test]
 async fn replaced_lock_file_is_locked_again() {
     let folder = TestFolder::new();
-    let (locks, path) = (folder.boot(THIS), folder.folder.path().join("a.lock"));
+    let locks = folder.boot(THIS);
+    let path = folder.folder.path().join("a.lock");
     let locked = || {
-        let outsider = fs::File::create(&path).expect("made");
-        outsider.lock().expect("it is free");
+        let outsider = fs::File::create(&path).expect("created");
+        outsider.lock().expect("the lock is free");
         outsider
     };
     let first = locked();
     let lock = locks.mutex("a");
     let mut acquiring = Box::pin(lock.acquire());
-    tokio::time::timeout(WHILE, &mut acquiring)
+    tokio::time::timeout(WATCHED, &mut acquiring)
         .await
-        .expect_err("the first stranger has it");
+        .expect_err("the first external process has it");
     fs::remove_file(&path).expect("removed");
     let second = locked();
     first.unlock().expect("it was locked");
-    tokio::time::timeout(WHILE, &mut acquiring)
+    tokio::time::timeout(WATCHED, &mut acquiring)
         .await
-        .expect_err("the second stranger has it");
+        .expect_err("the second external process has it");
     second.unlock().expect("it was locked");
     let held = tokio::time::timeout(PATIENCE, acquiring)
         .await
-        .expect("it is free")
+        .expect("the lock is free")
         .expect("granted");
     held.release().await.expect("released");
 }
 
-/// A line file that was deleted while its lock was waited for is nobody's line any more.
+/// A queue file that was deleted while a client waited for its lock is not edited.
 #[tokio::test]
 async fn replaced_queue_file_is_not_edited() {
     let folder = TestFolder::new();
     let locks = folder.boot(THIS);
     grant(&locks).await;
-    let editor = fs::File::open(folder.queue()).expect("there is a line file");
-    editor.lock().expect("it is free");
+    let editor = fs::File::open(folder.queue()).expect("there is a queue file");
+    editor.lock().expect("the lock is free");
     let lock = locks.mutex("a");
     let mut acquiring = Box::pin(lock.acquire());
-    tokio::time::timeout(WHILE, &mut acquiring)
+    tokio::time::timeout(WATCHED, &mut acquiring)
         .await
-        .expect_err("it is being edited");
+        .expect_err("another process edits it");
     fs::remove_file(folder.queue()).expect("removed");
     editor.unlock().expect("it was locked");
     let held = tokio::time::timeout(PATIENCE, acquiring)
         .await
-        .expect("it goes on")
+        .expect("the new file is edited")
         .expect("granted");
     assert_eq!(
         folder
             .boot(THIS)
             .inspect("a")
             .await
-            .expect("looked")
+            .expect("inspected")
             .holders()
             .count(),
         1
@@ -70,7 +74,7 @@ async fn replaced_queue_file_is_not_edited() {
     held.release().await.expect("released");
 }
 
-/// A child that outlives its parent would keep the lock.
+/// A child process that inherits the lock and outlives its parent would keep it.
 #[tokio::test]
 async fn child_process_does_not_inherit_the_lock() {
     let folder = TestFolder::new();
@@ -92,8 +96,8 @@ async fn child_process_does_not_inherit_the_lock() {
     held.release().await.expect("released");
 }
 
-/// Another process owns the parent folder. It puts a link to a folder of ours where the store is about to be made, at
-/// every moment of the making.
+/// Another process owns the parent folder. It puts a link to a folder of this user at the path where
+/// the store is being made, again and again while it is made.
 #[test]
 fn link_put_in_place_of_missing_folder_changes_no_mode() {
     use std::os::unix::fs::PermissionsExt;
@@ -101,11 +105,9 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
 
     const ATTEMPTS: usize = 3000;
     let folder = TestFolder::new();
-    let (target, path) = (
-        folder.folder.path().join("target"),
-        folder.folder.path().join("locks"),
-    );
-    fs::create_dir(&target).expect("made");
+    let target = folder.folder.path().join("target");
+    let path = folder.folder.path().join("locks");
+    fs::create_dir(&target).expect("created");
     fs::set_permissions(&target, fs::Permissions::from_mode(0o755)).expect("ours");
 
     let done = AtomicBool::new(false);
@@ -117,7 +119,7 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
             }
         });
         for _ in 0..ATTEMPTS {
-            // It finds the link, makes a folder, or refuses what it finds.
+            // This finds the link, makes a folder, or refuses the entry that it finds.
             Folder::open(&path, Locality::Known).ok();
             fs::remove_dir(path.join(".members")).ok();
             fs::remove_dir(&path).ok();
@@ -125,7 +127,7 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
         done.store(true, Ordering::Relaxed);
     });
     let mode = fs::metadata(&target)
-        .expect("it is there")
+        .expect("the folder exists")
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o755, "the mode of the link's target");
@@ -140,31 +142,46 @@ async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
         let store = File::of_boot(&path, THIS).expect("the folder opens");
         Locks::from_arc(Arc::new(store), "file:").expect("the background thread runs")
     };
-    let (first, second) = (open(), open());
+    let first = open();
+    let second = open();
     let held = first.mutex("a").acquire().await.expect("granted");
     let lock = second.mutex("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while second.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while second
+        .inspect("a")
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        == 0
+    {
         tokio::task::yield_now().await;
     }
 
     fs::rename(&path, folder.folder.path().join("moved")).expect("moved");
     let third = open();
-    let held_anew = third
+    let held_again = third
         .mutex("a")
         .acquire()
         .await
-        .expect("a new folder knows of no holder");
+        .expect("the new folder has no holder");
     held.release().await.expect("released");
-    while third.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while third
+        .inspect("a")
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        == 0
+    {
         assert!(!waiting.is_finished(), "granted in the moved folder");
         tokio::task::yield_now().await;
     }
-    held_anew.check().expect("held");
-    held_anew.release().await.expect("released");
+    held_again.check().expect("held");
+    held_again.release().await.expect("released");
     let granted = tokio::time::timeout(PATIENCE, waiting)
         .await
-        .expect("it is its turn")
+        .expect("the waiter is next")
         .expect("it runs");
     granted.expect("granted").release().await.expect("released");
 }

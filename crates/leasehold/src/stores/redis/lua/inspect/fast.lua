@@ -1,6 +1,7 @@
--- The line of a name, for people. Writes nothing.
+-- Reads the state of a lock for people. Writes nothing.
 --
+-- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock
--- replies  token of the last grant (16, zeros if none), then for each in line, holders by token and then waiters by
---          place, the record; one whose lease is over is left out
+-- replies  a list: the token of the last grant (16 digits, zeros if there is none), then the records of holders by token
+--          and of waiters by position, without those whose lease is over
 local key

@@ -1,11 +1,12 @@
+-- The rest of inspect/fast.lua. Keys, replies and layout: there.
 at(KEYS[1])
 local state = call('GET', key) or ''
-local mode = sub(state, 17, 17)
+local mode = sub(state, @record.mode@)
 local replies = { match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)[~HWL]') or '0000000000000000' }
 local life = call('PTTL', key)
 if life > DAY or life == -1 then
     if mode == 'H' then replies[2] = state end
-    if mode == 'W' then replies[2] = sub(state, 1, 16) .. 'H' .. sub(state, 18, -END - 1) end
+    if mode == 'W' then replies[2] = exclusive_record(state) end
 end
 if mode == 'W' or mode == 'L' then
     local holders = {}

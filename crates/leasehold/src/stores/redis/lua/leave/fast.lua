@@ -1,58 +1,61 @@
--- Takes a claim out of the line, held or waiting, and hands over to the next.
+-- Removes a claim from its queue, held or waiting, and hands over to the next waiter.
 --
+-- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock
--- ARGV[1]  'H' and the claim (22)
--- ARGV[2]  the client that asks; if it is another's claim, its client is told
+-- ARGV[1]  'H' and the claim; 'B' and the claim to break the claim of another client
+-- ARGV[2]  the client that sends the request; the client of a broken claim is notified
 -- replies  '1' if the claim was there, else '0'; and the claim
 local key = KEYS[1]
 local state = redis.call('GET', key) or ''
-if string.sub(state, 17, 39) == ARGV[1] then
-    if type(redis.pcall('SETRANGE', key, '16', '~')) == 'table' then
-        -- Out of memory: a script may still write after it has written what needs none.
+-- Fast path 1: the claim holds the lock exclusively, and no other claim waits.
+if string.sub(state, @record.mode..claim@) == ARGV[1] then
+    if type(redis.pcall('SETRANGE', key, @record.mode:offset@, '~')) == 'table' then
+        -- Out of memory. A script may still write after a first write that needs no memory.
         redis.call('PEXPIRE', key, 86400000)
-        redis.call('SETRANGE', key, '16', '~')
+        redis.call('SETRANGE', key, @record.mode:offset@, '~')
     end
     return '1' .. string.sub(ARGV[1], 2)
 end
--- The whole goes to the next, who wants it, is there, and has somebody behind it or not. The layout is that of queue.lua,
--- which does all else.
-if string.sub(state, 17, 17) == 'W' and 'H' .. string.sub(state, 18, 39) == ARGV[1] then
+-- Fast path 2: the first waiter wants the lock exclusively, and its client is alive. queue.lua handles all other cases.
+if string.sub(state, @record.mode@) == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] then
     local claims, queue, time = key .. ':claims', key .. ':queue', redis.call('TIME')
     local waiting = redis.call('ZRANGE', queue, '0', '1')
     local found = waiting[1] and redis.call('HMGET', claims, waiting[1], waiting[2] or waiting[1]) or {}
-    local record, behind = found[1], found[2]
+    local entry, entry_behind = found[1], found[2]
     local now = time[1] * 1000000 + time[2]
     local weight, capacity, lease, rest
-    if record and behind and tonumber(string.sub(record, 1, 16)) > now then
-        weight, capacity, lease, rest = string.match(record, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', 103)
+    if entry and entry_behind and tonumber(string.sub(entry, @entry.deadline@)) > now then
+        weight, capacity, lease, rest = string.match(entry, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', @stored.version:first@)
     end
     -- A token ten years ahead is damage, which queue.lua refuses.
-    if weight and weight == capacity and string.sub(state, 1, 16) - now < 315576000000000 then
-        local there = string.sub(record, 86, 95) == '----------'
-        if not there then
-            local result = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(record, 67, 77))
-            there = result.err ~= nil or tonumber(result[2]) > 0
+    if weight and weight == capacity and string.sub(state, @record.token@) - now < 315576000000000 then
+        local alive = string.sub(entry, @stored.server@) == '----------'
+        if not alive then
+            local result = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(entry, @stored.client@))
+            alive = result.err ~= nil or tonumber(result[2]) > 0
         end
-        if there then
-            -- First, as it is allowed without memory, and what follows is allowed after it.
+        if alive then
+            -- The first write needs no memory. So the others are allowed when memory is short.
             redis.call('HDEL', claims, waiting[1])
             redis.call('ZREM', queue, waiting[1])
-            local last = math.max(string.sub(state, 1, 16) + 1, now, string.sub(state, -51, -36) + 1)
-            local number = string.format('%016d', last)
-            local holder = string.sub(record, 34, 55) .. '-----------' .. string.sub(record, 67, 102)
+            local min_token = string.sub(state, @tail.min_token@)
+            local last = math.max(string.sub(state, @record.token@) + 1, now, min_token + 1)
+            local token = string.format('%016d', last)
+            local holder = string.sub(entry, @stored.claim@) .. '-----------' .. string.sub(entry, @stored.client..grace@)
                 .. string.format(' v1 %s %s %s %d', weight, capacity, lease, now / 1000) .. rest
             if waiting[2] then
-                holder = 'W' .. holder .. string.format('\n%08d', math.max(1, string.sub(state, -71, -64) - 1))
-                    .. string.sub(state, -63, -52) .. '0000000000000000' .. string.sub(state, -35, -23) .. waiting[2]
+                local left = math.max(1, string.sub(state, @tail.waiting@) - 1)
+                holder = 'W' .. holder .. string.format('\n%08d', left) .. string.sub(state, @tail.next_seq@)
+                    .. '0000000000000000' .. string.sub(state, @tail.refreshed@) .. waiting[2]
             else
                 holder = 'H' .. holder
             end
-            redis.call('SET', key, number .. holder, 'PX', string.format('%d', lease + 86400000))
-            -- Without the permission nobody is told, and everybody finds out by caller.
+            redis.call('SET', key, token .. holder, 'PX', string.format('%d', lease + 86400000))
+            -- Without the permission to publish, waiters notice a change by polling.
             local inbox = 'leasehold:inbox:'
-            redis.pcall('PUBLISH', inbox .. string.sub(record, 67, 77), 'H' .. number .. waiting[1] .. key)
+            redis.pcall('PUBLISH', inbox .. string.sub(entry, @stored.client@), 'H' .. token .. waiting[1] .. key)
             if waiting[2] then
-                redis.pcall('PUBLISH', inbox .. string.sub(behind, 67, 77), 'N' .. waiting[2])
+                redis.pcall('PUBLISH', inbox .. string.sub(entry_behind, @stored.client@), 'N' .. waiting[2])
             end
             return '1' .. string.sub(ARGV[1], 2)
         end

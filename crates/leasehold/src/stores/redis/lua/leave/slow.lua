@@ -1,19 +1,20 @@
-local claim = sub(ARGV[1], 2)
-local wrong = load(KEYS[1])
-if wrong then return redis.error_reply(wrong) end
-local record = read(claim)
-if not record then return '0' .. claim end
+-- The slow path of leaving: all cases that leave/fast.lua does not handle. Keys, arguments, replies and layout: there.
+local id = sub(ARGV[1], 2)
+local failure = load(KEYS[1])
+if failure then return redis.error_reply(failure) end
+local record = read(id)
+if not record then return '0' .. id end
 if lock.exclusive_holder == record and lock.count == 0 then
     call('PEXPIRE', key, ONE_DAY)
-    call('SETRANGE', key, '16', '~')
+    call('SETRANGE', key, @record.mode:offset@, '~')
     if client_of(record) ~= ARGV[2] then notify(record, 'G') end
-    return '1' .. claim
+    return '1' .. id
 end
--- First, as it is allowed without memory, and what follows is allowed after it.
-call('HDEL', CLAIMS, claim)
+-- The first write needs no memory. So the others are allowed when memory is short.
+call('HDEL', CLAIMS, id)
 drop(record)
 if client_of(record) ~= ARGV[2] then notify(record, 'G') end
 expire()
 settle(false)
 save()
-return '1' .. claim
+return '1' .. id

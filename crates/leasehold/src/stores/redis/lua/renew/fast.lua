@@ -1,24 +1,25 @@
--- Keeps claims alive, waiting or held.
+-- Extends the leases of claims, held or waiting.
 --
--- KEYS     the locks of the claims, each by itself
--- ARGV[1]  the claims (22 each)
--- ARGV[2]  no-nonce(11) client(11) epoch(8) server(10) grace(7), as they stand in the records of those that were not missed
---          and whose connection is still the same
--- ARGV[3]  the life of their records in ms: their lease and a day
--- replies  the first claim (22); for each claim one letter: '1' held, '0' not there, '!' a key of its lock cannot be
---          used, 'Q' waits, 'A' waits and should look, 'a' waits and another client has noted that a holder is absent;
---          and for each that waits its position among those who wait (8, 1 is first)
+-- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
+-- KEYS     the lock of each claim
+-- ARGV[1]  the claims' ids
+-- ARGV[2]  the fields from nonce to grace, as the records have them if the holder is present and has not reconnected
+-- ARGV[3]  the life of the records in ms: their lease and a day
+-- replies  the first claim; one letter for each claim; the position (8 digits, from 1) of each waiter. Letters: '1' held,
+--          '0' not there, '!' a key of its lock cannot be used, 'Q' waits, 'A' waits and should poll, 'a' waits, and
+--          another client has noted that a holder is absent.
 --
--- Most hold, are alone, and have not been missed.
+-- Fast path: the claim holds its lock exclusively, no other claim waits, and no absence is noted.
 local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3]
 local replies, others = {}, {}
 for i = 1, #KEYS do
-    if redis.pcall('GETRANGE', KEYS[i], '16', '85') == 'H' .. string.sub(ids, 22 * i - 21, 22 * i) .. liveness then
+    local id = string.sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i)
+    if redis.pcall('GETRANGE', KEYS[i], @record.mode..grace:range@) == 'H' .. id .. liveness then
         redis.call('PEXPIRE', KEYS[i], life)
         replies[i] = '1'
     else
         others[#others + 1] = i
     end
 end
-if #others == 0 then return string.sub(ids, 1, 22) .. table.concat(replies) end
+if #others == 0 then return string.sub(ids, 1, @record.claim:len@) .. table.concat(replies) end
 local key

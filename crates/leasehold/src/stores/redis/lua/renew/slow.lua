@@ -1,9 +1,11 @@
--- Whether somebody who waits for this lock should look after its holders: the letter of the reply. Once for each lock.
+-- The slow path of renewals: claims that renew/fast.lua did not renew. Keys, arguments, replies and layout: there.
+
+-- Returns the reply's letter for a waiter of this lock. It reads each lock once.
 local letters = {}
 local function letter(state)
     if letters[key] then return letters[key] end
     local found = 'Q'
-    local function see(record)
+    local function check(record)
         if not absent(record) then return end
         if nonce_of(record) == NO_NONCE then
             found = 'A'
@@ -11,49 +13,49 @@ local function letter(state)
             found = 'a'
         end
     end
-    if sub(state, 17, 17) == 'W' then
+    if sub(state, @record.mode@) == 'W' then
         local left = call('PTTL', key)
         if left >= 0 and left <= DAY then
             found = 'A'
         else
-            see(state)
+            check(state)
         end
     else
-        -- The ones that were not renewed for longest.
-        local first = call('ZRANGE', HOLDERS, '0', '7')
+        -- The holders whose last renewal is the longest ago.
+        local oldest = call('ZRANGE', HOLDERS, '0', '7')
         local _, deadline
-        if first[1] then _, deadline = read(first[1]) end
+        if oldest[1] then _, deadline = read(oldest[1]) end
         if not deadline or deadline <= now then found = 'A' end
-        for _, claim in ipairs(first) do
+        for _, claim in ipairs(oldest) do
             local record = read(claim)
-            if record then see(record) end
+            if record then check(record) end
         end
     end
     letters[key] = found
     return found
 end
 
--- One that is not alone, was missed, or whose connection is a new one. Its absence, if noted, is over. The letter of the
--- reply, and the position of one that waits.
+-- Extends a lease and clears the note of an absence. Returns the reply's letter, and the position of a waiter.
 local function keep(id)
     local state = call('GET', key) or ''
-    local mode = sub(state, 17, 17)
-    local link = sub(liveness, 12)
+    local mode = sub(state, @record.mode@)
+    local link = sub(liveness, @liveness.client:first@)
+    local epoch = sub(liveness, @liveness.epoch@)
     if (mode == 'H' or mode == 'W') and claim_of(state) == id then
-        if sub(link, 12, 19) < epoch_of(state) then link = link_of(state) end
-        -- Without memory the other order would be refused.
+        if epoch < epoch_of(state) then link = link_of(state) end
+        -- This order is allowed when memory is short.
         call('PEXPIRE', key, life)
-        call('SETRANGE', key, '39', NO_NONCE .. link)
+        call('SETRANGE', key, @record.nonce:offset@, NO_NONCE .. link)
         return '1'
     end
     if mode ~= 'W' and mode ~= 'L' then return '0' end
     local record, deadline = read(id)
     if not record or deadline <= now then return '0' end
-    if sub(link, 12, 19) < epoch_of(record) then link = link_of(record) end
+    if epoch < epoch_of(record) then link = link_of(record) end
     if mode == 'L' then refresh(key) end
     refresh_all()
     deadline = now + lease_of(record)
-    write(sub(record, 1, 39) .. NO_NONCE .. link .. sub(record, VERSION_AT), deadline)
+    write(sub(record, @record.token..claim@) .. NO_NONCE .. link .. sub(record, @record.version:first@), deadline)
     if holds(record) then
         call('ZADD', HOLDERS, format('%d', deadline), id)
         return '1'
@@ -61,11 +63,11 @@ local function keep(id)
     return letter(state), format('%08d', (call('ZRANK', QUEUE, id) or 0) + 1)
 end
 
--- A key of another type is in the way of its own claims only.
+-- A key of another type makes only the claims of its own lock fail.
 local positions, failures, failure = {}, 0, nil
 for _, i in ipairs(others) do
     at(KEYS[i])
-    local done, flag, position = pcall(keep, sub(ids, 22 * i - 21, 22 * i))
+    local done, flag, position = pcall(keep, sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i))
     if done then
         replies[i] = flag
         positions[#positions + 1] = position
@@ -76,4 +78,4 @@ end
 if failures == #KEYS then
     return redis.error_reply(type(failure) == 'table' and failure.err or failure)
 end
-return sub(ids, 1, 22) .. table.concat(replies) .. table.concat(positions)
+return sub(ids, 1, @record.claim:len@) .. table.concat(replies) .. table.concat(positions)

@@ -1,4 +1,7 @@
-//! Directories by descriptor: renaming a part of the path leads nothing that is done inside them elsewhere.
+//! Directories by descriptor.
+//!
+//! Every operation goes through an open directory. If a part of the path is renamed, the operations
+//! still reach the directory that was opened and checked.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -12,22 +15,11 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
-use super::filesystem::{Locality, check_local};
-use super::io_error::io_error;
+use crate::local_fs::{Locality, check_local, io_error};
 use crate::{Error, Result};
 
-/// What is made is for its owner alone.
-const DIRECTORY_MODE: Mode = Mode::RWXU;
-/// Opens a directory that may not be read, so that its owner can be named.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-const READ: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::CLOEXEC);
-/// What the user adds to a URL for a file system of which leasehold knows nothing.
-const STATE_LOCAL: &str = "if it is local to this machine, add ?local=yes to the URL of the store";
-
 /// An open directory whose owner may be trusted with locks.
-pub(super) struct Directory {
+pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -35,19 +27,20 @@ pub(super) struct Directory {
 impl Directory {
     /// Opens the directory at an absolute path and makes the missing parts of the path.
     ///
-    /// What exists may be reached through symbolic links; what is made never is.
-    pub(super) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
+    /// Existing parts may be reached through symbolic links. A new part is never made through one.
+    pub(crate) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
         let found = match openat(CWD, path, LOOK, Mode::empty()) {
             Err(Errno::NOENT) => make_path(path, locality)?,
             found => found.map_err(|error| io_error(error, "open the folder", path))?,
         };
+
         let directory = Self::accept(&found, path.to_owned())?;
         check_local(&directory, path, locality, STATE_LOCAL)?;
         Ok(directory)
     }
 
     /// Opens a directory in this one, never through a symbolic link, and makes it if it is missing.
-    pub(super) fn open_or_make_inside(&self, name: &OsStr) -> Result<Self> {
+    pub(crate) fn open_or_make_inside(&self, name: &OsStr) -> Result<Self> {
         let path = self.path.join(name);
         let found = match openat(self, name, LOOK | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::NOENT) => make_part(self, name, &path)?,
@@ -56,8 +49,8 @@ impl Directory {
         Self::accept(&found, path)
     }
 
-    /// Opens a directory in this one for listing; `None` if it is none.
-    pub(super) fn read_inside(&self, name: &OsStr) -> Result<Option<Self>> {
+    /// Opens a directory in this one for listing; `None` if the entry is not a directory.
+    pub(crate) fn read_inside(&self, name: &OsStr) -> Result<Option<Self>> {
         let path = self.path.join(name);
         match openat(self, name, READ | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(Self { fd, path })),
@@ -66,24 +59,27 @@ impl Directory {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A file in it.
-    pub(super) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
+    /// A file in this directory.
+    pub(crate) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
         Location {
             directory: Arc::clone(self),
             relative: name.into(),
         }
     }
 
-    /// Checks the owner of what was opened, not of what has the path now, and opens the same for reading.
+    /// Checks the owner and opens the directory for reading.
+    ///
+    /// The check is on the directory that was opened, not on the one that has the path now.
     fn accept(found: &OwnedFd, path: PathBuf) -> Result<Self> {
-        let what = fstat(found).map_err(|error| io_error(error, "look at the folder", &path))?;
-        if !is_trusted(&what) {
-            return Err(of_another(&what, &path));
+        let status = fstat(found).map_err(|error| io_error(error, "inspect the folder", &path))?;
+        if !is_trusted(&status) {
+            return Err(untrusted_owner(&status, &path));
         }
+
         let fd = openat(found, ".", READ, Mode::empty())
             .map_err(|error| io_error(error, "open the folder", &path))?;
         Ok(Self { fd, path })
@@ -102,15 +98,15 @@ impl fmt::Debug for Directory {
     }
 }
 
-/// A file in a directory: opened through the directory's descriptor, shown by its path.
+/// A file in a directory. It is opened through the directory's descriptor and shown by its path.
 #[derive(Clone, Debug)]
-pub(super) struct Location {
+pub(crate) struct Location {
     directory: Arc<Directory>,
     relative: PathBuf,
 }
 
 impl Location {
-    pub(super) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         openat(
             &self.directory,
             &self.relative,
@@ -119,26 +115,26 @@ impl Location {
         )
     }
 
-    /// What stands there, which may be a symbolic link; `None` if nothing does.
-    pub(super) fn stat(&self) -> Result<Option<Stat>> {
+    /// The status of the entry, which may be a symbolic link; `None` if there is no entry.
+    pub(crate) fn stat(&self) -> Result<Option<Stat>> {
         match statat(&self.directory, &self.relative, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(what) => Ok(Some(what)),
+            Ok(status) => Ok(Some(status)),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(io_error(error, "look at", &self.path())),
+            Err(error) => Err(io_error(error, "inspect", &self.path())),
         }
     }
 
-    pub(super) fn directory(&self) -> &Arc<Directory> {
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
         &self.directory
     }
 
-    /// Its path from its directory: one name, but for long names of locks.
-    pub(super) fn relative(&self) -> &Path {
+    /// The path from the directory. It has more than one part only for long names of locks.
+    pub(crate) fn relative(&self) -> &Path {
         &self.relative
     }
 
     /// Makes the directories that a long name needs.
-    pub(super) fn make_parent(&self) -> Result<()> {
+    pub(crate) fn make_parent(&self) -> Result<()> {
         let parts = self.relative.parent().into_iter().flatten();
         let mut directory = None::<Directory>;
         for part in parts {
@@ -149,7 +145,7 @@ impl Location {
     }
 
     /// Makes a new name durable.
-    pub(super) fn sync_parent(&self) -> rustix::io::Result<()> {
+    pub(crate) fn sync_parent(&self) -> rustix::io::Result<()> {
         match self.relative.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => {
                 fsync(openat(&self.directory, parent, READ, Mode::empty())?)
@@ -158,24 +154,21 @@ impl Location {
         }
     }
 
-    /// For messages and tables, not for opening.
-    pub(super) fn path(&self) -> PathBuf {
+    /// The whole path, for messages and tables. Files are not opened by it.
+    pub(crate) fn path(&self) -> PathBuf {
         self.directory.path.join(&self.relative)
     }
 }
 
-/// Sets the mode of what was just made, whatever the umask has left of it: `fchmod` needs a descriptor that is open for
-/// reading or writing, and the umask may forbid both.
-pub(super) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    chmodat(
-        CWD,
-        format!("/proc/self/fd/{}", file.as_raw_fd()),
-        mode,
-        AtFlags::empty(),
-    )
+/// Sets the mode of a new file or directory to all that the umask may have taken from it.
+///
+/// `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
+pub(crate) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    chmodat(CWD, path, mode, AtFlags::empty())
 }
 
-/// Follows the path as far as it exists, and makes the rest one part at a time, each inside the one before.
+/// Follows the path as far as it exists and makes the other parts, each inside the one before.
 fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
     let mut here = PathBuf::from("/");
     let mut at = openat(CWD, &here, LOOK, Mode::empty())
@@ -190,6 +183,7 @@ fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
         } else {
             openat(&at, part, LOOK, Mode::empty())
         };
+
         at = match found {
             Err(Errno::NOENT) => {
                 if !is_made {
@@ -211,48 +205,48 @@ fn make_part(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
         Err(Errno::EXIST) => false,
         Err(error) => return Err(io_error(error, "make the folder", path)),
     };
-    let found = openat(&parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty());
-    let found = found.map_err(|error| not_a_directory(error, path))?;
+    let found = openat(&parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty())
+        .map_err(|error| not_a_directory(error, path))?;
 
-    // Whoever may rename it could have put another directory in its place. Only what looks as if this program had just
-    // made it gets the owner's missing rights, and nothing else is ever changed.
-    let what = fstat(&found).map_err(|error| io_error(error, "look at the folder", path))?;
-    let rights = Mode::from_raw_mode(what.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
-    let is_just_made = what.st_uid == geteuid().as_raw() && DIRECTORY_MODE.contains(rights);
+    // Another user with rights on the parent could have put another directory in its place. Only a
+    // directory that this program can have just made gets the owner's missing rights.
+    let status = fstat(&found).map_err(|error| io_error(error, "inspect the folder", path))?;
+    let rights = Mode::from_raw_mode(status.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
+    let is_just_made = status.st_uid == geteuid().as_raw() && DIRECTORY_MODE.contains(rights);
     if is_made && !is_just_made {
-        return Err(
-            Error::denied(format!("{} was replaced while it was made", path.display()))
-                .help("choose a folder in a place where no other user may rename it"),
-        );
+        let message = format!("{} was replaced while it was made", path.display());
+        return Err(Error::denied(message)
+            .help("choose a folder in a place where no other user may rename it"));
     }
+
     if is_just_made && rights != DIRECTORY_MODE {
         complete_mode(&found, DIRECTORY_MODE)
-            .map_err(|error| io_error(error, "set up the folder", path))?;
+            .map_err(|error| io_error(error, "set the mode of the folder", path))?;
     }
     Ok(found)
 }
 
 fn not_a_directory(error: Errno, path: &Path) -> Error {
-    // The kernel says so of a symbolic link that must not be followed, too.
-    let error = if error == Errno::NOTDIR {
-        Errno::EXIST
-    } else {
-        error
+    // The kernel returns NOTDIR also for a symbolic link that must not be followed.
+    let error = match error {
+        Errno::NOTDIR => Errno::EXIST,
+        other => other,
     };
     io_error(error, "open the folder", path)
 }
 
-/// Whether locks may be kept in a directory: its owner can rename what is in it, and break any lock.
+/// Whether locks may be kept in a directory. Its owner can rename its files and break any lock.
 ///
-/// A directory that this process may write although it belongs to another was shared on purpose.
-fn is_trusted(what: &Stat) -> bool {
+/// A directory that this process may write although another user owns it was shared on purpose.
+fn is_trusted(status: &Stat) -> bool {
     const ROOT: u32 = 0;
-    let mode = Mode::from_raw_mode(what.st_mode);
+    let mode = Mode::from_raw_mode(status.st_mode);
     let is_in_group = |group| getegid().as_raw() == group || has_group(group);
-    what.st_uid == ROOT
-        || what.st_uid == geteuid().as_raw()
+
+    status.st_uid == ROOT
+        || status.st_uid == geteuid().as_raw()
         || mode.contains(Mode::WOTH)
-        || mode.contains(Mode::WGRP) && is_in_group(what.st_gid)
+        || mode.contains(Mode::WGRP) && is_in_group(status.st_gid)
 }
 
 fn has_group(group: u32) -> bool {
@@ -260,23 +254,36 @@ fn has_group(group: u32) -> bool {
 }
 
 #[cold]
-fn of_another(what: &Stat, path: &Path) -> Error {
-    let owner = user_name(what.st_uid).unwrap_or_else(|| format!("user {}", what.st_uid));
-    let what = format!(
-        "{} belongs to {owner}, who could break every lock in it",
-        path.display()
-    );
-    Error::denied(what)
+fn untrusted_owner(status: &Stat, path: &Path) -> Error {
+    let user = status.st_uid;
+    let owner = user_name(user).unwrap_or_else(|| format!("user {user}"));
+    let path = path.display();
+    let message = format!("{path} belongs to {owner}, who could break every lock in it");
+    Error::denied(message)
         .help("choose a folder of this user or of root, or have it given to one of them (chown)")
 }
 
 /// The name of a user of this machine.
 fn user_name(user: u32) -> Option<String> {
     let table = std::fs::read_to_string("/etc/passwd").ok()?;
-    table.lines().find_map(|queue| {
-        let mut fields = queue.split(':');
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
         let name = fields.next()?;
-        let is_it = fields.nth(1)?.parse() == Ok(user);
-        is_it.then(|| name.to_owned())
+        let is_this_user = fields.nth(1)?.parse() == Ok(user);
+        is_this_user.then(|| name.to_owned())
     })
 }
+
+/// A new directory is for its owner alone.
+const DIRECTORY_MODE: Mode = Mode::RWXU;
+
+/// Opens a directory that this process may not read, so that the error can name its owner.
+const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a directory for listing and for opening files in it.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::CLOEXEC);
+
+/// The setting that a user adds to the URL for a file system that leasehold does not know.
+const STATE_LOCAL: &str = "if it is local to this machine, add ?local=yes to the URL of the store";

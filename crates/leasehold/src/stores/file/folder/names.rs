@@ -1,4 +1,4 @@
-//! Names of locks as names of files: reversible, and unable to leave the folder.
+//! Encodes names of locks as names of files: reversible, and unable to leave the folder.
 
 use std::path::{Path, PathBuf};
 
@@ -6,55 +6,67 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::Name;
 
-/// A file system takes at most 255 bytes for one name, with the ending; longer ones go on in a folder.
+/// A file system takes at most 255 bytes for one name, with the ending. A longer name continues in
+/// a folder.
 const PIECE_MAX: usize = 200;
-/// Ends the name of a folder that holds the rest of long names. It never stands in an encoded name.
+
+/// Ends the name of a folder that has the rest of long names. It does not occur in an encoded name.
 const CONTINUED: char = '+';
+
+/// The characters that are not encoded.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// The path of `name` below `folder`, with `ending` such as `.lock`.
 ///
-/// Letters, digits, `-`, `_` and `.` stand for themselves, every other byte is `%XX`, and so is a dot at the beginning:
-/// nothing is hidden, and there is no `..` and no `/`.
-pub(super) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
+/// Letters, digits, `-`, `_` and `.` are kept, and every other byte becomes `%XX`. A dot at the
+/// beginning is encoded too. So no file is hidden, and no path has a `..` or a `/` from a name.
+pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
     let mut pieces = encoded
         .as_bytes()
         .chunks(PIECE_MAX)
         .map(|piece| String::from_utf8_lossy(piece))
         .peekable();
+
     let mut path = folder.to_owned();
     while let Some(piece) = pieces.next() {
-        let last = pieces.peek().is_none();
-        path.push(if last {
-            format!("{piece}{ending}")
+        if pieces.peek().is_some() {
+            path.push(format!("{piece}{CONTINUED}"));
         } else {
-            format!("{piece}{CONTINUED}")
-        });
+            path.push(format!("{piece}{ending}"));
+        }
     }
     path
 }
 
-/// The text that an entry of a folder adds to a name, and whether more follows below it; `None` for other files.
-pub(super) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<(&'a str, bool)> {
+/// What an entry of a folder adds to the name of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    /// The entry is a folder, and the name continues below it.
+    Continued(&'a str),
+    /// The entry is the file of the name.
+    Last(&'a str),
+}
+
+/// The piece of a name in an entry of a folder; `None` for other files.
+pub(crate) fn piece_of<'a>(entry: &'a str, ending: &str) -> Option<Piece<'a>> {
     match entry.strip_suffix(CONTINUED) {
-        Some(piece) => Some((piece, true)),
-        None => entry.strip_suffix(ending).map(|piece| (piece, false)),
+        Some(piece) => Some(Piece::Continued(piece)),
+        None => entry.strip_suffix(ending).map(Piece::Last),
     }
 }
 
-/// What stands for itself.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-
-pub(super) fn encode(name: &str) -> String {
+pub(crate) fn encode(name: &str) -> String {
     match name.strip_prefix('.') {
         Some(rest) => format!("%2E{}", utf8_percent_encode(rest, PLAIN)),
         None => utf8_percent_encode(name, PLAIN).to_string(),
     }
 }
 
-/// `None` if no name is encoded so.
-pub(super) fn decode(encoded: &str) -> Option<Name> {
-    let name = Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()?;
+/// Decodes a whole encoded name; `None` if no name has this encoding.
+pub(crate) fn decode(encoded: &str) -> Option<Name> {
+    let text = percent_decode_str(encoded).decode_utf8().ok()?;
+    let name = Name::parse(&text).ok()?;
     (encode(name.as_str()) == encoded).then_some(name)
 }
 
@@ -64,11 +76,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn path(name: &str) -> PathBuf {
-        path_of(
-            Path::new("/d"),
-            &Name::parse(name).expect("a good name"),
-            ".lock",
-        )
+        let name = Name::parse(name).expect("a valid name");
+        path_of(Path::new("/d"), &name, ".lock")
     }
 
     #[test]

@@ -1,0 +1,357 @@
+//! Futures dropped at every await, and replies that are lost, late or refused: no entry stays behind.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::timeout;
+
+use super::intercept::{Intercept, Intercepted, Request};
+use super::support::{
+    acquire, client, empty, eventually, fresh_name, locks_over, release, store, within_timeout,
+};
+use super::{Service, sharing};
+use crate::{Error, Guard, Lock, Locks, LossReason, RenewalStatus, Result, Store};
+
+/// An acquire is dropped after every number of polls, on a free lock and during a hand-over, with
+/// every kind of reply. Afterwards the queue is empty and the next client gets the lock.
+pub async fn cancelled_acquire_leaves_no_entry(service: &dyn Service) {
+    for fault in ReplyFault::ALL {
+        for contended in [false, true] {
+            cancel_at_every_poll(service, fault, contended).await;
+        }
+    }
+}
+
+async fn cancel_at_every_poll(service: &dyn Service, fault: ReplyFault, contended: bool) {
+    let faulty = FaultyClient::connect(service).await;
+    let theirs = client(service).await;
+
+    for polls in 0.. {
+        let name = fresh_name("cancelled");
+        let mut holder = None;
+        if contended {
+            let guard = acquire(&theirs.mutex(&name)).await;
+            holder = Some(ReleasedHolder {
+                guard,
+                at_poll: polls / 2,
+            });
+        }
+
+        faulty.faults.inject(fault);
+        let is_granted = drop_after(polls, &faulty.locks.mutex(&name), holder).await;
+        faulty.faults.inject(ReplyFault::Ok);
+
+        empty(&theirs, &name).await;
+        release(acquire(&theirs.mutex(&name)).await).await;
+        if is_granted {
+            assert!(polls > 2, "the acquire was granted too early to be dropped");
+            return;
+        }
+        assert!(polls < 10_000, "the acquire is never granted");
+    }
+}
+
+/// A holder that releases its lock before a given poll.
+struct ReleasedHolder {
+    guard: Guard,
+    at_poll: u32,
+}
+
+/// Polls an acquire `polls` times and then drops it. Returns whether it was granted by then.
+async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>) -> bool {
+    let mut acquiring = pin!(lock.acquire());
+    for poll in 0..polls {
+        if let Some(holder) = holder.take_if(|holder| holder.at_poll == poll) {
+            release(holder.guard).await;
+        }
+
+        let mut context = Context::from_waker(Waker::noop());
+        match acquiring.as_mut().poll(&mut context) {
+            Poll::Ready(granted) => {
+                drop(granted.expect("granted"));
+                return true;
+            }
+            Poll::Pending => tokio::time::sleep(Duration::from_micros(500)).await,
+        }
+    }
+    drop(holder);
+    false
+}
+
+/// A downgrade is dropped after every number of polls, and its guard right after it. The claim does
+/// not enter the queue again behind its own departure.
+pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
+    if !sharing::has_shares(service).await {
+        return;
+    }
+    let faulty = FaultyClient::connect(service).await;
+    let theirs = client(service).await;
+
+    for fault in ReplyFault::ALL {
+        for polls in 1..6 {
+            let name = fresh_name("downgrade");
+            let held = acquire(&faulty.locks.rwlock(&name).exclusive()).await;
+            faulty.faults.inject(fault);
+
+            let mut downgrading = Box::pin(held.downgrade());
+            for _ in 0..polls {
+                let mut context = Context::from_waker(Waker::noop());
+                if downgrading.as_mut().poll(&mut context).is_ready() {
+                    break;
+                }
+            }
+            drop(downgrading);
+            drop(held);
+            crate::drain().await;
+
+            faulty.faults.inject(ReplyFault::Ok);
+            let lock_state = theirs.inspect(&name).await.expect("inspected");
+            assert_eq!(lock_state.entries, [], "{fault:?} after {polls} polls");
+        }
+    }
+}
+
+/// A writer whose hold was broken does not enter the queue again by a downgrade.
+pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
+    if !sharing::has_shares(service).await {
+        return;
+    }
+    let ours = client(service).await;
+    let theirs = client(service).await;
+    let name = fresh_name("broken");
+
+    let held = acquire(&ours.rwlock(&name).exclusive()).await;
+    theirs
+        .break_hold(&name, held.token())
+        .await
+        .expect("the store replies")
+        .expect("the lock was held");
+
+    assert!(held.downgrade().await.expect_err("broken").is_lost());
+    let lock_state = theirs.inspect(&name).await.expect("inspected");
+    assert_eq!(lock_state.entries, []);
+    assert!(held.check().expect_err("broken").is_lost());
+}
+
+/// A reply that is lost, late or refused neither loses the lock nor leaves an entry. This is tried
+/// while entering, waiting, confirming, renewing and leaving.
+pub async fn lost_reply_leaves_no_entry(service: &dyn Service) {
+    const LEASE: Duration = Duration::from_millis(600);
+    const BEYOND_THE_LEASE: Duration = Duration::from_millis(700);
+    let faulty = FaultyClient::connect(service).await;
+    let theirs = client(service).await;
+
+    for fault in [ReplyFault::NotSent, ReplyFault::Lost, ReplyFault::Late] {
+        let name = fresh_name("lost");
+        faulty.faults.inject(fault);
+        let held = acquire(&faulty.locks.mutex(&name).lease(LEASE)).await;
+
+        faulty.faults.inject(fault);
+        let lock = theirs.mutex(&name);
+        let refused = lock.try_acquire_for(BEYOND_THE_LEASE).await;
+        assert!(refused.expect("the store replies").is_none());
+        held.check().expect("the renewal is repeated");
+
+        faulty.faults.inject(fault);
+        let left = within_timeout("the release is repeated", held.release()).await;
+        left.expect("a release that was executed is a release, even if its reply was lost");
+        empty(&theirs, &name).await;
+
+        late_grant_is_confirmed(&faulty, &theirs, fault).await;
+    }
+}
+
+/// The fixed lease of a claim that waited begins with a request of its own.
+async fn late_grant_is_confirmed(faulty: &FaultyClient, theirs: &Locks, fault: ReplyFault) {
+    let name = fresh_name("confirmed");
+    let first = acquire(&theirs.mutex(&name)).await;
+
+    let lock = faulty.locks.mutex(&name).no_renewal();
+    let mut acquiring = pin!(lock.acquire());
+    let waiter_count = async || {
+        let lock_state = faulty.locks.inspect(&name).await.expect("inspected");
+        lock_state.waiters().count()
+    };
+    while waiter_count().await == 0 {
+        let early = timeout(Duration::from_millis(5), &mut acquiring).await;
+        assert!(early.is_err(), "two clients hold at once");
+    }
+
+    faulty.faults.inject(fault);
+    release(first).await;
+    let held = within_timeout("the waiter is granted", acquiring).await;
+    release(held.expect("the confirmation is repeated")).await;
+}
+
+/// A store rejects a release for longer than the lease. The release is executed as soon as the store
+/// accepts it.
+pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
+    let faulty = FaultyClient::connect(service).await;
+    let theirs = client(service).await;
+    let name = fresh_name("outlast");
+
+    let lock = faulty.locks.mutex(&name).lease(Duration::from_millis(100));
+    let held = acquire(&lock).await;
+    faulty.faults.set_disconnected(true);
+    drop(held);
+    crate::drain().await;
+
+    faulty.faults.set_disconnected(false);
+    release(acquire(&theirs.mutex(&name)).await).await;
+}
+
+/// A disconnected holder is notified of the loss before the store grants the lock to another client.
+/// It never holds the lock again, even if it reconnects in time.
+///
+/// A store without lease expiry keeps the hold of a disconnected client instead.
+pub async fn disconnected_hold_is_lost_in_time(service: &dyn Service) {
+    let faulty = FaultyClient::connect(service).await;
+    let theirs = client(service).await;
+    let name = fresh_name("cut");
+    let lock = faulty.locks.mutex(&name).lease(Duration::from_millis(1500));
+    if !faulty.locks.guarantees().lease_expiry {
+        return disconnected_hold_is_kept(&faulty, &theirs, &name).await;
+    }
+
+    let held = acquire(&lock).await;
+    assert_eq!(held.renewal(), RenewalStatus::OnTime);
+    faulty.faults.set_disconnected(true);
+    let is_late = async || held.renewal() == RenewalStatus::Late;
+    eventually("its renewal is late", is_late).await;
+
+    let next = acquire(&theirs.mutex(&name)).await;
+    assert!(held.check().expect_err("two hold at once").is_lost());
+    let reason = within_timeout("the holder is notified", held.lost()).await;
+    assert_eq!(reason, LossReason::RenewalTimedOut);
+    assert_eq!(held.renewal(), RenewalStatus::Off);
+
+    faulty.faults.set_disconnected(false);
+    assert!(held.release().await.expect_err("it stays lost").is_lost());
+    next.check().expect("a late release is not of this claim");
+    release(next).await;
+    empty(&theirs, &name).await;
+}
+
+async fn disconnected_hold_is_kept(faulty: &FaultyClient, theirs: &Locks, name: &str) {
+    let lease = Duration::from_millis(100);
+    let held = acquire(&faulty.locks.mutex(name).lease(lease)).await;
+    faulty.faults.set_disconnected(true);
+
+    let lock = theirs.mutex(name);
+    let refused = lock.try_acquire_for(3 * lease).await;
+    assert!(
+        refused.expect("the store replies").is_none(),
+        "granted although the store never ends a hold by time"
+    );
+
+    faulty.faults.set_disconnected(false);
+    drop(held);
+    empty(theirs, name).await;
+}
+
+/// A client whose requests meet injected faults.
+pub(super) struct FaultyClient {
+    pub(super) locks: Locks,
+    pub(super) faults: Arc<InjectedFaults>,
+}
+
+impl FaultyClient {
+    pub(super) async fn connect(service: &dyn Service) -> Self {
+        let faults = Arc::new(InjectedFaults::default());
+        let store = Intercepted(FaultyStore {
+            store: store(service).await,
+            faults: Arc::clone(&faults),
+        });
+        Self {
+            locks: locks_over(Arc::new(store)),
+            faults,
+        }
+    }
+}
+
+/// The faults of a [`FaultyStore`].
+#[derive(Debug, Default)]
+pub(super) struct InjectedFaults {
+    calls: AtomicU32,
+    next: Mutex<ReplyFault>,
+    /// No request reaches the store.
+    disconnected: AtomicBool,
+}
+
+impl InjectedFaults {
+    /// The number of requests so far.
+    pub(super) fn calls(&self) -> u32 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Injects a fault into the next request.
+    fn inject(&self, fault: ReplyFault) {
+        *self.next.lock() = fault;
+    }
+
+    fn set_disconnected(&self, disconnected: bool) {
+        self.disconnected.store(disconnected, Ordering::SeqCst);
+    }
+}
+
+/// The fault of one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReplyFault {
+    #[default]
+    Ok,
+    /// The request never arrives.
+    NotSent,
+    /// The request is executed, and its reply is lost.
+    Lost,
+    /// The request is executed, and its reply comes some turns of the scheduler later.
+    Late,
+}
+
+impl ReplyFault {
+    const ALL: [Self; 4] = [Self::Ok, Self::NotSent, Self::Lost, Self::Late];
+}
+
+/// A store that counts its requests and injects faults into them.
+#[derive(Debug)]
+struct FaultyStore {
+    store: Arc<dyn Store>,
+    faults: Arc<InjectedFaults>,
+}
+
+#[async_trait]
+impl Intercept for FaultyStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn around<T: Send>(
+        &self,
+        _request: Request,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        self.faults.calls.fetch_add(1, Ordering::SeqCst);
+        let fault = std::mem::take(&mut *self.faults.next.lock());
+        let refused = || Err(Error::unavailable("injected: the connection broke"));
+
+        tokio::task::yield_now().await;
+        if fault == ReplyFault::NotSent || self.faults.disconnected.load(Ordering::SeqCst) {
+            return refused();
+        }
+        let reply = reply.await;
+
+        let turns = if fault == ReplyFault::Late { 5 } else { 1 };
+        for _ in 0..turns {
+            tokio::task::yield_now().await;
+        }
+        if fault == ReplyFault::Lost {
+            return refused();
+        }
+        reply
+    }
+}
