@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::matrix::cells;
-use leasehold::conformance::{FACED, PLAIN};
+use leasehold::conformance::{SUITES_BY_KIND, SUITES_RUN_ONCE};
 use toml::{Table, Value};
 
 pub(super) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -48,7 +48,7 @@ fn every_guarantee_names_existing_tests() -> Result<()> {
 fn every_suite_shows_a_guarantee() -> Result<()> {
     let statements = read_statements()?;
 
-    for suite in FACED.iter().chain(PLAIN) {
+    for suite in SUITES_BY_KIND.iter().chain(SUITES_RUN_ONCE) {
         let is_named = names_of(&statements, "suites").any(|name| name == *suite);
         ensure!(is_named, "docs/guarantees.toml does not name {suite}");
     }
@@ -138,7 +138,10 @@ fn read_statement(id: &str, entry: &Table) -> Result<Statement> {
 }
 
 fn is_suite(name: &str) -> bool {
-    FACED.iter().chain(PLAIN).any(|suite| *suite == name)
+    SUITES_BY_KIND
+        .iter()
+        .chain(SUITES_RUN_ONCE)
+        .any(|suite| *suite == name)
 }
 
 fn defines(sources: &[String], name: &str) -> bool {
