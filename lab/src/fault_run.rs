@@ -216,8 +216,8 @@ impl FaultRun {
         })
     }
 
-    /// Starts the worker of a number. The numbers decide what is mixed in a run: both APIs, one long
-    /// hold and one empty hold, one worker that nests, two with two threads, two that time out soon.
+    /// Starts the worker of a number. The numbers decide what a run mixes: both APIs, a long and an
+    /// empty hold, one worker that nests, two with two threads, and two that time out soon.
     fn start_worker(&mut self, number: usize) -> Result<Process> {
         let config = self.config_of(number);
         let wait_limit = config.wait_micros.map(Duration::from_micros);

@@ -130,8 +130,8 @@ impl Fault {
     }
 }
 
-/// Injects three faults in a row, without recovery between them. They are drawn from the faults that
-/// need no set-up and under which the store guarantees exclusion.
+/// Injects three faults in a row, without recovery between them. They are drawn from the faults
+/// that need no set-up and under which the store guarantees exclusion.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let tolerated: Vec<&Fault> = matrix::cells()
         .filter(|cell| cell.backend.name() == run.backend.name())

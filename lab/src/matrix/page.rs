@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Cell, Figures};
 use crate::faults::FAULTS;
 
-/// What became of each cell.
+/// The result of each cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Page {
     rows: Vec<Row>,
@@ -24,20 +24,21 @@ struct Row {
     failure: Option<String>,
 }
 
-/// Where reports, pictures and the events of runs that failed go: `target/lab`, made if missing.
+/// The folder for reports, timelines and the events of failed runs: `target/lab`. It is created if
+/// it is missing.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn folder() -> Result<PathBuf> {
     let folder = crate::report::folder()?.with_file_name("lab");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Writes what became of one run to `FOLDER/STORE-FAULT.json`.
+/// Writes the figures of one run to `FOLDER/STORE-FAULT.json`.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
     let name = format!("{}-{}.json", figures.backend, figures.fault);
     Ok(fs::write(
@@ -47,7 +48,7 @@ pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
 }
 
 impl Figures {
-    /// In one line.
+    /// The figures in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let Self {
@@ -64,21 +65,20 @@ impl Figures {
             intrusions,
             ..
         } = self;
-        let (recovery, idle, took) = (
-            seconds(self.slowest_recovery),
-            seconds(self.longest_idle),
-            seconds(self.took),
-        );
+        let recovery = seconds(self.slowest_recovery);
+        let idle = seconds(self.longest_idle);
+        let took = seconds(self.took);
         format!(
-            "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
-             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {intrusions} meddled with, idle for {idle} s, recovered \
-             within {recovery} s; took {took} s"
+            "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
+             {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, {nested} nested, \
+             {intrusions} intrusions, idle for {idle} s, recovered within {recovery} s; \
+             took {took} s"
         )
     }
 }
 
 impl Page {
-    /// Adds what became of a cell.
+    /// Adds the result of a cell.
     pub fn add(&mut self, cell: &Cell, outcome: &Result<Figures>) {
         let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
         let figures = outcome.as_ref().ok().cloned();
@@ -89,27 +89,27 @@ impl Page {
         });
     }
 
-    /// How many have failed.
+    /// How many cells have failed.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.rows.iter().filter(|row| row.failure.is_some()).count()
     }
 
-    /// All of it, as JSON.
+    /// The whole report as JSON.
     ///
     /// # Errors
-    /// Never, in truth.
+    /// If the report cannot be serialized.
     pub fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)?)
     }
 
-    /// The table for people; `how` says how it was made.
+    /// The whole report as Markdown; `how` says how the cells were run.
     #[must_use]
     pub fn table(&self, how: &str) -> String {
         let mut text = format!("{HEAD}\n{how}\n\n{COLUMNS}\n");
         for row in &self.rows {
             let line = row.figures.as_ref().map_or_else(|| failed(row), columns);
-            writeln!(text, "{line}").expect("a string takes all");
+            writeln!(text, "{line}").expect("a string can grow");
         }
         let all: Vec<&Figures> = self
             .rows
@@ -123,24 +123,27 @@ impl Page {
             .map(|figures| figures.slowest_recovery)
             .max()
             .unwrap_or_default();
-        let (violations, recovery) = (self.failures(), seconds(slowest));
+        let violations = self.failures();
+        let recovery = seconds(slowest);
         writeln!(
             text,
-            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n{FAULTS_HEAD}",
+            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n\
+             {FAULTS_HEAD}",
             sum(|f| f.acquisitions),
             sum(|f| f.faults),
             sum(|f| f.lost),
             sum(|f| f.refused),
             sum(|f| f.overlaps)
         )
-        .expect("a string takes all");
+        .expect("a string can grow");
+
         for fault in FAULTS {
             writeln!(
                 text,
                 "| `{}` | {} | {} |",
                 fault.name, fault.description, fault.evidence
             )
-            .expect("a string takes all");
+            .expect("a string can grow");
         }
         text
     }
@@ -149,25 +152,30 @@ impl Page {
 const HEAD: &str = "\
 # The matrix
 
-Every store under every fault that exists for it: eight processes take three locks over and over, for long and for short, and some
-give up soon; two of them use the async face for every two of the blocking one. Two have two hands on one handle, one acquires again
-what it holds, and one of the locks is a semaphore or a readers' lock where the store has these. Meanwhile somebody looks at the lines, and
-somebody tries to renew and release what is not his. A fault is done, ended, and done again when every lock
-has been granted again. All that was told goes through the checkers of `lab/src/check.rs`. Redis is Debian's 7.0.15,
-one ZooKeeper server is Debian's 3.8.0, and three are of 3.9.6.
+The matrix runs every store under every fault that is possible on it. Eight workers acquire three
+locks in turn, for long and for short holds, and two of them time out soon. Half of the workers use
+the async API, the others the blocking one. Two workers have two threads on one store handle, and
+one acquires its lock again while it holds it. The third lock is a semaphore or a reader-writer lock
+where the store supports these. Meanwhile an observer inspects the queues, and an intruder tries to
+renew and release holds of others. The fault is injected, ended, and injected again when every lock
+has been granted again. The checkers of `lab/src/check.rs` check the recorded history. Redis is
+Debian's 7.0.15; one ZooKeeper server is Debian's 3.8.0, and the ensemble is three servers of 3.9.6.
 
-**E**: no two hold at once by the machine's one clock, and tokens rise. **T**: tokens are unique and rise; two may hold at once, for no
-longer than it takes the one who holds wrongly to hear of it. **R**: as E, and who asks meanwhile is refused. *Lost*: holds
-that were told that they are over before they were released. *Recovered*: how long after the end of a fault, at most, until the last
-of the locks was granted again, and the bound on that, which a busy machine must not break. A run with too little work, or whose
-faults had no effect, fails.
+**E**: exclusion by the clock of the machine, and rising tokens. **T**: tokens are unique and rise;
+two claims may be held at once, but not longer than it takes to report the loss to the holder whose
+hold is wrong. **R**: as E, and requests during the fault are refused. *Lost*: holds that were
+reported lost before their release. *Recovered*: the longest time from the end of a fault until the last of
+the locks was granted again, and its bound, which holds on a busy machine too. A run with too little
+work, or whose faults had no effect, fails.
 
-`cargo xtask lab --list` lists the cells, `cargo xtask lab --store STORE --fault FAULT --seed N --seconds T` runs one, with a timeline in
-`target/lab`, and `cargo xtask lab --long` all of them for long, and writes this page.
+`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N
+--seconds T` runs one, and writes a timeline to `target/lab`. `cargo xtask lab --long` runs all
+cells for a minute each, and writes this page.
 ";
 
 const COLUMNS: &str = "\
-| cell | promise | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
+| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations \
+| recovered | bound |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
 const FAULTS_HEAD: &str = "\
@@ -186,15 +194,17 @@ fn columns(figures: &Figures) -> String {
         overlaps,
         ..
     } = figures;
+
     let longest = if *overlaps > 0 {
         format!("{} s", seconds(figures.longest_overlap))
     } else {
         String::new()
     };
-    let (recovery, bound) = (seconds(figures.slowest_recovery), figures.bound.as_secs());
+    let recovery = seconds(figures.slowest_recovery);
+    let bound = figures.bound.as_secs();
     format!(
-        "| {store}/{fault} | {guarantee} | {acquisitions} | {faults} | {lost} | {refused} | {overlaps} | {longest} | 0 | \
-         {recovery} s | {bound} s |"
+        "| {store}/{fault} | {guarantee} | {acquisitions} | {faults} | {lost} | {refused} \
+         | {overlaps} | {longest} | 0 | {recovery} s | {bound} s |"
     )
 }
 

@@ -1,10 +1,10 @@
-//! kill -9.
+//! Workers killed by SIGKILL.
 
 use anyhow::{Result, ensure};
 use lab::backends::file;
 use lab::{Testbed, check};
 
-use crate::{WORKER, lock_state_of, run_down};
+use crate::{WORKER, queue_of, run_down};
 
 const ROUNDS: usize = 20;
 const WAITERS: usize = 3;
@@ -45,17 +45,18 @@ fn survived(resources: &[usize]) -> Result<()> {
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
+/// Kills some processes of a queue, counted from the holder, at nearly the same time. The others
+/// must hold in turn.
 pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> Result<()> {
     let mut events = Vec::new();
     for _ in 0..rounds {
-        let (mut line, seen) = lock_state_of(testbed, WAITERS)?;
+        let (mut queue, seen) = queue_of(testbed, WAITERS)?;
         events.extend(seen);
         for &killed in resources {
-            line[killed].kill_now()?;
+            queue[killed].kill_now()?;
         }
         let (mut survivors, mut dead) = (Vec::new(), Vec::new());
-        for (number, process) in line.into_iter().enumerate() {
+        for (number, process) in queue.into_iter().enumerate() {
             if resources.contains(&number) {
                 dead.push(process);
             } else {
@@ -63,7 +64,7 @@ pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> 
             }
         }
         if !resources.contains(&0) {
-            // The holder was heard already when it was granted.
+            // The grant of the holder was already received.
             let mut holder = survivors.remove(0);
             holder.send_signal()?;
             events.extend(holder.finish()?);
@@ -73,7 +74,7 @@ pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> 
             events.extend(process.end()?);
         }
     }
-    // Every survivor held, and perhaps one that was about to be killed.
+    // Every survivor held, and perhaps a process that was about to be killed.
     let holds = check::all(&events)?.len();
     let least = rounds * (1 + WAITERS - resources.iter().filter(|&&killed| killed > 0).count());
     ensure!(holds >= least, "{holds} holds instead of {least}");

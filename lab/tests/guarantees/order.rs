@@ -1,4 +1,4 @@
-//! First come, first served.
+//! Claims are granted in order of arrival.
 
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};
@@ -52,7 +52,7 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
     Ok(())
 }
 
-/// A process whose hands each take the lock once, when told.
+/// A process whose threads each acquire the lock once after a signal.
 fn waiters(number: usize, threads: usize) -> WorkerConfig {
     let api = if number.is_multiple_of(2) {
         Api::Async
@@ -61,13 +61,13 @@ fn waiters(number: usize, threads: usize) -> WorkerConfig {
     };
     WorkerConfig {
         api,
-        threads: u32::try_from(threads).expect("a few"),
+        threads: u32::try_from(threads).expect("a test has few threads"),
         start: Start::OnSignal,
         ..WorkerConfig::default()
     }
 }
 
-/// Lets one more hand of a process ask; which.
+/// Lets one more thread of a process request the lock, and returns its number.
 fn arrive(worker: &mut Process) -> Result<u32> {
     worker.send_signal()?;
     Ok(worker
@@ -110,7 +110,7 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Tells holders to release, and waits until they have.
+/// Signals holders to release, and waits for their end.
 fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
     holders.iter_mut().try_for_each(Process::send_signal)?;
     let mut events = Vec::new();
@@ -120,7 +120,7 @@ fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Holds that overlap without a gap, as flock(2) alone would let them starve a writer.
+/// The readers' holds overlap without a gap. With flock(2) alone they would starve the writer.
 #[test]
 fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;

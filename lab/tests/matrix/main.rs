@@ -1,5 +1,5 @@
-//! Tests of the matrix: one for each cell, apart from those that only `cargo xtask lab` runs. A test
-//! that fails prints the command that repeats it.
+//! Tests of the matrix: one for each cell, apart from those that only `cargo xtask lab` runs. A
+//! failed test prints the command that repeats it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
