@@ -26,7 +26,7 @@ pub struct Event {
     pub thread: u32,
     /// The index of the lock's name.
     pub name: u16,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
@@ -178,6 +178,7 @@ fn parse(line: &str) -> Result<Event> {
         }),
         other => bail!("there is no event {other:?}"),
     };
+
     Ok(Event {
         at,
         thread,
@@ -223,6 +224,7 @@ mod tests {
             EventKind::Nested { token: 7, count: 2 },
             EventKind::Unnested { count: 1 },
         ];
+
         for kind in others.into_iter().chain(nested).chain(ends) {
             let event = Event {
                 at: 12,

@@ -33,9 +33,9 @@ pub use list::FAULTS;
 pub struct Fault {
     /// The name in commands and tables.
     pub name: &'static str,
-    /// What happens.
+    /// A description of the fault.
     pub description: &'static str,
-    /// What shows that the fault had an effect.
+    /// The observation that shows an effect of the fault.
     pub evidence: &'static str,
     /// The capabilities that a store must have.
     pub needs: &'static [Capability],

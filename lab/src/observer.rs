@@ -143,6 +143,7 @@ impl ObserverThread {
             .map(|name| Name::parse(name))
             .collect::<leasehold::Result<Vec<_>>>()?;
         let mut count = 0;
+
         while self.is_running() {
             for name in &names {
                 count += usize::from(intrude(&*store, name).await?);
@@ -179,6 +180,7 @@ async fn observe(locks: &Locks, name: &str, number: u16) -> Option<Observation> 
             holds: entry.token().is_some(),
         })
     };
+
     Some(Observation {
         begun,
         done: now(),

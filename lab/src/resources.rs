@@ -212,6 +212,7 @@ impl FromStr for Op {
             "appended" => OpKind::Appended(number),
             other => bail!("there is no operation {other:?}"),
         };
+
         Ok(Op {
             worker: worker.parse()?,
             token: token.parse()?,

@@ -42,7 +42,7 @@ pub struct WorkerConfig {
     pub wait_micros: Option<u64>,
     /// The lease in milliseconds, if it is not the default.
     pub lease_millis: Option<u64>,
-    /// What happens after an error.
+    /// The behaviour after an error.
     pub on_error: OnError,
     /// The work during a hold.
     pub work: HoldWork,
@@ -99,7 +99,7 @@ pub enum Start {
     OnSignal,
 }
 
-/// What happens after an error.
+/// The behaviour after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnError {
     /// The process ends with the error.
@@ -120,7 +120,7 @@ pub struct CrashPoint {
     pub side: Side,
     /// The number of the request, counted from 1.
     pub nth: u32,
-    /// What happens there.
+    /// The action at this point.
     pub action: CrashAction,
 }
 
@@ -231,7 +231,7 @@ impl WorkerConfig {
     /// The index of the name that a thread acquires in a cycle.
     ///
     /// # Panics
-    /// If there are no names, or more than 65,536.
+    /// If the list of names is empty or has more than 65,536 entries.
     #[must_use]
     pub fn name(&self, thread: u32, cycle: u64) -> u16 {
         let count = self.names.len() as u64;
@@ -241,7 +241,7 @@ impl WorkerConfig {
     /// The kind of the lock with this name.
     ///
     /// # Panics
-    /// If there is no such name.
+    /// If the index is out of range.
     #[must_use]
     pub fn kind_of(&self, name: u16) -> LockKind {
         self.kinds

@@ -32,6 +32,7 @@ pub fn ended(events: &[Event]) -> Result<()> {
             _ => {}
         }
     }
+
     Ok(())
 }
 

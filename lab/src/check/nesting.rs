@@ -63,6 +63,7 @@ pub fn nesting(events: &[Event]) -> Result<()> {
             _ => {}
         }
     }
+
     Ok(())
 }
 
@@ -94,6 +95,7 @@ mod tests {
             "5 7 0 unnested 1",
             "3 7 0 revoked",
         ];
+
         nesting(&events(&lost)).unwrap();
     }
 

@@ -171,5 +171,6 @@ pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<O
     let effect = ended_now(since, format!("{serving} serve after {time:?}"));
     ensemble.heal();
     let _leader = ensemble.leader();
+
     Ok(whole(run, effect)?.filter(|_| serving == 0))
 }

@@ -68,6 +68,7 @@ impl Figures {
         let recovery = seconds(self.slowest_recovery);
         let idle = seconds(self.longest_idle);
         let took = seconds(self.took);
+
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
              {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, {nested} nested, \

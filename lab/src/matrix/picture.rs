@@ -129,6 +129,7 @@ fn injections(svg: &mut String, outcome: &Outcome, scale: &Scale, height: f64) -
             injection.recovery
         )?;
     }
+
     Ok(())
 }
 

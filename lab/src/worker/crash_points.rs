@@ -27,6 +27,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
         count: AtomicU32::new(0),
     };
     let store = store_at(&config.store).await?;
+
     Ok(leasehold::from_store(
         CrashingStore { store, state },
         &config.store,
@@ -87,6 +88,7 @@ impl CrashPointState {
             }
             CrashAction::Stop => Signal::STOP,
         };
+
         Ok(kill_process(getpid(), signal)?)
     }
 }

@@ -103,6 +103,7 @@ fn config(kind: LockKind, number: usize) -> WorkerConfig {
         Api::Blocking
     };
     let names = vec!["a".to_owned(), "b".to_owned()];
+
     WorkerConfig {
         names,
         kind,

@@ -26,6 +26,7 @@ fn queue_of(testbed: &Testbed, waiters: usize) -> Result<(Vec<Process>, Vec<Even
     holder.wait_for_grant()?;
     let mut queue = vec![holder];
     let mut seen = Vec::new();
+
     for _ in 0..waiters {
         let waiter = testbed.start(config.clone())?;
         seen.push(testbed.wait_until_waiting("a", waiter.first_thread())?);

@@ -93,6 +93,7 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
     let runs = runs();
     let spread = bound.validity / 3;
     let mut acquired = JoinSet::new();
+
     for run in 0..runs {
         let url = url.to_owned();
         acquired.spawn(async move {
@@ -106,6 +107,7 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
         });
     }
     let guards: leasehold::Result<Vec<_>> = acquired.join_all().await.into_iter().collect();
+
     Ok(guards?)
 }
 

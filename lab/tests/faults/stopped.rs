@@ -27,6 +27,7 @@ fn stopped_holder_keeps_the_lock() -> Result<()> {
     events.extend(holder.finish()?);
     events.extend(run_down(queue)?);
     ensure!(check::all(&events)?.len() == 3);
+
     file::check_clean(&testbed, &["a".to_owned()])
 }
 

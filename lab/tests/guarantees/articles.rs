@@ -91,6 +91,7 @@ fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
             },
         )?;
     }
+
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
@@ -117,6 +118,7 @@ fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
         .expect_err("eight holders at once")
         .to_string();
     ensure!(found.starts_with("more held at once than fits"), "{found}");
+
     Ok(())
 }
 
@@ -155,6 +157,7 @@ fn count_down_on(
         "{} holds",
         holds.len()
     );
+
     Ok(())
 }
 
@@ -168,12 +171,14 @@ fn all_at_once(
         .map(|_| testbed.start_recording(config.clone()))
         .collect();
     let mut workers = workers?;
+
     if matches!(config.start, Start::OnSignal) {
         for worker in &mut workers {
             (0..config.threads).try_for_each(|_| worker.send_signal())?;
         }
     }
     let mut events = Vec::new();
+
     for worker in workers {
         events.extend(worker.finish()?);
     }

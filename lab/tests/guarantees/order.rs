@@ -33,12 +33,14 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
     let mut workers = workers?;
     let mut events = Vec::new();
     let mut arrived = Vec::new();
+
     for arrival in 0..WAITERS {
         let thread = arrive(&mut workers[arrival % PROCESSES])?;
         events.push(testbed.wait_until_waiting("a", thread)?);
         arrived.push(thread);
     }
     testbed.run(guard.release())?;
+
     for worker in workers {
         events.extend(worker.finish()?);
     }
@@ -49,6 +51,7 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
         served == arrived,
         "arrived: {arrived:?}\nserved: {served:?}"
     );
+
     Ok(())
 }
 
@@ -87,6 +90,7 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
         testbed.start(recorded(LockKind::Reader))?,
         testbed.start(recorded(LockKind::Reader))?,
     ];
+
     for reader in &mut early {
         reader.wait_for_grant()?;
     }
@@ -96,12 +100,14 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
         testbed.start(recorded(LockKind::Reader))?,
         testbed.start(recorded(LockKind::Reader))?,
     ];
+
     for reader in &late {
         events.push(testbed.wait_until_waiting("a", reader.first_thread())?);
     }
     events.extend(release(early)?);
     writer.wait_for_grant()?;
     events.extend(release([writer])?);
+
     for reader in &mut late {
         reader.wait_for_grant()?;
     }
@@ -132,6 +138,7 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
     };
     let readers: Result<Vec<_>> = (0..4).map(|_| testbed.start(reader.clone())).collect();
     let mut readers = readers?;
+
     for reader in &mut readers {
         reader.wait_for_grant()?;
     }
@@ -141,6 +148,7 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         ..WorkerConfig::default()
     })?;
     let mut events = writer.finish()?;
+
     for reader in readers {
         events.extend(reader.kill()?);
     }
@@ -149,5 +157,6 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         .filter(|hold| hold.weight == hold.capacity)
         .count();
     ensure!(written == 50, "{written} writes");
+
     file::check_clean(&testbed, &["a".to_owned()])
 }

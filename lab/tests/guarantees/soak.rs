@@ -63,6 +63,7 @@ fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfi
     });
     let workers = workers.collect::<Result<Vec<_>>>()?;
     let mut events = Vec::new();
+
     for worker in workers {
         let recorded = worker.finish_within(DEADLINE + TIMEOUT_EACH * u32::try_from(cycles)?)?;
         check::resource_leaks(&recorded)?;
@@ -80,6 +81,7 @@ fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfi
         holds.len(),
         names.len()
     );
+
     Ok(config)
 }
 
