@@ -176,7 +176,7 @@ fn parse(line: &str) -> Result<Event> {
             tasks: word()?.parse()?,
             memory: word()?.parse()?,
         }),
-        other => bail!("there is no event {other:?}"),
+        other => bail!("the event {other:?} does not exist"),
     };
 
     Ok(Event {

@@ -46,7 +46,7 @@ pub fn cells() -> impl Iterator<Item = Cell> {
 pub fn cell_named(store: &str, fault: &str) -> Result<Cell> {
     let found = cells().find(|cell| cell.backend.name() == store && cell.fault.name == fault);
     found.with_context(|| {
-        format!("there is no cell {store}/{fault}; `cargo xtask lab --list` lists the cells")
+        format!("the cell {store}/{fault} does not exist; `cargo xtask lab --list` lists the cells")
     })
 }
 

@@ -208,10 +208,10 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     };
     let renewed = timeout(REPLY_TIMEOUT, store.renew(std::slice::from_ref(&claim))).await;
 
-    if let Ok(Ok(answers)) = &renewed {
+    if let Ok(Ok(replies)) = &renewed {
         ensure!(
-            answers.iter().all(Option::is_none),
-            "a claim without an entry was renewed: {answers:?} of {name}"
+            replies.iter().all(Option::is_none),
+            "a claim without an entry was renewed: {replies:?} of {name}"
         );
     }
     let left = timeout(REPLY_TIMEOUT, store.leave(&claim)).await;

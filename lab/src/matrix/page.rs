@@ -71,8 +71,8 @@ impl Figures {
 
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
-             {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, {nested} nested, \
-             {intrusions} intrusions, idle for {idle} s, recovered within {recovery} s; \
+             {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
+             {nested} nested, {intrusions} intrusions, idle for {idle} s, recovered within {recovery} s; \
              took {took} s"
         )
     }
@@ -165,9 +165,9 @@ Debian's 7.0.15; one ZooKeeper server is Debian's 3.8.0, and the ensemble is thr
 **E**: exclusion by the clock of the machine, and rising tokens. **T**: tokens are unique and rise;
 two claims may be held at once, but not longer than it takes to report the loss to the holder whose
 hold is wrong. **R**: as E, and requests during the fault are refused. *Lost*: holds that were
-reported lost before their release. *Recovered*: the longest time from the end of a fault until the last of
-the locks was granted again, and its bound, which holds on a busy machine too. A run with too little
-work, or whose faults had no effect, fails.
+reported lost before their release. *Recovered*: the longest time from the end of a fault until the
+last of the locks was granted again, and its bound, which holds on a busy machine too. A run with
+too little work, or whose faults had no effect, fails.
 
 `cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N
 --seconds T` runs one, and writes a timeline to `target/lab`. `cargo xtask lab --long` runs all

@@ -46,7 +46,7 @@ pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
         }
         "redis" | "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
         "zookeeper" => Box::new(stores::ZooKeeper::builder(url)?.connect().await?),
-        other => bail!("there is no bare store of {other}"),
+        other => bail!("the lab cannot open a bare store of {other}"),
     })
 }
 

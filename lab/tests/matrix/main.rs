@@ -91,7 +91,7 @@ fn check_lab_only() -> Result<()> {
         let name = format!("{store}/{fault}");
         ensure!(
             cells().any(|cell| cell.name() == name),
-            "there is no cell {name}"
+            "the cell {name} does not exist"
         );
     }
     Ok(())
