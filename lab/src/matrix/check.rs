@@ -82,9 +82,9 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     match cell.guarantee {
         Guarantee::TokensOnly => (figures.overlaps, figures.longest_overlap) = tokens(&all, cell)?,
         Guarantee::Exclusion | Guarantee::Refuses => {
-            let seen = observed(cell, outcome);
-            figures.in_turn = seen.len();
-            check::all(&[events, &seen[..]].concat())?;
+            let observed = observed(cell, outcome);
+            figures.in_turn = observed.len();
+            check::all(&[events, &observed[..]].concat())?;
             check::stale_entries(
                 &outcome.observations,
                 events,

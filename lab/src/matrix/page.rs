@@ -72,8 +72,8 @@ impl Figures {
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
              {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
-             {nested} nested, {intrusions} intrusions, idle for {idle} s, recovered within {recovery} s; \
-             took {took} s"
+             {nested} nested, {intrusions} intrusions, idle for {idle} s, \
+             recovered within {recovery} s; took {took} s"
         )
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     };
     let state = CrashPointState {
         crash_point,
-        hand: config.first_thread,
+        thread: config.first_thread,
         count: AtomicU32::new(0),
     };
     let store = store_at(&config.store).await?;
@@ -60,7 +60,7 @@ struct CrashingStore {
 #[derive(Debug)]
 struct CrashPointState {
     crash_point: CrashPoint,
-    hand: u32,
+    thread: u32,
     count: AtomicU32,
 }
 
@@ -80,7 +80,7 @@ impl CrashPointState {
             CrashAction::Kill => {
                 write_event(Event {
                     at: now(),
-                    thread: self.hand,
+                    thread: self.thread,
                     name: 0,
                     kind: EventKind::Killed,
                 })?;

@@ -51,17 +51,17 @@ fn random_kills_keep_semaphore_capacity() -> Result<()> {
 /// queue.
 #[test]
 fn random_kills_and_timeouts_keep_exclusion() -> Result<()> {
-    let impatient = |number: usize| (number % 4 < 2).then_some(300);
+    let wait_limit = |number: usize| (number % 4 < 2).then_some(300);
     chaos_with("random_kills_and_timeouts_keep_exclusion", |number| {
         WorkerConfig {
-            wait_micros: impatient(number),
+            wait_micros: wait_limit(number),
             ..config(LockKind::Mutex, number)
         }
     })
 }
 
-fn chaos(test: &str, faces: &[LockKind]) -> Result<()> {
-    chaos_with(test, |number| config(faces[number % faces.len()], number))
+fn chaos(test: &str, kinds: &[LockKind]) -> Result<()> {
+    chaos_with(test, |number| config(kinds[number % kinds.len()], number))
 }
 
 fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> {
