@@ -88,7 +88,7 @@ pub struct Profile {
     pub token_slack: u64,
     /// The fewest acquisitions per second without a fault. A run with fewer proves nothing.
     pub load_min: f64,
-    /// What faults can use and what checkers may rely on.
+    /// The capabilities that faults need and checkers rely on.
     pub has: &'static [Capability],
 }
 

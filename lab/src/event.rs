@@ -26,7 +26,7 @@ pub struct Event {
     pub thread: u32,
     /// The index of the lock's name.
     pub name: u16,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
@@ -176,8 +176,9 @@ fn parse(line: &str) -> Result<Event> {
             tasks: word()?.parse()?,
             memory: word()?.parse()?,
         }),
-        other => bail!("there is no event {other:?}"),
+        other => bail!("the event {other:?} does not exist"),
     };
+
     Ok(Event {
         at,
         thread,
@@ -223,6 +224,7 @@ mod tests {
             EventKind::Nested { token: 7, count: 2 },
             EventKind::Unnested { count: 1 },
         ];
+
         for kind in others.into_iter().chain(nested).chain(ends) {
             let event = Event {
                 at: 12,

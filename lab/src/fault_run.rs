@@ -54,7 +54,7 @@ pub struct Effect {
     pub until: u64,
     /// When the store was complete again: restarted servers need a while to serve.
     pub recovered: u64,
-    /// What shows the effect.
+    /// The observation that shows the effect.
     pub evidence: String,
 }
 
@@ -216,8 +216,8 @@ impl FaultRun {
         })
     }
 
-    /// Starts the worker of a number. The numbers decide what is mixed in a run: both APIs, one long
-    /// hold and one empty hold, one worker that nests, two with two threads, two that time out soon.
+    /// Starts the worker of a number. The numbers decide what a run mixes: both APIs, a long and an
+    /// empty hold, one worker that nests, two with two threads, and two that time out soon.
     fn start_worker(&mut self, number: usize) -> Result<Process> {
         let config = self.config_of(number);
         let wait_limit = config.wait_micros.map(Duration::from_micros);
@@ -237,6 +237,7 @@ impl FaultRun {
             let variables = clock.environment().into_iter();
             variables.map(|(key, value)| (key.to_owned(), value.display().to_string()))
         });
+
         WorkerConfig {
             api: if number.is_multiple_of(2) {
                 Api::Async
@@ -276,6 +277,7 @@ impl FaultRun {
                 slots: 2,
             },
         };
+
         HashMap::from([(self.config.names[SHARED].clone(), kind)])
     }
 
@@ -405,6 +407,7 @@ impl FaultRun {
             worker.resume()?;
             sleep(Duration::from_micros(200 + random.below(1_000)));
         }
+
         Ok(None)
     }
 

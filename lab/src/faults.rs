@@ -33,9 +33,9 @@ pub use list::FAULTS;
 pub struct Fault {
     /// The name in commands and tables.
     pub name: &'static str,
-    /// What happens.
+    /// A description of the fault.
     pub description: &'static str,
-    /// What shows that the fault had an effect.
+    /// The observation that shows an effect of the fault.
     pub evidence: &'static str,
     /// The capabilities that a store must have.
     pub needs: &'static [Capability],
@@ -130,8 +130,8 @@ impl Fault {
     }
 }
 
-/// Injects three faults in a row, without recovery between them. They are drawn from the faults that
-/// need no set-up and under which the store guarantees exclusion.
+/// Injects three faults in a row, without recovery between them. They are drawn from the faults
+/// that need no set-up and under which the store guarantees exclusion.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let tolerated: Vec<&Fault> = matrix::cells()
         .filter(|cell| cell.backend.name() == run.backend.name())

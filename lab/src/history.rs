@@ -56,6 +56,7 @@ impl fmt::Display for Hold {
             f,
             "thread {thread} of lock {name}: token {token}, {weight} of {capacity}, "
         )?;
+
         write!(f, "requested {requested}, held {granted} to {until}")
     }
 }
@@ -218,6 +219,7 @@ mod tests {
             capacity: 1,
         };
         assert_eq!(holds(&events(&recorded)).unwrap(), [hold]);
+
         assert_eq!(
             holds(&events(&recorded[..3])).unwrap(),
             [Hold {
@@ -251,6 +253,7 @@ mod tests {
         };
         assert_eq!(until("5 7 0 valid-until 30"), 30);
         assert_eq!((until("15 7 0 killed"), until("40 7 0 killed")), (15, 20));
+
         assert_eq!(
             (
                 until("6 7 0 expired"),

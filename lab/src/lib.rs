@@ -1,12 +1,13 @@
-//! Where leasehold is put to the proof: real processes that take locks and can be killed or stopped at any time, what
-//! they saw by one common clock, and one checker per promise.
+//! Tests of leasehold with real processes, real faults and one clock.
 //!
-//! A test gets a [`Testbed`], starts [`Process`]es of the `worker` program there with [`WorkerConfig`], and puts the [`Event`]s
-//! they tell into a history that [`check`] judges. The checkers are pure, and each has tests of histories it must
-//! refuse.
+//! A test makes a [`Testbed`] and starts worker [`Process`]es there with a [`WorkerConfig`]. The
+//! workers acquire locks, record [`Event`]s, and can be killed or stopped at any time. The
+//! functions of [`check`] find violations in the recorded history; each has tests with histories
+//! that it must reject.
 //!
-//! The [`matrix`] is every store of [`testbed`] under every fault of the one list of [`faults`]: a [`fault_run`] sets a crew to
-//! work, does the fault over and over, and measures how long every lock takes to be granted again.
+//! The [`matrix`] runs every store of [`backends`] under every fault of [`faults`] that is possible
+//! on it. A [`fault_run`] starts eight workers, injects the fault repeatedly, and measures how long
+//! it takes until every lock is granted again.
 #![forbid(unsafe_code)]
 
 mod agreement;

@@ -42,11 +42,11 @@ pub fn cells() -> impl Iterator<Item = Cell> {
 /// The cell of a store and a fault, by their names.
 ///
 /// # Errors
-/// If there is no such cell.
+/// If the cell does not exist.
 pub fn cell_named(store: &str, fault: &str) -> Result<Cell> {
     let found = cells().find(|cell| cell.backend.name() == store && cell.fault.name == fault);
     found.with_context(|| {
-        format!("there is no cell {store}/{fault}; `cargo xtask lab --list` lists the cells")
+        format!("the cell {store}/{fault} does not exist; `cargo xtask lab --list` lists the cells")
     })
 }
 

@@ -1,4 +1,5 @@
-//! Somebody who looks at lines while others work, and somebody who tries to end what is not his.
+//! The observer, which inspects queues during a run, and the intruder, which tries to end holds of
+//! others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,56 +15,56 @@ use tokio::time::{sleep, timeout};
 use crate::now;
 use crate::worker::store_at;
 
-/// Between two looks at all lines, and between two tries to meddle.
+/// The pauses between two inspections of all queues, and between two intrusions.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(15);
 const INTRUDE_EVERY: Duration = Duration::from_millis(60);
-/// Between two tries to open a store.
+/// The pause between two attempts to open a store.
 const REOPEN_EVERY: Duration = Duration::from_millis(50);
-/// A store that says nothing for as long is asked again.
+/// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Who was in a line.
+/// One inspection of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
-    /// When the store was asked.
+    /// When the request was sent.
     pub begun: u64,
-    /// When it had answered.
+    /// When the reply arrived.
     pub done: u64,
-    /// Which lock: its index among the names of the orders.
+    /// The index of the lock's name.
     pub name: u16,
-    /// Those of hands, in order of arrival.
+    /// The claims of worker threads, in order of arrival.
     pub claims: Vec<ObservedClaim>,
 }
 
-/// One claim that was seen.
+/// One observed claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedClaim {
-    /// Which.
+    /// The id of the claim.
     pub id: ClaimId,
-    /// Whose, as its label says.
+    /// The thread, as the label says.
     pub thread: u32,
-    /// Whether it holds.
+    /// Whether the claim is held.
     pub holds: bool,
 }
 
-/// Both, at work. Dropping it lets them go.
+/// The running observer and intruder. Dropping it stops both.
 #[derive(Debug)]
 pub struct Observer {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Observed>>>,
 }
 
-/// What they saw.
+/// What the observer and the intruder report.
 #[derive(Debug)]
 pub struct Observed {
-    /// The lines, in order of time.
+    /// The inspections, in order of time.
     pub observations: Vec<Observation>,
-    /// How often a hold was renewed or released in vain by one who does not have it.
+    /// How often the intruder failed to renew or release a hold of another client, as it should.
     pub intrusions: usize,
 }
 
 impl Observer {
-    /// Begins to look at these locks.
+    /// Starts to inspect these locks.
     #[must_use]
     pub fn begin(url: String, names: Vec<String>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
@@ -78,16 +79,16 @@ impl Observer {
         }
     }
 
-    /// What they saw until now.
+    /// Stops both and returns what they report.
     ///
     /// # Errors
-    /// If somebody's hold was ended or kept alive by one who does not have it.
+    /// If the intruder renewed or released a hold of another client.
     pub fn end(mut self) -> Result<Observed> {
         self.is_over.store(true, Ordering::Release);
-        let thread = self.thread.take().context("it ends once")?;
+        let thread = self.thread.take().context("the observer ends once")?;
         thread
             .join()
-            .map_err(|_| anyhow!("the onlooker panicked"))?
+            .map_err(|_| anyhow!("the observer panicked"))?
     }
 }
 
@@ -132,7 +133,7 @@ impl ObserverThread {
         seen
     }
 
-    /// Each time with a claim that was never granted, for a lock that somebody holds.
+    /// Intrudes with a claim that was never granted, where a lock is held.
     async fn intrude(&self) -> Result<usize> {
         let Some(store) = self.open(|| store_at(&self.url)).await else {
             return Ok(0);
@@ -143,6 +144,7 @@ impl ObserverThread {
             .map(|name| Name::parse(name))
             .collect::<leasehold::Result<Vec<_>>>()?;
         let mut count = 0;
+
         while self.is_running() {
             for name in &names {
                 count += usize::from(intrude(&*store, name).await?);
@@ -152,7 +154,7 @@ impl ObserverThread {
         Ok(count)
     }
 
-    /// A store cannot be opened while faults are done to it.
+    /// Retries until the store opens, because it cannot be opened during some faults.
     async fn open<T, E>(&self, open: impl AsyncFn() -> Result<T, E>) -> Option<T> {
         while self.is_running() {
             match open().await {
@@ -164,7 +166,7 @@ impl ObserverThread {
     }
 }
 
-/// `None` if the store does not answer.
+/// Returns `None` if the store does not reply.
 async fn observe(locks: &Locks, name: &str, number: u16) -> Option<Observation> {
     let begun = now();
     let lock_state = timeout(REPLY_TIMEOUT, locks.inspect(name))
@@ -179,6 +181,7 @@ async fn observe(locks: &Locks, name: &str, number: u16) -> Option<Observation> 
             holds: entry.token().is_some(),
         })
     };
+
     Some(Observation {
         begun,
         done: now(),
@@ -187,7 +190,7 @@ async fn observe(locks: &Locks, name: &str, number: u16) -> Option<Observation> 
     })
 }
 
-/// Whether somebody held, and the store has said that it was not meddled with.
+/// Returns whether the lock was held and the store rejected the intrusion.
 async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     let Ok(Ok(lock_state)) = timeout(REPLY_TIMEOUT, store.inspect(name)).await else {
         return Ok(false);
@@ -199,17 +202,18 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     let mut claim = Claim::new(name.clone(), holder.share, info);
     claim.lease = Duration::from_secs(1);
     let renewed = timeout(REPLY_TIMEOUT, store.renew(std::slice::from_ref(&claim))).await;
-    if let Ok(Ok(answers)) = &renewed {
+
+    if let Ok(Ok(replies)) = &renewed {
         ensure!(
-            answers.iter().all(Option::is_none),
-            "a claim that nobody has was renewed: {answers:?} of {name}"
+            replies.iter().all(Option::is_none),
+            "a claim without an entry was renewed: {replies:?} of {name}"
         );
     }
     let left = timeout(REPLY_TIMEOUT, store.leave(&claim)).await;
     if let Ok(Ok(was_there)) = &left {
         ensure!(
             !was_there,
-            "a claim that nobody has was released, of {name}"
+            "a claim without an entry was released, of {name}"
         );
     }
     Ok(matches!((renewed, left), (Ok(Ok(_)), Ok(Ok(_)))))

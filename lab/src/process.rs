@@ -265,6 +265,7 @@ impl Process {
             },
             EventSource::File(file, read) => events.extend(read_events(file, *read)?.0),
         }
+
         Ok(events)
     }
 
@@ -324,6 +325,7 @@ fn listen(stdout: ChildStdout) -> Receiver<Event> {
             }
         }
     });
+
     receiver
 }
 

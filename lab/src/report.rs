@@ -178,6 +178,7 @@ mod tests {
                 p99_ns: 198
             }
         );
+
         assert_eq!(
             Samples(vec![7]).spread(),
             Spread {

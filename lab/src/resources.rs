@@ -209,9 +209,11 @@ impl FromStr for Op {
             .with_context(|| format!("not an operation: {line:?}"))?;
         let kind = match what {
             "read" => OpKind::Read(number),
+            "wrote" => OpKind::Wrote(number),
             "appended" => OpKind::Appended(number),
-            other => bail!("there is no operation {other:?}"),
+            other => bail!("the operation {other:?} does not exist"),
         };
+
         Ok(Op {
             worker: worker.parse()?,
             token: token.parse()?,

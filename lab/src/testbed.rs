@@ -124,6 +124,7 @@ impl Testbed {
         fs::create_dir(folder.path().join("notes"))?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let locks = runtime.block_on(leasehold::open(&url))?;
+
         Ok(Self {
             worker: worker.into(),
             worker_url: url.clone(),
@@ -241,6 +242,7 @@ impl Testbed {
                 .any(|entry| entry.info.label == label)
                 .then_some(()))
         })?;
+
         Ok(Event {
             at: now(),
             thread,

@@ -1,4 +1,4 @@
-//! What the `taker` program does: take locks as ordered, and tell of it on stdout.
+//! The `worker` program: it acquires locks as its configuration says and records events on stdout.
 
 mod crash_points;
 mod hold;
@@ -20,21 +20,21 @@ use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, Start, Work
 pub(crate) use crash_points::store_at;
 use recorder::write_event;
 
-/// After so many cycles of its first hand a process has opened all it needs.
+/// After this number of cycles of its first thread a process has opened everything it needs.
 const WARM: u64 = 16;
-/// What it used when it was warm.
+/// The resource usage of the warm process.
 static FIRST: OnceLock<ResourceUsage> = OnceLock::new();
-/// How long a question may be under way that nobody waits for any more.
+/// How long an abandoned request may take to end.
 const OVER_MAX: Duration = Duration::from_secs(15);
-/// Between two tries to open a store.
+/// The pause between two attempts to open a store.
 const RETRY: Duration = Duration::from_millis(20);
-/// How often it is counted what is in use, a millisecond apart.
+/// How often the resource usage is read, with pauses of a millisecond.
 const CHECKS: usize = 50;
 
-/// Does what is ordered.
+/// Does what the configuration says.
 ///
 /// # Errors
-/// The first that the library or the system answers.
+/// The first error of the library or the system.
 pub fn run(config: &WorkerConfig) -> Result<()> {
     match config.api {
         Api::Async => tasks::run(config),
@@ -42,14 +42,15 @@ pub fn run(config: &WorkerConfig) -> Result<()> {
     }
 }
 
-/// Tells why there is no guard, and lets a moment pass: a store that refuses does so at once.
+/// Records a refusal and pauses briefly, because a store refuses immediately.
 fn refused(recorder: recorder::Recorder<'_>) -> Result<()> {
     recorder.refused()?;
     sleep(Duration::from_millis(2));
     Ok(())
 }
 
-/// Whether a store that cannot be opened now is tried again: one that faults are done to is.
+/// Whether the worker retries a store that cannot be opened now. It does so where faults are
+/// injected.
 fn waits_for_store(config: &WorkerConfig, error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<leasehold::Error>();
     config.on_error != OnError::Abort && error.is_some_and(leasehold::Error::is_unavailable)
@@ -63,7 +64,7 @@ fn begin(config: &WorkerConfig) -> Result<()> {
     }
 }
 
-/// What is done while holding.
+/// Does the work of a hold.
 fn work(config: &WorkerConfig) -> Result<()> {
     match &config.work {
         HoldWork::Nothing => Ok(()),
@@ -78,7 +79,7 @@ fn work(config: &WorkerConfig) -> Result<()> {
 
 fn wait_for_signal() -> Result<()> {
     let recorded = io::stdin().read_line(&mut String::new())?;
-    ensure!(recorded > 0, "stdin ended before the word came");
+    ensure!(recorded > 0, "stdin ended before the signal");
     Ok(())
 }
 
@@ -92,18 +93,18 @@ fn count_down(file: &str, micros: u64) -> Result<()> {
     Ok(fs::write(file, (number - 1).to_string())?)
 }
 
-/// Tells what the process uses once the first hand is warm.
+/// Records the resource usage once the first thread is warm.
 fn record_warm_usage(config: &WorkerConfig, thread: u32, cycle: u64) -> Result<()> {
     if thread != config.first_thread || cycle != WARM {
         return Ok(());
     }
     let warm = least_usage()?;
-    // Only one hand is the first, and tells it once.
+    // Only the first thread records the usage, and only once.
     let _ = FIRST.set(warm);
     record_usage(config, warm)
 }
 
-/// Tells what it uses when all is done. What was asked of servers that do not answer may take a while to be over.
+/// Records the resource usage at the end. Requests to unreachable servers may take a while to end.
 fn record_final_usage(config: &WorkerConfig) -> Result<()> {
     let begun = Instant::now();
     let mut usage = least_usage()?;
@@ -118,7 +119,7 @@ fn record_final_usage(config: &WorkerConfig) -> Result<()> {
     record_usage(config, usage)
 }
 
-/// The least of a number of counts, as something may be in use for a moment in the background.
+/// The least of several readings, because background work uses resources for a moment.
 fn least_usage() -> Result<ResourceUsage> {
     let mut least = usage()?;
     for _ in 1..CHECKS {
@@ -153,7 +154,7 @@ fn usage() -> Result<ResourceUsage> {
     })
 }
 
-/// The number in a line that begins with `key`.
+/// The number in the line that begins with `key`.
 fn number(status: &str, key: &str) -> Result<usize> {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let number = line

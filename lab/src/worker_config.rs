@@ -1,4 +1,4 @@
-//! What a taker is told to do.
+//! The configuration of a worker.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -7,48 +7,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::check;
 
-/// The one argument of the `taker` program, as JSON.
+/// The only argument of the `worker` program, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
-    /// The URL of the store; empty is that of the site it is started at.
+    /// The URL of the store. If it is empty, the testbed fills in its own.
     pub store: String,
-    /// The locks, taken in turn; events name them by index.
+    /// The names of the locks, which each thread acquires in turn. Events refer to them by index.
     pub names: Vec<String>,
-    /// Which kind of lock.
+    /// The kind of the locks.
     pub kind: LockKind,
-    /// Those of the locks that are of another kind.
+    /// The kinds of the locks that differ.
     pub kinds: HashMap<String, LockKind>,
-    /// How many times at most it acquires again what it holds, by itself; it has the async face and mutexes then.
+    /// How many times at most a thread acquires its lock again while it holds it. This requires the
+    /// async API and mutexes.
     pub max_nesting: u32,
-    /// How it is called.
+    /// The API of the library.
     pub api: Api,
-    /// How many threads or tasks take locks.
+    /// The number of threads or tasks that acquire locks.
     pub threads: u32,
     /// The number of the first of them.
     pub first_thread: u32,
-    /// Whether they share one opening of the store.
+    /// Whether they share one store handle.
     pub opens: StoreHandles,
-    /// How many times each acquires and releases; `u64::MAX` until killed.
+    /// How many times each acquires and releases; `u64::MAX` until the process is killed.
     pub cycles: u64,
-    /// No cycle begins once this file is there.
+    /// The path of a file that ends the worker: no cycle begins once the file exists.
     pub stop_file: Option<String>,
-    /// Where a process ends or stops by itself; it has one hand of the async face then.
+    /// The step at which the process kills or stops itself. This requires one thread and the async
+    /// API.
     pub crash_point: Option<CrashPoint>,
     /// When a cycle begins.
     pub start: Start,
-    /// How many microseconds it waits for a grant, if not for ever.
+    /// The wait limit in microseconds, if there is one.
     pub wait_micros: Option<u64>,
-    /// How many milliseconds its lease lasts, if not as usual.
+    /// The lease in milliseconds, if it is not the default.
     pub lease_millis: Option<u64>,
-    /// What is done about a store that cannot be reached, and about a lock that was lost.
+    /// The behaviour after an error.
     pub on_error: OnError,
-    /// What is done while holding.
+    /// The work during a hold.
     pub work: HoldWork,
-    /// What it tells of.
+    /// Which events are recorded.
     pub recording: Recording,
-    /// What its process is started with besides the usual: a clock of its own.
+    /// Additional environment variables, such as those of a wall clock.
     pub environment: Vec<(String, String)>,
-    /// So much more than at first may be in use in the end.
+    /// How many more descriptors and tasks than at first may be in use in the end.
     pub resource_slack: usize,
 }
 
@@ -63,92 +65,93 @@ pub enum LockKind {
     Writer,
     /// Slots of a semaphore.
     Slots {
-        /// How many are taken.
+        /// The number of slots to acquire.
         permits: u32,
-        /// How many there are.
+        /// The number of slots that exist.
         slots: u32,
     },
 }
 
-/// A face of the library.
+/// An API of the library.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Api {
-    /// Tasks of a runtime with two threads.
+    /// Tasks on a runtime with two threads.
     Async,
-    /// Plain threads.
+    /// Threads that block.
     Blocking,
 }
 
-/// Openings of the store in one process.
+/// How many store handles a process opens.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum StoreHandles {
-    /// One for all hands.
+    /// One for all threads.
     Shared,
-    /// One for each hand.
+    /// One for each thread.
     Each,
 }
 
 /// When a cycle begins.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Start {
-    /// When the one before is done.
+    /// When the previous cycle has ended.
     Immediately,
     /// When a line arrives on stdin.
     OnSignal,
 }
 
-/// What is done about trouble.
+/// The behaviour after an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnError {
-    /// The process ends with it.
+    /// The process ends with the error.
     Abort,
-    /// It is told, and the next cycle begins; only cycles that were granted count.
+    /// The worker records the error and begins the next cycle. Only granted cycles count.
     Retry,
-    /// So are refusals: rights, room, what is not ours in a lock's place.
+    /// As `Retry`, and refusals count as such errors: missing rights, lack of space, data of
+    /// another application.
     RetryAll,
 }
 
-/// A step of the protocol at which a process meets its fate.
+/// The point at which a process kills or stops itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrashPoint {
-    /// What is asked of the store.
+    /// The request to the store.
     pub step: Step,
-    /// On which side of it.
+    /// Before or after the request.
     pub side: Side,
-    /// At which time of asking, counted from 1.
+    /// The number of the request, counted from 1.
     pub nth: u32,
-    /// Which fate.
+    /// The action at this point.
     pub action: CrashAction,
 }
 
-/// What is asked of a store.
+/// A request to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Step {
-    /// Getting in line.
+    /// Joining the queue.
     Enter,
-    /// Waiting in line.
+    /// Waiting in the queue.
     Changed,
-    /// Keeping a claim alive.
+    /// Renewing the lease.
     Renew,
-    /// Giving back.
+    /// Leaving the queue, or releasing.
     Leave,
 }
 
 impl Step {
-    /// All of them.
+    /// All steps.
     pub const ALL: [Self; 4] = [Self::Enter, Self::Changed, Self::Renew, Self::Leave];
 }
 
-/// Before the store is asked, or after it has answered and before anybody hears of it.
+/// Before the request is sent, or after its reply and before the engine receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
-    /// Before it is asked.
+    /// Before the request.
     Before,
-    /// After it has answered.
+    /// After the reply.
     After,
 }
 
-/// What becomes of a process.
+/// What a process does to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CrashAction {
     /// SIGKILL.
@@ -157,37 +160,37 @@ pub enum CrashAction {
     Stop,
 }
 
-/// What is done while holding.
+/// The work during a hold.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum HoldWork {
-    /// Nothing.
+    /// No work.
     Nothing,
-    /// Something that takes so many microseconds.
+    /// A sleep, in microseconds.
     Sleep(u64),
-    /// As long, with an eye on whether it still holds; it ends when it does not.
+    /// A sleep during which the hold is checked; a loss ends it.
     CheckedSleep(u64),
     /// Waiting for a line on stdin.
     UntilSignal,
-    /// The number in a file is read and, after so many microseconds, written back less one.
+    /// Reads the number in a file and writes back the next lower number after a pause.
     CountDown {
-        /// Path of the file.
+        /// The path of the file.
         file: String,
-        /// How long it takes.
+        /// The pause in microseconds.
         micros: u64,
     },
 }
 
-/// What a taker tells of.
+/// Which events a worker records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recording {
     /// Every event.
     All,
-    /// Of no cycles, as telling takes time.
+    /// No events of cycles, because recording takes time.
     Nothing,
 }
 
 impl Default for WorkerConfig {
-    /// One thread takes the mutex `a` once.
+    /// One thread acquires the mutex `a` once.
     fn default() -> Self {
         Self {
             store: String::new(),
@@ -215,7 +218,7 @@ impl Default for WorkerConfig {
 }
 
 impl WorkerConfig {
-    /// Whether another cycle begins, after so many.
+    /// Whether another cycle begins after this number of cycles.
     #[must_use]
     pub fn goes_on(&self, done: u64) -> bool {
         done < self.cycles
@@ -225,20 +228,20 @@ impl WorkerConfig {
                 .is_none_or(|file| !Path::new(file).exists())
     }
 
-    /// The index of the name that a hand takes in a cycle.
+    /// The index of the name that a thread acquires in a cycle.
     ///
     /// # Panics
-    /// If there are no names, or more than 65,536.
+    /// If the list of names is empty or has more than 65,536 entries.
     #[must_use]
     pub fn name(&self, thread: u32, cycle: u64) -> u16 {
         let count = self.names.len() as u64;
         u16::try_from((u64::from(thread) + cycle) % count).expect("a test has few names")
     }
 
-    /// Which kind of lock a name is.
+    /// The kind of the lock with this name.
     ///
     /// # Panics
-    /// If there is no such name.
+    /// If the index is out of range.
     #[must_use]
     pub fn kind_of(&self, name: u16) -> LockKind {
         self.kinds

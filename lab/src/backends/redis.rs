@@ -233,6 +233,7 @@ fn check_keys(server: &Server, names: &[String]) -> Result<()> {
             "the key {key} remains for {left} ms"
         );
     }
+
     Ok(())
 }
 

@@ -148,6 +148,7 @@ pub(super) fn check_clean(
         );
         Ok((server.count("zk_ephemerals_count") == 0).then_some(()))
     })?;
+
     wait_for_empty_queues(backend, testbed, last)
 }
 

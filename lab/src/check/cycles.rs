@@ -98,6 +98,7 @@ mod tests {
         );
         assert_eq!((own.len(), own[1].ended), (2, Some((9, EventKind::Killed))));
         assert!(own[0].waits_at(2) && !own[0].waits_at(3) && !own[0].waits_at(1));
+
         assert!(own[1].waits_at(7) && !own[1].waits_at(9));
     }
 }

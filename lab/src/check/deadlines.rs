@@ -32,6 +32,7 @@ pub fn deadlines(
             _ => {}
         }
     }
+
     Ok(())
 }
 

@@ -32,6 +32,7 @@ pub fn ended(events: &[Event]) -> Result<()> {
             _ => {}
         }
     }
+
     Ok(())
 }
 
@@ -61,7 +62,7 @@ mod tests {
             "9 7 0 valid-until 99",
         ])
         .unwrap();
-        // Another hand is another hold.
+        // Another thread has another hold.
         recorded(&["6 7 0 releasing", "7 8 0 valid-until 99"]).unwrap();
     }
 

@@ -81,6 +81,7 @@ fn only(wanted: impl Iterator<Item = Span>, not: impl Iterator<Item = Span>, end
     let mut count = [0, 0];
     let mut since = None;
     let mut longest = 0;
+
     for (at, step, is_wanted) in all.into_iter().take_while(|&(at, ..)| at <= end) {
         count[usize::from(is_wanted)] += step;
         let is_idle = count[1] > 0 && count[0] == 0;

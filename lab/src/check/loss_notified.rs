@@ -54,6 +54,7 @@ mod tests {
             )
             .is_some()
         );
+
         assert!(
             loss_notified(
                 &[mutex(1, 10, u64::MAX), mutex(2, 20, 30)],

@@ -8,7 +8,7 @@ use crate::{Event, EventKind};
 
 /// A hold and the number of its guards.
 #[derive(Clone, Copy)]
-struct Held {
+struct NestedHold {
     token: u64,
     count: u32,
 }
@@ -22,14 +22,14 @@ struct Held {
 /// # Errors
 /// The first event that is otherwise.
 pub fn nesting(events: &[Event]) -> Result<()> {
-    let mut holds: HashMap<u32, Held> = HashMap::new();
+    let mut holds: HashMap<u32, NestedHold> = HashMap::new();
     // The events are in the order of recording: a loss carries the time at which the hold was last
     // valid.
     for event in events {
         let held = holds.get_mut(&event.thread);
         match event.kind {
             EventKind::Granted { token, .. } => {
-                holds.insert(event.thread, Held { token, count: 1 });
+                holds.insert(event.thread, NestedHold { token, count: 1 });
             }
             EventKind::Nested { token, count } => {
                 let held = held.with_context(|| format!("nested without a hold: {event}"))?;
@@ -63,6 +63,7 @@ pub fn nesting(events: &[Event]) -> Result<()> {
             _ => {}
         }
     }
+
     Ok(())
 }
 
@@ -94,6 +95,7 @@ mod tests {
             "5 7 0 unnested 1",
             "3 7 0 revoked",
         ];
+
         nesting(&events(&lost)).unwrap();
     }
 

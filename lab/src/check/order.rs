@@ -14,6 +14,7 @@ pub fn order(holds: &[Hold]) -> Option<Violation> {
     let seen = holds
         .iter()
         .filter_map(|hold| hold.observed.map(|seen| (seen, hold)));
+
     for (seen, waiter) in seen {
         let overtook = |other: &&Hold| {
             other.requested > seen && other.token < waiter.token && other.excludes(waiter)
@@ -26,6 +27,7 @@ pub fn order(holds: &[Hold]) -> Option<Violation> {
             });
         }
     }
+
     None
 }
 

@@ -65,6 +65,7 @@ mod tests {
             name: 0,
             claims,
         };
+
         queue_positions(&[observation], &events(lines), |thread| thread == 7)
             .iter()
             .map(|event| event.at)

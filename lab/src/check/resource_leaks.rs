@@ -38,6 +38,7 @@ pub fn resource_leaks_beyond(events: &[Event], spare: usize) -> Result<()> {
         fits(first, last, spare),
         "resources were not returned: {recorded:?}"
     );
+
     Ok(())
 }
 
@@ -93,6 +94,7 @@ mod tests {
                 ..FEW
             },
         ];
+
         assert!(more.into_iter().all(|usage| recorded(usage).is_err()));
     }
 }

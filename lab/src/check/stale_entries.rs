@@ -79,6 +79,7 @@ fn may_be_seen(
     let time = observation.begun - over;
     // A waiter may replace its claim during a fault; only the last claim was released.
     let is_the_only = common((cycle.requested, cycle.granted.unwrap_or(over)), disturbed) == 0;
+
     match how {
         EventKind::Killed => true,
         EventKind::Released if is_the_only => Duration::from_nanos(time) <= within.released,
@@ -138,6 +139,7 @@ mod tests {
             released: Duration::ZERO,
             given_up: Duration::from_nanos(20),
         };
+
         stale_entries(observations, &events, disturbed, within)
     }
 
@@ -154,6 +156,7 @@ mod tests {
             &[],
         )
         .unwrap();
+
         recorded(
             "10 7 0 killed",
             &[observation(2, 1), observation(900, 1)],
@@ -174,6 +177,7 @@ mod tests {
         );
         // An entry that is first observed now may still be the released claim.
         assert!(recorded("10 7 0 released", &[observation(12, 1)], &[]).is_err());
+
         assert!(
             recorded(
                 "10 7 0 released",
@@ -207,6 +211,7 @@ mod tests {
             )
             .is_err()
         );
+
         recorded(
             "10 7 0 timed-out",
             &[observation(2, 1), observation(45, 1)],
@@ -238,6 +243,7 @@ mod tests {
             )
             .is_err()
         );
+
         assert!(stale_entries(&[observation(7, 1)], &events(&lines[2..]), &[], within).is_err());
     }
 

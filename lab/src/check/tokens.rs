@@ -142,6 +142,7 @@ mod tests {
             ..reader(2, 11, 30)
         };
         assert_eq!(tokens(&[one, two, writer(4, 31, 40)]), None);
+
         assert!(
             tokens(&[
                 one,

@@ -61,6 +61,7 @@ mod tests {
             "6 7 0 released",
         ])
         .unwrap();
+
         recorded(&[
             "1 7 0 requested",
             "3 7 0 granted 5 1 1",

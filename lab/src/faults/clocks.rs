@@ -86,9 +86,9 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
     let which = effect_of(run, random);
     let time = run.lease() + millis(random, 0, 1_000);
     let set = |gain| {
-        which
-            .iter()
-            .for_each(|&number| run.testbed.server(number).clock().gain(gain));
+        for &number in &which {
+            run.testbed.server(number).clock().gain(gain);
+        }
     };
     let all_ahead = || {
         which
@@ -108,6 +108,7 @@ fn slewed(run: &FaultRun, random: &mut Random, gain: i64) -> Result<Option<Effec
     let effect = ended_now(since, format!("server {which:?} by {gained:?} µs"));
     set(0);
     let wanted = i64::try_from((effect.until - since) / 1_000)? * gain / 1_000_000;
+
     Ok(gained
         .iter()
         .all(|gained| (gained - wanted).abs() < wanted.abs() / 4)
@@ -133,6 +134,7 @@ pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Opt
     let read = until_within(READ_MAX, "all to read their clocks", || {
         Ok(is_read().then_some(()))
     });
+
     Ok(read
         .is_ok()
         .then(|| ended_now(since, format!("ahead by {ahead:?} s, and read"))))
@@ -163,5 +165,6 @@ fn all_stepped(run: &FaultRun, step: i64) -> Result<Option<Effect>> {
     let has_effect = seen
         .iter()
         .all(|seen| (seen - step).abs() < STEP_SECONDS / 2);
+
     Ok(has_effect.then(|| instant(format!("all masters by {seen:?} s"))))
 }

@@ -186,9 +186,9 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "packet-loss",
-        description: "30 % of packets are lost as TCP shows it: a piece arrives 200 ms late, 600 \
-            ms if lost again, up to 3 s, and the pieces behind it on its connection wait; connecting \
-            is not affected; for up to 2 s",
+        description: "30 % of packets are lost as TCP shows it: a piece arrives 200 ms late, \
+            600 ms if lost again, up to 3 s, and the pieces behind it on its connection wait; \
+            connecting is not affected; for up to 2 s",
         evidence: "pieces sent again",
         needs: &[Network],
         recovery_seconds: 15,

@@ -203,6 +203,7 @@ pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<O
         };
         evidence.extend(effect.map(|effect| effect.evidence));
     }
+
     Ok((!evidence.is_empty()).then(|| ended_now(since, evidence.join("; "))))
 }
 

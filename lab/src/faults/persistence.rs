@@ -79,6 +79,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         run.testbed.server_mut(number).kill();
     }
     let since = now();
+
     for &number in &which {
         run.testbed.server_mut(number).restart();
     }
@@ -91,6 +92,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         format!("servers {which:?} refused {refused} requests as loading"),
     );
     run.backend.wait_until_ready(&run.testbed)?;
+
     Ok((refused > 0).then(|| Effect {
         recovered: now(),
         ..effect
@@ -101,6 +103,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
 fn rewritten_with_bulk(redis: &Redis) -> Result<()> {
     redis.command(&["EVAL", BULK, "0"]);
     redis.command(&["BGREWRITEAOF"]);
+
     until("a server to rewrite its file", || {
         let events = redis.info("persistence");
         let under_way = ["in_progress:1", "scheduled:1"]

@@ -65,6 +65,7 @@ fn paused(
     let since = now();
     wait(time);
     run.workers[number].resume()?;
+
     Ok(Some(ended_now(
         since,
         format!("thread {} for {time:?}", run.workers[number].first_thread()),
@@ -86,6 +87,7 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
         .testbed
         .start_recording(spawn_with_crash_point(run, crash_point))?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.has_ended()?.then_some(()))).is_ok();
+
     if !met {
         run.add_events(worker.kill()?);
         return Ok(None);
@@ -97,6 +99,7 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
         .find(|event| event.kind == EventKind::Killed)
         .map(|event| event.at);
     run.add_events(events);
+
     Ok(at.map(|at| super::at_moment(at, shown(crash_point))))
 }
 
@@ -109,6 +112,7 @@ pub(super) fn paused_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
     })?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.is_paused()?.then_some(()))).is_ok();
     let since = now();
+
     if met {
         wait(time);
         worker.resume()?;
@@ -149,6 +153,7 @@ fn with_crash_point(run: &FaultRun, random: &mut Random, action: CrashAction) ->
     } else {
         1 + u32::try_from(random.below(3)).expect("a few")
     };
+
     CrashPoint {
         step,
         side: sides[at % 2],
@@ -200,5 +205,6 @@ pub(super) fn hold_broken(run: &mut FaultRun, random: &mut Random) -> Result<Opt
             return Ok(Some(instant(format!("{name}: token {token}"))));
         }
     }
+
     Ok(None)
 }

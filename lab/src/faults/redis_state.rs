@@ -10,47 +10,45 @@ use crate::backends::{Backend, Capability, USER};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until_within};
 
-fn effect_of(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    run.minority(random)
+/// Draws the servers of a minority.
+fn minority<'a>(run: &'a FaultRun, random: &mut Random) -> Vec<&'a Redis> {
+    let servers = run.testbed.redis();
+    let which = run.minority(random);
+    which.into_iter().map(|number| servers[number]).collect()
 }
 
 pub(super) fn connections_killed(
     run: &mut FaultRun,
     random: &mut Random,
 ) -> Result<Option<Effect>> {
-    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let servers = minority(run, random);
     let kind = if random.below(2) == 0 {
         "normal"
     } else {
         "pubsub"
     };
-    let kill = |number: &usize| {
-        servers[*number]
-            .command(&["CLIENT", "KILL", "TYPE", kind])
-            .int()
-    };
-    let count: i64 = which.iter().map(kill).sum();
+    let count: i64 = servers
+        .iter()
+        .map(|server| server.command(&["CLIENT", "KILL", "TYPE", kind]).int())
+        .sum();
+
     Ok((count > 0).then(|| instant(format!("{count} {kind} connections"))))
 }
 
 pub(super) fn scripts_flushed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (which, servers) = (effect_of(run, random), run.testbed.redis());
-    let count = || {
-        which
-            .iter()
-            .map(|&number| errors(servers[number], "NOSCRIPT"))
-            .sum::<u64>()
-    };
-    let before = count();
-    for &number in &which {
-        servers[number].command(&["SCRIPT", "FLUSH"]);
+    let servers = minority(run, random);
+    let misses = servers.iter().map(|server| errors(server, "NOSCRIPT"));
+    let before: u64 = misses.clone().sum();
+
+    for server in &servers {
+        server.command(&["SCRIPT", "FLUSH"]);
     }
     let effect = instant(String::new());
-    let missed = until_within(Duration::from_secs(5), "a script to be missed", || {
-        Ok(Some(count() - before).filter(|missed| *missed > 0))
+    let count = until_within(Duration::from_secs(5), "a script to be missed", || {
+        Ok(Some(misses.clone().sum::<u64>() - before).filter(|count| *count > 0))
     });
-    Ok(missed.ok().map(|missed| Effect {
-        evidence: format!("{missed} scripts missed"),
+    Ok(count.ok().map(|count| Effect {
+        evidence: format!("{count} scripts missed"),
         ..effect
     }))
 }
@@ -68,11 +66,11 @@ pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
 }
 
 pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let servers = minority(run, random);
     let mut count = 0;
-    for &number in &which {
-        count += servers[number].command(&["DBSIZE"]).int();
-        servers[number].command(&["FLUSHALL"]);
+    for server in servers {
+        count += server.command(&["DBSIZE"]).int();
+        server.command(&["FLUSHALL"]);
     }
     Ok((count > 0).then(|| instant(format!("{count} keys"))))
 }
@@ -80,19 +78,14 @@ pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option
 /// Deletes all keys of one lock.
 pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
-    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let servers = minority(run, random);
     let mut count = 0;
-    for &number in &which {
-        count += delete(servers[number], run.backend, &name);
+    for server in servers {
+        for key in keys_of(server, run.backend, &name) {
+            count += server.command(&["DEL", &key]).int();
+        }
     }
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
-}
-
-fn delete(redis: &Redis, backend: &dyn Backend, name: &str) -> i64 {
-    let keys = keys_of(redis, backend, name);
-    keys.iter()
-        .map(|key| redis.command(&["DEL", key]).int())
-        .sum()
 }
 
 fn keys_of(redis: &Redis, backend: &dyn Backend, name: &str) -> Vec<String> {
@@ -115,19 +108,16 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
     let name = run.draw_name(random);
     let is_undone = random.below(2) == 0;
     let time = millis(random, 50, 400);
-    let (which, servers) = (effect_of(run, random), run.testbed.redis());
+    let servers = minority(run, random);
     let since = now();
 
     let mut renamed = Vec::new();
-    for &number in &which {
-        for key in keys_of(servers[number], run.backend, &name) {
+    for server in servers {
+        for key in keys_of(server, run.backend, &name) {
             let other = format!("other:{key}");
             // The key may have been deleted meanwhile.
-            if !servers[number]
-                .request(&["RENAME", &key, &other])
-                .is_error()
-            {
-                renamed.push((servers[number], key, other));
+            if !server.request(&["RENAME", &key, &other]).is_error() {
+                renamed.push((server, key, other));
             }
         }
     }
@@ -187,6 +177,7 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
         .concat(),
     )?;
     both.send(&lab_servers::request(&["EXEC"]))?;
+
     for _ in 0..4 {
         both.receive_reply()?;
     }
@@ -196,6 +187,7 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
     let kept = redis.command(&["TYPE", &key]).text() == "list";
     redis.command(&taken);
     anyhow::ensure!(kept, "the data of another application was overwritten");
+
     Ok((refused > 0).then(|| ended_now(since, format!("{name}: {refused} refused"))))
 }
 
@@ -215,6 +207,7 @@ fn refusing(
     let refused = errors(redis, kind) - before;
     let effect = ended_now(since, format!("{refused} refused in {time:?}"));
     redis.command(off);
+
     (refused > 0).then_some(effect)
 }
 
@@ -270,6 +263,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     wait(time);
     let effect = ended_now(since, format!("{} keys in {time:?}", count() - before));
     set("noeviction", "0");
+
     Ok((count() > before).then_some(effect))
 }
 

@@ -132,11 +132,11 @@ fn replaced(run: &mut FaultRun, lag: Option<Duration>) -> Result<Option<Effect>>
         run.testbed.servers::<Pair>()?.lag();
         wait(lag);
     }
-    let unheard = run.grants_since(begun)?;
+    let missing = run.grants_since(begun)?;
     fail_over(&mut run.testbed)?;
-    let effect = instant(format!("{unheard} grants missing on the replica"));
+    let effect = instant(format!("{missing} grants missing on the replica"));
     run.testbed.servers_mut::<Pair>()?.restore()?;
-    Ok(Some(effect).filter(|_| lag.is_none() || unheard > 0))
+    Ok(Some(effect).filter(|_| lag.is_none() || missing > 0))
 }
 
 /// In seconds: more than a lease.
@@ -171,5 +171,6 @@ pub(super) fn partition_all(run: &mut FaultRun, random: &mut Random) -> Result<O
     let effect = ended_now(since, format!("{serving} serve after {time:?}"));
     ensemble.heal();
     let _leader = ensemble.leader();
+
     Ok(whole(run, effect)?.filter(|_| serving == 0))
 }

@@ -78,12 +78,13 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
         |thread| outcome.wait_limits.get(&thread).copied(),
         SLACK + cell.bound,
     )?;
+
     match cell.guarantee {
         Guarantee::TokensOnly => (figures.overlaps, figures.longest_overlap) = tokens(&all, cell)?,
         Guarantee::Exclusion | Guarantee::Refuses => {
-            let seen = observed(cell, outcome);
-            figures.in_turn = seen.len();
-            check::all(&[events, &seen[..]].concat())?;
+            let observed = observed(cell, outcome);
+            figures.in_turn = observed.len();
+            check::all(&[events, &observed[..]].concat())?;
             check::stale_entries(
                 &outcome.observations,
                 events,
@@ -96,6 +97,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
         refusals(&all, outcome)?;
     }
     check_minimums(cell, outcome, &figures)?;
+
     Ok(figures)
 }
 
@@ -114,6 +116,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .map(|effect| effect.evidence.clone())
     });
     let seen: Vec<String> = seen.collect();
+
     Figures {
         backend: cell.backend.name(),
         fault: cell.fault.name,
@@ -228,6 +231,7 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     let seen = check::queue_positions(&outcome.observations, &outcome.events, |thread| {
         !outcome.wait_limits.contains_key(&thread)
     });
+
     seen.into_iter().filter(is_kept).collect()
 }
 
@@ -242,15 +246,18 @@ fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let mut count = 0;
     let mut longest = Duration::ZERO;
+
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, loss_notified_within(cell)))
             .map_or(Ok(()), Err)?;
         for (_, time) in check::overlap_times(one_name) {
-            (count, longest) = (count + 1, longest.max(time));
+            count += 1;
+            longest = longest.max(time);
         }
     }
+
     Ok((count, longest))
 }
 
@@ -274,6 +281,7 @@ fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {
         .filter(within)
         .any(|event| matches!(event.kind, EventKind::Refused | EventKind::TimedOut));
     ensure!(events, "no request was refused");
+
     Ok(())
 }
 
@@ -291,10 +299,9 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
     } else {
         SLOWER
     } * cell.backend.profile().load_min;
-    let (count, least) = (
-        f64::from(u32::try_from(figures.acquisitions)?),
-        load * peace.as_secs_f64(),
-    );
+    let count = f64::from(u32::try_from(figures.acquisitions)?);
+    let least = load * peace.as_secs_f64();
+
     ensure!(
         count >= least,
         "only {count} acquisitions instead of {least:.0} in {peace:.1?} without a fault"
@@ -304,5 +311,6 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
         "the fault had only {} effects",
         figures.faults
     );
+
     Ok(())
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::{Cell, Figures};
 use crate::faults::FAULTS;
 
-/// What became of each cell.
+/// The result of each cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Page {
     rows: Vec<Row>,
@@ -24,20 +24,21 @@ struct Row {
     failure: Option<String>,
 }
 
-/// Where reports, pictures and the events of runs that failed go: `target/lab`, made if missing.
+/// The folder for reports, timelines and the events of failed runs: `target/lab`. It is created if
+/// it is missing.
 ///
 /// # Errors
-/// If it cannot be made.
+/// If it cannot be created.
 pub fn folder() -> Result<PathBuf> {
     let folder = crate::report::folder()?.with_file_name("lab");
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
-/// Writes what became of one run to `FOLDER/STORE-FAULT.json`.
+/// Writes the figures of one run to `FOLDER/STORE-FAULT.json`.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If the file cannot be written.
 pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
     let name = format!("{}-{}.json", figures.backend, figures.fault);
     Ok(fs::write(
@@ -47,7 +48,7 @@ pub fn keep(folder: &Path, figures: &Figures) -> Result<()> {
 }
 
 impl Figures {
-    /// In one line.
+    /// The figures in one line.
     #[must_use]
     pub fn line(&self) -> String {
         let Self {
@@ -64,21 +65,21 @@ impl Figures {
             intrusions,
             ..
         } = self;
-        let (recovery, idle, took) = (
-            seconds(self.slowest_recovery),
-            seconds(self.longest_idle),
-            seconds(self.took),
-        );
+        let recovery = seconds(self.slowest_recovery);
+        let idle = seconds(self.longest_idle);
+        let took = seconds(self.took);
+
         format!(
-            "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, {lost} lost, {refused} refused, \
-             {overlaps} overlaps, {in_turn} in turn, {nested} nested, {intrusions} meddled with, idle for {idle} s, recovered \
-             within {recovery} s; took {took} s"
+            "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
+             {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
+             {nested} nested, {intrusions} intrusions, idle for {idle} s, \
+             recovered within {recovery} s; took {took} s"
         )
     }
 }
 
 impl Page {
-    /// Adds what became of a cell.
+    /// Adds the result of a cell.
     pub fn add(&mut self, cell: &Cell, outcome: &Result<Figures>) {
         let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
         let figures = outcome.as_ref().ok().cloned();
@@ -89,27 +90,27 @@ impl Page {
         });
     }
 
-    /// How many have failed.
+    /// How many cells have failed.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.rows.iter().filter(|row| row.failure.is_some()).count()
     }
 
-    /// All of it, as JSON.
+    /// The whole report as JSON.
     ///
     /// # Errors
-    /// Never, in truth.
+    /// If the report cannot be serialized.
     pub fn json(&self) -> Result<String> {
         Ok(serde_json::to_string_pretty(self)?)
     }
 
-    /// The table for people; `how` says how it was made.
+    /// The whole report as Markdown; `how` says how the cells were run.
     #[must_use]
     pub fn table(&self, how: &str) -> String {
         let mut text = format!("{HEAD}\n{how}\n\n{COLUMNS}\n");
         for row in &self.rows {
             let line = row.figures.as_ref().map_or_else(|| failed(row), columns);
-            writeln!(text, "{line}").expect("a string takes all");
+            writeln!(text, "{line}").expect("a string can grow");
         }
         let all: Vec<&Figures> = self
             .rows
@@ -123,24 +124,27 @@ impl Page {
             .map(|figures| figures.slowest_recovery)
             .max()
             .unwrap_or_default();
-        let (violations, recovery) = (self.failures(), seconds(slowest));
+        let violations = self.failures();
+        let recovery = seconds(slowest);
         writeln!(
             text,
-            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n{FAULTS_HEAD}",
+            "| **all** | | {} | {} | {} | {} | {} | | {violations} | {recovery} s | |\n\n\
+             {FAULTS_HEAD}",
             sum(|f| f.acquisitions),
             sum(|f| f.faults),
             sum(|f| f.lost),
             sum(|f| f.refused),
             sum(|f| f.overlaps)
         )
-        .expect("a string takes all");
+        .expect("a string can grow");
+
         for fault in FAULTS {
             writeln!(
                 text,
                 "| `{}` | {} | {} |",
                 fault.name, fault.description, fault.evidence
             )
-            .expect("a string takes all");
+            .expect("a string can grow");
         }
         text
     }
@@ -193,15 +197,17 @@ fn columns(figures: &Figures) -> String {
         overlaps,
         ..
     } = figures;
+
     let longest = if *overlaps > 0 {
         format!("{} s", seconds(figures.longest_overlap))
     } else {
         String::new()
     };
-    let (recovery, bound) = (seconds(figures.slowest_recovery), figures.bound.as_secs());
+    let recovery = seconds(figures.slowest_recovery);
+    let bound = figures.bound.as_secs();
     format!(
-        "| {store}/{fault} | {guarantee} | {acquisitions} | {faults} | {lost} | {refused} | {overlaps} | {longest} | 0 | \
-         {recovery} s | {bound} s |"
+        "| {store}/{fault} | {guarantee} | {acquisitions} | {faults} | {lost} | {refused} \
+         | {overlaps} | {longest} | 0 | {recovery} s | {bound} s |"
     )
 }
 

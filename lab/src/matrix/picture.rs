@@ -1,4 +1,4 @@
-//! A timeline: who held each lock when, what was done to the store meanwhile, and what was lost.
+//! A timeline: the holds of each lock, the faults, and the losses.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ const WIDTH: f64 = 1_200.0;
 const ROW: f64 = 56.0;
 const TOP: f64 = 48.0;
 const LEFT: f64 = 40.0;
-/// Holders have a colour each, by hand.
+/// Each thread has one of these colours.
 const COLOURS: [&str; 8] = [
     "#4e79a7", "#59a14f", "#9c755f", "#76b7b2", "#b07aa1", "#edc948", "#86bcb6", "#a0cbe8",
 ];
@@ -20,7 +20,7 @@ const COLOURS: [&str; 8] = [
 /// An SVG of a run.
 ///
 /// # Errors
-/// If what was told makes no sense.
+/// If the events of a thread contradict each other.
 pub fn picture(cell: &Cell, outcome: &Outcome) -> Result<String> {
     let holds = holds(&outcome.events)?;
     let scale = Scale::of(outcome);
@@ -30,10 +30,13 @@ pub fn picture(cell: &Cell, outcome: &Outcome) -> Result<String> {
         .max()
         .map_or(1, |last| last + 1);
     let height = TOP + ROW * f64::from(lanes) + 24.0;
+
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" \
-         font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
+
     writeln!(
         svg,
         "<text x=\"{LEFT}\" y=\"18\">{}: {}</text>",
@@ -41,13 +44,14 @@ pub fn picture(cell: &Cell, outcome: &Outcome) -> Result<String> {
         cell.fault.description
     )?;
     let legend =
-        "bars: holds, by process · grey: the fault · red ticks: losses · red bars: two at once";
+        "bars: holds, by thread · grey: the fault · red ticks: losses · red bars: overlaps";
     writeln!(
         svg,
         "<text x=\"{LEFT}\" y=\"36\" fill=\"#666\">{legend} · {:.1} s</text>",
         scale.seconds()
     )?;
     injections(&mut svg, outcome, &scale, height)?;
+
     for name in 0..lanes {
         writeln!(
             svg,
@@ -59,6 +63,7 @@ pub fn picture(cell: &Cell, outcome: &Outcome) -> Result<String> {
     holds
         .iter()
         .try_for_each(|hold| bar(&mut svg, hold, &scale))?;
+
     let mut sorted = holds.clone();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
@@ -74,7 +79,7 @@ pub fn picture(cell: &Cell, outcome: &Outcome) -> Result<String> {
     Ok(svg)
 }
 
-/// From times to places.
+/// Converts times to positions in the picture.
 struct Scale {
     begin: u64,
     end: u64,
@@ -113,42 +118,40 @@ fn injections(svg: &mut String, outcome: &Outcome, scale: &Scale, height: f64) -
         let Some(effect) = &injection.effect else {
             continue;
         };
-        let (from, to) = (scale.x(effect.since), scale.x(effect.until));
-        let (width, tall) = ((to - from).max(1.5), height - TOP - 16.0);
+        let from = scale.x(effect.since);
+        let width = (scale.x(effect.until) - from).max(1.5);
+        let tall = height - TOP - 16.0;
         let seen = effect.evidence.replace('&', "&amp;").replace('<', "&lt;");
         writeln!(
             svg,
-            "<rect x=\"{from:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{tall:.0}\" fill=\"#ddd\"><title>{seen}; \
-             recovered in {:.0?}</title></rect>",
+            "<rect x=\"{from:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{tall:.0}\" \
+             fill=\"#ddd\"><title>{seen}; recovered in {:.0?}</title></rect>",
             injection.recovery
         )?;
     }
+
     Ok(())
 }
 
 fn bar(svg: &mut String, hold: &Hold, scale: &Scale) -> Result<()> {
-    let (from, to) = (scale.x(hold.granted), scale.x(hold.until));
+    let from = scale.x(hold.granted);
+    let width = (scale.x(hold.until) - from).max(0.4);
     let colour = COLOURS[usize::try_from(hold.thread)? % COLOURS.len()];
     let y = row(hold.name) + 8.0;
     writeln!(
         svg,
-        "<rect x=\"{from:.1}\" y=\"{y:.0}\" width=\"{:.1}\" height=\"24\" fill=\"{colour}\"><title>hand {}, token \
-         {}</title></rect>",
-        (to - from).max(0.4),
-        hold.thread,
-        hold.token
+        "<rect x=\"{from:.1}\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"24\" \
+         fill=\"{colour}\"><title>thread {}, token {}</title></rect>",
+        hold.thread, hold.token
     )?;
     Ok(())
 }
 
 fn both(svg: &mut String, second: &Hold, time: std::time::Duration, scale: &Scale) -> Result<()> {
     let until = second.granted + u64::try_from(time.as_nanos())?;
-    let (from, to, y) = (
-        scale.x(second.granted),
-        scale.x(until),
-        row(second.name) + 34.0,
-    );
-    let width = (to - from).max(2.0);
+    let from = scale.x(second.granted);
+    let width = (scale.x(until) - from).max(2.0);
+    let y = row(second.name) + 34.0;
     writeln!(
         svg,
         "<rect x=\"{from:.1}\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"8\" fill=\"#e15759\"/>"
@@ -157,7 +160,8 @@ fn both(svg: &mut String, second: &Hold, time: std::time::Duration, scale: &Scal
 }
 
 fn loss(svg: &mut String, event: &Event, scale: &Scale) -> Result<()> {
-    let (x, y) = (scale.x(event.at), row(event.name));
+    let x = scale.x(event.at);
+    let y = row(event.name);
     writeln!(
         svg,
         "<line x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{y:.0}\" y2=\"{:.0}\" stroke=\"#e15759\"/>",

@@ -48,6 +48,7 @@ pub fn lost_updates(ops: &[Op]) -> usize {
             OpKind::Appended(_) => {}
         }
     }
+
     lost.len()
 }
 
@@ -108,6 +109,7 @@ mod tests {
             ])),
             2
         );
+
         assert_eq!(
             lost_updates(&ops(&[
                 "1 0 read 0",
@@ -164,6 +166,7 @@ mod tests {
             ),
             (4, 2, 0)
         );
+
         assert!(
             orders(FencingRule::Sealed)
                 .iter()
@@ -202,6 +205,7 @@ mod tests {
             }
             ops
         };
+
         (0..16_u32)
             .filter(|bits| bits.count_ones() == 2)
             .map(order)

@@ -21,7 +21,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     };
     let state = CrashPointState {
         crash_point,
-        hand: config.first_thread,
+        thread: config.first_thread,
         count: AtomicU32::new(0),
     };
     let store = store_at(&config.store).await?;
@@ -43,7 +43,7 @@ pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
         }
         "redis" | "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
         "zookeeper" => Box::new(stores::ZooKeeper::builder(url)?.connect().await?),
-        other => bail!("there is no bare store of {other}"),
+        other => bail!("the lab cannot open a bare store of {other}"),
     })
 }
 
@@ -57,7 +57,7 @@ struct CrashingStore {
 #[derive(Debug)]
 struct CrashPointState {
     crash_point: CrashPoint,
-    hand: u32,
+    thread: u32,
     count: AtomicU32,
 }
 
@@ -77,7 +77,7 @@ impl CrashPointState {
             CrashAction::Kill => {
                 write_event(Event {
                     at: now(),
-                    thread: self.hand,
+                    thread: self.thread,
                     name: 0,
                     kind: EventKind::Killed,
                 })?;
@@ -85,6 +85,7 @@ impl CrashPointState {
             }
             CrashAction::Stop => Signal::STOP,
         };
+
         Ok(kill_process(getpid(), signal)?)
     }
 }

@@ -78,6 +78,7 @@ fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Op
         }
         sleep(CHECK_INTERVAL);
     }
+
     Ok(good)
 }
 

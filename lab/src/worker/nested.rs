@@ -107,6 +107,7 @@ impl Held for Acquired {
             return Ok(Vec::new());
         };
         let mut inner = Vec::new();
+
         for _ in 0..self.token().get() % (u64::from(again.most) + 1) {
             match polled(pin!(again.lock.acquire(&again.owner))) {
                 Poll::Ready(Ok(guard)) => {
@@ -118,6 +119,7 @@ impl Held for Acquired {
                 Poll::Pending => bail!("a nested acquire waits"),
             }
         }
+
         Ok(inner)
     }
 
@@ -131,6 +133,7 @@ impl Held for Acquired {
         let Self::Reentrancy(_, outer) = self else {
             return Ok(());
         };
+
         while inner.len() > kept
             && let Some(guard) = inner.pop()
         {
@@ -144,6 +147,7 @@ impl Held for Acquired {
             }
             recorder.unnested(outer.count())?;
         }
+
         Ok(())
     }
 }

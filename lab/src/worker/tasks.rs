@@ -98,6 +98,7 @@ async fn acquire(
             .transpose(),
         None => acquisition.acquire().await.map(Some),
     };
+
     match granted {
         Ok(None) => recorder.timed_out().map(|()| None),
         Err(error) if passes(config, &error) => block_in_place(|| refused(recorder)).map(|()| None),
@@ -118,6 +119,7 @@ fn acquisition(
     let lock = locks
         .reentrant(&config.names[usize::from(name)])
         .configure(|lock| options(config, lock, thread));
+
     Acquisition::Reentrancy(Reentrancy {
         lock,
         owner: owner.clone(),

@@ -74,6 +74,7 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
         Some(micros) => lock.try_acquire_for(Duration::from_micros(micros)),
         None => lock.acquire().map(Some),
     };
+
     match granted {
         Ok(None) => recorder.timed_out().map(|()| None),
         // Such a short wait limit may end before the store has replied.

@@ -1,4 +1,5 @@
-//! Eight takers, of which one is killed at a random moment every fiftieth of a second or so and replaced.
+//! Eight workers. At random moments, about every fiftieth of a second, one of them is killed and
+//! replaced.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -11,9 +12,9 @@ use crate::WORKER;
 
 const WORKERS: usize = 8;
 const LENGTH: Duration = Duration::from_secs(10);
-/// Between two kills, at most.
+/// The longest pause between two kills.
 const PAUSE_MAX_MICROS: u64 = 100_000;
-/// Fewer holds would mean that the line stood still.
+/// Fewer holds would mean that the queue was stuck.
 const HOLDS_MIN: usize = 1_000;
 
 #[test]
@@ -46,20 +47,21 @@ fn random_kills_keep_semaphore_capacity() -> Result<()> {
     )
 }
 
-/// Half of them do not wait for long, so that claims come and go in the middle of the line too.
+/// Half of the workers wait for a short time only, so that claims also leave from the middle of the
+/// queue.
 #[test]
 fn random_kills_and_timeouts_keep_exclusion() -> Result<()> {
-    let impatient = |number: usize| (number % 4 < 2).then_some(300);
+    let wait_limit = |number: usize| (number % 4 < 2).then_some(300);
     chaos_with("random_kills_and_timeouts_keep_exclusion", |number| {
         WorkerConfig {
-            wait_micros: impatient(number),
+            wait_micros: wait_limit(number),
             ..config(LockKind::Mutex, number)
         }
     })
 }
 
-fn chaos(test: &str, faces: &[LockKind]) -> Result<()> {
-    chaos_with(test, |number| config(faces[number % faces.len()], number))
+fn chaos(test: &str, kinds: &[LockKind]) -> Result<()> {
+    chaos_with(test, |number| config(kinds[number % kinds.len()], number))
 }
 
 fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> {
@@ -67,14 +69,16 @@ fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> 
     let testbed = Testbed::new(WORKER)?;
     let start = |number: usize| testbed.start_recording(config(number));
     let mut workers = (0..WORKERS).map(start).collect::<Result<Vec<_>>>()?;
-    let (mut dead, begun) = (Vec::new(), Instant::now());
+    let mut dead = Vec::new();
+    let begun = Instant::now();
     while begun.elapsed() < LENGTH {
-        // The pace of the faults; nothing is waited for.
+        // The pace of the faults. The test does not wait for a condition here.
         sleep(Duration::from_micros(random.below(PAUSE_MAX_MICROS)));
         let killed = usize::try_from(random.below(WORKERS as u64))?;
         workers[killed].kill_now()?;
         dead.push(std::mem::replace(&mut workers[killed], start(killed)?));
     }
+
     let kills = dead.len();
     workers
         .iter_mut()
@@ -84,6 +88,7 @@ fn chaos_with(test: &str, config: impl Fn(usize) -> WorkerConfig) -> Result<()> 
     for process in dead {
         events.extend(process.end()?);
     }
+
     let holds = check::all(&events)?;
     println!("{} holds, {kills} kills", holds.len());
     ensure!(holds.len() >= HOLDS_MIN, "only {} holds", holds.len());
@@ -98,6 +103,7 @@ fn config(kind: LockKind, number: usize) -> WorkerConfig {
         Api::Blocking
     };
     let names = vec!["a".to_owned(), "b".to_owned()];
+
     WorkerConfig {
         names,
         kind,
@@ -108,7 +114,7 @@ fn config(kind: LockKind, number: usize) -> WorkerConfig {
     }
 }
 
-/// After all that, a newcomer is granted.
+/// Checks that a new worker is granted each lock.
 fn check_usable(testbed: &Testbed, kind: LockKind) -> Result<()> {
     for name in ["a", "b"] {
         let config = WorkerConfig {

@@ -1,10 +1,10 @@
-//! kill -9.
+//! Workers killed by SIGKILL.
 
 use anyhow::{Result, ensure};
 use lab::backends::file;
-use lab::{Testbed, check};
+use lab::{Process, Testbed, check};
 
-use crate::{WORKER, lock_state_of, run_down};
+use crate::{WORKER, queue_of, run_down};
 
 const ROUNDS: usize = 20;
 const WAITERS: usize = 3;
@@ -39,43 +39,42 @@ fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
     survived(&[1, 0, 2])
 }
 
-fn survived(resources: &[usize]) -> Result<()> {
+fn survived(killed: &[usize]) -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    survive(&testbed, ROUNDS, resources)?;
+    survive(&testbed, ROUNDS, killed)?;
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Kills some of a line, counted from the holder, at nearly the same moment: the others hold in their turn.
-pub(crate) fn survive(testbed: &Testbed, rounds: usize, resources: &[usize]) -> Result<()> {
+/// Kills some processes of a queue, counted from the holder, at nearly the same time. The others
+/// must hold in turn.
+pub(crate) fn survive(testbed: &Testbed, rounds: usize, killed: &[usize]) -> Result<()> {
     let mut events = Vec::new();
     for _ in 0..rounds {
-        let (mut line, seen) = lock_state_of(testbed, WAITERS)?;
+        let (mut queue, seen) = queue_of(testbed, WAITERS)?;
         events.extend(seen);
-        for &killed in resources {
-            line[killed].kill_now()?;
+        for &number in killed {
+            queue[number].kill_now()?;
         }
-        let (mut survivors, mut dead) = (Vec::new(), Vec::new());
-        for (number, process) in line.into_iter().enumerate() {
-            if resources.contains(&number) {
-                dead.push(process);
-            } else {
-                survivors.push(process);
-            }
-        }
-        if !resources.contains(&0) {
-            // The holder was heard already when it was granted.
+        let (dead, survivors): (Vec<_>, Vec<_>) = queue
+            .into_iter()
+            .enumerate()
+            .partition(|(number, _)| killed.contains(number));
+        let mut survivors: Vec<Process> = survivors.into_iter().map(|(_, it)| it).collect();
+        if !killed.contains(&0) {
+            // The grant of the holder was already received.
             let mut holder = survivors.remove(0);
             holder.send_signal()?;
             events.extend(holder.finish()?);
         }
         events.extend(run_down(survivors)?);
-        for process in dead {
+        for (_, process) in dead {
             events.extend(process.end()?);
         }
     }
-    // Every survivor held, and perhaps one that was about to be killed.
+    // Every survivor held, and perhaps a process that was about to be killed.
     let holds = check::all(&events)?.len();
-    let least = rounds * (1 + WAITERS - resources.iter().filter(|&&killed| killed > 0).count());
+    let least = rounds * (1 + WAITERS - killed.iter().filter(|&&number| number > 0).count());
     ensure!(holds >= least, "{holds} holds instead of {least}");
+
     Ok(())
 }

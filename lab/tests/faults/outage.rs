@@ -1,7 +1,8 @@
-//! How long a server may be gone, and how long it may stall, without the loss of a lock.
+//! How long a server may be unreachable or stalled without the loss of a lock.
 //!
-//! Each test has 50 holders, each with a client of its own, whose renewals are due at different times. So some of them are
-//! about to renew when the outage begins: the worst moment. `LEASEHOLD_OUTAGE_RUNS` says another number of holders.
+//! Each test has 50 holders, each with its own client. Their renewals are due at different times,
+//! so that some of them are about to renew when the outage begins, which is the worst moment.
+//! `LEASEHOLD_OUTAGE_RUNS` sets another number of holders.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,12 +13,13 @@ use leasehold::{Guard, RenewalStatus};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-/// What is promised is 0.6. The library alone survives a little more, as no command has to be stopped in time.
+/// The guarantee is 0.6. The library alone survives slightly more, because it does not have to stop
+/// a command in time.
 const OUTAGE: f64 = 0.7;
 /// A session is confirmed by the writes before the last, so that less of it is left.
 const SESSION_OUTAGE: f64 = 0.6;
 
-/// What the holds are bounded by.
+/// The limits of the holds.
 #[derive(Clone, Copy)]
 struct Bound {
     validity: Duration,
@@ -44,11 +46,12 @@ impl Bound {
 }
 
 fn runs() -> u32 {
-    std::env::var("LEASEHOLD_OUTAGE_RUNS")
-        .map_or(50, |runs| runs.parse().expect("a number of holders"))
+    std::env::var("LEASEHOLD_OUTAGE_RUNS").map_or(50, |runs| {
+        runs.parse().expect("LEASEHOLD_OUTAGE_RUNS is a number")
+    })
 }
 
-/// Holds a lock in each of many clients through an outage, and sees to it that none is lost.
+/// Holds a lock in each of many clients through an outage, and checks that none is lost.
 fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce()) -> Result<()> {
     let runtime = Runtime::new()?;
     let guards = runtime.block_on(spread_holders(url, bound))?;
@@ -84,11 +87,13 @@ fn holds_survive(url: &str, bound: Bound, begin: impl FnOnce(), end: impl FnOnce
     Ok(())
 }
 
-/// A holder per client. They come one after the other within a third of the validity, so that their renewals, and what
-/// confirms their sessions, are at different points of their intervals.
+/// One holder per client. The holders start one after another within a third of the validity, so
+/// that their renewals and the confirmations of their sessions are due at different times.
 async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
-    let (runs, spread) = (runs(), bound.validity / 3);
+    let runs = runs();
+    let spread = bound.validity / 3;
     let mut acquired = JoinSet::new();
+
     for run in 0..runs {
         let url = url.to_owned();
         acquired.spawn(async move {
@@ -102,6 +107,7 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
         });
     }
     let guards: leasehold::Result<Vec<_>> = acquired.join_all().await.into_iter().collect();
+
     Ok(guards?)
 }
 
@@ -109,7 +115,7 @@ fn is_confirmed(guard: &Guard) -> bool {
     guard.renewal() == RenewalStatus::OnTime
 }
 
-/// Cuts all connections, and lets none through until it is mended.
+/// Resets all connections and refuses new ones.
 fn break_off(wires: &[Wire]) {
     for wire in wires {
         wire.refuse(true);

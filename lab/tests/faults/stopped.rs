@@ -1,45 +1,47 @@
-//! SIGSTOP: the file store has no expiry, so whoever is stopped keeps what it has, and all goes on with SIGCONT.
+//! Workers stopped by SIGSTOP. The file store has no expiry: a stopped worker keeps its holds and
+//! positions, and continues after SIGCONT.
 
 use anyhow::{Result, ensure};
 use lab::backends::file;
 use lab::{Testbed, check};
 
-use crate::{WORKER, lock_state_of, run_down};
+use crate::{WORKER, queue_of, run_down};
 
-/// How often somebody else tries while a process is stopped.
+/// How often another client tries while a process is stopped.
 const TRIES: usize = 200;
 
 #[test]
 fn stopped_holder_keeps_the_lock() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    let (mut line, mut events) = lock_state_of(&testbed, 2)?;
-    line[0].pause()?;
+    let (mut queue, mut events) = queue_of(&testbed, 2)?;
+    queue[0].pause()?;
     let token = holder(&testbed)?;
     no_second_holder(&testbed)?;
     ensure!(
         holder(&testbed)? == token && token.is_some(),
-        "another holds"
+        "another client holds the lock"
     );
-    line[0].resume()?;
-    let mut holder = line.remove(0);
+    queue[0].resume()?;
+    let mut holder = queue.remove(0);
     holder.send_signal()?;
     events.extend(holder.finish()?);
-    events.extend(run_down(line)?);
+    events.extend(run_down(queue)?);
     ensure!(check::all(&events)?.len() == 3);
+
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
 #[test]
 fn stopped_waiter_keeps_its_position() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    let (mut line, mut events) = lock_state_of(&testbed, 2)?;
-    line[1].pause()?;
-    let mut holder = line.remove(0);
+    let (mut queue, mut events) = queue_of(&testbed, 2)?;
+    queue[1].pause()?;
+    let mut holder = queue.remove(0);
     holder.send_signal()?;
     events.extend(holder.finish()?);
     no_second_holder(&testbed)?;
-    line[0].resume()?;
-    events.extend(run_down(line)?);
+    queue[0].resume()?;
+    events.extend(run_down(queue)?);
     ensure!(check::all(&events)?.len() == 3);
     file::check_clean(&testbed, &["a".to_owned()])
 }
@@ -47,10 +49,10 @@ fn stopped_waiter_keeps_its_position() -> Result<()> {
 #[test]
 fn stopped_then_killed_holder_frees_the_lock() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
-    let (mut line, mut events) = lock_state_of(&testbed, 2)?;
-    line[0].pause()?;
-    events.extend(line.remove(0).kill()?);
-    events.extend(run_down(line)?);
+    let (mut queue, mut events) = queue_of(&testbed, 2)?;
+    queue[0].pause()?;
+    events.extend(queue.remove(0).kill()?);
+    events.extend(run_down(queue)?);
     ensure!(check::all(&events)?.len() == 3);
     file::check_clean(&testbed, &["a".to_owned()])
 }
@@ -60,7 +62,7 @@ fn no_second_holder(testbed: &Testbed) -> Result<()> {
     for _ in 0..TRIES {
         ensure!(
             testbed.run(lock.try_acquire())?.is_none(),
-            "it was to be had"
+            "another client acquired the lock"
         );
     }
     Ok(())

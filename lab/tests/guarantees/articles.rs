@@ -1,5 +1,6 @@
-//! The test that articles on locks begin with: a hundred at once each take the lock, read a number from a file, wait a
-//! moment and write it back less one. From 101 it must end at 1, every time.
+//! The test with which articles on locks begin. A hundred clients at once each take the lock, read
+//! a number from a file, wait a moment and write it back less one. From 101 the number must reach
+//! 1, every time.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use crate::WORKER;
 
 const RUNS: usize = 20;
 const THREADS: u32 = 100;
-/// Long enough that whoever is let in beside the holder reads the old number.
+/// Long enough that a client which does not respect the lock reads the old number.
 const MOMENT_MICROS: u64 = 500;
 
 #[test]
@@ -90,10 +91,12 @@ fn hundred_tasks_and_threads_count_down_on_redis() -> Result<()> {
             },
         )?;
     }
+
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-/// The proof of the proof: takers that share no store are no lock, and must be found out.
+/// Checks the test itself: workers without a common store have no lock, and the violation must be
+/// found.
 #[test]
 fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
@@ -115,6 +118,7 @@ fn broken_lock_is_detected_by_the_count_down() -> Result<()> {
         .expect_err("eight holders at once")
         .to_string();
     ensure!(found.starts_with("more held at once than fits"), "{found}");
+
     Ok(())
 }
 
@@ -153,10 +157,11 @@ fn count_down_on(
         "{} holds",
         holds.len()
     );
+
     Ok(())
 }
 
-/// Nobody begins before everybody is there.
+/// No worker begins before all are ready.
 fn all_at_once(
     testbed: &Testbed,
     processes: u32,
@@ -166,12 +171,14 @@ fn all_at_once(
         .map(|_| testbed.start_recording(config.clone()))
         .collect();
     let mut workers = workers?;
+
     if matches!(config.start, Start::OnSignal) {
         for worker in &mut workers {
             (0..config.threads).try_for_each(|_| worker.send_signal())?;
         }
     }
     let mut events = Vec::new();
+
     for worker in workers {
         events.extend(worker.finish()?);
     }

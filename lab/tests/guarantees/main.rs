@@ -1,4 +1,4 @@
-//! What a store promises while nothing goes wrong, with real processes.
+//! What a store guarantees without faults. The tests use real processes.
 #![forbid(unsafe_code)]
 
 mod articles;

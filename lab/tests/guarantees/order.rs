@@ -1,4 +1,4 @@
-//! First come, first served.
+//! Claims are granted in order of arrival.
 
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};
@@ -33,12 +33,14 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
     let mut workers = workers?;
     let mut events = Vec::new();
     let mut arrived = Vec::new();
+
     for arrival in 0..WAITERS {
         let thread = arrive(&mut workers[arrival % PROCESSES])?;
         events.push(testbed.wait_until_waiting("a", thread)?);
         arrived.push(thread);
     }
     testbed.run(guard.release())?;
+
     for worker in workers {
         events.extend(worker.finish()?);
     }
@@ -49,10 +51,11 @@ fn served_in_order(testbed: &Testbed) -> Result<()> {
         served == arrived,
         "arrived: {arrived:?}\nserved: {served:?}"
     );
+
     Ok(())
 }
 
-/// A process whose hands each take the lock once, when told.
+/// A process whose threads each acquire the lock once after a signal.
 fn waiters(number: usize, threads: usize) -> WorkerConfig {
     let api = if number.is_multiple_of(2) {
         Api::Async
@@ -61,13 +64,13 @@ fn waiters(number: usize, threads: usize) -> WorkerConfig {
     };
     WorkerConfig {
         api,
-        threads: u32::try_from(threads).expect("a few"),
+        threads: u32::try_from(threads).expect("a test has few threads"),
         start: Start::OnSignal,
         ..WorkerConfig::default()
     }
 }
 
-/// Lets one more hand of a process ask; which.
+/// Lets one more thread of a process request the lock, and returns its number.
 fn arrive(worker: &mut Process) -> Result<u32> {
     worker.send_signal()?;
     Ok(worker
@@ -87,6 +90,7 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
         testbed.start(recorded(LockKind::Reader))?,
         testbed.start(recorded(LockKind::Reader))?,
     ];
+
     for reader in &mut early {
         reader.wait_for_grant()?;
     }
@@ -96,12 +100,14 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
         testbed.start(recorded(LockKind::Reader))?,
         testbed.start(recorded(LockKind::Reader))?,
     ];
+
     for reader in &late {
         events.push(testbed.wait_until_waiting("a", reader.first_thread())?);
     }
     events.extend(release(early)?);
     writer.wait_for_grant()?;
     events.extend(release([writer])?);
+
     for reader in &mut late {
         reader.wait_for_grant()?;
     }
@@ -110,7 +116,7 @@ fn later_readers_wait_behind_a_writer() -> Result<()> {
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Tells holders to release, and waits until they have.
+/// Signals holders to release, and waits for their end.
 fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
     holders.iter_mut().try_for_each(Process::send_signal)?;
     let mut events = Vec::new();
@@ -120,7 +126,7 @@ fn release<const N: usize>(mut holders: [Process; N]) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// Holds that overlap without a gap, as flock(2) alone would let them starve a writer.
+/// The readers' holds overlap without a gap. With flock(2) alone they would starve the writer.
 #[test]
 fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
@@ -132,6 +138,7 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
     };
     let readers: Result<Vec<_>> = (0..4).map(|_| testbed.start(reader.clone())).collect();
     let mut readers = readers?;
+
     for reader in &mut readers {
         reader.wait_for_grant()?;
     }
@@ -141,6 +148,7 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         ..WorkerConfig::default()
     })?;
     let mut events = writer.finish()?;
+
     for reader in readers {
         events.extend(reader.kill()?);
     }
@@ -149,5 +157,6 @@ fn overlapping_readers_do_not_starve_a_writer() -> Result<()> {
         .filter(|hold| hold.weight == hold.capacity)
         .count();
     ensure!(written == 50, "{written} writes");
+
     file::check_clean(&testbed, &["a".to_owned()])
 }

@@ -1,4 +1,5 @@
-//! Many cycles, and nothing left of them. `LAB_CYCLES` says how many; `cargo xtask soak` runs a million.
+//! Many cycles that leave nothing behind. `LAB_CYCLES` sets their number; `cargo xtask soak` runs a
+//! million.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +12,9 @@ use crate::WORKER;
 
 const PROCESSES: u64 = 8;
 const CYCLES: u64 = 100_000;
-/// Each is a round trip or two.
+/// Each cycle takes one or two round trips.
 const CYCLES_ON_REDIS: u64 = 20_000;
-/// How long one cycle may take on average, on a machine that has much else to do.
+/// The average time of a cycle on a busy machine, at most.
 const TIMEOUT_EACH: Duration = Duration::from_millis(5);
 
 #[test]
@@ -62,6 +63,7 @@ fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfi
     });
     let workers = workers.collect::<Result<Vec<_>>>()?;
     let mut events = Vec::new();
+
     for worker in workers {
         let recorded = worker.finish_within(DEADLINE + TIMEOUT_EACH * u32::try_from(cycles)?)?;
         check::resource_leaks(&recorded)?;
@@ -79,6 +81,7 @@ fn soak_at(testbed: &Testbed, cycles: u64, names: &[&str]) -> Result<WorkerConfi
         holds.len(),
         names.len()
     );
+
     Ok(config)
 }
 

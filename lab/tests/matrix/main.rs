@@ -1,5 +1,5 @@
-//! Tests of the matrix: one for each cell, apart from those that only `cargo xtask lab` runs. A test
-//! that fails prints the command that repeats it.
+//! Tests of the matrix: one for each cell, apart from those that only `cargo xtask lab` runs. A
+//! failed test prints the command that repeats it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -60,17 +60,19 @@ const LAB_ONLY: &[(&str, &str)] = &[
 
 fn main() -> ExitCode {
     let mut trials = vec![Trial::test("lab_only_list_names_existing_cells", || {
-        check_lab_only().map_err(failed)
+        check_lab_only().map_err(|error| failed(&error))
     })];
     for cell in cells().filter(|cell| !is_lab_only(cell)) {
         let name = format!("{}::{}", cell.backend, cell.fault.name.replace('-', "_"));
-        trials.push(Trial::test(name, move || run(&cell).map_err(failed)));
+        trials.push(Trial::test(name, move || {
+            run(&cell).map_err(|error| failed(&error))
+        }));
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
 /// The error with all its causes.
-fn failed(error: anyhow::Error) -> Failed {
+fn failed(error: &anyhow::Error) -> Failed {
     format!("{error:?}").into()
 }
 
@@ -89,7 +91,7 @@ fn check_lab_only() -> Result<()> {
         let name = format!("{store}/{fault}");
         ensure!(
             cells().any(|cell| cell.name() == name),
-            "there is no cell {name}"
+            "the cell {name} does not exist"
         );
     }
     Ok(())

@@ -65,16 +65,16 @@ fn last_waiter_is_granted_after_all_others_die() -> Result<()> {
     survived(&[1, 0, 2])
 }
 
-fn survived(resources: &[usize]) -> Result<()> {
+fn survived(killed: &[usize]) -> Result<()> {
     let testbed = testbed("crash-grace=500ms")?;
-    survive(&testbed, 2, resources)?;
+    survive(&testbed, 2, killed)?;
     check_clean_in_the_end(&testbed)
 }
 
 fn check_clean_in_the_end(testbed: &Testbed) -> Result<()> {
     let last = WorkerConfig::default();
-    redis::outlast_killed_waiters(&testbed, &last.names)?;
-    redis::check_clean(&testbed, &last)
+    redis::outlast_killed_waiters(testbed, &last.names)?;
+    redis::check_clean(testbed, &last)
 }
 
 /// Hands of one process, of which the first to come holds until it is killed.
