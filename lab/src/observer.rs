@@ -197,7 +197,6 @@ async fn intrude(store: &dyn Store, name: &Name) -> Result<bool> {
     let Some(holder) = lock_state.holders().next() else {
         return Ok(false);
     };
-
     let claim = Claim {
         name: name.clone(),
         id: ClaimId::draw(),

@@ -153,30 +153,32 @@ impl Page {
 const HEAD: &str = "\
 # The matrix
 
-The matrix runs every store under every fault that is possible on it. Eight workers acquire three
-locks in turn, for long and for short holds, and two of them time out soon. Half of the workers use
-the async API, the others the blocking one. Two workers have two threads on one store handle, and
-one acquires its lock again while it holds it. The third lock is a semaphore or a reader-writer lock
-where the store supports these. Meanwhile an observer inspects the queues, and an intruder tries to
-renew and release holds of others. The fault is injected, ended, and injected again when every lock
-has been granted again. The checkers of `lab/src/check.rs` check the recorded history. Redis is
-Debian's 7.0.15; one ZooKeeper server is Debian's 3.8.0, and the ensemble is three servers of 3.9.6.
+Every store under every fault that exists for it. Eight processes take three locks over and over, with
+short and long holds; some stop waiting soon. For every process with the blocking API another one uses
+the async API. Two processes have two threads on one handle, and one process acquires again what it
+holds. One of the locks is a semaphore or a readers' lock where the store has these. Meanwhile an
+observer inspects the queues, and an intruder tries to renew and release claims of others. A fault is
+injected, ended, and injected again when every lock has been granted again. The checkers of
+`lab/src/check.rs` read the whole history. Redis is Debian's 7.0.15, one ZooKeeper server is Debian's
+3.8.0, and three are of 3.9.6.
 
-**E**: exclusion by the clock of the machine, and rising tokens. **T**: tokens are unique and rise;
-two claims may be held at once, but not longer than it takes to report the loss to the holder whose
-hold is wrong. **R**: as E, and requests during the fault are refused. *Lost*: holds that were
-reported lost before their release. *Recovered*: the longest time from the end of a fault until the
-last of the locks was granted again, and its bound, which holds on a busy machine too. A run with
-too little work, or whose faults had no effect, fails.
+| letter | the store's guarantee under the fault |
+|---|---|
+| **E** | exclusion: no two clients hold at once by the machine's clock, and tokens rise |
+| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the wrong one is notified |
+| **R** | refuses: as E, and a request during the fault is refused |
 
-`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N
---seconds T` runs one, and writes a timeline to `target/lab`. `cargo xtask lab --long` runs all
-cells for a minute each, and writes this page.
+*Lost* counts holds that ended before their release. *Recovered* is the longest time from the end of a
+fault until the last of the locks was granted again. The bound on it holds on a busy machine too. A run
+with too little work, or whose faults had no effect, fails.
+
+`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N --seconds
+T` runs one, with a timeline in `target/lab`. `cargo xtask lab --long` runs all of them and writes this
+page.
 ";
 
 const COLUMNS: &str = "\
-| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations \
-| recovered | bound |
+| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
 const FAULTS_HEAD: &str = "\

@@ -27,7 +27,6 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
         count: AtomicU32::new(0),
     };
     let store = store_at(&config.store).await?;
-
     Ok(leasehold::from_store(
         CrashingStore { store, state },
         &config.store,
