@@ -1,4 +1,5 @@
-//! How a claim waits for the lock of the articles: by asking again, and by what the server tells where it tells anything.
+//! Waiting for the single-key lock: by polling, and by keyspace notifications where the server
+//! publishes them.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -10,10 +11,12 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// As redis-py and others release.
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+/// The script with which redis-py and others release.
+const RELEASE: &str = "\
+if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
+return 0";
 
-/// A server on which somebody else has the lock, and a claim of ours that waits for it.
+/// A server on which another library holds the lock, and a claim of leasehold that waits for it.
 struct Fixture {
     redis: Redis,
     waiting: JoinHandle<Result<Guard>>,
@@ -53,16 +56,16 @@ impl Fixture {
             > 0
     }
 
-    /// Waits until it has asked so often, each time after a longer pause.
+    /// Waits until the waiter has sent this number of requests, each after a longer pause.
     async fn has_requested(&self, times: u64) {
         let begun = Instant::now();
         while self.requests() < times {
-            assert!(begun.elapsed() < DEADLINE, "it does not ask");
+            assert!(begun.elapsed() < DEADLINE, "the waiter does not poll");
             sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Waits for the grant, and says how long that took.
+    /// Waits for the grant, and returns how long that took.
     async fn granted(self) -> Duration {
         let begun = Instant::now();
         let waited = tokio::time::timeout(DEADLINE, self.waiting).await;
@@ -80,7 +83,8 @@ fn release(redis: &Redis) {
     );
 }
 
-/// Asked seven times, it pauses for 160 ms at least; and most of the time nothing on this machine takes a tenth of a second.
+/// After seven requests the waiter pauses for 160 ms at least. A grant within 100 ms shows that the
+/// notification ended the pause. On a busy machine half of the rounds are enough.
 async fn is_woken(settings: &str, free: fn(&Redis)) {
     const ROUNDS: usize = 4;
     let mut soon = 0;
@@ -105,13 +109,13 @@ async fn waiter_is_notified_on_a_separate_resp2_connection() {
     is_woken("&protocol=2", release).await;
 }
 
-/// Of a lease that ends sooner than it was known to.
+/// The lease ends earlier than the waiter knows.
 #[tokio::test]
 async fn waiter_is_notified_of_an_expired_lease() {
     is_woken("", |redis| drop(redis.command(&["PEXPIRE", "a", "1"]))).await;
 }
 
-/// Nobody listens in vain, and asking again and again is as ever.
+/// The waiter does not subscribe, and polls as without notifications.
 #[tokio::test]
 async fn waiter_polls_without_keyspace_events() {
     for events in ["\"\"", "Ex", "Kl"] {
@@ -128,7 +132,7 @@ async fn waiter_polls_without_keyspace_events() {
     }
 }
 
-/// A user who may not listen is no worse off.
+/// A user without the permission to subscribe still gets the lock.
 #[tokio::test]
 async fn waiter_polls_without_subscribe_permission() {
     let redis = Redis::setup().config("notify-keyspace-events", "KEA");
@@ -142,7 +146,7 @@ async fn waiter_polls_without_subscribe_permission() {
     fixture.granted().await;
 }
 
-/// Who waits no more listens no more, however he came to stop waiting.
+/// The subscription ends with the wait, even if the wait timed out.
 #[tokio::test]
 async fn subscription_ends_with_the_wait() {
     let redis = Redis::configured(&[("notify-keyspace-events", "KA")]);
@@ -164,7 +168,7 @@ async fn subscription_ends_with_the_wait() {
         .list()
         .is_empty()
     {
-        assert!(begun.elapsed() < DEADLINE, "it still listens");
+        assert!(begun.elapsed() < DEADLINE, "the subscription remains");
         sleep(Duration::from_millis(1)).await;
     }
 }

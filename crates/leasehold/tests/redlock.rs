@@ -1,4 +1,4 @@
-//! What only Redlock promises, on real servers.
+//! The guarantees that only Redlock has, on real servers.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -19,7 +19,7 @@ async fn two_names_of_one_server_are_refused() {
     let mut hosts: Vec<String> = servers.iter().map(Redis::address).collect();
     hosts.push(format!("localhost:{}", servers[0].port()));
     let begun = Instant::now();
-    // On a busy machine the third connection may take longer than opening waits for it.
+    // On a busy machine the third connection may take longer than the opening waits for it.
     let error = loop {
         match open(&hosts, "quarantine=off").await {
             Err(error) => break error,
@@ -87,7 +87,7 @@ async fn minority_may_be_down_at_open() {
     held.release().await.expect("released");
 }
 
-/// If each told another, nobody would be told by as many as decide.
+/// If each master notified another waiter, no waiter would have a quorum of notifications.
 #[tokio::test]
 async fn masters_notify_the_same_waiter() {
     const WAITERS: usize = 8;
@@ -128,7 +128,7 @@ async fn masters_notify_the_same_waiter() {
     }
 }
 
-/// Who has voted, and for how long, by what the holder has heard.
+/// The holder knows which masters have voted, and how long each vote counts.
 #[tokio::test]
 async fn holder_can_list_the_votes() {
     const LEASE: Duration = Duration::from_secs(20);
@@ -149,7 +149,7 @@ async fn holder_can_list_the_votes() {
                 .filter(|vote| !vote.remaining.is_zero())
                 .count()
         };
-        // One answer may come later than those that decide.
+        // One reply may arrive after those that decide.
         while given(&held.votes()) < 4 {
             assert!(
                 given(&held.votes()) >= 3 && held.check().is_ok(),
@@ -159,9 +159,9 @@ async fn holder_can_list_the_votes() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let votes = held.votes();
-        let places: Vec<_> = votes.iter().map(|vote| vote.server.clone()).collect();
+        let urls: Vec<_> = votes.iter().map(|vote| vote.server.clone()).collect();
         assert_eq!(
-            places,
+            urls,
             hosts
                 .iter()
                 .map(|host| format!("redis://{host}"))
@@ -185,7 +185,7 @@ async fn holder_can_list_the_votes() {
     assert_eq!(alone.votes(), []);
 }
 
-/// The rights that docs/stores/redlock.md lists are enough.
+/// The rights in docs/stores/redlock.md are enough for every operation.
 #[tokio::test]
 async fn documented_rights_are_sufficient() {
     let page = include_str!("../../../docs/stores/redlock.md");
@@ -197,10 +197,8 @@ async fn documented_rights_are_sufficient() {
     let servers: Vec<Redis> = (0..3).map(|_| Redis::setup().acl(&user).start()).collect();
     let hosts: Vec<String> = servers.iter().map(Redis::address).collect();
     let url = format!("redlock://app:secret@{}?longest-lease=1s", hosts.join(","));
-    let (ours, theirs) = (
-        leasehold::open(&url).await.expect("open"),
-        leasehold::open(&url).await.expect("open"),
-    );
+    let ours = leasehold::open(&url).await.expect("open");
+    let theirs = leasehold::open(&url).await.expect("open");
     let lock = |locks: &Locks| locks.mutex("a").lease(Duration::from_secs(1));
     let held = loop {
         match lock(&ours).acquire().await {
@@ -234,7 +232,8 @@ async fn documented_rights_are_sufficient() {
     }
 }
 
-/// While two others were silent, what one had against the user ended all waiting, though no majority had said so.
+/// Two masters are silent, and one denies the request. The waiter must not fail before a majority
+/// denies it.
 #[tokio::test]
 async fn one_denying_master_does_not_end_the_wait() {
     let servers: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
@@ -295,7 +294,7 @@ async fn different_longest_lease_is_refused() {
     );
 }
 
-/// What one master has against every new client, and how that is mended.
+/// Why one master refuses every new client.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
     Password,
@@ -306,11 +305,11 @@ enum Refusal {
 }
 
 const MARK: &str = "leasehold:redlock:mark";
-/// Masters that nobody has used before do not count for as long.
+/// The votes of new masters do not count for this time.
 const SHORT: &str = "longest-lease=500ms";
 
 impl Refusal {
-    /// Makes the first master refuse. The connection outlives the password.
+    /// Makes the first master refuse. The connection `master` survives the new password.
     fn begin(self, masters: &[Redis], master: &mut Raw) {
         let highest = ask(master, &["GET", MARK]).text().to_owned();
         let other = masters[1].port().to_string();
@@ -354,7 +353,7 @@ fn ask(master: &mut Raw, words: &[&str]) -> Reply {
     reply
 }
 
-/// Five masters whose votes count, with their marks.
+/// Starts five masters whose votes count.
 async fn five_trusted() -> (Vec<Redis>, Vec<String>) {
     let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
     let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
@@ -393,7 +392,7 @@ async fn wait_until_all_vote(locks: &Locks) {
     }
 }
 
-/// Opening, granting and releasing, by a client of its own.
+/// Opens, acquires and releases with a new client, and returns how long that took.
 async fn opened_granted_released(hosts: &[String], name: &str) -> Result<Duration, Error> {
     let begun = Instant::now();
     let locks = open(hosts, SHORT).await?;
@@ -407,12 +406,13 @@ async fn opened_granted_released(hosts: &[String], name: &str) -> Result<Duratio
     Ok(begun.elapsed())
 }
 
-/// Each time with five good masters and then with a bad one, so that a busy machine delays both.
+/// Measures with five good masters, then with a bad one, so that a busy machine delays both.
 async fn opens_beside(refusal: Refusal) {
     const ROUNDS: usize = 5;
     let (masters, hosts) = five_trusted().await;
     let mut first = masters[0].connection();
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
     for round in 0..ROUNDS {
         good.push(
             opened_granted_released(&hosts, &format!("good-{round}"))
@@ -435,7 +435,8 @@ async fn opens_beside(refusal: Refusal) {
 fn assert_not_slower(mut good: Vec<Duration>, mut bad: Vec<Duration>) {
     good.sort_unstable();
     bad.sort_unstable();
-    let (usual, beside) = (good[good.len() / 2], bad[bad.len() / 2]);
+    let usual = good[good.len() / 2];
+    let beside = bad[bad.len() / 2];
     assert!(
         beside <= usual + Duration::from_millis(300),
         "{beside:?} beside a bad master, {usual:?} with good ones"
@@ -471,7 +472,8 @@ async fn opening_beside_master_with_mark_of_wrong_type_is_granted() {
 async fn opening_beside_silent_master_takes_little_longer() {
     const ROUNDS: usize = 5;
     let (masters, hosts) = five_trusted().await;
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut bad = Vec::new();
     for round in 0..ROUNDS {
         good.push(
             opened_granted_released(&hosts, &format!("good-{round}"))
@@ -508,7 +510,7 @@ async fn opening_with_majority_of_refusing_masters_is_refused() {
 
 const TWO_DAYS: i64 = 2 * 24 * 60 * 60;
 
-/// Five masters whose clocks differ from the machine's by so many seconds.
+/// Starts five masters whose clocks are `ahead` seconds ahead of the machine's.
 fn five_with_clocks(ahead: i64) -> (Vec<Redis>, Vec<String>) {
     let masters: Vec<Redis> = (0..5).map(|_| Redis::setup().own_clock().start()).collect();
     let hosts = masters.iter().map(Redis::address).collect();
@@ -518,7 +520,7 @@ fn five_with_clocks(ahead: i64) -> (Vec<Redis>, Vec<String>) {
     (masters, hosts)
 }
 
-/// What new masters refuse, as their votes do not count yet, is waited out.
+/// Acquires the lock, and waits until the quarantine of new masters is over.
 async fn granted(locks: &Locks) -> Guard {
     let begun = Instant::now();
     loop {
@@ -537,7 +539,8 @@ async fn granted(locks: &Locks) -> Guard {
     }
 }
 
-/// Uncontended and contended, by a client that has seen the earlier tokens and by one that has not.
+/// Acquires the lock with and without contention. One client has seen the earlier tokens, the other
+/// has not.
 async fn clocks_set_right(ahead: i64, settings: &str) {
     let (masters, hosts) = five_with_clocks(ahead);
     let old = open(&hosts, settings).await.expect("five");
@@ -585,7 +588,7 @@ async fn clocks_set_forward_by_two_days_refuse_no_client() {
     }
 }
 
-/// A master that kept its mark has forgotten nothing, whatever its clock says of the mark's age.
+/// A master that kept its incarnation has forgotten nothing, even if its clock was set back.
 #[tokio::test]
 async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
     let (masters, hosts) = five_with_clocks(TWO_DAYS);
@@ -594,7 +597,7 @@ async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
     for master in &masters {
         master.set_clock(0);
     }
-    // Both connections of the client subscribe to something.
+    // Both connections of the client have a subscription.
     let connections = |master: &Redis| {
         let list = master.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
         let id = |line: &str| {
@@ -639,7 +642,7 @@ async fn known_masters_stay_trusted_after_their_clocks_are_set_back() {
     }
 }
 
-/// Two masters have something foreign in the place of one lock and a third is silent: that lock cannot be renewed.
+/// Two masters have a foreign key for one lock and a third is silent: that lock cannot be renewed.
 #[tokio::test]
 async fn unrenewable_claim_does_not_end_other_claims() {
     const LEASE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What the scripts of Redlock do, beside the rule they are to follow.
+//! Compares the scripts of Redlock with the rule that they implement.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -26,7 +26,8 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let (claim, token) = (0..3u8, 1..9u64);
+    let claim = 0..3u8;
+    let token = 1..9u64;
     let step = prop_oneof![
         5 => (claim.clone(), token.clone()).prop_map(|(claim, token)| Step::Vote { claim, token }),
         3 => (claim, token).prop_map(|(claim, highest)| Step::Leave { claim, highest }),
@@ -39,7 +40,7 @@ fn id(claim: u8) -> String {
     format!("{claim:022}")
 }
 
-/// Large ones, so that what is no exact float shows.
+/// Returns a token that a floating-point number cannot represent exactly.
 fn text(token: u64) -> String {
     format!("{:019}", 1_795_268_260_247_958_000 + token)
 }
@@ -65,7 +66,8 @@ fn vote(server: &Redis, claim: u8, token: u64) -> VoteOutcome {
     let reply = server.command(&requested);
     let reply = reply.text();
     assert!(reply.len() == 72 && reply.ends_with(&id(claim)), "{reply}");
-    let (last, held) = (small(&reply[2..21]), small(&reply[21..40]));
+    let last = small(&reply[2..21]);
+    let held = small(&reply[21..40]);
     match &reply[..1] {
         "G" => VoteOutcome::Granted,
         "H" => VoteOutcome::Held(held),
@@ -96,7 +98,8 @@ fn server_register(server: &Redis) -> VoteRegister<u8> {
     if state == Reply::Nil {
         return VoteRegister::default();
     }
-    let (state, life) = (state.text(), server.command(&["PTTL", KEYS[0]]).int());
+    let state = state.text();
+    let life = server.command(&["PTTL", KEYS[0]]).int();
     let held = &state[19..20] == "H" && life > DAY.cast_signed();
     let claim = || state[39..61].parse().expect("digits");
     VoteRegister {
@@ -111,7 +114,11 @@ fn server() -> &'static Redis {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, max_shrink_iters: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 128,
+        max_shrink_iters: 500,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn vote_scripts_match_the_model(steps in steps()) {
         let server = server();
@@ -120,13 +127,16 @@ proptest! {
         for step in steps {
             match step {
                 Step::Vote { claim, token } => {
-                    prop_assert_eq!(vote(server, claim, token), register.vote(claim, token), "{:?}", step);
+                    let outcome = vote(server, claim, token);
+                    prop_assert_eq!(outcome, register.vote(claim, token), "{:?}", step);
                 }
                 Step::Leave { claim, highest } => {
-                    prop_assert_eq!(leave(server, claim, highest), register.leave(claim, highest), "{:?}", step);
+                    let had = leave(server, claim, highest);
+                    prop_assert_eq!(had, register.leave(claim, highest), "{:?}", step);
                 }
                 Step::Expire => {
-                    // A key of which a day is left is what an ended lease looks like; one that is not there stays so.
+                    // A lease has ended when its key has less than a day left. A key that does
+                    // not exist is not created.
                     server.command(&["PEXPIRE", KEYS[0], &(DAY - 1).to_string()]);
                     register.expire();
                 }
@@ -136,7 +146,7 @@ proptest! {
     }
 }
 
-/// Whatever becomes of an answer, a claim that asks again finds what it has, and what it gave back stays given back.
+/// A vote request that arrives after the claim has left finds its token stale.
 #[test]
 fn requests_in_any_order_leave_no_vote() {
     let server = Redis::start();
@@ -147,7 +157,7 @@ fn requests_in_any_order_leave_no_vote() {
         assert_eq!(
             vote(&server, claim, token),
             VoteOutcome::Stale(token),
-            "the request came after it was taken back"
+            "the request arrived after the leave"
         );
     }
     assert_eq!(server_register(&server).held, None);

@@ -1,4 +1,4 @@
-//! Five masters that know nothing of each other, and what becomes of locks when some of them fail or forget.
+//! Locks on five independent masters, of which some fail or forget.
 
 mod majority;
 mod quarantine;

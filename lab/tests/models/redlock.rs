@@ -1,4 +1,5 @@
-//! Redlock: three masters, a few acquisitions, messages that are late, lost or overtaken, leases that end at any time.
+//! Models of Redlock: three masters and a few acquisitions. Messages are late, lost or overtaken,
+//! and leases end at any time.
 
 mod exclusion;
 mod tokens;

@@ -1,4 +1,4 @@
-//! With a majority gone nobody is granted anything, and everybody is told so in time.
+//! Without a majority of masters no claim is granted, and each client receives an error in time.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
     events_text(|testbed, at| testbed.server_mut(at).kill())
 }
 
-/// The kernel still takes what is sent, and nothing is answered.
+/// The kernel still accepts requests, and the servers send no reply.
 #[test]
 fn paused_majority_is_reported_within_the_deadline() -> Result<()> {
     events_text(|testbed, at| testbed.redis()[at].pause())
@@ -57,9 +57,9 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
         error.is_unavailable() && error.to_string().contains("of 5 masters vote"),
         "{error}"
     );
-    // As the library promises it, with what a busy machine adds.
+    // The guaranteed deadline, with the delay of a busy machine.
     ensure!(sent_at.elapsed() < WAIT * 3, "{:?}", sent_at.elapsed());
-    // Whoever holds hears in time that he cannot count on it.
+    // The holder is notified in time of the end of its hold.
     ensure!(testbed.run(held.lost()) == LossReason::RenewalTimedOut);
     testbed.run(leasehold::drain());
     for at in [1, 4] {
@@ -71,7 +71,7 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     Ok(())
 }
 
-/// One that does not answer is not waited for.
+/// A round does not wait for a silent master.
 #[test]
 fn paused_minority_does_not_slow_acquires() -> Result<()> {
     let testbed = redlock::start(WORKER, SETTINGS)?;
@@ -103,7 +103,8 @@ fn paused_minority_does_not_slow_acquires() -> Result<()> {
     Ok(())
 }
 
-/// Votes that were given late, or by a master that was away, stand after the next renewal: a hold does not wear off.
+/// A master that was away votes at the next renewal, so that a hold keeps its votes while masters
+/// fail and return.
 #[test]
 fn returning_master_votes_again_at_the_next_renewal() -> Result<()> {
     let kill = |testbed: &mut Testbed, at: usize| testbed.server_mut(at).kill();
@@ -115,7 +116,7 @@ fn returning_master_votes_again_at_the_next_renewal() -> Result<()> {
     )
 }
 
-/// The same where masters remember nothing.
+/// The same in a format in which a master remembers no token.
 #[test]
 fn restarted_master_gets_its_key_again() -> Result<()> {
     is_given_again(
@@ -136,7 +137,8 @@ fn emptied_master_gets_its_key_again() -> Result<()> {
     )
 }
 
-/// Something happens to two masters before it is granted, after that, and while it is held. Then two others die.
+/// Injects faults into two masters before the grant, after it, and during the hold. Then two other
+/// masters are killed.
 fn is_given_again(
     settings: &str,
     before: impl Fn(&mut Testbed, usize),
@@ -159,21 +161,22 @@ fn is_given_again(
     }
     for at in [3, 4] {
         held(&mut testbed, at);
-        // One after another: a majority is to remember at all times.
+        // One after another: a majority must remember the hold at all times.
         wait_for_all(&testbed)?;
     }
     wait_for_all(&testbed)?;
     for at in [0, 1] {
         testbed.server_mut(at).kill();
     }
-    // More than a lease later it is still held, by what was repaired.
+    // More than a lease later the claim still holds the lock, by the restored votes.
     let lost =
         testbed.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");
     Ok(testbed.run(guard.release())?)
 }
 
-/// Between what most have forgotten and the next renewal another may have held: it is not given again, but lost.
+/// Between the loss of a majority and the next renewal another claim may have held the lock. So the
+/// hold is lost, and its votes are not restored.
 #[test]
 fn hold_forgotten_by_majority_is_lost() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
@@ -198,7 +201,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
         Ok((!left).then_some(()))
     })?;
     drop(held);
-    // As others do, whoever comes next finds it free.
+    // The next client finds the lock free.
     ensure!(
         testbed
             .run(testbed.locks().mutex("a").try_acquire())?
@@ -207,7 +210,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
     Ok(())
 }
 
-/// Somebody else's key is not touched, and the vote it stands for is gone.
+/// A renewal leaves the key of another client alone, and that master's vote is lost.
 #[test]
 fn key_of_another_client_is_not_overwritten() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;
@@ -230,7 +233,8 @@ fn key_of_another_client_is_not_overwritten() -> Result<()> {
     Ok(())
 }
 
-/// What was broken is not given again, whichever master is told of it first.
+/// A broken hold is not restored on any master, also if the masters receive the request at
+/// different times.
 #[test]
 fn broken_hold_is_not_granted_again() -> Result<()> {
     let testbed = redlock::start(WORKER, CLASSIC)?;

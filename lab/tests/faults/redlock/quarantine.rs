@@ -1,4 +1,4 @@
-//! A master that has forgotten whose vote it gave must not give it to another while the first may hold.
+//! A master that has forgotten its vote must not vote for another claim while the first may hold.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,15 @@ use crate::WORKER;
 
 const LEASE: Duration = Duration::from_secs(5);
 
-/// Somebody holds by the votes of three masters, as he cannot reach the others; then one of the three forgets.
+/// A client holds the lock by the votes of three masters, as it cannot reach the other two. Then
+/// one of the three forgets.
 struct Fixture {
     testbed: Testbed,
     first: Guard,
-    /// Another client, who reaches all.
+    /// Another client, which reaches all masters.
     others: Locks,
-    /// Until then the masters' clocks have gone on by more than clients may be wrong about them.
+    /// From this moment on the masters' clocks have advanced by more than a client's error about
+    /// them.
     clocks_on: Instant,
     _wires: Vec<Wire>,
 }
@@ -86,7 +88,7 @@ fn waits(forget: impl FnOnce(&mut Testbed)) -> Result<()> {
     let second = loop {
         match testbed.run(lock.try_acquire()) {
             Ok(Some(guard)) => break guard,
-            // Nobody can say who has it.
+            // The masters that may vote are too few to decide.
             Err(error) if !error.is_unavailable() => bail!(error),
             Ok(None) | Err(_) => std::thread::sleep(Duration::from_millis(5)),
         }
@@ -101,7 +103,7 @@ fn waits(forget: impl FnOnce(&mut Testbed)) -> Result<()> {
     Ok(testbed.run(second.release())?)
 }
 
-/// The same with masters that are believed whatever they have forgotten: this is what quarantine is for.
+/// Without quarantine, the vote of a master that has forgotten makes a second holder.
 #[test]
 fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
     for forget in [restart as fn(&mut Testbed), empty] {
@@ -123,13 +125,13 @@ fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
         );
         ensure!(
             second.token() > first.token(),
-            "clocks went on, so tokens still tell who came later"
+            "the clocks advanced, so the later hold has the higher token"
         );
     }
     Ok(())
 }
 
-/// Who asks is told which masters are not believed, and `show` says for how long.
+/// The error names the masters in quarantine, and the inspection shows for how long.
 #[test]
 fn remaining_quarantine_is_reported() -> Result<()> {
     let mut testbed = redlock::start(WORKER, "longest-lease=5s")?;
@@ -150,14 +152,14 @@ fn remaining_quarantine_is_reported() -> Result<()> {
             .ok()
             .map(|lock_state| lock_state.servers))
     })?;
-    let said = |text: &str| {
+    let reporting = |text: &str| {
         views
             .iter()
             .filter(|view| view.error.as_ref().is_some_and(|why| why.contains(text)))
             .count()
     };
     ensure!(
-        said("counts in") + said("cannot") + said("broke") > 0,
+        reporting("counts in") + reporting("cannot") + reporting("broke") > 0,
         "{views:?}"
     );
     redlock::wait_for_quarantine(&testbed)?;

@@ -1,4 +1,4 @@
-//! Exclusion with clocks that run alike: a master may forget everything, once.
+//! Exclusion with clocks of the same rate. One master may forget everything, once.
 
 use leasehold::modelled::voting::{Tally, TallyOutcome, VoteOutcome, VoteRegister};
 use stateright::{Model, Property};
@@ -7,26 +7,26 @@ use super::{breaks, holds};
 
 const MASTERS: usize = 3;
 const LEASE: u8 = 2;
-/// The last moment there is.
+/// The last moment of the model.
 const END: u8 = 5;
 
 #[derive(Clone, Copy, Debug)]
 struct Exclusion {
-    /// For how long a master that has forgotten is not believed.
+    /// How long the votes of a master that has forgotten do not count.
     quarantine: u8,
-    /// From when on a lease counts for its holder.
+    /// The moment from which the holder counts its lease.
     counts_from: ValidityStart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValidityStart {
-    /// Before the question: as the library does.
+    /// Before the request, as in the library.
     Request,
-    /// When as many answers have come as decide.
+    /// The reply that makes a quorum.
     Reply,
 }
 
-/// Masters are alike, so they are kept in order: which is which does not matter.
+/// The masters are sorted, as they are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     now: u8,
@@ -38,10 +38,10 @@ struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Master {
     register: VoteRegister<u8>,
-    /// When the lease ends of whoever has its vote.
+    /// When the lease of the claim ends that has the vote.
     ends: u8,
     counts_from: u8,
-    /// Requests on their way to it, a bit for each acquisition.
+    /// The requests in flight to this master, a bit for each acquisition.
     votes: u8,
 }
 
@@ -49,7 +49,7 @@ struct Master {
 struct Acquisition {
     sent_at: u8,
     count: Tally,
-    /// Until when it holds, as it knows; 0 if not.
+    /// Until when the client may trust its hold; 0 if it has none.
     until: u8,
 }
 
@@ -57,7 +57,8 @@ struct Acquisition {
 enum Action {
     Tick,
     Begin,
-    /// A master gets a request, whenever that is, and answers at once. One that never comes is lost.
+    /// A master receives a request at any time, and replies at once. A request that is never
+    /// received is lost.
     Vote {
         master: usize,
         by: u8,
@@ -119,7 +120,7 @@ impl Model for Exclusion {
             }
             Action::Vote { master, by } => self.vote(&mut next, master, by),
             Action::Forget(at) => {
-                // Its connections break, and what was on its way is lost.
+                // Its connections break, and the requests in flight are lost.
                 next.masters[at] = Master {
                     counts_from: next.now + self.quarantine,
                     ..Master::default()
@@ -155,12 +156,10 @@ impl Model for Exclusion {
 
 impl Exclusion {
     fn vote(self, state: &mut State, at: usize, by: u8) {
-        let (master, one) = (
-            &mut state.masters[at],
-            &mut state.acquisitions[usize::from(by)],
-        );
+        let master = &mut state.masters[at];
+        let one = &mut state.acquisitions[usize::from(by)];
         master.votes &= !(1 << by);
-        // Each proposes more than the one before.
+        // Each acquisition proposes a higher token than the one before.
         let is_granted = master.register.vote(by, u64::from(by) + 1) == VoteOutcome::Granted;
         if is_granted {
             master.ends = state.now + LEASE;

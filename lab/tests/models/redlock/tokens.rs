@@ -1,4 +1,4 @@
-//! Tokens without any clock: whatever a client proposes, and whenever a lease ends.
+//! Tokens without any clock. A client proposes any token, and a lease ends at any time.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use super::{breaks, holds};
 
 const MASTERS: usize = 3;
 
-/// What is different from the library, to see whether it matters.
+/// A deviation from the library, which shows what the rule is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutation {
-    /// Nothing.
+    /// The rule of the library.
     None,
-    /// A master grants any token while it is free.
+    /// A master that is free grants any token.
     AnyToken,
-    /// Giving back does not raise the master's last token.
+    /// A leave does not raise the master's last token.
     NoTombstone,
-    /// One master forgets everything, once, and is believed at once.
+    /// One master forgets everything, once, and votes at once.
     Amnesia,
 }
 
@@ -26,12 +26,12 @@ enum Mutation {
 struct Tokens {
     acquisitions: u8,
     token_max: u64,
-    /// Whether anybody gives back, and answers are lost; leases end by themselves in any case, and requests are lost.
+    /// Whether claims leave, and replies are lost. Leases end and requests are lost in any case.
     leaves: bool,
-    twin: Mutation,
+    mutation: Mutation,
 }
 
-/// Masters are alike, so they are kept in order: which is which does not matter.
+/// The masters are sorted, as they are interchangeable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     masters: [Master; MASTERS],
@@ -39,13 +39,13 @@ struct State {
     has_forgotten: bool,
 }
 
-/// A master, and what is on its way to it: for each acquisition a bit.
+/// A master, and the messages in flight to it: a bit for each acquisition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Master {
     register: VoteRegister<u8>,
     votes: u8,
     releases: u8,
-    /// Who is known here to have left.
+    /// The acquisitions that have left this master.
     left: u8,
 }
 
@@ -53,7 +53,7 @@ struct Master {
 struct Acquisition {
     token: u64,
     count: Tally,
-    /// Had been granted before this one was begun, a bit each.
+    /// The acquisitions that were granted before this one began, a bit each.
     after: u8,
     is_won: bool,
     has_left: bool,
@@ -63,15 +63,16 @@ struct Acquisition {
 enum Action {
     /// The next acquisition proposes this token.
     Begin(u64),
-    /// A master gets a request to vote, whenever that is, and its answer is heard or not. A request that never comes is lost.
+    /// A master receives a vote request at any time; its reply arrives or is lost. A request that
+    /// is never received is lost.
     Vote {
         master: usize,
         by: u8,
         is_received: bool,
     },
-    /// Granted or not, it gives back what it may have.
-    GiveBack(u8),
-    /// A master hears of that.
+    /// The acquisition leaves all masters, granted or not.
+    Release(u8),
+    /// A master receives a leave request.
     Leave {
         master: usize,
         by: u8,
@@ -120,13 +121,13 @@ impl Model for Tokens {
             if master.register.held.is_some() {
                 actions.push(Action::Expire(at));
             }
-            if self.twin == Mutation::Amnesia && !state.has_forgotten {
+            if self.mutation == Mutation::Amnesia && !state.has_forgotten {
                 actions.push(Action::Forget(at));
             }
         }
         if self.leaves {
             let staying = (0..begun).filter(|by| !state.acquisitions[usize::from(*by)].has_left);
-            actions.extend(staying.map(Action::GiveBack));
+            actions.extend(staying.map(Action::Release));
         }
     }
 
@@ -137,9 +138,9 @@ impl Model for Tokens {
             Action::Vote {
                 master,
                 by,
-                is_received: is_heard,
-            } => self.vote(&mut next, master, by, is_heard),
-            Action::GiveBack(by) => {
+                is_received,
+            } => self.vote(&mut next, master, by, is_received),
+            Action::Release(by) => {
                 next.acquisitions[usize::from(by)].has_left = true;
                 next.masters
                     .iter_mut()
@@ -169,14 +170,17 @@ impl Model for Tokens {
                     })
                 })
             }),
-            Property::always("what has left holds nothing", |_, state: &State| {
-                state.masters.iter().all(|master| {
-                    master
-                        .register
-                        .held
-                        .is_none_or(|(_, by)| master.left & (1 << by) == 0)
-                })
-            }),
+            Property::always(
+                "no master votes for a claim that has left",
+                |_, state: &State| {
+                    state.masters.iter().all(|master| {
+                        master
+                            .register
+                            .held
+                            .is_none_or(|(_, by)| master.left & (1 << by) == 0)
+                    })
+                },
+            ),
             Property::sometimes("all are granted", |model: &Self, state: &State| {
                 state.won().count() == usize::from(model.acquisitions)
             }),
@@ -185,20 +189,18 @@ impl Model for Tokens {
 }
 
 impl Tokens {
-    fn vote(&self, state: &mut State, at: usize, by: u8, is_heard: bool) {
-        let (master, one) = (
-            &mut state.masters[at],
-            &mut state.acquisitions[usize::from(by)],
-        );
+    fn vote(&self, state: &mut State, at: usize, by: u8, is_received: bool) {
+        let master = &mut state.masters[at];
+        let one = &mut state.acquisitions[usize::from(by)];
         master.votes &= !(1 << by);
-        if self.twin == Mutation::AnyToken {
+        if self.mutation == Mutation::AnyToken {
             master.register.last_token = 0;
         }
-        let verdict = master.register.vote(by, one.token);
-        if !is_heard || one.has_left || one.count.outcome().is_some() {
+        let outcome = master.register.vote(by, one.token);
+        if !is_received || one.has_left || one.count.outcome().is_some() {
             return;
         }
-        match verdict {
+        match outcome {
             VoteOutcome::Granted => one.count.granted += 1,
             VoteOutcome::Held(_) | VoteOutcome::Stale(_) => one.count.refused += 1,
         }
@@ -211,7 +213,7 @@ impl Tokens {
         master
             .register
             .leave(by, state.acquisitions[usize::from(by)].token);
-        if self.twin == Mutation::NoTombstone {
+        if self.mutation == Mutation::NoTombstone {
             master.register.last_token = last;
         }
         master.releases &= !(1 << by);
@@ -225,11 +227,11 @@ impl State {
     }
 
     fn begin(&mut self, token: u64) {
-        let (by, count) = (self.begun(), Tally::of(MASTERS));
+        let by = self.begun();
         let after = self.won().map(|(other, _)| 1 << other).sum();
         self.acquisitions.push(Acquisition {
             token,
-            count,
+            count: Tally::of(MASTERS),
             after,
             is_won: false,
             has_left: false,
@@ -253,18 +255,18 @@ fn two_acquisitions_keep_token_properties() {
         acquisitions: 2,
         token_max: 3,
         leaves: true,
-        twin: Mutation::None,
+        mutation: Mutation::None,
     });
 }
 
-/// Nobody gives anything back, and every answer comes: with that there would be more than can be tried out in a minute.
+/// No claim leaves, and each reply arrives. Otherwise the model would not end within a minute.
 #[test]
 fn three_acquisitions_keep_token_properties() {
     holds(Tokens {
         acquisitions: 3,
         token_max: 3,
         leaves: false,
-        twin: Mutation::None,
+        mutation: Mutation::None,
     });
 }
 
@@ -276,7 +278,7 @@ fn accepting_any_token_breaks_monotonicity() {
                 acquisitions: 2,
                 token_max: 2,
                 leaves: true,
-                twin: Mutation::AnyToken,
+                mutation: Mutation::AnyToken,
             },
             property,
         );
@@ -290,9 +292,9 @@ fn missing_tombstones_revive_released_claims() {
             acquisitions: 2,
             token_max: 2,
             leaves: true,
-            twin: Mutation::NoTombstone,
+            mutation: Mutation::NoTombstone,
         },
-        "what has left holds nothing",
+        "no master votes for a claim that has left",
     );
 }
 
@@ -304,7 +306,7 @@ fn forgetful_master_breaks_monotonicity() {
                 acquisitions: 2,
                 token_max: 2,
                 leaves: true,
-                twin: Mutation::Amnesia,
+                mutation: Mutation::Amnesia,
             },
             property,
         );
