@@ -1,10 +1,11 @@
-//! One Redis server: who believes what, while messages are late, lost or overtaken, connections break, and leases end.
+//! One Redis server, while messages are late, lost or reordered, connections break, and leases end.
 //!
-//! The clients are the library's own functions. What the server does is Lua; [`lock_model`] says it in Rust for a mutex, and
-//! [`scripts`] compares the two.
+//! The clients are the library's own functions. The server runs Lua: [`lock_model`] is the same for a
+//! mutex in Rust, and [`scripts`] compares the two.
 
 mod crash_detection;
 mod handover;
+mod layout;
 mod lock_model;
 mod scripts;
 

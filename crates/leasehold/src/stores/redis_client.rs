@@ -1,4 +1,4 @@
-//! What the stores on Redis servers share: connections, the handshake, scripts, and errors.
+//! The parts that all stores on Redis servers share: connections, handshake, scripts, errors.
 
 mod address;
 mod handshake;

@@ -1,4 +1,4 @@
-//! What this client has seen of other clients' claims, by name.
+//! The tokens and absences that this client has seen of other clients' claims, by name.
 
 use std::collections::HashMap;
 

@@ -50,7 +50,8 @@ impl Orphans {
             match timeout(TRY_MAX, self.leave(orphan)).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
-                    tracing::debug!(key = orphan.key, %error, "cannot release an orphaned claim yet");
+                    let key = &orphan.key;
+                    tracing::debug!(key, %error, "cannot release an orphaned claim yet");
                 }
                 Err(_) => tracing::debug!(
                     key = orphan.key,

@@ -51,10 +51,11 @@ impl Redis {
                 return Ok(standing);
             }
 
+            let next_poll = self.next_poll(claim, &tracked);
             let wakeup = tokio::select! {
                 () = changed => continue,
                 _ = caller_link.wait_for(is_newer(caller_epoch)) => Wakeup::Reconnected,
-                () = tokio::time::sleep(self.next_poll(claim, &tracked)), if waits => Wakeup::PollDue,
+                () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
                 error = self.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
                     return Err(error);
                 }

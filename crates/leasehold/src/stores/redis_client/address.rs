@@ -1,4 +1,4 @@
-//! A Redis URL, taken apart.
+//! The parser of Redis URLs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use crate::runtime::background;
 use crate::stores::url::{decoded, duration, password_in};
 use crate::{Error, Result};
 
-/// Where a server is, and as whom to talk to it.
+/// A server, and the user and database for its connections.
 #[derive(Clone)]
 pub(in crate::stores) struct Address {
     pub(in crate::stores) target: Target,
     pub(in crate::stores) database: i64,
     pub(in crate::stores) user: Option<String>,
     pub(in crate::stores) password: Option<String>,
-    /// Where the password is kept, if it is not in the URL.
+    /// The file with the password, if the password is not in the URL.
     pub(in crate::stores) password_file: Option<String>,
     pub(in crate::stores) old_protocol: bool,
     pub(in crate::stores) settings: Settings,
@@ -33,16 +33,16 @@ pub(in crate::stores) enum Target {
     Socket(PathBuf),
 }
 
-/// TLS, and the authority to trust if not the system's.
+/// TLS, with the authority to trust in place of the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores) struct Tls {
     pub(in crate::stores) authority: Option<PathBuf>,
 }
 
-/// What a store may be told about itself in its URL.
+/// The settings of a store in its URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stores) struct Settings {
-    /// `None`: crashes are noticed when the lease ends.
+    /// `None`: a crashed client's lock is free when its lease ends.
     pub(in crate::stores) crash_grace: Option<Duration>,
     pub(in crate::stores) replicas: u32,
 }
@@ -87,9 +87,10 @@ impl Address {
         Ok(address)
     }
 
-    /// The address with the password that its file holds now, which may be another one than at the last connect.
+    /// Returns the address with the password that its file has now.
     ///
-    /// If the file cannot be read, the password is the one of the opening: the file may be on its way.
+    /// If the file cannot be read, the password stays as it was when the store was opened: a new
+    /// file may be about to replace the old one.
     pub(in crate::stores) async fn with_current_password(&self) -> Self {
         const STALE: &str =
             "the password file cannot be read; connecting with the password of the opening";
@@ -139,7 +140,10 @@ impl Address {
     }
 }
 
-/// A password with `/`, `?` or `#` in it ends the host too early; what follows must not be taken for anything else, or told.
+/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
+///
+/// Such a character ends the host too early. The rest of the password would be taken for a path or a
+/// setting, and shown.
 fn check_end(url: &Url) -> Result<()> {
     let is_path = |key: &str| key == "ca" || key == "password-file";
     let in_settings = url
@@ -195,7 +199,7 @@ fn grace(text: &str) -> Result<Option<Duration>> {
     check_grace(duration(text)).map(Some)
 }
 
-/// Shorter ones would take a breath of the network for a death.
+/// Checks the range of a crash grace. A shorter one would treat a short network delay as a crash.
 pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
     const MIN: Duration = Duration::from_millis(500);
     if grace >= MIN && grace <= Duration::from_secs(3600) {
@@ -205,7 +209,7 @@ pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
         .help("write crash-grace=10s, or crash-grace=off"))
 }
 
-/// As a URL, without user, password and settings.
+/// Writes the URL without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.target {

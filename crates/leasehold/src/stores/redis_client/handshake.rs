@@ -1,4 +1,4 @@
-//! The first words with a server: what it is, and whether locks are safe with it.
+//! The handshake with a server, which checks that locks are safe there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,23 +13,25 @@ use super::session::Session;
 use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
 
-/// The oldest Redis that has all it takes: `GETRANGE`, `PUBSUB` and `TIME` in scripts that write, RESP3, ACL channels.
+/// The oldest Redis with all features that leasehold needs: `GETRANGE`, `PUBSUB` and `TIME` in
+/// scripts that write, RESP3, and channels in ACLs.
 const OLDEST: (u32, u32) = (6, 2);
 
 /// The server's clock, as this client reads it.
 #[derive(Debug, Default)]
 pub(in crate::stores) struct ServerClock {
-    /// Microseconds to add to this machine's.
+    /// Microseconds to add to this machine's clock.
     ahead: AtomicU64,
 }
 
 impl ServerClock {
-    /// Never ahead of the server, but for what two clocks differ in rate since it was last asked.
+    /// Returns the server's time. It is never ahead of the server, except for the difference in rate
+    /// of two clocks since the last reply.
     pub(in crate::stores) fn micros(&self) -> u64 {
         (BootInstant::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Takes note of what the server's clock said in a reply that was read at `read`.
+    /// Sets the clock to the server's time in a reply that was read at `read`.
     pub(in crate::stores) fn set(&self, server_micros: u64, read: BootInstant) {
         self.ahead.store(
             server_micros.wrapping_sub(read.as_nanos() / 1_000),
@@ -38,7 +40,7 @@ impl ServerClock {
     }
 }
 
-/// What is asked of every server before it is trusted with locks.
+/// Checks version, eviction policy, role, clock and scripts of a server.
 pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
     check_version(&info_section(session, "server").await?)?;
     check_memory(&info_section(session, "memory").await?)?;
@@ -54,17 +56,18 @@ pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock)
     check_scripts(PROBE.run(session, &[PROBE_KEY], &[]).await)
 }
 
-/// The rights of every store's user cover it.
+/// A key that the rights of every store's user cover.
 const PROBE_KEY: &str = "leasehold:redlock:{probe}";
-/// What Redis and Valkey reply to the probe.
+/// The reply of Redis and Valkey to the probe.
 const PROBE_REPLY: &str = "false string 3 5 0000000000000042 ab";
 
-/// Refuses a server on which the scripts would fail later, at the first contention.
+/// Refuses a server on which the scripts would fail at the first contention.
 fn check_scripts(reply: Result<Value>) -> Result<()> {
     let cause = match reply.map(redis::from_redis_value::<String>) {
         Ok(Ok(text)) if text == PROBE_REPLY => return Ok(()),
         Ok(_) => None,
-        // Where the user may not ask, or a cluster has the probe elsewhere, each request is checked by itself.
+        // If the user may not run the probe, or another node of a cluster has its key, the errors
+        // of later requests show the problem.
         Err(error) if error.is_denied() || reply_error::detail(&error, "MOVED").is_some() => {
             return Ok(());
         }
@@ -81,7 +84,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
     })
 }
 
-/// A part of INFO; empty where it may not be asked for.
+/// Returns a section of INFO; empty if the user may not read it.
 pub(in crate::stores) async fn info_section(session: &Session, section: &str) -> Result<String> {
     let mut request = redis::cmd("INFO");
     request.arg(section);
@@ -102,7 +105,7 @@ pub(in crate::stores) async fn info_section(session: &Session, section: &str) ->
 pub(in crate::stores) fn field<'a>(about: &'a str, name: &str) -> Option<&'a str> {
     about
         .lines()
-        .find_map(|lock_state| lock_state.strip_prefix(name)?.strip_prefix(':'))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
         .map(str::trim)
 }
 
@@ -119,7 +122,7 @@ fn check_version(about: &str) -> Result<()> {
     ))
 }
 
-/// All keys of leasehold have an end, so every policy but one may throw locks away.
+/// All keys of leasehold expire, so every policy but `noeviction` may delete locks.
 fn check_memory(about: &str) -> Result<()> {
     let limited = field(about, "maxmemory").is_some_and(|limit| limit != "0");
     match field(about, "maxmemory_policy") {
@@ -131,7 +134,7 @@ fn check_memory(about: &str) -> Result<()> {
     }
 }
 
-/// A server that is asked for its role and does not say is taken for a master.
+/// Refuses a server that is not the only master. A server that hides its role counts as a master.
 fn check_role(about: &str) -> Result<()> {
     match field(about, "role") {
         None | Some("master") => Ok(()),
@@ -146,27 +149,30 @@ fn check_role(about: &str) -> Result<()> {
     }
 }
 
-/// Whether a connection that is gone can be told from one that is there; said once where it cannot.
+/// Reads the server's id if its scripts can detect a missing connection, and warns once if not.
 #[derive(Debug, Default)]
 pub(in crate::stores) struct ServerId {
     warned: AtomicBool,
 }
 
 impl ServerId {
-    /// The server's history, if it shows `channel` with its subscriber and another without.
+    /// Returns the id of the server's history, if the server reports a subscriber of `channel` and
+    /// none of an unused channel.
     pub(in crate::stores) async fn read(
         &self,
         session: &Arc<Session>,
         channel: &str,
     ) -> Result<Handshake> {
-        let nobody = format!("{channel}:{}", fresh_client());
-        let reply = match SERVER_ID.run(session, &[], &[channel, &nobody]).await {
+        let unused = format!("{channel}:{}", fresh_client());
+        let reply = match SERVER_ID.run(session, &[], &[channel, &unused]).await {
             Err(error) if error.is_denied() => None,
             reply => redis::from_redis_value::<(String, String, String)>(reply?).ok(),
         };
         let server = reply.and_then(|(here, nowhere, server)| {
-            let tells = here.parse().is_ok_and(|count: u64| count > 0) && nowhere == "0";
-            tells.then(|| server.get(..10).map(Arc::from)).flatten()
+            let is_reliable = here.parse().is_ok_and(|count: u64| count > 0) && nowhere == "0";
+            is_reliable
+                .then(|| server.get(..10).map(Arc::from))
+                .flatten()
         });
         if server.is_none() && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(

@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 
 use crate::ClaimId;
 
-/// Everything but what is plain in keys, patterns and shells.
+/// All characters except those that are plain in keys, patterns and shells.
 pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -15,7 +15,7 @@ pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b'@');
 
-/// 64 random bits that have never been used, and that nobody can guess.
+/// Returns 64 random bits that were never used before and cannot be guessed.
 pub(in crate::stores) fn fresh_client() -> String {
     URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
 }

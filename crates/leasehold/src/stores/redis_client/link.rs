@@ -1,4 +1,4 @@
-//! A connection that is made again whenever it breaks, for as long as its store is open.
+//! A connection that is re-established whenever it breaks, until its store is closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,23 @@ use super::session::{PushHandler, Session};
 use crate::runtime::background;
 use crate::{Error, Result};
 
-/// How long to try to connect at a time.
+/// How long one attempt to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A connection that lived for less counts as a failed attempt: a proxy may accept it and hang up at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
-/// How often it is looked whether questions are being answered.
+/// How often the link checks that replies arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// A connection that answers nothing for so many looks, though it was asked, is deaf.
+/// After this many checks without a reply to a request in flight, the connection counts as deaf.
 const SILENT_CHECKS_MAX: u32 = 4;
-/// After so many looks the server is greeted again.
+/// After this many checks the handshake is repeated.
 const HANDSHAKE_EVERY: u32 = 120;
 
-/// What a link learns of the server when it greets it: the id of its history, if absence there means anything.
+/// The result of a handshake: the id of the server's history, if its scripts can detect a missing
+/// connection.
 pub(in crate::stores) type Handshake = Option<Arc<str>>;
-/// Greets a new session, and again now and then.
+/// Performs the handshake of a new session, and repeats it from time to time.
 pub(in crate::stores) type DoHandshake =
     Arc<dyn Fn(Arc<Session>) -> BoxFuture<'static, Result<Handshake>> + Send + Sync>;
 
@@ -38,7 +39,8 @@ pub(in crate::stores) type DoHandshake =
 /// Connecting ──► Up(1) ──► Down(2) ──► Up(3) ──► …
 ///      └───────► Down(1) ─┘ ↺
 /// ```
-/// The number is the epoch. Every change raises it, so that nothing said in one can be taken for another.
+/// The number is the epoch. Every change raises it, so that a message of one epoch cannot be taken
+/// for one of another.
 #[derive(Clone, Debug)]
 pub(in crate::stores) enum State {
     Connecting,
@@ -68,8 +70,8 @@ pub(in crate::stores) struct LinkConfig {
     pub(in crate::stores) channel: String,
     pub(in crate::stores) on_push: PushHandler,
     pub(in crate::stores) handshake: DoHandshake,
-    /// Whose runtime drives the connection; none is the background, which also takes over from one that has ended or stands
-    /// idle when the connection is to be made again.
+    /// The runtime that drives the connection; `None` for the background thread. The background
+    /// thread also takes over at a reconnect, if the runtime has ended or is not polled.
     pub(in crate::stores) runtime: Option<Handle>,
 }
 
@@ -87,12 +89,12 @@ impl Link {
         }
     }
 
-    /// Whether a question from here is best asked on this link: the runtime that drives it is the one that asks.
+    /// Whether the caller's runtime drives this link, so that a request does not switch threads.
     pub(in crate::stores) fn is_on_caller_runtime(&self) -> bool {
         self.runtime.is_some() && self.runtime == background::caller_runtime()
     }
 
-    /// Lends the state to `read`, which must not wait.
+    /// Calls `read` with the state. It must not block.
     pub(in crate::stores) fn with_state<T>(&self, read: impl FnOnce(&State) -> T) -> T {
         read(&self.states.borrow())
     }
@@ -105,7 +107,7 @@ impl Link {
         self.states.clone()
     }
 
-    /// The session, or the one to come within `timeout`; else why there is none.
+    /// Returns the session, or the next one within `timeout`; otherwise the reason for its absence.
     pub(in crate::stores) async fn session(&self, timeout: Duration) -> Result<Arc<Session>> {
         if let State::Up(session, _) = &*self.states.borrow()
             && !session.is_closed()
@@ -130,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Resolves once there has been no session for `timeout`, with the reason.
+    /// Waits until there has been no session for `timeout`, and returns the reason.
     pub(in crate::stores) async fn unreachable(&self, timeout: Duration) -> Error {
         loop {
             let mut states = self.states.clone();
@@ -147,7 +149,7 @@ impl Link {
         }
     }
 
-    /// Waits for the first attempt to connect; its failure is the answer.
+    /// Waits for the first attempt to connect, and returns its error.
     pub(in crate::stores) async fn first(&self) -> Result<()> {
         let mut states = self.states.clone();
         let first = states
@@ -176,8 +178,9 @@ impl Drop for Link {
 
 /// The pauses between attempts to connect.
 ///
-/// They double, but stay below a twentieth of the crash grace. Where the lease is the bound, which a link does not know,
-/// they stay below a twelfth of the time since the last connection broke. So a short outage is not prolonged by a long pause.
+/// They double, but stay below a twentieth of the crash grace. Without crash detection the lease is
+/// the bound, which a link does not know. Then they stay below a twelfth of the time since the last
+/// connection broke. So a long pause does not prolong a short outage.
 struct ReconnectDelay {
     next: Duration,
     max: Duration,
@@ -196,7 +199,7 @@ impl ReconnectDelay {
         }
     }
 
-    /// The pause after an attempt that failed.
+    /// Returns the pause after an attempt that failed.
     fn after_failure(&mut self) -> Duration {
         let longest = if self.grace_is_known {
             self.max
@@ -206,7 +209,7 @@ impl ReconnectDelay {
         self.take().min(longest.max(BACKOFF_MIN))
     }
 
-    /// The pause after a connection that was made at `connected_at` and has broken.
+    /// Returns the pause after a connection that was established at `connected_at` and has broken.
     fn after_break(&mut self, connected_at: Instant) -> Duration {
         self.broken_at = Instant::now();
         if connected_at.elapsed() < STABLE_AFTER {
@@ -254,11 +257,9 @@ async fn connect(
     runtime: &mut Option<Handle>,
     epoch: u32,
 ) -> Result<(Arc<Session>, Handshake)> {
-    let (address, channel, on_push) = (
-        config.address.clone(),
-        config.channel.clone(),
-        Arc::clone(&config.on_push),
-    );
+    let address = config.address.clone();
+    let channel = config.channel.clone();
+    let on_push = Arc::clone(&config.on_push);
     let begun = Arc::new(AtomicBool::new(false));
     let begins = Arc::clone(&begun);
     let opening = async move {
@@ -268,7 +269,7 @@ async fn connect(
     let handshaken = async {
         let at = runtime.as_ref().unwrap_or_else(|| background::handle());
         let Ok(opened) = at.spawn(opening).await else {
-            // From now on the background drives it.
+            // From now on the background thread drives the connection.
             *runtime = None;
             return Err(Error::unavailable(
                 "the runtime that drove the connection has ended",
@@ -288,15 +289,16 @@ async fn connect(
     }
     *runtime = None;
     Err(Error::unavailable(
-        "the runtime that drove the connection stands idle",
+        "the runtime that drove the connection is not polled",
     ))
 }
 
-/// Returns when the session has ended or gone deaf, or the server is no longer what it was.
+/// Returns when the session has ended or is deaf, or the server has changed.
 ///
-/// One timer for all questions: setting one for each would cost as much as the question.
+/// One timer serves all requests: a timer for each would take as long as the request.
 async fn monitor(config: &LinkConfig, session: &Arc<Session>, handshake_result: &Handshake) {
-    let (mut silent, mut received) = (0, 0);
+    let mut silent = 0;
+    let mut received = 0;
     for check in 1u32.. {
         if timeout(POLL_INTERVAL, session.closed_signal())
             .await
@@ -334,7 +336,7 @@ async fn is_same_server(
 mod tests {
     use super::*;
 
-    /// The moment of an event that lies back by this.
+    /// Returns the moment `past` ago.
     fn ago(past: Duration) -> Instant {
         Instant::now()
             .checked_sub(past)

@@ -1,4 +1,4 @@
-//! In place of TLS, in a build without it.
+//! The replacement of TLS in a build without it.
 
 use tokio::net::TcpStream;
 

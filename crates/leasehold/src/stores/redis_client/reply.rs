@@ -1,4 +1,4 @@
-//! How long a client listens for a reply, and what a reply is read as.
+//! Timeouts of replies, and the decoding of a text.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,15 +12,15 @@ use super::reply_error;
 use super::session::Session;
 use crate::{Error, Result};
 
-/// How long to listen for an answer that concerns no lease of ours, times four.
+/// The timeout of a request that concerns no lease of this client, times four.
 pub(in crate::stores) const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long to listen for an answer that concerns a lease.
+/// Returns the timeout of a request that concerns a lease.
 pub(in crate::stores) fn reply_timeout(lease: Duration) -> Duration {
     (lease / 4).clamp(Duration::from_millis(250), Duration::from_secs(5))
 }
 
-/// Listens for an answer for so long. No answer ends the connection.
+/// Waits at most `limit` for a reply. A timeout closes the connection.
 pub(in crate::stores) fn with_reply_timeout<F: Future>(
     session: &Session,
     limit: Duration,
@@ -34,7 +34,7 @@ pub(in crate::stores) fn with_reply_timeout<F: Future>(
 }
 
 pin_project! {
-    /// As an async function it would have room for the future it is given twice.
+    /// A future by hand: an async function would reserve the space of its argument twice.
     pub(in crate::stores) struct ReplyTimeout<'a, F> {
         #[pin]
         reply: Timeout<F>,

@@ -1,10 +1,10 @@
-//! What Redis answers when it does not do what it was asked, and what to do about it.
+//! The errors of a Redis server, and the help for each.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::Error;
 
-/// What stands in an answer, how it is to be taken, what it means, and what helps.
+/// A code in the server's error, the kind of error, its meaning, and the help.
 type Row = (
     &'static str,
     fn(String) -> Error,
@@ -194,7 +194,7 @@ fn unsupported(what: String) -> Error {
     Error::unsupported(what)
 }
 
-/// What stands behind `code`, if the server's error has this one.
+/// Returns the text after `code`, if the server's error has this code.
 pub(in crate::stores) fn detail(error: &Error, code: &str) -> Option<String> {
     let push = std::error::Error::source(error)?.downcast_ref::<RedisError>()?;
     (push.code() == Some(code)).then(|| push.detail().unwrap_or_default().to_owned())
@@ -222,12 +222,12 @@ fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
     kind(format!("{what} ({text})")).help(*remedy)
 }
 
-/// An answer that no script of ours gives.
+/// The error for a reply that no script of leasehold gives.
 pub(in crate::stores) fn protocol_error() -> Error {
     Error::unavailable("the answer belongs to another question; the connection was closed")
 }
 
-/// What helps where two versions of the layout meet.
+/// The help for a lock of another layout version.
 pub(in crate::stores) const OTHER_VERSION: &str = "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Listing names: the keys there are, and which of them are in use.
+//! Listing the names of locks in use.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use super::reply_error;
 use super::script::Script;
 use crate::{Name, Result};
 
-/// The first `count_max` names in order, of the keys that fit `pattern` and that `script` says are in use.
+/// Returns the first `count_max` names in order, of the keys that match `pattern` and that `script`
+/// reports as in use.
 pub(in crate::stores) async fn list(
     link: &Link,
     pattern: &str,
@@ -40,7 +41,7 @@ pub(in crate::stores) async fn list(
         let reply = with_reply_timeout(&session, timeout, in_flight).await?;
         let (next, keys): (String, Vec<Vec<u8>>) =
             redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
-        // A key that is no text is no name.
+        // A key that is not UTF-8 is not the key of a name.
         let keys: Vec<&str> = keys
             .iter()
             .filter_map(|key| std::str::from_utf8(key).ok())
@@ -54,7 +55,7 @@ pub(in crate::stores) async fn list(
                 .zip(in_use.bytes())
                 .filter(|(_, used)| *used == b'1');
             names.extend(in_use.filter_map(|(key, _)| name_of(key)));
-            // The first of them in order, so that what is kept is bounded.
+            // Keep the first names, so that the set is bounded.
             while names.len() > count_max {
                 names.pop_last();
             }

@@ -18,27 +18,28 @@ use super::reply_error;
 use super::stream::Stream;
 use crate::{Error, Result};
 
-/// Is told the channel, and what is heard on it.
+/// Receives the channel and the text of a notification.
 pub(in crate::stores) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
-/// A connection, subscribed to one channel. It ends when it breaks or is poisoned, and no other takes its place here.
+/// A connection that is subscribed to one channel. It ends when it breaks or is closed, and is not
+/// re-established.
 #[derive(Debug)]
 pub(in crate::stores) struct Session {
     pub(in crate::stores) epoch: u32,
     connection: MultiplexedConnection,
-    /// Where the server speaks RESP2 only, a subscription is a connection of its own.
+    /// With RESP2, a subscription needs a connection of its own.
     subscription: Option<PubSubSink>,
     channel: String,
     closed: Arc<Closed>,
     tasks: Mutex<Vec<AbortHandle>>,
     sent: AtomicU64,
-    /// Questions that were answered, or that nobody listens for any more.
+    /// Requests with a reply, and requests whose caller no longer waits.
     done: AtomicU64,
-    /// Of these, the ones that were answered.
+    /// Requests with a reply.
     received: AtomicU64,
 }
 
-/// Counts a question as done when it ends in any way.
+/// Counts a request as done when its future returns or is dropped.
 struct RequestsInFlight<'a>(&'a Session);
 
 impl Drop for RequestsInFlight<'_> {
@@ -53,12 +54,13 @@ struct Closed {
     notify: Notify,
 }
 
-/// How many requests may be on their way to a driver.
+/// How many requests may be queued for a driver.
 const REQUESTS_MAX: usize = 4096;
 
 impl Session {
-    /// Connects and subscribes; returns once the subscription is acknowledged. The connection is driven by the runtime this
-    /// is called in.
+    /// Connects and subscribes; returns when the server has confirmed the subscription.
+    ///
+    /// The current runtime drives the connection.
     pub(in crate::stores) async fn open(
         address: &Address,
         channel: &str,
@@ -76,7 +78,7 @@ impl Session {
         }
     }
 
-    /// RESP3: one connection for requests, answers and what is pushed.
+    /// RESP3: one connection for requests, replies and notifications.
     async fn open_new(
         address: &Address,
         channel: &str,
@@ -148,31 +150,29 @@ impl Session {
         let closed = Arc::<Closed>::default();
         let driving = drive(driver, &closed);
         let (sink, mut messages) = subscription.split();
-        let hearing = async move {
+        let receiving = async move {
             while let Some(message) = messages.next().await {
                 if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
                     on_push(message.get_channel_name(), text);
                 }
             }
         };
-        let hearing = drive(hearing, &closed);
-        let tasks = Mutex::new(vec![driving, hearing]);
-        let (requested, done, received) = Default::default();
-        let (subscription, channel) = (Some(sink), channel.to_owned());
+        let receiving = drive(receiving, &closed);
+        let tasks = Mutex::new(vec![driving, receiving]);
         Ok(Self {
             epoch,
             connection,
-            subscription,
-            channel,
+            subscription: Some(sink),
+            channel: channel.to_owned(),
             closed,
             tasks,
-            sent: requested,
-            done,
-            received,
+            sent: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            received: AtomicU64::new(0),
         })
     }
 
-    /// Whether anything is under way, and how much was answered.
+    /// Returns whether a request is in flight, and the number of replies.
     pub(in crate::stores) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
         (
@@ -183,7 +183,7 @@ impl Session {
 
     pub(in crate::stores) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let _asking = RequestsInFlight(self);
+        let _in_flight = RequestsInFlight(self);
         let reply = self.connection.clone().send_packed_command(request).await?;
         self.received.fetch_add(1, Ordering::Relaxed);
         match reply {
@@ -192,14 +192,14 @@ impl Session {
         }
     }
 
-    /// Asks on the subscribed connection itself for a sign of life, and of the subscription.
+    /// Checks the subscribed connection and its subscription.
     pub(in crate::stores) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
-            // Any answer is a sign of life, also that the user may not ask.
+            // Any reply proves that the connection works, an error too.
             let reply: Result<Value, RedisError> = subscription.clone().ping().await;
             return reply.map(drop).map_err(reply_error::store_error);
         }
-        // Only the server itself can answer this; a PING might be answered by something on the way.
+        // Only the server can reply to this. A proxy might reply to a PING.
         let mut request = redis::cmd("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
         let reply = self
@@ -215,7 +215,7 @@ impl Session {
         ))
     }
 
-    /// Hears one more channel, from when this returns.
+    /// Subscribes to one more channel.
     pub(in crate::stores) async fn listen(&self, channel: &str) -> Result<()> {
         let reply = match &self.subscription {
             Some(subscription) => subscription.clone().subscribe(channel).await,
@@ -224,7 +224,7 @@ impl Session {
         reply.map_err(reply_error::store_error)
     }
 
-    /// Hears a channel no more.
+    /// Unsubscribes from a channel.
     pub(in crate::stores) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         let reply = match &self.subscription {
             Some(subscription) => subscription.clone().unsubscribe(channel).await,
@@ -233,7 +233,7 @@ impl Session {
         reply.map_err(reply_error::store_error)
     }
 
-    /// Ends it; every request that is under way fails.
+    /// Closes the connection; every request in flight fails.
     pub(in crate::stores) fn close(&self) {
         for task in self.tasks.lock().drain(..) {
             task.abort();
@@ -241,7 +241,7 @@ impl Session {
         self.closed.set();
     }
 
-    /// Waits until it has broken.
+    /// Waits until the connection is closed.
     pub(in crate::stores) async fn closed_signal(&self) {
         self.closed.wait().await;
     }
@@ -274,18 +274,18 @@ impl Closed {
     }
 }
 
-/// Lets a connection run, and says when it has ended, however it did.
+/// Spawns the driver of a connection, and sets `closed` when the driver ends or is dropped.
 fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>) -> AbortHandle {
-    struct Greeted(Arc<Closed>);
-    impl Drop for Greeted {
+    struct SetOnDrop(Arc<Closed>);
+    impl Drop for SetOnDrop {
         fn drop(&mut self) {
             self.0.set();
         }
     }
-    let greeted = Greeted(Arc::clone(closed));
+    let set_on_drop = SetOnDrop(Arc::clone(closed));
     let driving = async move {
         driver.await;
-        drop(greeted);
+        drop(set_on_drop);
     };
     tokio::spawn(driving).abort_handle()
 }
@@ -320,7 +320,7 @@ fn subscribers(reply: &Value) -> Option<i64> {
 }
 
 enum Refused {
-    /// By a server or something on the way that knows no RESP3.
+    /// The server or a proxy does not support RESP3.
     Protocol,
     For(Error),
 }

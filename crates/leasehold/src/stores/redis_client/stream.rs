@@ -15,9 +15,9 @@ use super::address::Target;
 use super::tls::{self, Encrypted};
 use crate::{Error, Result};
 
-/// A connection that has said nothing for as long is asked by the kernel whether it still lives, three times.
+/// After this silence the kernel probes a connection, three times at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(5);
-/// What was sent and not acknowledged for as long ends a connection.
+/// The kernel closes a connection whose data is not acknowledged for this time.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
 pub(in crate::stores) enum Stream {
@@ -53,8 +53,10 @@ pub(in crate::stores) async fn tcp(host: &str, port: u16) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Tries each address of the host, for a second each: the kernel sends a lost SYN again after one second, then after three
-/// and seven. A new attempt sends its own at once.
+/// Tries each address of the host for a second.
+///
+/// The kernel repeats a lost SYN after one second, then after three and seven. A new attempt sends
+/// its own SYN at once.
 async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     const ATTEMPT_MAX: Duration = Duration::from_secs(1);
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
@@ -87,7 +89,7 @@ fn closed(error: io::Error, path: &Path) -> Error {
         .caused_by(error)
 }
 
-/// So that a peer that went away without a word is noticed, and no small request waits for another.
+/// Sets the options with which a lost peer is detected, and small requests are sent at once.
 fn tune(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

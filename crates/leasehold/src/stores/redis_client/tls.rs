@@ -21,8 +21,9 @@ use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
 
-/// What was read of each authority file, and of the system's authorities. Reading takes a few milliseconds of disk and
-/// parsing, too much for each connect.
+/// The configuration for each authority file, and for the system's authorities.
+///
+/// Reading and parsing one takes a few milliseconds, too long for each connect.
 static CONFIGS: Mutex<BTreeMap<Option<PathBuf>, Arc<ClientConfig>>> = Mutex::new(BTreeMap::new());
 
 pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
@@ -42,7 +43,7 @@ pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Resu
 async fn encrypted(host: &str, port: u16, config: Arc<ClientConfig>) -> Result<Encrypted> {
     let stream = tcp(host, port).await?;
     let name = ServerName::try_from(host.to_owned()).map_err(|error| {
-        Error::invalid(format!("{host:?} is no name for a certificate")).caused_by(error)
+        Error::invalid(format!("{host:?} is not a name for a certificate")).caused_by(error)
     })?;
     TlsConnector::from(config)
         .connect(name, stream)
@@ -50,7 +51,8 @@ async fn encrypted(host: &str, port: u16, config: Arc<ClientConfig>) -> Result<E
         .map_err(|error| untrusted(error, "redis://"))
 }
 
-/// Reads the authorities on a thread that may block: a connect may run on the one background thread.
+/// Reads the authorities on a thread that may block, as a connect may run on the only background
+/// thread.
 async fn load(authority: Option<PathBuf>) -> Result<Arc<ClientConfig>> {
     let path = authority.clone();
     let reading = background::handle().spawn_blocking(move || config(path.as_deref()));

@@ -1,37 +1,45 @@
--- The queue of one name: the code of all slow paths. It follows the fast path of each script, which declares `key`.
+-- The queue of one name: the code of all slow paths. It follows the fast path of each script, which
+-- declares `key`.
 --
--- layout   Names between at signs stand for the positions of fields; layout.rs has the table of the layouts
---          record, entry, stored (the record in an entry), tail, request, reply, absence, grant.
+-- layout   Names between at signs stand for the positions of fields; layout.rs has the table of the
+--          layouts record, entry, stored (the record in an entry), liveness (a part of a record),
+--          tail, request, reply, absence, grant.
 -- keys     All have the hash tag of the lock.
---   key           free:       token '~' ...                          lives a day after its last lease
---                 exclusive:  a record with mode 'H'; the hold lasts until the key has a day to live
---                 and others wait: the same with mode 'W', and the tail
---                 shared:     token 'L' ' v1 taken capacity next_seq refreshed notified'
---                 'v1' is the version of the layout. A free lock has none: any version can read its token.
---   key:claims    hash: claim -> entry, with the modes 'H' or 'Q', of all claims but an exclusive holder
---   key:queue     sorted set of the waiters, by order of arrival
---   key:holders   sorted set of the holders of shares, by deadline
--- Times are microseconds of this server, leases milliseconds. No script writes before it has checked all key types.
+--   key          free: token '~' ...; lives a day after its last lease
+--                exclusive: a record with mode 'H'; the hold lasts until the key has a day to live
+--                exclusive while others wait: the same with mode 'W', and the tail
+--                shared: token 'L' ' v1 taken capacity next_seq refreshed notified'
+--                'v1' is the version of the layout. A free lock has none: any version can read its
+--                token.
+--   key:claims   hash: claim -> entry, with mode 'H' or 'Q', of all claims but an exclusive holder
+--   key:queue    sorted set of the waiters, by order of arrival
+--   key:holders  sorted set of the holders of shares, by deadline
+--
+-- Times are microseconds of this server, leases milliseconds. No script writes before it has
+-- checked all key types.
 local call, sub, match, format = redis.call, string.sub, string.match, string.format
 local DAY, HOUR, WHOLE = 86400000, 3600000, 1073741824
 -- Redis formats a number in an argument as a fraction, which takes longer than a string.
 local ONE_DAY, TWO_DAYS = '86400000', '172800000'
 local NO_NONCE, NO_SERVER, NO_CLAIM = '-----------', '----------', '----------------------'
 local VERSION = ' v1'
--- Ten years in microseconds. A token that far ahead is damage: above 2^53 a double cannot count by one.
+-- Ten years in microseconds. A token that far ahead is damage: above 2^53 a double cannot count by
+-- one.
 local YEARS = 315576000000000
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local CLAIMS, QUEUE, HOLDERS
 local function at(name_key)
-    key, CLAIMS, QUEUE, HOLDERS = name_key, name_key .. ':claims', name_key .. ':queue', name_key .. ':holders'
+    key = name_key
+    CLAIMS, QUEUE, HOLDERS = key .. ':claims', key .. ':queue', key .. ':holders'
 end
 
--- `exclusive_holder` is the record of the exclusive holder, until `exclusive_deadline`. The next token must exceed
--- `min_token`. `dirty` is set when the keys differ from this table.
+-- `exclusive_holder` is the record of the exclusive holder, until `exclusive_deadline`. The next
+-- token must exceed `min_token`. `dirty` is set when the keys differ from this table.
 local lock = {
-    last_token = 0, min_token = 0, taken = 0, capacity = 0, next_seq = 0, refreshed = 0, notified = NO_CLAIM,
+    last_token = 0, min_token = 0, taken = 0, capacity = 0, next_seq = 0, refreshed = 0,
+    notified = NO_CLAIM,
     count = 0, waiting = 0, holding = 0, dirty = false,
 }
 
@@ -53,7 +61,9 @@ local function units(record)
     return tonumber(weight), tonumber(capacity)
 end
 
-local function lease_of(record) return match(record, '^ %d+ %d+ (%d+)', @record.words:first@) * 1000 end
+local function lease_of(record)
+    return match(record, '^ %d+ %d+ (%d+)', @record.words:first@) * 1000
+end
 
 -- The claim of this request. Its standing is in the reply, not in a notification.
 local caller
@@ -62,7 +72,8 @@ local function notify(record, what)
     -- Without the permission to publish, waiters notice a change by polling.
     -- A grant names its lock, so that a client can release a claim that it no longer has.
     local lock_key = sub(what, 1, 1) == 'H' and key or ''
-    redis.pcall('PUBLISH', 'leasehold:inbox:' .. client_of(record), what .. claim_of(record) .. lock_key)
+    local message = what .. claim_of(record) .. lock_key
+    redis.pcall('PUBLISH', 'leasehold:inbox:' .. client_of(record), message)
 end
 
 local function connected(record)
@@ -84,7 +95,9 @@ end
 
 -- Returns the record of a claim and its deadline, from `key` or from key:claims.
 local function read(claim)
-    if lock.exclusive_holder and claim_of(lock.exclusive_holder) == claim then return lock.exclusive_holder, lock.exclusive_deadline end
+    if lock.exclusive_holder and claim_of(lock.exclusive_holder) == claim then
+        return lock.exclusive_holder, lock.exclusive_deadline
+    end
     local entry = call('HGET', CLAIMS, claim)
     if entry then return sub(entry, @entry.record@), tonumber(sub(entry, @entry.deadline@)) end
 end
@@ -105,7 +118,8 @@ local function load_exclusive(state, mode)
         record = exclusive_record(state)
         lock.next_seq = tonumber(sub(state, @tail.next_seq@))
         lock.min_token = tonumber(sub(state, @tail.min_token@))
-        lock.refreshed, lock.notified = tonumber(sub(state, @tail.refreshed@)), sub(state, @tail.notified@)
+        lock.refreshed = tonumber(sub(state, @tail.refreshed@))
+        lock.notified = sub(state, @tail.notified@)
     end
     local left = call('PTTL', key) - DAY
     if left == -1 - DAY then
@@ -116,24 +130,29 @@ local function load_exclusive(state, mode)
     local _
     _, lock.capacity = units(record)
     if left > 0 then
-        lock.exclusive_holder, lock.exclusive_deadline, lock.taken = record, now + left * 1000, lock.capacity
+        lock.exclusive_holder, lock.exclusive_deadline = record, now + left * 1000
+        lock.taken = lock.capacity
     else
         lock.dirty = true
         notify(record, 'G')
     end
 end
 
--- Returns why a state cannot be used: foreign, of another version, or damaged. Returns nothing if it can be used.
+-- Returns why a state cannot be used: foreign, of another version, or damaged. Returns nothing if
+-- it can be used.
 local function refusal(state)
     if state == '' then return end
     local number, mode = match(state, '^(%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d)([~HWL])')
     if not number then return 'FOREIGN the key ' .. key .. ' is not of leasehold' end
-    local version = mode ~= '~' and sub(state, mode == 'L' and @record.claim:first@ or @record.version:first@)
+    local version = mode ~= '~'
+        and sub(state, mode == 'L' and @record.claim:first@ or @record.version:first@)
     if version and sub(version, 1, 4) ~= VERSION .. ' ' then
-        return 'VERSION the key ' .. key .. ' has the layout ' .. (match(version, '^ (v%d+) ') or 'v0') .. ', not v1'
+        return 'VERSION the key ' .. key .. ' has the layout '
+            .. (match(version, '^ (v%d+) ') or 'v0') .. ', not v1'
     end
     if tonumber(number) > now + YEARS then
-        return 'FUTURE the token ' .. number .. ' of ' .. key .. ' is more than ten years ahead of this server'
+        return 'FUTURE the token ' .. number .. ' of ' .. key
+            .. ' is more than ten years ahead of this server'
     end
 end
 
@@ -141,15 +160,18 @@ end
 local function load(name_key)
     at(name_key)
     local state = call('GET', key) or ''
-    lock.count, lock.waiting, lock.holding = call('HLEN', CLAIMS), call('ZCARD', QUEUE), call('ZCARD', HOLDERS)
+    lock.count = call('HLEN', CLAIMS)
+    lock.waiting, lock.holding = call('ZCARD', QUEUE), call('ZCARD', HOLDERS)
     local failure = refusal(state)
     if failure then return failure end
     lock.last_token = tonumber(sub(state, @record.token@)) or 0
     local mode = sub(state, @record.mode@)
     if mode == 'L' then
-        local taken, capacity, next_seq, refreshed, notified = match(state, '^ v1 (%d+) (%d+) (%d+) (%d+) (%S*)',
+        local taken, capacity, next_seq, refreshed, notified =
+            match(state, '^ v1 (%d+) (%d+) (%d+) (%d+) (%S*)',
             @record.claim:first@)
-        lock.taken, lock.capacity, lock.next_seq = tonumber(taken), tonumber(capacity), tonumber(next_seq)
+        lock.taken, lock.capacity = tonumber(taken), tonumber(capacity)
+        lock.next_seq = tonumber(next_seq)
         lock.refreshed, lock.notified = tonumber(refreshed), notified
     end
     local shared = mode == 'L' or mode == 'W' and lock.holding == 0
@@ -162,7 +184,8 @@ local function load(name_key)
     if mode == 'H' or mode == 'W' then load_exclusive(state, mode) end
 end
 
--- Lets a key live for two days from now: when it is new, with each renewal, and at least once an hour.
+-- Lets a key live for two days from now: when it is new, with each renewal, and at least once an
+-- hour.
 local function refresh(which) call('PEXPIRE', which, TWO_DAYS) end
 
 local function refresh_all()
@@ -217,7 +240,9 @@ end
 
 local function expire()
     if lock.holding == 0 then return end
-    for _, claim in ipairs(call('ZRANGEBYSCORE', HOLDERS, '-inf', format('%d', now), 'LIMIT', '0', '100')) do
+    local max = format('%d', now)
+    local expired = call('ZRANGEBYSCORE', HOLDERS, '-inf', max, 'LIMIT', '0', '100')
+    for _, claim in ipairs(expired) do
         local record = read(claim)
         drop(record)
         notify(record, 'G')
@@ -254,9 +279,10 @@ local function is_waiting(claim)
     return record and not holds(record)
 end
 
--- Grants to the waiters at the front that fit and are alive, and notifies the waiter that is next. A waiter without a
--- connection is passed over and keeps its position until its lease ends. With `check_next`, the next waiter is determined
--- even if it does not fit yet. Without it, the waiter that was notified before remains the next.
+-- Grants to the waiters at the front that fit and are alive, and notifies the waiter that is next.
+-- A waiter without a connection is passed over and keeps its position until its lease ends. With
+-- `check_next`, the next waiter is determined even if it does not fit yet. Without it, the waiter
+-- that was notified before remains the next.
 local function settle(check_next)
     local rank, checked = 0, false
     while true do
@@ -290,7 +316,8 @@ local function save_exclusive()
     local life = format('%d', math.ceil((lock.exclusive_deadline - now) / 1000) + DAY)
     local state = lock.exclusive_holder
     if lock.waiting > 0 then
-        state = format('%sW%s\n%08d%012d%016d%013d%s', sub(state, @record.token@), sub(state, @record.claim:first@),
+        state = format('%sW%s\n%08d%012d%016d%013d%s', sub(state, @record.token@),
+            sub(state, @record.claim:first@),
             lock.waiting, lock.next_seq, lock.min_token, lock.refreshed, lock.notified)
     end
     call('SET', key, state, 'PX', life)
@@ -308,7 +335,8 @@ local function save()
         call('SET', key, last .. '~', 'PX', ONE_DAY)
         return
     end
-    local state = format('%sL v1 %d %d %d %d %s', last, lock.taken, lock.capacity, lock.next_seq, lock.refreshed,
+    local state = format('%sL v1 %d %d %d %d %s', last, lock.taken, lock.capacity, lock.next_seq,
+        lock.refreshed,
         lock.notified)
     call('SET', key, state, 'PX', TWO_DAYS)
 end

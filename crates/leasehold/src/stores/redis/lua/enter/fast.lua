@@ -2,23 +2,26 @@
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock: leasehold:{name}
--- ARGV[1]  the claim's record as the lock's only holder. Its token is a proposal: the server's clock as the client knows
---          it, or more than the last token that the client saw. Zeros rule the fast path out.
+-- ARGV[1]  the claim's record as the lock's only holder. Its token is a proposal: the server's
+--          clock as the client knows it, or more than the last token that the client saw. Zeros
+--          rule the fast path out.
 -- ARGV[2]  the life of that record in ms: its lease and a day
--- ARGV[3]  the request's settings: mode, token hint, a fresh nonce, and the absences that have lasted for their grace.
---          Modes: Q queue, R refuse to wait, F refresh a claim that is there, L poll: check the holders, do not extend
---          the lease of a waiter, and write only changes.
+-- ARGV[3]  the request's settings: mode, token hint, a fresh nonce, and the absences that have
+--          lasted for their grace. Modes: Q queue, R refuse to wait, F refresh a claim that is
+--          there, L poll: check the holders, do not extend the lease of a waiter, and write only
+--          changes.
 -- ARGV[4]  the second of the server's clock after which the client no longer waits for this request
--- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends after the claim. Q ends
---          after the position, except for a poll.
+-- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends
+--          after the claim. Q ends after the position, except for a poll.
 --
 -- A late request has no effect: its client may have left already.
 local clock = redis.call('TIME')
 if clock[1] + 0 > ARGV[4] + 0 then
     return redis.error_reply('LATE ' .. clock[1] .. ' ' .. clock[2])
 end
--- Fast path 1: the lock is free, and its token is at most ten seconds old, so the proposal is close to the clock. Only
--- digits are compared: the order of any other characters depends on the server's locale, and a token could repeat.
+-- Fast path 1: the lock is free, and its token is at most ten seconds old, so the proposal is close
+-- to the clock. Only digits are compared: the order of any other characters depends on the server's
+-- locale, and a token could repeat.
 local key, claim = KEYS[1], ARGV[1]
 local state = redis.call('GET', key) or ''
 local last, mode = string.sub(state, @record.token@), string.sub(state, @record.mode@)
@@ -27,9 +30,10 @@ if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(prop
     redis.call('SET', key, claim, 'PX', ARGV[2])
     return string.sub(claim, @record.token..claim@)
 end
--- Fast path 2: the lock is held exclusively, and the first waiter knows that it is next. The new claim waits behind the
--- others, and no standing changes. queue.lua handles all other cases.
-local queues = mode == 'W' and string.sub(ARGV[3], @request.mode@) == 'Q' and string.sub(ARGV[3], @request.hint@) <= last
+-- Fast path 2: the lock is held exclusively, and the first waiter knows that it is next. The new
+-- claim waits behind the others, and no standing changes. queue.lua handles all other cases.
+local queues = mode == 'W' and string.sub(ARGV[3], @request.mode@) == 'Q'
+    and string.sub(ARGV[3], @request.hint@) <= last
 if queues and string.sub(state, @tail.notified@) ~= '----------------------' then
     local capacity, lease = string.match(claim, '^ v1 %d+ (%d+) (%d+)', @record.version:first@)
     local id = string.sub(claim, @record.claim@)
@@ -40,7 +44,8 @@ if queues and string.sub(state, @tail.notified@) ~= '----------------------' the
         local deadline = string.format('%016d', clock[1] * 1000000 + clock[2] + lease * 1000)
         local entry = deadline .. '0000000000000000Q' .. string.sub(claim, @record.claim:first@)
         if redis.call('HSETNX', key .. ':claims', id, entry) == 1 then
-            local waiting, next_seq = string.sub(state, @tail.waiting@), string.sub(state, @tail.next_seq@) + 1
+            local waiting = string.sub(state, @tail.waiting@)
+            local next_seq = string.sub(state, @tail.next_seq@) + 1
             redis.call('ZADD', key .. ':queue', string.format('%d', next_seq), id)
             -- If a user deleted the keys, the new ones have no expiry yet.
             if redis.call('HLEN', key .. ':claims') == 1 then
@@ -48,7 +53,8 @@ if queues and string.sub(state, @tail.notified@) ~= '----------------------' the
                 redis.call('PEXPIRE', key .. ':queue', '172800000')
             end
             local counters = string.format('%08d%012d', waiting + 1, next_seq)
-            redis.call('SETRANGE', key, string.format('%d', #state + @tail.waiting:first@), counters)
+            local offset = string.format('%d', #state + @tail.waiting:first@)
+            redis.call('SETRANGE', key, offset, counters)
             local position = string.format('%08d', waiting + 1)
             return '00000000' .. position .. 'Q' .. id .. last .. position
         end

@@ -1,4 +1,5 @@
--- The slow path of entering: all cases that enter/fast.lua does not handle. Keys, arguments, replies and layout: there.
+-- The slow path of entering: all cases that enter/fast.lua does not handle. Keys, arguments,
+-- replies and layout: there.
 local id = sub(claim, @record.claim@)
 local mode = sub(ARGV[3], @request.mode@)
 local hint = tonumber(sub(ARGV[3], @request.hint@))
@@ -8,7 +9,8 @@ local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 -- The server's own last token is trusted, even if the server's clock was ahead when it was given.
 if hint > math.max(lock.last_token, now) + DAY * 1000 then
-    return redis.error_reply('HINT the token ' .. sub(ARGV[3], @request.hint@) .. ' is more than a day ahead of this server')
+    return redis.error_reply('HINT the token ' .. sub(ARGV[3], @request.hint@)
+        .. ' is more than a day ahead of this server')
 end
 local polls = mode == 'L'
 local is_known = polls or mode == 'F'
@@ -26,8 +28,8 @@ local function put_nonce(record, nonce)
     end
 end
 
--- Revokes a holder whose absence was seen a grace ago and still lasts, and notes a new absence. A nonce is bound to its
--- holder's token, as both are in the same record.
+-- Revokes a holder whose absence was seen a grace ago and still lasts, and notes a new absence. A
+-- nonce is bound to its holder's token, as both are in the same record.
 local absences = {}
 local function check_absence(record)
     if server_of(record) == NO_SERVER then return end
@@ -97,7 +99,8 @@ local function keep(record)
     if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
     local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', @record.words:first@)
     local share_and_lease = match(claim, '^ %d+ %d+ %d+', @record.words:first@)
-    local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION .. share_and_lease .. ' ' .. since .. rest
+    local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION
+        .. share_and_lease .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     if holds(kept) then
         drop(record)
@@ -114,7 +117,8 @@ local function standing()
     local rank = call('ZRANK', QUEUE, id)
     -- A waiter behind waiters without a connection is next too.
     local is_next = rank == 0 or lock.notified == id
-    return reply(lock.holding + (lock.exclusive_holder and 1 or 0) + rank, is_next and 'N' or 'Q', rank + 1)
+    return reply(lock.holding + (lock.exclusive_holder and 1 or 0) + rank, is_next and 'N' or 'Q',
+        rank + 1)
 end
 
 local weight, capacity = units(claim)
@@ -154,7 +158,8 @@ if alone and weight == capacity and mode ~= 'F' then
     return granted_token .. 'H' .. id
 end
 if not alone and mode ~= 'F' and lock.capacity ~= capacity then
-    local present = lock.exclusive_holder or read(call('ZRANGE', lock.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
+    local present = lock.exclusive_holder
+        or read(call('ZRANGE', lock.holding > 0 and HOLDERS or QUEUE, '0', '0')[1])
     save()
     return mismatch(present)
 end

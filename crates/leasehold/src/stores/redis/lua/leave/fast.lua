@@ -16,22 +16,28 @@ if string.sub(state, @record.mode..claim@) == ARGV[1] then
     end
     return '1' .. string.sub(ARGV[1], 2)
 end
--- Fast path 2: the first waiter wants the lock exclusively, and its client is alive. queue.lua handles all other cases.
-if string.sub(state, @record.mode@) == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] then
+-- Fast path 2: the first waiter wants the lock exclusively, and its client is alive. queue.lua
+-- handles all other cases.
+local mode = string.sub(state, @record.mode@)
+if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] then
     local claims, queue, time = key .. ':claims', key .. ':queue', redis.call('TIME')
     local waiting = redis.call('ZRANGE', queue, '0', '1')
-    local found = waiting[1] and redis.call('HMGET', claims, waiting[1], waiting[2] or waiting[1]) or {}
+    local found = waiting[1] and redis.call('HMGET', claims, waiting[1], waiting[2] or waiting[1])
+        or {}
     local entry, entry_behind = found[1], found[2]
     local now = time[1] * 1000000 + time[2]
     local weight, capacity, lease, rest
     if entry and entry_behind and tonumber(string.sub(entry, @entry.deadline@)) > now then
-        weight, capacity, lease, rest = string.match(entry, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', @stored.version:first@)
+        weight, capacity, lease, rest =
+            string.match(entry, '^ v1 (%d+) (%d+) (%d+) %d+(.*)$', @stored.version:first@)
     end
     -- A token ten years ahead is damage, which queue.lua refuses.
-    if weight and weight == capacity and string.sub(state, @record.token@) - now < 315576000000000 then
+    if weight and weight == capacity
+        and string.sub(state, @record.token@) - now < 315576000000000 then
         local alive = string.sub(entry, @stored.server@) == '----------'
         if not alive then
-            local result = redis.pcall('PUBSUB', 'NUMSUB', 'leasehold:alive:' .. string.sub(entry, @stored.client@))
+            local channel = 'leasehold:alive:' .. string.sub(entry, @stored.client@)
+            local result = redis.pcall('PUBSUB', 'NUMSUB', channel)
             alive = result.err ~= nil or tonumber(result[2]) > 0
         end
         if alive then
@@ -41,11 +47,13 @@ if string.sub(state, @record.mode@) == 'W' and 'H' .. string.sub(state, @record.
             local min_token = string.sub(state, @tail.min_token@)
             local last = math.max(string.sub(state, @record.token@) + 1, now, min_token + 1)
             local token = string.format('%016d', last)
-            local holder = string.sub(entry, @stored.claim@) .. '-----------' .. string.sub(entry, @stored.client..grace@)
+            local holder = string.sub(entry, @stored.claim@) .. '-----------'
+                .. string.sub(entry, @stored.client..grace@)
                 .. string.format(' v1 %s %s %s %d', weight, capacity, lease, now / 1000) .. rest
             if waiting[2] then
                 local left = math.max(1, string.sub(state, @tail.waiting@) - 1)
-                holder = 'W' .. holder .. string.format('\n%08d', left) .. string.sub(state, @tail.next_seq@)
+                holder = 'W' .. holder .. string.format('\n%08d', left)
+                    .. string.sub(state, @tail.next_seq@)
                     .. '0000000000000000' .. string.sub(state, @tail.refreshed@) .. waiting[2]
             else
                 holder = 'H' .. holder
@@ -53,9 +61,11 @@ if string.sub(state, @record.mode@) == 'W' and 'H' .. string.sub(state, @record.
             redis.call('SET', key, token .. holder, 'PX', string.format('%d', lease + 86400000))
             -- Without the permission to publish, waiters notice a change by polling.
             local inbox = 'leasehold:inbox:'
-            redis.pcall('PUBLISH', inbox .. string.sub(entry, @stored.client@), 'H' .. token .. waiting[1] .. key)
+            local client = string.sub(entry, @stored.client@)
+            redis.pcall('PUBLISH', inbox .. client, 'H' .. token .. waiting[1] .. key)
             if waiting[2] then
-                redis.pcall('PUBLISH', inbox .. string.sub(entry_behind, @stored.client@), 'N' .. waiting[2])
+                local client_behind = string.sub(entry_behind, @stored.client@)
+                redis.pcall('PUBLISH', inbox .. client_behind, 'N' .. waiting[2])
             end
             return '1' .. string.sub(ARGV[1], 2)
         end

@@ -3,11 +3,13 @@
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS     the lock of each claim
 -- ARGV[1]  the claims' ids
--- ARGV[2]  the fields from nonce to grace, as the records have them if the holder is present and has not reconnected
+-- ARGV[2]  the fields from nonce to grace, as the records have them if the holder is present and
+--          has not reconnected
 -- ARGV[3]  the life of the records in ms: their lease and a day
--- replies  the first claim; one letter for each claim; the position (8 digits, from 1) of each waiter. Letters: '1' held,
---          '0' not there, '!' a key of its lock cannot be used, 'Q' waits, 'A' waits and should poll, 'a' waits, and
---          another client has noted that a holder is absent.
+-- replies  the first claim; one letter for each claim; the position (8 digits, from 1) of each
+--          waiter. Letters: '1' held, '0' not there, '!' a key of its lock cannot be used, 'Q'
+--          waits, 'A' waits and should poll, 'a' waits, and another client has noted that a holder
+--          is absent.
 --
 -- Fast path: the claim holds its lock exclusively, no other claim waits, and no absence is noted.
 local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3]

@@ -1,4 +1,5 @@
--- The slow path of renewals: claims that renew/fast.lua did not renew. Keys, arguments, replies and layout: there.
+-- The slow path of renewals: claims that renew/fast.lua did not renew. Keys, arguments, replies and
+-- layout: there.
 
 -- Returns the reply's letter for a waiter of this lock. It reads each lock once.
 local letters = {}
@@ -35,7 +36,8 @@ local function letter(state)
     return found
 end
 
--- Extends a lease and clears the note of an absence. Returns the reply's letter, and the position of a waiter.
+-- Extends a lease and clears the note of an absence. Returns the reply's letter, and the position
+-- of a waiter.
 local function keep(id)
     local state = call('GET', key) or ''
     local mode = sub(state, @record.mode@)
@@ -55,7 +57,8 @@ local function keep(id)
     if mode == 'L' then refresh(key) end
     refresh_all()
     deadline = now + lease_of(record)
-    write(sub(record, @record.token..claim@) .. NO_NONCE .. link .. sub(record, @record.version:first@), deadline)
+    write(sub(record, @record.token..claim@) .. NO_NONCE .. link
+        .. sub(record, @record.version:first@), deadline)
     if holds(record) then
         call('ZADD', HOLDERS, format('%d', deadline), id)
         return '1'
@@ -67,7 +70,8 @@ end
 local positions, failures, failure = {}, 0, nil
 for _, i in ipairs(others) do
     at(KEYS[i])
-    local done, flag, position = pcall(keep, sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i))
+    local done, flag, position =
+        pcall(keep, sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i))
     if done then
         replies[i] = flag
         positions[#positions + 1] = position
