@@ -1,14 +1,14 @@
 //! Fencing: a resource rejects writers with stale tokens.
 //!
-//! A lock cannot stop a writer that sleeps past its lease and then writes. Only the resource can. It
-//! compares the [`FencingToken`](crate::FencingToken) of each guard: a token, and the id of the claim
-//! that was granted the token. The resource keeps a *mark*: the highest token that it has received,
-//! with the claim id. It has two operations:
+//! A lock cannot stop a writer that sleeps past its lease and then writes. Only the resource can.
+//! It compares the [`FencingToken`](crate::FencingToken) of each guard: a token, and the id of the
+//! claim that was granted the token. The resource keeps a *mark*: the highest token that it has
+//! received, with the claim id. It has two operations:
 //!
-//! - A **seal** is the first operation under a new token. It raises the mark, so that earlier holders
-//!   are rejected from then on. Seal before you read the data that you are going to change.
-//! - A **fenced write** is executed only if its token is accepted. It raises the mark if its token is
-//!   larger.
+//! - A **seal** is the first operation under a new token. It raises the mark, so that earlier
+//!   holders are rejected from then on. Seal before you read the data that you are going to change.
+//! - A **fenced write** is executed only if its token is accepted. It raises the mark if its token
+//!   is larger.
 //!
 //! A token larger than the mark's is accepted, and a smaller one is rejected. An **equal token** is
 //! accepted only with the claim id of the mark: it is then the same grant. With another claim id it
@@ -16,26 +16,27 @@
 //! the two holders, the first to seal continues, and the other must acquire again. A resource that
 //! compares the number alone lets both write.
 //!
-//! **Versions.** A mark without a claim id was written before claim ids were compared. Only a larger
-//! token is accepted after it, and the mark has a claim id from then on. A client of the earlier
-//! version treats a mark with a claim id as damaged and changes nothing.
+//! **Versions.** A mark without a claim id was written before claim ids were compared. Only a
+//! larger token is accepted after it, and the mark has a claim id from then on. A client of the
+//! earlier version treats a mark with a claim id as damaged and changes nothing.
 //!
-//! Without the seal, tokens do not prevent a lost update. The later holder reads. The earlier holder
-//! writes, as the resource has not received a larger token yet. Then the later holder overwrites this
-//! with a result of the old value.
+//! Without the seal, tokens do not prevent a lost update. The later holder reads. The earlier
+//! holder writes, as the resource has not received a larger token yet. Then the later holder
+//! overwrites this with a result of the old value.
 //!
-//! Fencing needs neither locks nor leases nor clocks. It holds after any other failure, provided that
-//! tokens rise.
+//! Fencing needs neither locks nor leases nor clocks. It holds after any other failure, provided
+//! that tokens rise.
 //!
 //! | resource | seal | fenced write |
 //! |---|---|---|
 //! | [a file](File) (feature `file`) | [`File::seal`] | [`File::write`] |
-//! | [keys of Redis](redis) | [`redis::FENCED`] without a command, or with one that reads | [`redis::FENCED`] with a command |
-//! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | any transaction that begins with [`postgres::SEAL`] |
+//! | [keys of Redis](redis) | [`redis::FENCED`] that reads, or without a command | [`redis::FENCED`] |
+//! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
 //!
-//! A resource of your own keeps the mark with the data, under the same lock as the data. It compares
-//! by [`FencingToken::is_accepted_after`](crate::FencingToken::is_accepted_after), as the example
-//! `fenced` shows. [`Guard::token`](crate::Guard::token) alone is for systems that only take a number.
+//! A resource of your own keeps the mark with the data, under the same lock as the data. It
+//! compares by [`FencingToken::is_accepted_after`](crate::FencingToken::is_accepted_after), as the
+//! example `fenced` shows. [`Guard::token`](crate::Guard::token) alone is for systems that only
+//! take a number.
 
 #[cfg(feature = "file")]
 mod file;

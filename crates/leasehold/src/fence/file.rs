@@ -34,20 +34,21 @@ use crate::{Error, FencingToken, Result, Token};
 /// # Ok(()) }
 /// ```
 ///
-/// The mark is kept in a folder beside the file, `NAME.fence`. Mark and contents are each written to
-/// another file, synced, and put in place by a rename, under a flock on that folder. So a program
-/// that reads the file without a token finds the old contents or the new ones, also after power loss.
-/// It never finds contents whose token is above the mark.
+/// The mark is kept in a folder beside the file, `NAME.fence`. Mark and contents are each written
+/// to another file, synced, and put in place by a rename, under a flock on that folder. So a
+/// program that reads the file without a token finds the old contents or the new ones, also after
+/// power loss. It never finds contents whose token is above the mark.
 ///
 /// The methods block while they sync, or while another process has the flock. From async code, call
-/// them where blocking is allowed (`tokio::task::spawn_blocking`). So there is no future to cancel. A
-/// process that is killed in the middle has done all or nothing of it, except that the mark may be
-/// raised already.
+/// them where blocking is allowed (`tokio::task::spawn_blocking`). So there is no future to cancel.
+/// A process that is killed in the middle has done all or nothing of it, except that the mark may
+/// be raised already.
 ///
-/// **Limits.** The fence protects from writers that write through it, and from no others. A user who
-/// deletes `NAME.fence` deletes the mark. The new file belongs to the user who wrote it and has the
-/// permissions of the old one. A name that is a symbolic link is refused. A name that becomes a link
-/// is replaced, and the link is not followed. Only local disks are accepted, as for the file store.
+/// **Limits.** The fence protects from writers that write through it, and from no others. A user
+/// who deletes `NAME.fence` deletes the mark. The new file belongs to the user who wrote it and has
+/// the permissions of the old one. A name that is a symbolic link is refused. A name that becomes a
+/// link is replaced, and the link is not followed. Only local disks are accepted, as for the file
+/// store.
 #[derive(Debug)]
 pub struct File {
     folder: OwnedFd,
@@ -105,8 +106,8 @@ impl File {
     /// first operation under a new token.
     ///
     /// # Errors
-    /// - [`is_lost`](Error::is_lost) if a later holder has sealed it, or another claim with an equal
-    ///   token.
+    /// - [`is_lost`](Error::is_lost) if a later holder has sealed it, or another claim with an
+    ///   equal token.
     /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is a symbolic link.
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
@@ -161,8 +162,8 @@ impl File {
         Ok(locked)
     }
 
-    /// Locks `NAME.fence` by a new descriptor: two threads with one descriptor would not exclude each
-    /// other.
+    /// Locks `NAME.fence` by a new descriptor: two threads with one descriptor would not exclude
+    /// each other.
     fn lock(&self) -> io::Result<LockedFolder> {
         let folder = openat(&self.beside, ".", FOLDER, Mode::empty())?;
         rustix::io::retry_on_intr(|| flock(&folder, FlockOperation::LockExclusive))?;
@@ -275,8 +276,8 @@ fn read(folder: &OwnedFd, name: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(contents))
 }
 
-/// The permissions of an existing file. A link is refused: the rename would replace the link instead
-/// of its target.
+/// The permissions of an existing file. A link is refused: the rename would replace the link
+/// instead of its target.
 fn mode_of(folder: &OwnedFd, name: &str) -> rustix::io::Result<Option<Mode>> {
     match openat(folder, name, OFlags::PATH | NO_LINK, Mode::empty()) {
         Err(Errno::NOENT) => Ok(None),

@@ -4,9 +4,9 @@
 //! resource. It returns no row if a later holder raised the mark, or another claim with an equal
 //! token did: then roll back.
 //!
-//! The row of the mark stays locked until the transaction ends. So all later reads and writes of the
-//! transaction, of any table, are fenced with it. The seal of a later holder waits for the commit.
-//! The seal of an earlier holder waits too and is then rejected.
+//! The row of the mark stays locked until the transaction ends. So all later reads and writes of
+//! the transaction, of any table, are fenced with it. The seal of a later holder waits for the
+//! commit. The seal of an earlier holder waits too and is then rejected.
 //!
 #![doc = concat!("```sql\n", include_str!("postgres/example.sql"), "```")]
 //!
@@ -16,7 +16,8 @@
 //! let transaction = client.transaction()?;
 //! let token = i64::try_from(guard.token().get())?;
 //! let claim = guard.fencing_token().claim().to_string();
-//! let row = transaction.query_opt(leasehold::fence::postgres::SEAL, &[&"account 42", &token, &claim])?;
+//! let seal = leasehold::fence::postgres::SEAL;
+//! let row = transaction.query_opt(seal, &[&"account 42", &token, &claim])?;
 //! if row.is_none() {
 //!     return Err("another holder has sealed it".into()); // dropping the transaction rolls back
 //! }
@@ -28,21 +29,21 @@
 //!
 #![doc = concat!("```sql\n", include_str!("postgres/column.sql"), "```")]
 //!
-//! **Versions.** [`TABLE`] does not change an existing table. A table without the column `claim` has
-//! the earlier version, which compared tokens alone. [`SEAL`] fails there until [`UPGRADE`] has been
-//! run. Afterwards the statements of the earlier version fail and change nothing.
+//! **Versions.** [`TABLE`] does not change an existing table. A table without the column `claim`
+//! has the earlier version, which compared tokens alone. [`SEAL`] fails there until [`UPGRADE`] has
+//! been run. Afterwards the statements of the earlier version fail and change nothing.
 //!
 //! **Limits.** A mark is a `bigint`, and the tokens of all stores fit. Marks are as durable as the
 //! database: a failover to a standby that lags may lose one. They protect from transactions that
 //! begin with the seal, and from no others.
 //!
-//! **Errors.** Under `REPEATABLE READ` and `SERIALIZABLE`, a transaction that waited for the seal of
-//! another one may fail with a serialization error (`40001`) instead of returning no row. Roll back,
-//! and seal again in a new transaction, which then decides. Transactions that seal several resources
-//! should do so in one order. Otherwise PostgreSQL ends one of two as a deadlock.
+//! **Errors.** Under `REPEATABLE READ` and `SERIALIZABLE`, a transaction that waited for the seal
+//! of another one may fail with a serialization error (`40001`) instead of returning no row. Roll
+//! back, and seal again in a new transaction, which then decides. Transactions that seal several
+//! resources should do so in one order. Otherwise PostgreSQL ends one of two as a deadlock.
 //!
-//! **Cancellation.** A transaction that is not committed does not raise the mark. If the reply to the
-//! commit is lost, the commit may have been executed: seal again and read.
+//! **Cancellation.** A transaction that is not committed does not raise the mark. If the reply to
+//! the commit is lost, the commit may have been executed: seal again and read.
 
 /// Makes the table of marks if it is missing: one row for each resource.
 pub const TABLE: &str = include_str!("postgres/table.sql");
@@ -50,6 +51,7 @@ pub const TABLE: &str = include_str!("postgres/table.sql");
 /// Adds the claim id to a table of the version that compared tokens alone.
 pub const UPGRADE: &str = include_str!("postgres/upgrade.sql");
 
-/// Raises the mark of the resource `$1` (text) to the token `$2` (bigint) of the claim `$3` (text, 32
-/// hexadecimal digits in small letters). Returns one row if they are accepted, and no row if not.
+/// Raises the mark of the resource `$1` (text) to the token `$2` (bigint) of the claim `$3` (text,
+/// 32 hexadecimal digits in small letters). Returns one row if they are accepted, and no row if
+/// not.
 pub const SEAL: &str = include_str!("postgres/seal.sql");
