@@ -1,8 +1,8 @@
 //! Suites that every store passes: one function per guarantee, run against a real service.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) makes one test per suite from a [`Service`]. The
-//! suites on mutual exclusion run four times: with a mutex, a semaphore of one slot, a writer, and
-//! through the blocking API.
+//! [`conformance_tests!`](crate::conformance_tests) makes one test per suite from a [`Service`].
+//! The suites on mutual exclusion run four times: with a mutex, a semaphore of one slot, a writer,
+//! and through the blocking API.
 //!
 //! ```
 //! use leasehold::conformance::{holders_exclude_each_other, LockKind, Service};
@@ -88,7 +88,8 @@ pub trait Service: Send + Sync {
     async fn connect(&self) -> Result<Arc<dyn Store>>;
 }
 
-/// Calls `$each!` with every suite: first those that run for each [`LockKind`], then those that run once.
+/// Calls `$each!` with every suite: first those that run for each [`LockKind`], then those that run
+/// once.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_suites {

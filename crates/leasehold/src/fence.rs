@@ -1,36 +1,42 @@
-//! How a resource refuses late writers.
+//! Fencing: a resource rejects writers with stale tokens.
 //!
-//! No lock can stop a writer that sleeps past its lease and then writes. Only the resource can, by the
-//! [`FencingToken`](crate::FencingToken) that every guard has: a token and the id of the claim that was granted it. The
-//! resource keeps a *mark*, the highest token it has been shown together with its claim id, and
+//! A lock cannot stop a writer that sleeps past its lease and then writes. Only the resource can.
+//! It compares the [`FencingToken`](crate::FencingToken) of each guard: a token, and the id of the
+//! claim that was granted the token. The resource keeps a *mark*: the highest token that it has
+//! received, with the claim id. It has two operations:
 //!
-//! - a **seal** is the first operation under a new token. It raises the mark, so that earlier holders are rejected from
-//!   then on. Seal before you read what you are going to change;
-//! - a **fenced write** is carried out only if it is accepted, and raises the mark if its token is above.
+//! - A **seal** is the first operation under a new token. It raises the mark, so that earlier
+//!   holders are rejected from then on. Seal before you read the data that you are going to change.
+//! - A **fenced write** is executed only if its token is accepted. It raises the mark if its token
+//!   is larger.
 //!
-//! A larger token than the mark's is accepted, a smaller one is rejected. An **equal token** is accepted only with the
-//! claim id of the mark: it is then the same grant. An equal token with another claim id is rejected. A store grants one
-//! token twice only after it has lost data or was split in two; of the two holders the first to seal goes on, and the
-//! other has to acquire again. A resource that compares the number alone lets both write.
+//! A token larger than the mark's is accepted, and a smaller one is rejected. An **equal token** is
+//! accepted only with the claim id of the mark: it is then the same grant. With another claim id it
+//! is rejected. A store grants one token twice only after it has lost data or was split in two. Of
+//! the two holders, the first to seal continues, and the other must acquire again. A resource that
+//! compares the number alone lets both write.
 //!
-//! **Versions.** A mark without a claim id was written before claim ids were compared. Only a larger token is accepted
-//! after it, and the mark has a claim id from then on. A client of that time takes a mark with a claim id for damaged and
-//! changes nothing.
+//! **Versions.** A mark without a claim id was written before claim ids were compared. Only a
+//! larger token is accepted after it, and the mark has a claim id from then on. A client of the
+//! earlier version treats a mark with a claim id as damaged and changes nothing.
 //!
-//! Without the seal a read-modify-write can be lost in spite of tokens: the later holder reads, the earlier one writes (nothing
-//! higher was ever shown to the resource), and the later one writes over it what it made of the old value.
+//! Without the seal, tokens do not prevent a lost update. The later holder reads. The earlier
+//! holder writes, as the resource has not received a larger token yet. Then the later holder
+//! overwrites this with a result of the old value.
 //!
-//! There is no lock, no lease and no clock in any of this: it holds whatever else went wrong, as long as tokens rise.
+//! Fencing needs neither locks nor leases nor clocks. It holds after any other failure, provided
+//! that tokens rise.
 //!
 //! | resource | seal | fenced write |
 //! |---|---|---|
 //! | [a file](File) (feature `file`) | [`File::seal`] | [`File::write`] |
-//! | [keys of Redis](redis) | [`redis::FENCED`] without a command, or with one that reads | [`redis::FENCED`] with a command |
-//! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | any transaction that begins with [`postgres::SEAL`] |
+//! | [keys of Redis](redis) | [`redis::FENCED`] that reads, or without a command | [`redis::FENCED`] |
+//! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
 //!
-//! A resource of your own keeps the mark with the data, under the same lock as the data, and compares by
-//! [`FencingToken::is_accepted_after`](crate::FencingToken::is_accepted_after); the example `fenced` has one.
-//! [`Guard::token`](crate::Guard::token) alone is for systems that take nothing but a number.
+//! A resource of your own keeps the mark with the data, under the same lock as the data. It
+//! compares by [`FencingToken::is_accepted_after`](crate::FencingToken::is_accepted_after), as the
+//! example `fenced` shows. [`Guard::token`](crate::Guard::token) alone is for systems that only
+//! take a number.
 
 #[cfg(feature = "file")]
 mod file;

@@ -398,7 +398,8 @@ fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
 #[test]
 fn postgres_fence_waits_for_the_earlier_holder() {
     let server = database();
-    let (mut early, mut later) = (session(&server), session(&server));
+    let mut early = session(&server);
+    let mut later = session(&server);
     early.run("BEGIN");
     assert_eq!(
         early.run(&format!("EXECUTE seal('a', 7, '{CLAIM}')")),
@@ -423,7 +424,8 @@ fn postgres_fence_refuses_stale_token_after_waiting() {
         ("REPEATABLE READ", 2),
         ("SERIALIZABLE", 3),
     ] {
-        let (mut late, mut now) = (session(&server), session(&server));
+        let mut late = session(&server);
+        let mut now = session(&server);
         now.run(&format!("EXECUTE seal('a', {at}, '{CLAIM}')"));
         late.run(&format!("BEGIN ISOLATION LEVEL {level}"));
         late.run("SELECT 1");
@@ -548,7 +550,8 @@ mod file {
     fn file_equal_token_of_another_claim_is_rejected() {
         let folder = folder();
         let file = File::open(folder.path(), "a").expect("opened");
-        let (ours, theirs) = (token(7), token_of(super::OTHER_CLAIM, 7));
+        let ours = token(7);
+        let theirs = token_of(super::OTHER_CLAIM, 7);
         file.seal(ours).expect("sealed");
 
         let other = File::open(folder.path(), "a").expect("opened");
@@ -652,7 +655,8 @@ mod file {
 
     #[test]
     fn file_fence_refuses_links_and_keeps_their_targets() {
-        let (folder, elsewhere) = (folder(), folder());
+        let elsewhere = folder();
+        let folder = folder();
         let target = elsewhere.path().join("target");
         fs::write(&target, "kept").expect("written");
         symlink(&target, folder.path().join("a")).expect("linked");
@@ -716,7 +720,8 @@ mod file {
         let shared = File::open(folder.path(), "a").expect("opened");
         thread::scope(|scope| {
             for number in 1..=8 {
-                let (shared, folder) = (&shared, folder.path());
+                let shared = &shared;
+                let folder = folder.path();
                 scope.spawn(move || {
                     let own = File::open(folder, "a").expect("opened");
                     for file in [shared, &own] {
@@ -753,7 +758,8 @@ mod file {
         ) {
             let folder = folder();
             let file = File::open(folder.path(), "a").expect("opened");
-            let (mut highest, mut value) = ((0, false), None);
+            let mut highest = (0, false);
+            let mut value = None;
             for (number, is_other, write) in steps {
                 let token = token_of(if is_other { super::OTHER_CLAIM } else { super::CLAIM }, number);
                 let taken = match write {

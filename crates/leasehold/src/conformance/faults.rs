@@ -1,4 +1,5 @@
-//! Futures dropped at every await, and replies that are lost, late or refused: no entry stays behind.
+//! Futures dropped at every await, and replies that are lost, late or refused: no entry stays
+//! behind.
 
 use std::future::Future;
 use std::pin::pin;
@@ -189,8 +190,8 @@ async fn late_grant_is_confirmed(faulty: &FaultyClient, theirs: &Locks, fault: R
     release(held.expect("the confirmation is repeated")).await;
 }
 
-/// A store rejects a release for longer than the lease. The release is executed as soon as the store
-/// accepts it.
+/// A store rejects a release for longer than the lease. The release is executed as soon as the
+/// store accepts it.
 pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;
@@ -206,8 +207,8 @@ pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     release(acquire(&theirs.mutex(&name)).await).await;
 }
 
-/// A disconnected holder is notified of the loss before the store grants the lock to another client.
-/// It never holds the lock again, even if it reconnects in time.
+/// A disconnected holder is notified of the loss before the store grants the lock to another
+/// client. It never holds the lock again, even if it reconnects in time.
 ///
 /// A store without lease expiry keeps the hold of a disconnected client instead.
 pub async fn disconnected_hold_is_lost_in_time(service: &dyn Service) {

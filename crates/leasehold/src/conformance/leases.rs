@@ -99,7 +99,7 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
         let breaking = theirs.break_hold(&name, held.token());
         futures_util::future::join(work, breaking).await
     });
-    let (work, breaking) = broken.await.expect("the holder is notified");
+    let (work, breaking) = broken.await.expect("the store notifies the holder");
     assert!(work.expect_err("stopped").is_lost());
     assert!(breaking.expect("the store replies").is_some());
     assert_eq!(held.loss(), Some(LossReason::Revoked));

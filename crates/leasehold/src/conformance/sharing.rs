@@ -90,7 +90,8 @@ pub async fn writers_are_not_starved(service: &dyn Service) {
     assert_eq!(*order.lock(), ["writer", "late reader"]);
 }
 
-/// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its token.
+/// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
+/// token.
 pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;

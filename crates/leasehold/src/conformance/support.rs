@@ -14,8 +14,8 @@ use crate::{
 
 /// The longest that a test waits for an event that must come.
 ///
-/// This is less than a third of the usual lease, so an event that only the renewal of a waiter finds
-/// comes too late. A holder renews sooner; [`PUSHED_LEASE`] is for holders.
+/// This is less than a third of the usual lease, so an event that only the renewal of a waiter
+/// finds comes too late. A holder renews sooner; [`PUSHED_LEASE`] is for holders.
 pub const TIMEOUT: Duration = Duration::from_secs(9);
 
 /// A lease so long that no renewal of a holder is due within [`TIMEOUT`]. A holder that is notified

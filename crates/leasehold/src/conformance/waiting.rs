@@ -168,7 +168,8 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     );
 }
 
-/// Names with a meaning in a file system, a protocol or a pattern are valid, and each is its own lock.
+/// Names with a meaning in a file system, a protocol or a pattern are valid, and each is its own
+/// lock.
 pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let base = fresh_name("hostile");

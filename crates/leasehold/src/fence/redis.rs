@@ -1,4 +1,4 @@
-//! Keys of a Redis server that refuse late writers: one script, for any client library.
+//! Redis keys that reject writers with stale tokens: one script, for any client library.
 //!
 //! ```
 //! # #[cfg(feature = "redis")] fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -8,9 +8,10 @@
 //!
 //! let mut connection = client.get_connection()?;
 //! let mut fenced = |(token, claim): (u64, &str), command: &[&str]| {
-//!     // Two keys: the mark, and the one that the command is about.
+//!     // Two keys: the mark, and the key of the command.
 //!     let mut call = redis::cmd("EVAL");
-//!     call.arg(FENCED).arg(2).arg("{account}:mark").arg("{account}").arg(token).arg(claim).arg(command);
+//!     call.arg(FENCED).arg(2).arg("{account}:mark").arg("{account}");
+//!     call.arg(token).arg(claim).arg(command);
 //!     call.query::<Option<String>>(&mut connection)
 //! };
 //! // `guard.token().get()` and `guard.fencing_token().claim().to_string()` of two holders
@@ -26,29 +27,32 @@
 //! # #[cfg(not(feature = "redis"))] fn main() {}
 //! ```
 
-/// Carries out one command of Redis if its fencing token is accepted, and raises the mark to it first.
+/// Executes one Redis command if its fencing token is accepted, and raises the mark to it first.
 ///
 /// | | |
 /// |---|---|
-/// | `KEYS[1]` | the mark: a string key of its own, made when it is missing |
-/// | `KEYS[2]`… | the keys that the command is about, none if there is no command |
+/// | `KEYS[1]` | the mark: a string key of its own, which the script makes if it is missing |
+/// | `KEYS[2]`… | the keys of the command; none without a command |
 /// | `ARGV[1]` | the token, in decimal |
 /// | `ARGV[2]` | the claim id, 32 hexadecimal digits in small letters |
-/// | `ARGV[3]`… | the command and its arguments; without one the script only seals |
-/// | replies | what the command replies; the token if there is none |
-/// | rejects | with an error that begins with `LATE` and has the token of the mark; nothing was changed |
+/// | `ARGV[3]`… | the command and its arguments; without a command the script only seals |
+/// | replies | the reply of the command; the token without a command |
+/// | rejects | with an error that begins with `LATE` and has the mark's token; no key is changed |
 ///
-/// Any command can be fenced, also one that reads: `GET` under a new token is seal and read in one. For several commands in one
-/// step write a script of your own that begins as this one does.
+/// Any command can be fenced, also one that reads: `GET` under a new token is a seal and a read in
+/// one. For several commands in one step, write a script of your own that begins as this one does.
 ///
-/// **Limits.** All keys must be in one hash slot on a cluster: give them one `{tag}`. The mark has no end; delete it only together
-/// with all that it protects, and when no earlier holder can still be about. It is as durable as the server: one that forgets it
-/// (no `appendonly`, a failover to a replica that lags) lets a late writer in until the next seal. It protects from those who
-/// write through it, and from nobody else.
+/// **Limits.** On a cluster, all keys must be in one hash slot: give them one `{tag}`. The mark
+/// never expires. Delete it only together with all data that it protects, when no earlier holder
+/// can still write. The mark is as durable as the server. A server that loses it (without
+/// `appendonly`, or by a failover to a replica that lags) accepts a stale writer until the next
+/// seal. The mark protects from clients that write through the script, and from no others.
 ///
-/// **Errors.** A command that fails after the mark was raised leaves it raised, which does no harm: the token is the holder's.
-/// A mark of another type, or one that holds no token, is an error and nothing is changed.
+/// **Errors.** A command that fails after the mark was raised leaves it raised. This does no harm,
+/// as the token is the holder's. A mark of another type, or without a token, is an error, and no
+/// key is changed.
 ///
-/// **Cancellation.** The server carries it out whole or not at all. Without an answer it may have been: repeating a seal is
-/// harmless, repeating a write is as harmless as the command is.
+/// **Cancellation.** The server executes the script whole or not at all. Without a reply it may
+/// have been executed. A repeated seal is harmless, and a repeated write is as harmless as its
+/// command.
 pub const FENCED: &str = include_str!("redis/fenced.lua");

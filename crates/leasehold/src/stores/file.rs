@@ -86,8 +86,8 @@ impl File {
     /// # Errors
     /// - [`is_denied`](Error::is_denied) if the folder cannot be written. The same if it belongs to
     ///   neither this user nor root, and neither this user's groups nor others may write it.
-    /// - [`is_unsupported`](Error::is_unsupported) if it is not on a file system that is known to be
-    ///   local.
+    /// - [`is_unsupported`](Error::is_unsupported) if it is not on a file system that is known to
+    ///   be local.
     /// - [`is_unavailable`](Error::is_unavailable) if the disk is full.
     pub fn at(folder: &Path) -> Result<Self> {
         Self::builder(folder).open()
@@ -96,7 +96,8 @@ impl File {
     /// Configures a store before it is opened.
     ///
     /// ```
-    /// # let folder = std::env::temp_dir().join(format!("leasehold-builder-{}", std::process::id()));
+    /// # let name = format!("leasehold-builder-{}", std::process::id());
+    /// # let folder = std::env::temp_dir().join(name);
     /// let store = leasehold::stores::File::builder(&folder).local(true).open()?;
     /// # drop(store); std::fs::remove_dir_all(folder).ok();
     /// # Ok::<(), leasehold::Error>(())
@@ -356,8 +357,8 @@ struct Shared {
     boot: Boot,
     process: RwLock<Arc<Process>>,
     wakers: Wakers,
-    /// The lock files that claims of this process have locked, from just before the grant until they
-    /// leave.
+    /// The lock files that claims of this process have locked, from just before the grant until
+    /// they leave.
     flocks: Mutex<HashMap<ClaimId, FlockGuard>>,
     flock_waiters: FlockWaiters,
     transaction_locks: NameLocks,

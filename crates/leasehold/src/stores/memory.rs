@@ -12,12 +12,12 @@ use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
-    Result, Standing, Store, Token, admitted,
+    Result, Share, Standing, Store, Token, admitted,
 };
 
-/// Locks inside this process: for tests, examples, and code that is to run with or without a service.
+/// Locks inside this process, for tests, examples, and code that runs with or without a service.
 ///
-/// Clones are the same store; [`Memory::new`] makes another. Leases end here as on a server.
+/// Clones are the same store, and [`Memory::new`] makes another. Leases expire as on a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -34,27 +34,22 @@ pub struct Memory {
     changes: Arc<Notify>,
 }
 
-/// One name's line. It is kept when empty, for its counter.
-#[derive(Debug, Default)]
-struct LockQueue {
-    entries: Vec<(Entry, BootInstant)>,
-    last_token: u64,
-}
-
 impl Memory {
-    /// A new, empty store.
+    /// Makes a new, empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Works on a lane as it is now: expired claims gone, everybody who fits granted, and those who sleep told.
+    /// Runs `work` on a queue without expired claims, then grants the claims that fit and notifies
+    /// the waiters of a change.
     fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
         let mut queues = self.queues.lock();
         let queue = queues.entry(name.clone()).or_default();
-        let mut changed = queue.settle();
+
+        let mut changed = queue.update();
         let reply = work(queue);
-        changed |= queue.settle();
+        changed |= queue.update();
         if changed {
             self.changes.notify_waiters();
         }
@@ -62,22 +57,41 @@ impl Memory {
     }
 }
 
+/// The queue of one name. An empty queue is kept for its token counter.
+#[derive(Debug, Default)]
+struct LockQueue {
+    entries: Vec<QueueEntry>,
+    last_token: u64,
+}
+
+#[derive(Debug)]
+struct QueueEntry {
+    entry: Entry,
+    expires_at: BootInstant,
+}
+
 impl LockQueue {
-    /// Ends what has expired and grants what fits; says whether anything changed.
-    fn settle(&mut self) -> bool {
-        let (now, before) = (BootInstant::now(), self.entries.len());
-        self.entries.retain(|(_, expires)| *expires > now);
+    /// Removes expired claims and grants the claims that fit. Returns whether the queue changed.
+    fn update(&mut self) -> bool {
+        let now = BootInstant::now();
+        let before = self.entries.len();
+        self.entries.retain(|queued| queued.expires_at > now);
         let mut changed = self.entries.len() != before;
-        let granted = admitted(self.entries.iter().map(|(entry, _)| entry.share));
-        for (entry, _) in &mut self.entries[..granted] {
+
+        let granted = admitted(self.shares());
+        for QueueEntry { entry, .. } in &mut self.entries[..granted] {
             if entry.token().is_none() {
                 self.last_token += 1;
-                let token = Token::new(self.last_token).expect("it was just raised above zero");
+                let token = Token::new(self.last_token).expect("the counter was just raised");
                 entry.standing = Standing::Held { token };
                 changed = true;
             }
         }
         changed
+    }
+
+    fn shares(&self) -> impl Iterator<Item = Share> {
+        self.entries.iter().map(|queued| queued.entry.share)
     }
 
     fn standing(&self, claim: &Claim) -> Standing {
@@ -86,7 +100,7 @@ impl LockQueue {
     }
 
     fn standing_at(&self, at: usize) -> Standing {
-        match self.entries[at].0.standing {
+        match self.entries[at].entry.standing {
             Standing::Queued { .. } => Standing::Queued {
                 ahead: u32::try_from(at).unwrap_or(u32::MAX),
             },
@@ -97,38 +111,41 @@ impl LockQueue {
     fn position(&self, claim: &Claim) -> Option<usize> {
         self.entries
             .iter()
-            .position(|(entry, _)| entry.id == claim.id)
+            .position(|queued| queued.entry.id == claim.id)
     }
 
-    fn enter(&mut self, claim: &Claim, timeout: OnContention) -> Result<()> {
-        let expires = BootInstant::now().saturating_add(claim.lease);
+    fn enter(&mut self, claim: &Claim, on_contention: OnContention) -> Result<()> {
+        let expires_at = BootInstant::now().saturating_add(claim.lease);
         if let Some(at) = self.position(claim) {
-            let (entry, known) = &mut self.entries[at];
-            claim.share.check_shrinks_from(entry.share)?;
-            (entry.share, *known) = (claim.share, expires);
+            let present = &mut self.entries[at];
+            claim.share.check_shrinks_from(present.entry.share)?;
+            present.entry.share = claim.share;
+            present.expires_at = expires_at;
             return Ok(());
         }
-        if let Some((present, _)) = self.entries.first() {
-            claim.share.check_same_kind(present.share)?;
+
+        if let Some(first) = self.shares().next() {
+            claim.share.check_same_kind(first)?;
         }
-        let shares = self
-            .entries
-            .iter()
-            .map(|(entry, _)| entry.share)
-            .chain([claim.share]);
-        if timeout == OnContention::Queue || admitted(shares) > self.entries.len() {
-            let (id, share, info) = (claim.id, claim.share, ClaimantInfo::clone(&claim.info));
-            self.entries.push((
-                Entry {
-                    id,
-                    share,
-                    standing: Standing::Queued { ahead: 0 },
-                    info,
-                },
-                expires,
-            ));
+        let has_room = admitted(self.shares().chain([claim.share])) > self.entries.len();
+        if has_room || on_contention == OnContention::Queue {
+            let entry = Entry {
+                id: claim.id,
+                share: claim.share,
+                standing: Standing::Queued { ahead: 0 },
+                info: ClaimantInfo::clone(&claim.info),
+            };
+            self.entries.push(QueueEntry { entry, expires_at });
         }
         Ok(())
+    }
+
+    fn next_expiry(&self) -> BootInstant {
+        self.entries
+            .iter()
+            .map(|queued| queued.expires_at)
+            .min()
+            .unwrap_or(BootInstant::FAR_FUTURE)
     }
 }
 
@@ -144,8 +161,8 @@ impl Store for Memory {
         }
     }
 
-    async fn enter(&self, claim: &Claim, timeout: OnContention) -> Result<Entered> {
-        self.queue(&claim.name, |queue| queue.enter(claim, timeout))?;
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.queue(&claim.name, |queue| queue.enter(claim, on_contention))?;
         Ok(Entered {
             standing: self.queue(&claim.name, |queue| queue.standing(claim)),
             lease: claim.lease,
@@ -155,23 +172,18 @@ impl Store for Memory {
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         loop {
             let changed = self.changes.notified();
-            let (standing, next) = self.queue(&claim.name, |queue| {
-                (
-                    queue.standing(claim),
-                    queue.entries.iter().map(|(_, expires)| *expires).min(),
-                )
+            let (standing, next_expiry) = self.queue(&claim.name, |queue| {
+                (queue.standing(claim), queue.next_expiry())
             });
             if standing != seen {
                 return Ok(standing);
             }
-            // Nobody else need look when a lease ends, so whoever waits does.
-            let next = next
-                .unwrap_or(BootInstant::FAR_FUTURE)
-                .duration_since(BootInstant::now())
-                .min(Duration::from_secs(1));
+
+            // The end of a lease sends no notification, so each waiter polls for it.
+            let pause = next_expiry.duration_since(BootInstant::now()).min(POLL_MAX);
             tokio::select! {
                 () = changed => {}
-                () = tokio::time::sleep(next) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
@@ -180,7 +192,7 @@ impl Store for Memory {
         let renew = |claim: &Claim| {
             self.queue(&claim.name, |queue| {
                 let at = queue.position(claim)?;
-                queue.entries[at].1 = BootInstant::now().saturating_add(claim.lease);
+                queue.entries[at].expires_at = BootInstant::now().saturating_add(claim.lease);
                 Some(claim.lease)
             })
         };
@@ -188,16 +200,14 @@ impl Store for Memory {
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let was_there = self.queue(&claim.name, |queue| {
-            queue
-                .position(claim)
-                .map(|at| queue.entries.remove(at))
-                .is_some()
+        let removed = self.queue(&claim.name, |queue| {
+            let at = queue.position(claim)?;
+            Some(queue.entries.remove(at))
         });
-        if was_there {
+        if removed.is_some() {
             self.changes.notify_waiters();
         }
-        Ok(was_there)
+        Ok(removed.is_some())
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -215,10 +225,9 @@ impl Store for Memory {
             });
         }
         Ok(self.queue(name, |queue| {
-            let entries = queue.entries.iter().enumerate();
-            let entries = entries.map(|(at, (entry, _))| Entry {
+            let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
                 standing: queue.standing_at(at),
-                ..entry.clone()
+                ..queued.entry.clone()
             });
             LockState {
                 name: name.clone(),
@@ -235,9 +244,13 @@ impl Store for Memory {
         let in_use = queues
             .iter()
             .filter(|(name, queue)| name.as_str().starts_with(prefix) && !queue.entries.is_empty());
+
         let mut names: Vec<Name> = in_use.map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
         names.truncate(count_max);
         Ok(names)
     }
 }
+
+/// The longest that a waiter sleeps between two polls.
+const POLL_MAX: Duration = Duration::from_secs(1);

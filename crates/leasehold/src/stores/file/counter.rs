@@ -27,8 +27,8 @@ use crate::{Error, Result};
 
 /// One boot of the machine. The kernel draws an id for each.
 ///
-/// Some kinds of container have a boot id of their own, so another boot id alone does not prove that
-/// a process has ended.
+/// Some kinds of container have a boot id of their own, so another boot id alone does not prove
+/// that a process has ended.
 pub(super) type Boot = [u8; 16];
 
 /// The counter, as one block of the file has it.

@@ -1,4 +1,5 @@
-//! `NAME.lock` itself: the flock(2) that keeps out flock(1) and older tools, and is kept out by them.
+//! `NAME.lock` itself: the flock(2) that keeps out flock(1) and older tools, and is kept out by
+//! them.
 
 mod waiters;
 

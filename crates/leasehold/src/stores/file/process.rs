@@ -1,9 +1,9 @@
 //! The processes that use a store. Each is known by one FIFO.
 //!
-//! A process keeps its FIFO open for reading. Another process that opens the FIFO for writing learns
-//! from the kernel whether it has a reader (`ENXIO` if not), and is notified when it loses its last
-//! reader (`EPOLLERR`). So a crash is detected at once, across containers too, and without a
-//! timeout.
+//! A process keeps its FIFO open for reading. Another process that opens the FIFO for writing
+//! learns from the kernel whether it has a reader (`ENXIO` if not), and is notified when it loses
+//! its last reader (`EPOLLERR`). So a crash is detected at once, across containers too, and without
+//! a timeout.
 //!
 //! The FIFO is also the inbox of the process: a message of 16 bytes wakes the claim of that id.
 
@@ -52,8 +52,8 @@ impl fmt::Debug for ProcessId {
 
 /// This process in the store.
 ///
-/// Others see it alive until this value and its inbox are dropped. If the process ends without that,
-/// they see it alive until every process that inherited its
+/// Others see it alive until this value and its inbox are dropped. If the process ends without
+/// that, they see it alive until every process that inherited its
 /// [descriptor](Process::inheritable_fd) has ended too.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -64,8 +64,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Joins the store and removes the FIFOs of dead processes. Must be called inside the runtime that
-    /// will read the inbox.
+    /// Joins the store and removes the FIFOs of dead processes. Must be called inside the runtime
+    /// that will read the inbox.
     pub(super) fn join(members: &Arc<Directory>) -> Result<(Self, Inbox)> {
         remove_stale(members);
         let id = ProcessId(ClaimId::draw().to_bytes());
@@ -157,8 +157,8 @@ impl Inbox {
                 return Wakeups::Overflow;
             }
             match self.fifo.try_read(&mut buffer) {
-                // A message is refused only when the FIFO is full. Then at least half of its size is
-                // in use.
+                // A message is refused only when the FIFO is full. Then at least half of its size
+                // is in use.
                 Ok(len) if len < self.size / 3 => {
                     return Wakeups::Claims(parse_ids(&buffer[..len]));
                 }
@@ -184,8 +184,8 @@ impl Peer {
         }
     }
 
-    /// Wakes claims of the process. A wake-up is lost if the inbox is full. The reader of a full inbox
-    /// wakes all its claims.
+    /// Wakes claims of the process. A wake-up is lost if the inbox is full. The reader of a full
+    /// inbox wakes all its claims.
     pub(super) fn wake(&self, ids: &[ClaimId]) {
         for ids in ids.chunks(MESSAGE_IDS) {
             let message: Vec<u8> = ids.iter().flat_map(|id| id.to_bytes()).collect();

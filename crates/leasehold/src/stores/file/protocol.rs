@@ -98,7 +98,8 @@ pub(super) fn leave(shared: &Shared, transaction: &mut Transaction, claim: &Clai
     shared.flocks.lock().remove(&claim.id);
 
     let Some(at) = transaction.position(claim.id) else {
-        // The hold was broken. The process that broke it may have been killed before it woke others.
+        // The hold was broken. The process that broke it may have been killed before it woke
+        // others.
         wake(shared, transaction.grantable());
         return Ok(false);
     };

@@ -91,8 +91,8 @@ pub(super) struct LockedQueueFile(QueueFile);
 impl LockedQueueFile {
     /// Reads the file and begins a transaction.
     ///
-    /// `None` if the file was deleted after it was opened and before it was locked. The caller opens
-    /// it again.
+    /// `None` if the file was deleted after it was opened and before it was locked. The caller
+    /// opens it again.
     pub(super) fn read(self, boot: Boot) -> Result<Option<Transaction>> {
         let QueueFile { file, at } = self.0;
         let status = status_of(&file, &at)?;

@@ -332,8 +332,8 @@ async fn folder_that_is_not_local_is_refused() {
     assert!(proc.to_string().contains("/proc/leasehold"), "{proc}");
 }
 
-/// A cleaner of old files deleted the FIFOs, so each process counts as dead to the other. The holder
-/// is notified of the loss, and the waiter enters the queue again.
+/// A cleaner of old files deleted the FIFOs, so each process counts as dead to the other. The
+/// holder is notified of the loss, and the waiter enters the queue again.
 #[tokio::test]
 async fn deleted_fifo_ends_holds_and_requeues_waiters() {
     let test_folder = TestFolder::new();

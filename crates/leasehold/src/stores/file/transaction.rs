@@ -273,8 +273,8 @@ impl Transaction {
         touch(&self.file);
     }
 
-    /// Unlocks the file. Returns the claims to wake: they may be granted, or they must watch another
-    /// process than before.
+    /// Unlocks the file. Returns the claims to wake: they may be granted, or they must watch
+    /// another process than before.
     fn close(self) -> Vec<(ProcessId, ClaimId)> {
         if self.entries.is_empty() && self.len > IDLE_LEN_MAX {
             // The slots are free. A file that stays long only costs disk space.

@@ -85,7 +85,8 @@ type FlockKey = (PathBuf, FlockMode);
 /// The sleeping threads without a wait.
 type IdleThreads = HashMap<FlockKey, Vec<Arc<FlockThread>>>;
 
-/// One sleeping thread. Its state, and whether it is idle, change under the lock of the idle threads.
+/// One sleeping thread. Its state, and whether it is idle, change under the lock of the idle
+/// threads.
 #[derive(Debug, Default)]
 struct FlockThread {
     state: Mutex<ThreadState>,
