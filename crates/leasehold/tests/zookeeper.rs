@@ -462,7 +462,7 @@ async fn client_certificate_is_presented() {
     for denied in [at(""), with("other.crt", "other.key")] {
         let error = leasehold::open(&denied).await.expect_err("refused");
         assert!(
-            error.is_denied() && error.to_string().contains("this client's certificate"),
+            error.is_denied() && error.to_string().contains("the client certificate"),
             "{denied}: {error}"
         );
     }
