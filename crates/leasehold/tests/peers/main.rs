@@ -1,5 +1,7 @@
-//! What respected libraries get wrong, and ours must not: a test for each defect, named after where it was seen. Defects that
-//! other tests show already are in docs/peer-defects.md, with those tests.
+//! Defects of other lock libraries that leasehold must not have.
+//!
+//! Each test is named after the library in which the defect was seen. `docs/peer-defects.md` also
+//! lists the defects that tests elsewhere cover.
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 
 use leasehold::{Claim, ClaimId, ClaimantInfo, Locks, Name, Share};
 
-/// The longest that a test waits for what must come: less than a third of the usual lease.
+/// How long a test waits for an event that must happen: less than a third of the default lease.
 const TIMEOUT: Duration = Duration::from_secs(9);
 
 async fn open(url: &str) -> Locks {
@@ -31,7 +33,14 @@ async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) ->
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.inspect(name).await.expect("looked").waiters().count() != count {
+    while locks
+        .inspect(name)
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        != count
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -40,7 +49,7 @@ async fn empty(locks: &Locks, name: &str) {
     while !locks
         .inspect(name)
         .await
-        .expect("looked")
+        .expect("inspected")
         .entries
         .is_empty()
     {
@@ -48,17 +57,19 @@ async fn empty(locks: &Locks, name: &str) {
     }
 }
 
+/// Acquires and releases a lock.
+async fn use_once(locks: &Locks, name: &str) {
+    let held = locks.mutex(name).acquire().await.expect("granted");
+    held.release().await.expect("released");
+}
+
 fn claim(name: &str) -> Claim {
-    let (name, info) = (
-        Name::parse(name).expect("a good name"),
-        ClaimantInfo::here("").expect("a good label"),
-    );
-    let lease = Duration::from_secs(30);
+    let info = ClaimantInfo::here("").expect("a good label");
     Claim {
-        name,
+        name: Name::parse(name).expect("a good name"),
         id: ClaimId::draw(),
         share: Share::MUTEX,
-        lease,
+        lease: Duration::from_secs(30),
         auto_renew: true,
         info: info.into(),
     }

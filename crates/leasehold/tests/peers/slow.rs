@@ -1,4 +1,4 @@
-//! A store whose answers take their time, or do not come.
+//! A store whose replies are late or missing.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use leasehold::{
     Store,
 };
 
-/// How long an answer takes.
+/// How late a late reply is.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
 
 #[derive(Clone, Debug)]
@@ -23,11 +23,11 @@ pub(crate) struct Slow {
 
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
-    /// Answers to entering and renewing are late.
+    /// Replies to enter and renew are late.
     pub(crate) late: AtomicBool,
-    /// Renewals are not answered.
+    /// Renewals have no reply.
     pub(crate) drops_replies: AtomicBool,
-    /// When what was answered last had been asked.
+    /// When the request of the last reply was sent.
     requested: Mutex<Option<Instant>>,
 }
 
@@ -44,7 +44,7 @@ impl Slow {
         )
     }
 
-    async fn answered<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn delayed<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
         let sent_at = Instant::now();
         let reply = reply.await;
         if self.switches.late.load(Ordering::SeqCst) {
@@ -54,7 +54,7 @@ impl Slow {
             .switches
             .requested
             .lock()
-            .expect("nobody panics with it") = Some(sent_at);
+            .expect("no panic while it is locked") = Some(sent_at);
         reply
     }
 }
@@ -63,8 +63,8 @@ impl Switches {
     pub(crate) fn requested(&self) -> Instant {
         self.requested
             .lock()
-            .expect("nobody panics with it")
-            .expect("something was asked")
+            .expect("no panic while it is locked")
+            .expect("a request was sent")
     }
 }
 
@@ -75,7 +75,7 @@ impl Store for Slow {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.answered(self.store.enter(claim, on_contention)).await
+        self.delayed(self.store.enter(claim, on_contention)).await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -84,9 +84,9 @@ impl Store for Slow {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         if self.switches.drops_replies.load(Ordering::SeqCst) {
-            return Err(Error::unavailable("it is deaf"));
+            return Err(Error::unavailable("the renewal has no reply"));
         }
-        self.answered(self.store.renew(claims)).await
+        self.delayed(self.store.renew(claims)).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
