@@ -1,4 +1,6 @@
-//! Kills the leader of three ZooKeeper servers again and again, and looks whether they agree: `agreement RELEASE [KILLS [SEED]]`.
+//! Kills the leader of three ZooKeeper servers repeatedly, and checks whether the servers agree.
+//!
+//! Usage: `agreement RELEASE [KILLS [SEED]]`.
 
 use std::fs;
 
@@ -14,16 +16,17 @@ fn main() -> Result<()> {
         _ => bail!("usage: agreement installed|newest [KILLS [SEED]]"),
     };
     let kills = args.next().map_or(Ok(100), |kills| kills.parse())?;
-    let choices = args
+    let seed = args
         .next()
         .map_or(Ok(now() % 1_000_000), |seed| seed.parse())?;
-    let folder = matrix::folder()?.join(format!("agreement-{choices}"));
+
+    let folder = matrix::folder()?.join(format!("agreement-{seed}"));
     fs::create_dir_all(&folder)?;
-    println!("seed {choices}");
-    let seen = agreement(release, kills, &mut Random::seeded(choices), &folder)?;
+    println!("seed {seed}");
+    let seen = agreement(release, kills, &mut Random::seeded(seed), &folder)?;
     ensure!(
         seen.broken == 0,
-        "{} times servers did not agree; what they kept is in {}",
+        "the servers of {} ensembles disagreed; their data are in {}",
         seen.broken,
         folder.display()
     );
