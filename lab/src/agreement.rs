@@ -231,7 +231,7 @@ async fn missing_nodes(ensemble: &Ensemble) -> Result<BTreeSet<(usize, String)>>
     Ok(missing)
 }
 
-/// Returns a text about the missing nodes and the errors in the servers' own logs, if there are any.
+/// Describes the missing nodes and the errors in the servers' logs; `None` without any.
 fn report(
     ensemble: &Ensemble,
     shared: &Shared,

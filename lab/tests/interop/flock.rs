@@ -188,7 +188,8 @@ fn waiter_is_granted_when_flock_holder_is_killed() -> Result<()> {
     waiters_are_granted_after(BY_NUMBER, |shell| Ok(shell.child.kill()?))
 }
 
-/// Waiters of each exclusive kind wait while a shell holds. They are granted in order when it `ends`.
+/// Waiters of each exclusive kind wait while a shell holds. When it `ends`, they are granted in
+/// order.
 fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result<()> {
     let testbed = FolderTestbed::new(WORKER)?;
     for kind in [

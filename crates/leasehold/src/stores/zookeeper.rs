@@ -81,8 +81,10 @@ impl ZooKeeper {
     /// | `dialect=kazoo` | names nodes as kazoo does; the default is Curator's way |
     /// | `acl=creator` | only clients with the same user and password may use the nodes |
     /// | `password-file=/path` | a file with the password |
-    /// | `ca=/path` | the authority to trust, in PEM, instead of the system's; `zookeeper+tls://` only |
-    /// | `cert=/path`, `key=/path` | the client's own certificate, in PEM, for servers that require one |
+    /// | `ca=/path` | the authority to trust, in PEM; the default are the system's |
+    /// | `cert=/path`, `key=/path` | the client's certificate, for servers that require one |
+    ///
+    /// The settings `ca`, `cert` and `key` require `zookeeper+tls://`. Their files are PEM.
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) for a URL that cannot be parsed.

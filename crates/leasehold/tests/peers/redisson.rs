@@ -5,7 +5,7 @@ use leasehold::{OnContention, Owner, Store, stores};
 
 use super::{claim, open, use_once, waiters, within_timeout};
 
-/// In Redisson, dead waiters at the head of the queue block the lock until their deadlines, and live
+/// In Redisson, dead waiters at the head of the queue block the lock until their deadlines. Live
 /// waiters send requests without a pause.
 #[tokio::test]
 async fn redisson_fair_lock_dead_head_delays_by_one_grace() {
@@ -65,8 +65,8 @@ async fn redisson_fenced_lock_token_belongs_to_its_grant() {
     assert!(next.expect("granted").token() > token);
 }
 
-/// In Redisson, each nested acquire of the write lock adds a lease to the remaining time, so a crash
-/// is detected later and later.
+/// In Redisson, each nested acquire of the write lock adds a lease to the remaining time. So a
+/// crash is detected later and later.
 #[tokio::test]
 async fn redisson_write_lock_reentry_does_not_extend_the_lease() {
     const DAY_AND_LEASE: i64 = (24 * 60 * 60 + 30) * 1000;
@@ -100,8 +100,8 @@ async fn redisson_too_few_replicas_refuse_the_grant() {
     assert!(!has_waited, "it waited for replicas or for the disk");
 }
 
-/// In Redisson, a renewal that arrives after the release takes the lock again, or renews the hold of
-/// another client.
+/// In Redisson, a renewal that arrives after the release takes the lock again, or renews the hold
+/// of another client.
 #[tokio::test]
 async fn redisson_late_renewal_does_not_undo_a_release() {
     let server = Redis::start();

@@ -6,8 +6,8 @@ use lab_servers::{Ensemble, ZooKeeper, ZooKeeperRelease};
 
 use crate::WORKER;
 
-/// A partitioned leader replies to pings and reads until it notices that the others have a new leader.
-/// A holder on this server must not extend its validity by these replies.
+/// A partitioned leader replies to pings and reads until it notices that the others have a new
+/// leader. A holder on this server must not extend its validity by these replies.
 #[test]
 fn leader_without_quorum_does_not_confirm_sessions() -> Result<()> {
     let setup = ZooKeeper::setup()

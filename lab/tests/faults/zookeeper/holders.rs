@@ -29,7 +29,10 @@ fn killed_holder_is_followed_within_the_session() -> Result<()> {
         let took = Duration::from_nanos(next.wait_for_grant()?.at - killed);
         println!("held {took:?} after the kill");
         let limit = SESSION + TICK * 2 + SLACK;
-        ensure!(took <= limit, "held {took:?} after the kill, later than {limit:?}");
+        ensure!(
+            took <= limit,
+            "held {took:?} after the kill, later than {limit:?}"
+        );
         check::all(&[holder.end()?, next.finish()?, vec![seen]].concat())?;
     }
     check_clean(&server, &testbed)
@@ -51,8 +54,8 @@ fn check_survivors(killed: &[usize]) -> Result<()> {
     check_clean(&server, &testbed)
 }
 
-/// A holder that is stopped for longer than its session has lost the lock when it continues. The next
-/// waiter has held meanwhile.
+/// A holder that is stopped for longer than its session has lost the lock when it continues. The
+/// next waiter has held meanwhile.
 #[test]
 fn holder_stopped_beyond_its_session_has_lost() -> Result<()> {
     let (server, testbed) = testbed()?;

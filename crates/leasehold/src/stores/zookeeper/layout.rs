@@ -49,7 +49,8 @@ impl Dialect {
     }
 
     fn share_mark(self, share: Share) -> String {
-        let (weight, capacity) = (share.weight(), share.capacity());
+        let weight = share.weight();
+        let capacity = share.capacity();
         match (self, share) {
             (Self::Curator, Share::MUTEX) => "lock-".to_owned(),
             (Self::Curator, Share::WRITER) => WRITER.to_owned(),

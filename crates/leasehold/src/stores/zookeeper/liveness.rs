@@ -4,7 +4,8 @@
 //! timeout. A reply shows less than it seems to:
 //!
 //! - A follower replies to pings and reads by itself. It reports its active sessions to the leader
-//!   up to half a tick later. If it is cut off in between, the leader counts from an earlier report.
+//!   up to half a tick later. If it is cut off in between, the leader counts from an earlier
+//!   report.
 //! - A leader that is cut off from the others replies to pings and reads for several ticks more.
 //!   Meanwhile the others may have a new leader, which ends sessions by its own count.
 //!
