@@ -1,4 +1,4 @@
-//! What a waiter receives when its store cannot be reached: the same on every store that is not on this machine.
+//! The errors of waiters whose store cannot be reached: the same on every network store.
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
@@ -10,13 +10,13 @@ use leasehold::{Error, Guard, Locks, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Without a reply for as long, a store is unavailable.
+/// A store that sends no reply for this time is unavailable.
 const OUTAGE_MAX: Duration = Duration::from_secs(10);
-/// What it may take to notice the first missing reply, and what a busy machine adds.
+/// The time until a client notices the first missing reply, with the delays of a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Servers that keep one store.
+/// The servers of one store.
 trait Servers {
     fn url(&self) -> String;
     fn kill(&mut self);
@@ -91,7 +91,7 @@ impl Servers for OneZooKeeper {
     }
 }
 
-/// A lock that one client holds, and another client that wants it.
+/// A lock that one client holds, and the waiters of another client.
 struct Fixture<S> {
     servers: S,
     held: Guard,
@@ -100,7 +100,8 @@ struct Fixture<S> {
 
 impl<S: Servers> Fixture<S> {
     async fn begin(servers: S) -> Self {
-        let (theirs, locks) = (open(&servers).await, open(&servers).await);
+        let theirs = open(&servers).await;
+        let locks = open(&servers).await;
         let held = theirs.mutex("a").acquire().await.expect("granted");
         Self {
             servers,
@@ -109,15 +110,9 @@ impl<S: Servers> Fixture<S> {
         }
     }
 
-    /// Starts to wait, and returns when it is known to do so.
+    /// Starts a waiter, and returns when the waiter is in the queue.
     async fn waiter(&self, wait: Option<Duration>) -> JoinHandle<Result<Option<Guard>>> {
-        let waiting = self
-            .locks
-            .inspect("a")
-            .await
-            .expect("looked")
-            .waiters()
-            .count();
+        let before = self.count_waiters().await;
         let lock = self.locks.mutex("a");
         let waiter = tokio::spawn(async move {
             match wait {
@@ -125,20 +120,18 @@ impl<S: Servers> Fixture<S> {
                 None => lock.acquire().await.map(Some),
             }
         });
+
         let begun = Instant::now();
-        while self
-            .locks
-            .inspect("a")
-            .await
-            .expect("looked")
-            .waiters()
-            .count()
-            == waiting
-        {
+        while self.count_waiters().await == before {
             assert!(begun.elapsed() < DEADLINE, "it does not wait");
             sleep(Duration::from_millis(1)).await;
         }
         waiter
+    }
+
+    async fn count_waiters(&self) -> usize {
+        let lock_state = self.locks.inspect("a").await.expect("inspected");
+        lock_state.waiters().count()
     }
 }
 
@@ -147,18 +140,16 @@ async fn open(servers: &impl Servers) -> Locks {
 }
 
 async fn refused(waiter: JoinHandle<Result<Option<Guard>>>) -> Error {
-    let ended = timeout(DEADLINE, waiter)
-        .await
-        .expect("it ends")
-        .expect("it runs");
-    let error = ended
+    let ended = timeout(DEADLINE, waiter).await.expect("it ends");
+    let granted = ended.expect("it runs");
+    let error = granted
         .map(|guard| guard.map(|guard| guard.token()))
-        .expect_err("nobody grants it");
+        .expect_err("no server can grant it");
     assert!(error.is_unavailable(), "{error}");
     error
 }
 
-/// Also those who wait behind others of their own client.
+/// Some of the waiters are behind another waiter of the same client.
 async fn waiters_are_refused_after_ten_seconds(servers: impl Servers) {
     let mut fixture = Fixture::begin(servers).await;
     let mut waiters = Vec::new();
@@ -193,17 +184,14 @@ async fn zookeeper_waiters_are_refused_after_ten_seconds_without_reply() {
     waiters_are_refused_after_ten_seconds(OneZooKeeper(ZooKeeper::start())).await;
 }
 
-/// The same wait finds a reachable store contended, and one that is away unavailable.
+/// A wait with a deadline ends without an error on a reachable store, and as unavailable on a store
+/// without servers.
 async fn deadline_without_store_is_unavailable(servers: impl Servers) {
     const WAIT: Duration = Duration::from_secs(4);
     let mut fixture = Fixture::begin(servers).await;
-    let contended = fixture
-        .waiter(Some(WAIT))
-        .await
-        .await
-        .expect("it runs")
-        .expect("the store is there");
-    assert!(contended.is_none());
+    let waiter = fixture.waiter(Some(WAIT)).await;
+    let contended = waiter.await.expect("it runs");
+    assert!(contended.expect("the store is reachable").is_none());
 
     let begun = Instant::now();
     let waiter = fixture.waiter(Some(WAIT)).await;
@@ -228,22 +216,21 @@ async fn zookeeper_deadline_without_server_is_unavailable() {
     deadline_without_store_is_unavailable(OneZooKeeper(ZooKeeper::start())).await;
 }
 
-/// Servers that stand still for less than ten seconds cost no waiter an error.
+/// A waiter survives servers that are paused for less than ten seconds, without an error.
 async fn waiter_survives_short_outage(servers: impl Servers) {
     let fixture = Fixture::begin(servers).await;
     let waiters = [fixture.waiter(None).await, fixture.waiter(None).await];
     fixture.servers.pause();
     sleep(OUTAGE_MAX / 2).await;
     fixture.servers.resume();
-    // By then the hold may have been lost.
+
+    // The hold may have been lost in the outage.
     let _ = fixture.held.release().await;
-    // The outage may have cost them their places, so that either may be first.
+    // The waiters may have lost their positions in the outage, so either may be first.
     let releases = waiters.map(|waiter| async {
-        let waited = timeout(DEADLINE, waiter)
-            .await
-            .expect("it ends")
-            .expect("it runs");
-        drop(waited.expect("no error").expect("without a deadline"));
+        let ended = timeout(DEADLINE, waiter).await.expect("it ends");
+        let waited = ended.expect("it runs").expect("no error");
+        drop(waited.expect("without a deadline"));
     });
     join_all(releases).await;
 }

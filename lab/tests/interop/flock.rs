@@ -12,7 +12,7 @@ use leasehold::Lock;
 
 use crate::WORKER;
 
-/// A shell that holds a file locked: it says `held`, and goes on at each line it reads.
+/// A shell that locks a file. It prints `held`, and continues after each line of its input.
 struct Shell {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -31,33 +31,32 @@ impl Shell {
         Ok(Self { child, output })
     }
 
-    /// One that has the file locked already.
+    /// Starts a shell, and waits until it holds the file.
     fn holding(script: &str, file: &Path) -> Result<Self> {
         let mut shell = Self::start(script, file)?;
         shell.read_line("held")?;
         Ok(shell)
     }
 
-    fn read_line(&mut self, push: &str) -> Result<()> {
+    fn read_line(&mut self, expected: &str) -> Result<()> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
-        ensure!(line.trim_end() == push, "{line:?} instead of {push:?}");
+        ensure!(
+            line.trim_end() == expected,
+            "{line:?} instead of {expected:?}"
+        );
         Ok(())
     }
 
     fn release(&mut self) -> Result<()> {
-        Ok(self
-            .child
-            .stdin
-            .as_mut()
-            .context("its stdin is a pipe")?
-            .write_all(b"\n")?)
+        let input = self.child.stdin.as_mut().context("its stdin is a pipe")?;
+        Ok(input.write_all(b"\n")?)
     }
 }
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // It may have ended already, which is as good.
+        // Both fail if the shell has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -65,18 +64,15 @@ impl Drop for Shell {
 
 const EXCLUSIVE: &str = "flock \"$1\" -c 'echo held; read line'";
 const SHARED: &str = "flock -s \"$1\" -c 'echo held; read line'";
-/// Unlocks without closing the file.
+/// Unlocks the file without closing it.
 const BY_NUMBER: &str =
     "exec 9>\"$1\"; flock 9; echo held; read line; flock -u 9; echo unlocked; read line";
 
-/// Whether `flock -n` gets the file.
-fn flock_gets(option: &str, file: &Path) -> Result<bool> {
-    let status = Command::new("flock")
-        .args([option, "-n"])
-        .arg(file)
-        .arg("true")
-        .status()
-        .context("flock(1)")?;
+/// Whether `flock -n` locks the file.
+fn flock_locks(option: &str, file: &Path) -> Result<bool> {
+    let mut command = Command::new("flock");
+    command.args([option, "-n"]).arg(file).arg("true");
+    let status = command.status().context("flock(1) does not start")?;
     ensure!(
         matches!(status.code(), Some(0 | 1)),
         "flock(1) failed: {status}"
@@ -84,16 +80,16 @@ fn flock_gets(option: &str, file: &Path) -> Result<bool> {
     Ok(status.success())
 }
 
-fn we_get(testbed: &Testbed, lock: &Lock) -> Result<bool> {
+fn leasehold_locks(testbed: &Testbed, lock: &Lock) -> Result<bool> {
     let guard = testbed.run(lock.try_acquire())?;
-    let granted = guard.is_some();
-    if let Some(guard) = guard {
-        testbed.run(guard.release())?;
-    }
-    Ok(granted)
+    let Some(guard) = guard else {
+        return Ok(false);
+    };
+    testbed.run(guard.release())?;
+    Ok(true)
 }
 
-/// The faces, each of a lock of its own.
+/// Every kind of lock; the two kinds of a read-write lock share a name.
 fn kinds(testbed: &Testbed) -> [Lock; 4] {
     let locks = testbed.locks();
     [
@@ -109,10 +105,18 @@ fn flock_holder_excludes_leasehold() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for lock in kinds(&testbed) {
         let mut shell = Shell::holding(EXCLUSIVE, &testbed.lock_file(lock.name()))?;
-        ensure!(!we_get(&testbed, &lock)?, "{} beside flock", lock.name());
+        ensure!(
+            !leasehold_locks(&testbed, &lock)?,
+            "{} beside flock",
+            lock.name()
+        );
         shell.release()?;
         shell.child.wait()?;
-        ensure!(we_get(&testbed, &lock)?, "{} after flock", lock.name());
+        ensure!(
+            leasehold_locks(&testbed, &lock)?,
+            "{} after flock",
+            lock.name()
+        );
     }
     Ok(())
 }
@@ -123,7 +127,7 @@ fn shared_flock_admits_only_readers_and_slots() -> Result<()> {
     for (lock, expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
         let _shell = Shell::holding(SHARED, &testbed.lock_file(lock.name()))?;
         ensure!(
-            we_get(&testbed, &lock)? == expected,
+            leasehold_locks(&testbed, &lock)? == expected,
             "{} beside flock -s",
             lock.name()
         );
@@ -137,14 +141,18 @@ fn leasehold_holder_excludes_flock() -> Result<()> {
     for (lock, shared_expected) in kinds(&testbed).into_iter().zip([false, true, false, true]) {
         let file = testbed.lock_file(lock.name());
         let guard = testbed.run(lock.acquire())?;
-        ensure!(!flock_gets("-x", &file)?, "flock -x beside {}", lock.name());
         ensure!(
-            flock_gets("-s", &file)? == shared_expected,
+            !flock_locks("-x", &file)?,
+            "flock -x beside {}",
+            lock.name()
+        );
+        ensure!(
+            flock_locks("-s", &file)? == shared_expected,
             "flock -s beside {}",
             lock.name()
         );
         testbed.run(guard.release())?;
-        ensure!(flock_gets("-x", &file)?, "flock -x after {}", lock.name());
+        ensure!(flock_locks("-x", &file)?, "flock -x after {}", lock.name());
     }
     Ok(())
 }
@@ -165,12 +173,12 @@ fn flock_is_granted_after_release() -> Result<()> {
 
 #[test]
 fn waiter_is_granted_when_flock_exits() -> Result<()> {
-    served_after(EXCLUSIVE, Shell::release)
+    waiters_are_granted_after(EXCLUSIVE, Shell::release)
 }
 
 #[test]
 fn waiter_is_granted_when_flock_unlocks_without_closing() -> Result<()> {
-    served_after(BY_NUMBER, |shell| {
+    waiters_are_granted_after(BY_NUMBER, |shell| {
         shell.release()?;
         shell.read_line("unlocked")
     })
@@ -178,11 +186,12 @@ fn waiter_is_granted_when_flock_unlocks_without_closing() -> Result<()> {
 
 #[test]
 fn waiter_is_granted_when_flock_holder_is_killed() -> Result<()> {
-    served_after(BY_NUMBER, |shell| Ok(shell.child.kill()?))
+    waiters_are_granted_after(BY_NUMBER, |shell| Ok(shell.child.kill()?))
 }
 
-/// Takers of each exclusive face wait while a shell holds, and are granted in their order when it `ends`.
-fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result<()> {
+/// Waiters of each exclusive kind wait while a shell holds. When it `ends`, they are granted in
+/// order.
+fn waiters_are_granted_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
     for kind in [
         LockKind::Mutex,
@@ -205,6 +214,7 @@ fn served_after(script: &str, ends: impl Fn(&mut Shell) -> Result<()>) -> Result
             events.push(testbed.wait_until_waiting("a", waiter.first_thread())?);
             waiters.push(waiter);
         }
+
         ends(&mut shell)?;
         for mut waiter in waiters {
             waiter.wait_for_grant()?;
@@ -224,6 +234,7 @@ fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
     let mut events = vec![testbed.wait_until_waiting("a", first.first_thread())?];
     let behind = testbed.start(WorkerConfig::default())?;
     events.push(testbed.wait_until_waiting("a", behind.first_thread())?);
+
     events.extend(first.kill()?);
     shell.release()?;
     events.extend(behind.finish()?);
@@ -231,7 +242,7 @@ fn second_waiter_is_granted_after_first_waiter_is_killed() -> Result<()> {
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Whoever gave up waiting for a stranger does not take the lock when the stranger ends.
+/// A waiter that has timed out does not lock the file when the external holder ends.
 #[test]
 fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
     let testbed = Testbed::new(WORKER)?;
@@ -241,43 +252,43 @@ fn timed_out_waits_leave_the_file_unlocked() -> Result<()> {
         wait_micros: Some(2_000),
         ..WorkerConfig::default()
     };
-    let given_up = [Api::Async, Api::Blocking].map(|api| {
+    let timed_out = [Api::Async, Api::Blocking].map(|api| {
         testbed.start(WorkerConfig {
             api,
             threads: 4,
             ..impatient.clone()
         })
     });
-    for worker in given_up {
-        ensure!(
-            check::all(&worker?.finish()?)?.is_empty(),
-            "granted beside flock"
-        );
+    for worker in timed_out {
+        let holds = check::all(&worker?.finish()?)?;
+        ensure!(holds.is_empty(), "granted beside flock");
     }
+
     let lock = testbed.locks().mutex("a");
     for _ in 0..20 {
-        ensure!(
-            testbed
-                .run(lock.try_acquire_for(Duration::from_millis(2)))?
-                .is_none(),
-            "granted beside flock"
-        );
+        let granted = testbed.run(lock.try_acquire_for(Duration::from_millis(2)))?;
+        ensure!(granted.is_none(), "granted beside flock");
     }
+
     shell.release()?;
     shell.read_line("unlocked")?;
     lab::until("flock to get the file", || {
-        Ok(flock_gets("-x", &testbed.lock_file("a"))?.then_some(()))
+        Ok(flock_locks("-x", &testbed.lock_file("a"))?.then_some(()))
     })?;
-    ensure!(we_get(&testbed, &lock)?, "not to be had by us");
+    ensure!(
+        leasehold_locks(&testbed, &lock)?,
+        "leasehold cannot lock the file"
+    );
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// The articles' test, with half of the takers foreign.
+/// The test of the articles, with flock(1) in half of the workers.
 #[test]
 fn workers_and_flock_count_down_together() -> Result<()> {
     const EACH: u64 = 25;
     const SCRIPT: &str = "n=$(cat \"$2\"); sleep 0.001; echo $((n - 1)) >\"$2\"";
-    const LOOP: &str = "i=0; while [ $i -lt $4 ]; do flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
+    const LOOP: &str = "i=0; while [ $i -lt $4 ]; do \
+        flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
     let testbed = Testbed::new(WORKER)?;
     let file = testbed.scratch_file();
     std::fs::write(&file, (8 * EACH + 1).to_string())?;
@@ -285,6 +296,7 @@ fn workers_and_flock_count_down_together() -> Result<()> {
         file: file.display().to_string(),
         micros: 500,
     };
+
     let leasehold = (0..4).map(|_| {
         testbed.start(WorkerConfig {
             cycles: EACH,
@@ -303,6 +315,7 @@ fn workers_and_flock_count_down_together() -> Result<()> {
             .arg(EACH.to_string());
         Ok(command.spawn()?)
     });
+
     for mut shell in foreign.collect::<Result<Vec<_>>>()? {
         ensure!(shell.wait()?.success(), "a loop of flock(1) failed");
     }
@@ -311,7 +324,7 @@ fn workers_and_flock_count_down_together() -> Result<()> {
         events.extend(worker.finish()?);
     }
     check::all(&events)?;
-    let left = std::fs::read_to_string(&file)?;
-    ensure!(left.trim_end() == "1", "it ended at {left}");
+    let last = std::fs::read_to_string(&file)?;
+    ensure!(last.trim_end() == "1", "the count ended at {last}");
     file::check_clean(&testbed, &["a".to_owned()])
 }

@@ -1,4 +1,4 @@
-//! Locks shared with programs that know nothing of leasehold.
+//! Locks shared with real programs and libraries other than leasehold.
 #![forbid(unsafe_code)]
 
 mod flock;

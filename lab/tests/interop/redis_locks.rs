@@ -1,7 +1,9 @@
-//! Real lock libraries of others, on one server and on five: they and we want one key. `LAB_CYCLES` says how often each takes it.
+//! Real lock libraries and leasehold, contending for one key on one Redis server and on five.
+//!
+//! `LAB_CYCLES` is how often each party acquires it.
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -17,7 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::WORKER;
 
 const CYCLES: u64 = 300;
-/// How long one acquisition may take on average, where everybody polls, on a machine that has much else to do.
+/// How long one acquire may take on average, with all parties polling on a busy machine.
 const TIMEOUT_EACH: Duration = Duration::from_millis(50);
 
 fn cycles() -> Result<u64> {
@@ -26,58 +28,61 @@ fn cycles() -> Result<u64> {
 
 #[test]
 fn redis_py_and_leasehold_share_a_key() -> Result<()> {
-    alone(|url, cycles| program("redis_py", url, &["a"], cycles))
+    on_one_server(|url, cycles| program("redis_py", url, &["a"], cycles))
 }
 
 #[test]
 fn rslock_and_leasehold_share_a_key() -> Result<()> {
-    alone(|url, cycles| Ok(rslock(vec![url.to_owned()], cycles)))
+    on_one_server(|url, cycles| Ok(rslock(vec![url.to_owned()], cycles)))
 }
 
 #[test]
 fn rslock_and_leasehold_share_five_masters() -> Result<()> {
-    five("a", |urls, cycles| Ok(rslock(urls.to_vec(), cycles)))
+    on_five_masters("a", |urls, cycles| Ok(rslock(urls.to_vec(), cycles)))
 }
 
 #[test]
 fn node_redlock_and_leasehold_share_five_masters() -> Result<()> {
-    five("a", |urls, cycles| {
+    on_five_masters("a", |urls, cycles| {
         program("node_redlock", &urls.join(","), &["a"], cycles)
     })
 }
 
-/// Ten tries of its own take it two seconds, in which the votes it has won stand in everybody's way; then it gives them back.
+/// Its ten tries take two seconds. Until it releases them, the votes that it has won block the
+/// other parties.
 #[test]
 fn retrying_node_redlock_and_leasehold_share_five_masters() -> Result<()> {
     let cycles = cycles()?.min(20);
-    five_for("a", cycles, |urls| {
+    on_five_masters_for("a", cycles, |urls| {
         program("node_redlock", &urls.join(","), &["a", "10"], cycles)
     })
 }
 
 #[test]
 fn redsync_and_leasehold_share_a_key() -> Result<()> {
-    alone(|url, cycles| program("redsync", url, &["a"], cycles))
+    on_one_server(|url, cycles| program("redsync", url, &["a"], cycles))
 }
 
 #[test]
 fn redsync_and_leasehold_share_five_masters() -> Result<()> {
-    five("a", |urls, cycles| {
+    on_five_masters("a", |urls, cycles| {
         program("redsync", &urls.join(","), &["a"], cycles)
     })
 }
 
-/// It has a prefix for its keys.
+/// pottery adds a prefix to its keys.
 #[test]
 fn pottery_and_leasehold_share_five_masters() -> Result<()> {
-    five("redlock:a", |urls, cycles| {
+    on_five_masters("redlock:a", |urls, cycles| {
         program("pottery", &urls.join(","), &["a"], cycles)
     })
 }
 
-/// A lease ended during the work, and another has the lock: whoever comes late with his release takes nothing from him.
+/// A release after the end of the lease does not release the hold of another library.
 #[test]
 fn late_release_does_not_free_another_hold() -> Result<()> {
+    const COMPARE_AND_DELETE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
+        then return redis.call('del', KEYS[1]) else return 0 end";
     let redis = Redis::start();
     let testbed = Testbed::at(WORKER, &format!("{}?dialect=plain", redis.url()))?;
     let ended = |lease: u64| {
@@ -92,41 +97,23 @@ fn late_release_does_not_free_another_hold() -> Result<()> {
     lab::until("the key to be gone", || {
         Ok(redis.command(&["GET", "a"]).is_nil().then_some(()))
     })?;
-    ensure!(
-        redis
-            .command(&["SET", "a", "theirs", "NX", "PX", "200"])
-            .text()
-            == "OK"
-    );
-    ensure!(
-        testbed
-            .run(leasehold.release())
-            .is_err_and(|error| error.is_lost())
-    );
-    ensure!(
-        redis.command(&["GET", "a"]).text() == "theirs",
-        "our release took it from them"
-    );
+    let set = redis.command(&["SET", "a", "theirs", "NX", "PX", "200"]);
+    ensure!(set.text() == "OK");
+    let released = testbed.run(leasehold.release());
+    ensure!(released.is_err_and(|error| error.is_lost()));
+    let holder = redis.command(&["GET", "a"]);
+    ensure!(holder.text() == "theirs", "leasehold released their hold");
 
     let next = testbed.run(testbed.locks().mutex("a").acquire())?;
-    let compare_and_delete = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
-    ensure!(
-        redis
-            .command(&["EVAL", compare_and_delete, "1", "a", "theirs"])
-            .int()
-            == 0
-    );
+    let deleted = redis.command(&["EVAL", COMPARE_AND_DELETE, "1", "a", "theirs"]);
+    ensure!(deleted.int() == 0);
     next.check()?;
-    ensure!(
-        redis
-            .command(&["GET", "a"])
-            .text()
-            .starts_with("leasehold:")
-    );
+    let holder = redis.command(&["GET", "a"]);
+    ensure!(holder.text().starts_with("leasehold:"));
     Ok(testbed.run(next.release())?)
 }
 
-/// Who has it, though it is nobody of ours; and it can be broken.
+/// An inspection shows the holder of another library, and the hold can be broken.
 #[test]
 fn foreign_holder_is_shown_and_can_be_broken() -> Result<()> {
     let redis = Redis::start();
@@ -137,37 +124,21 @@ fn foreign_holder_is_shown_and_can_be_broken() -> Result<()> {
         anyhow::bail!("{lock_state:?}")
     };
     let token = holder.token().context("it holds")?;
-    ensure!(
-        holder.info.label == "value 01234567…",
-        "{}",
-        holder.info.label
-    );
-    ensure!(
-        testbed
-            .run(testbed.locks().mutex("a").try_acquire())?
-            .is_none()
-    );
-    ensure!(
-        testbed
-            .run(testbed.locks().break_hold("a", token))?
-            .is_some()
-    );
-    ensure!(
-        testbed
-            .run(testbed.locks().mutex("a").try_acquire())?
-            .is_some()
-    );
-    // Whoever came since has another value, and so another number.
+    let label = &holder.info.label;
+    ensure!(label == "value 01234567…", "{label}");
+
+    let locks = testbed.locks();
+    ensure!(testbed.run(locks.mutex("a").try_acquire())?.is_none());
+    ensure!(testbed.run(locks.break_hold("a", token))?.is_some());
+    ensure!(testbed.run(locks.mutex("a").try_acquire())?.is_some());
+
+    // A later holder has another value, and so another token.
     redis.command(&["SET", "a", "fedcba9876543210", "PX", "60000"]);
-    ensure!(
-        testbed
-            .run(testbed.locks().break_hold("a", token))?
-            .is_none()
-    );
+    ensure!(testbed.run(locks.break_hold("a", token))?.is_none());
     Ok(())
 }
 
-/// Keys of our own formats are no names here, and keys of another type are nobody's lock.
+/// A name cannot be a key of leasehold's own formats, and a key of another type is not a lock.
 #[test]
 fn names_cannot_reach_foreign_or_internal_keys() -> Result<()> {
     let redis = Redis::start();
@@ -175,89 +146,77 @@ fn names_cannot_reach_foreign_or_internal_keys() -> Result<()> {
     let refused = testbed.run(testbed.locks().mutex("leasehold:{a}").try_acquire());
     ensure!(refused.is_err_and(|error| error.is_invalid()));
     redis.command(&["HSET", "h", "field", "1"]);
-    let error = testbed
-        .run(testbed.locks().mutex("h").try_acquire())
-        .err()
-        .context("no lock is taken there")?;
+    let tried = testbed.run(testbed.locks().mutex("h").try_acquire());
+    let error = tried.err().context("a hash was locked")?;
     ensure!(error.is_damaged(), "{error:?}");
     ensure!(redis.command(&["HGET", "h", "field"]).text() == "1");
     Ok(())
 }
 
-/// Another library at work.
+/// Another library that acquires and releases the lock.
 struct Others {
-    /// When it held, from when until when.
+    /// The begin and the end of each of its holds.
     held: JoinHandle<Result<Vec<(u64, u64)>>>,
     started: Receiver<()>,
 }
 
 impl Others {
-    /// `work` says each time when it held.
+    /// Starts a thread. `work` reports the begin and the end of each hold.
     fn start(work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static) -> Self {
-        let (begins, began) = sync_channel(1);
+        let (begins, started) = sync_channel(1);
         let held = thread::spawn(move || {
             let mut held = Vec::new();
             work(&mut |granted, until| {
                 held.push((granted, until));
-                // Only the first is waited for.
+                // The receiver waits for the first hold only.
                 let _ = begins.try_send(());
             })?;
             Ok(held)
         });
-        Self {
-            held,
-            started: began,
-        }
+        Self { held, started }
     }
 }
 
-/// One server, and what others do there.
-fn alone(others: impl Fn(&str, u64) -> Result<Others>) -> Result<()> {
+/// Runs another library and leasehold on one server.
+fn on_one_server(others: impl Fn(&str, u64) -> Result<Others>) -> Result<()> {
     let redis = Redis::start();
     let cycles = cycles()?;
-    contend(
-        &format!("{}?dialect=plain", redis.url()),
-        "a",
-        cycles,
-        || others(&redis.url(), cycles),
-    )?;
-    let left = redis.command(&["KEYS", "*"]);
-    ensure!(
-        left.list().is_empty() || left.texts() == ["leasehold:plain:{a}:waits"],
-        "{left:?}"
-    );
+    let url = format!("{}?dialect=plain", redis.url());
+    contend(&url, "a", cycles, || others(&redis.url(), cycles))?;
+
+    let keys = redis.command(&["KEYS", "*"]);
+    let is_clean = keys.list().is_empty() || keys.texts() == ["leasehold:plain:{a}:waits"];
+    ensure!(is_clean, "{keys:?}");
     Ok(())
 }
 
-/// Five servers, of which each library takes a majority.
-fn five(name: &str, others: impl Fn(&[String], u64) -> Result<Others>) -> Result<()> {
+/// Runs another library and leasehold on five servers, of which each acquires a majority.
+fn on_five_masters(name: &str, others: impl Fn(&[String], u64) -> Result<Others>) -> Result<()> {
     let cycles = cycles()?;
-    five_for(name, cycles, |urls| others(urls, cycles))
+    on_five_masters_for(name, cycles, |urls| others(urls, cycles))
 }
 
-fn five_for(name: &str, cycles: u64, others: impl Fn(&[String]) -> Result<Others>) -> Result<()> {
+fn on_five_masters_for(
+    name: &str,
+    cycles: u64,
+    others: impl Fn(&[String]) -> Result<Others>,
+) -> Result<()> {
     let masters: Vec<Redis> = (0..5).map(|_| Redis::start()).collect();
-    let (urls, hosts): (Vec<String>, Vec<String>) = masters
-        .iter()
-        .map(|redis| (redis.url(), redis.address()))
-        .unzip();
-    contend(
-        &format!("redlock://{}?dialect=classic", hosts.join(",")),
-        name,
-        cycles,
-        || others(&urls),
-    )
+    let urls: Vec<String> = masters.iter().map(Redis::url).collect();
+    let hosts: Vec<String> = masters.iter().map(Redis::address).collect();
+    let url = format!("redlock://{}?dialect=classic", hosts.join(","));
+    contend(&url, name, cycles, || others(&urls))
 }
 
-/// A process of ours and one of another library take a lock in turn, and never both.
+/// Lets a process of leasehold and another library contend. The two must never hold at once.
 fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
     let testbed = Testbed::at(WORKER, url)?;
-    let work = HoldWork::Sleep(200);
-    // It has opened the store when they begin, so that they meet however few cycles there are.
+    // It opens the store before the other library begins, so that the two meet in any number of
+    // cycles.
     let config = WorkerConfig {
         names: vec![name.to_owned()],
         cycles,
-        work,
+        work: HoldWork::Sleep(200),
         start: Start::OnSignal,
         ..WorkerConfig::default()
     };
@@ -266,18 +225,17 @@ fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Other
     theirs
         .started
         .recv_timeout(DEADLINE)
-        .context("they do not begin")?;
+        .context("the other library does not begin")?;
     (0..cycles).try_for_each(|_| leasehold.send_signal())?;
+
     let timeout = DEADLINE + TIMEOUT_EACH * u32::try_from(2 * cycles)?;
     let leasehold = holds(&leasehold.finish_within(timeout)?)?;
     let theirs = theirs.held.join().expect("it does not panic")?;
-    ensure!(
-        (leasehold.len() as u64, theirs.len() as u64) == (cycles, cycles),
-        "{} and {} holds",
-        leasehold.len(),
-        theirs.len()
-    );
-    let external_holder = |(token, (granted, until)): (u64, &(u64, u64))| Hold {
+    let counts = [leasehold.len(), theirs.len()];
+    let is_complete = counts.iter().all(|count| *count as u64 == cycles);
+    ensure!(is_complete, "{counts:?} holds in {cycles} cycles");
+
+    let external_hold = |(token, (granted, until)): (u64, &(u64, u64))| Hold {
         thread: u32::MAX,
         name: 0,
         requested: *granted,
@@ -290,70 +248,84 @@ fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Other
     };
     let mut all: Vec<Hold> = leasehold
         .into_iter()
-        .chain((1..).zip(&theirs).map(external_holder))
+        .chain((1..).zip(&theirs).map(external_hold))
         .collect();
     all.sort_unstable_by_key(|hold| hold.granted);
+
     let rounds = all
         .windows(2)
         .filter(|two| two[0].thread != two[1].thread)
         .count();
-    println!("{} holds, {rounds} times by the other one", all.len());
-    ensure!(rounds > 1, "they were not in each other's way");
+    println!("{} holds, {rounds} changes between the parties", all.len());
+    ensure!(rounds > 1, "the two did not contend");
     check::exclusion(&all).map_or(Ok(()), Err)?;
     testbed.check_empty(&[name.to_owned()])
 }
 
-/// A client in another language; of its terms, the first is the lock's name. It has found its library in the folder where `cargo xtask` put it.
-fn program(client: &str, url: &str, config: &[&str], cycles: u64) -> Result<Others> {
-    let lab = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let library = lab.join("../target/peers").join(client);
-    let files = lab.join("tests/interop/clients");
-    let kept = |folder: &Path, file: String| Some(folder.join(file)).filter(|path| path.exists());
-    let mut runs = [("node", "js"), ("python3", "py")].into_iter();
-    let script =
-        runs.find_map(|(runs, kind)| Some((runs, kept(&files, format!("{client}.{kind}"))?)));
-    let built = || Some(("env", kept(&library, "client".to_owned())?));
-    let (runs, script) = script
-        .filter(|_| library.exists())
-        .or_else(built)
-        .context("cargo xtask needs fetches it")?;
+/// Starts a client in another language. The first of its arguments is the lock's name.
+///
+/// It uses the library that `cargo xtask needs` has put into the folder `target/peers`.
+fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<Others> {
+    let library = lab_folder().join("../target/peers").join(client);
+    let (interpreter, script) =
+        find_client(client, &library).context("cargo xtask needs fetches it")?;
     let mut command = Command::new("setpriv");
     command
-        .args(["--pdeathsig", "KILL", runs])
+        .args(["--pdeathsig", "KILL", interpreter])
         .arg(script)
-        .args([url, config[0], &cycles.to_string()])
-        .args(&config[1..]);
-    command
+        .args([url, arguments[0], &cycles.to_string()])
+        .args(&arguments[1..])
         .env("PYTHONPATH", &library)
         .env("NODE_PATH", library.join("node_modules"))
         .stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .with_context(|| format!("cannot start {client}"))?;
+
+    let started = command.spawn();
+    let mut child = started.with_context(|| format!("cannot start {client}"))?;
     let output = child.stdout.take().context("its stdout is a pipe")?;
-    let ahead = if runs == "node" { suspended() } else { 0 };
+    let offset = if interpreter == "node" {
+        suspended()
+    } else {
+        0
+    };
     Ok(Others::start(move |held| {
         for line in BufReader::new(output).lines() {
             let line = line?;
             let (granted, until) = line
                 .split_once(' ')
-                .with_context(|| format!("it says {line:?}"))?;
-            held(
-                granted.parse::<u64>()? + ahead,
-                until.parse::<u64>()? + ahead,
-            );
+                .with_context(|| format!("it prints {line:?}"))?;
+            let granted: u64 = granted.parse()?;
+            let until: u64 = until.parse()?;
+            held(granted + offset, until + offset);
         }
-        ensure!(child.wait()?.success(), "it failed");
+        ensure!(child.wait()?.success(), "the client failed");
         Ok(())
     }))
 }
 
-/// For how long the machine was suspended: what the monotonic clock does not count.
+/// Returns the interpreter and the file of a client: a script of this folder, or a compiled program
+/// in the library's folder.
+fn find_client(client: &str, library: &Path) -> Option<(&'static str, PathBuf)> {
+    let scripts = lab_folder().join("tests/interop/clients");
+    for (interpreter, extension) in [("node", "js"), ("python3", "py")] {
+        let script = scripts.join(format!("{client}.{extension}"));
+        if script.exists() && library.exists() {
+            return Some((interpreter, script));
+        }
+    }
+    let compiled = library.join("client");
+    compiled.exists().then_some(("env", compiled))
+}
+
+fn lab_folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns how long the machine was suspended, which the monotonic clock does not count.
 fn suspended() -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let nanos =
         monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();
-    // Less than a microsecond has passed between the two.
+    // The two clocks are read less than a millisecond apart.
     let ahead = now().saturating_sub(nanos);
     if ahead < 1_000_000 { 0 } else { ahead }
 }
@@ -374,7 +346,7 @@ fn rslock(urls: Vec<String>, cycles: u64) -> Others {
                 let releasing = now();
                 guard.release().await;
                 held(granted, releasing);
-                // So that others have their turns.
+                // This lets the other party acquire.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok(())

@@ -1,4 +1,6 @@
-//! The real kazoo and the real Curator, contending with us for one lock. `LAB_CYCLES` says how often each takes it.
+//! The real kazoo and the real Curator, contending with leasehold for one lock.
+//!
+//! `LAB_CYCLES` is how often each party acquires it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -25,22 +27,23 @@ enum Library {
     Curator,
 }
 
-/// A server, and what contends for the lock `a` there.
+/// A server, and the parties that contend for its lock `a`.
 struct Contest {
     server: ZooKeeper,
     testbed: Testbed,
     library: Library,
     cycles: u64,
     threads: u32,
-    /// Each with the file that it tells in: a pipe that nobody reads would stop it when full.
+    /// Each peer with the file of its events. A full pipe would stop it.
     foreign: Vec<(Child, PathBuf)>,
     leasehold: Vec<lab::Process>,
 }
 
 impl Contest {
-    /// A lock whose node has so many numbers left before claims of ours withdraw.
+    /// Begins with a lock node that has `left` sequence numbers left before leasehold's claims
+    /// withdraw.
     fn begin_with_numbers_left(library: Library, left: i32) -> Result<Self> {
-        const WORN_OUT_FROM: i32 = i32::MAX - (1 << 20) + 1;
+        const EXHAUSTED_FROM: i32 = i32::MAX - (1 << 20) + 1;
         let mut contest = Self::begin(library)?;
 
         contest.testbed.run(async {
@@ -49,7 +52,7 @@ impl Contest {
         })?;
         contest
             .server
-            .restart_with_child_counters(&[("/locks/a", WORN_OUT_FROM - left)]);
+            .restart_with_child_counters(&[("/locks/a", EXHAUSTED_FROM - left)]);
         Ok(contest)
     }
 
@@ -80,32 +83,29 @@ impl Contest {
         })
     }
 
-    /// One process of the library.
+    /// Starts one process of the library.
     fn foreign(mut self, kind: &str) -> Result<Self> {
-        let (thread, cycles, host) = (
-            self.threads.to_string(),
-            self.cycles.to_string(),
-            self.server.address(),
-        );
+        let thread = self.threads.to_string();
+        let cycles = self.cycles.to_string();
+        let server = self.server.address();
         let mut command = match self.library {
             Library::Kazoo => foreign::python(&peers().join("kazoo_peer.py")),
             Library::Curator => java(),
         };
-        command.args([&host, "/locks/a", kind, &thread, &cycles]);
+        command.args([&server, "/locks/a", kind, &thread, &cycles]);
         if self.library == Library::Curator {
-            command.arg(ahead().to_string());
+            command.arg(clock_offset().to_string());
         }
+
         let events = self.testbed.scratch_file();
-        let child = command
-            .stdout(File::create(&events)?)
-            .spawn()
-            .context("cannot start a peer")?;
+        command.stdout(File::create(&events)?);
+        let child = command.spawn().context("cannot start a peer")?;
         self.foreign.push((child, events));
         self.threads += 1;
         Ok(self)
     }
 
-    /// One process of ours.
+    /// Starts one process of leasehold.
     fn leasehold(mut self, kind: LockKind) -> Result<Self> {
         let config = WorkerConfig {
             kind,
@@ -117,15 +117,17 @@ impl Contest {
         Ok(self)
     }
 
-    /// All that was told, when all are done: each had the lock as often as it wanted, and nothing is left.
+    /// Waits for all parties, and checks their events.
+    ///
+    /// Each party must have held the lock in every cycle, and the queue must be empty.
     fn end(mut self) -> Result<()> {
         self.finish()
     }
 
     fn finish(&mut self) -> Result<()> {
         let parties = (self.foreign.len() + self.leasehold.len()) as u64;
-        let mut events: Vec<Event> = Vec::new();
         let begun = now();
+        let mut events: Vec<Event> = Vec::new();
         for (mut peer, file) in std::mem::take(&mut self.foreign) {
             let status = peer.wait()?;
             ensure!(status.success(), "a peer failed: {status}");
@@ -136,22 +138,21 @@ impl Contest {
         for process in std::mem::take(&mut self.leasehold) {
             events.extend(process.finish()?);
         }
+
         let holds = check::all(&events)?.len() as u64;
-        println!(
-            "{holds} holds of {parties} in {} ms",
-            (now() - begun) / 1_000_000
-        );
+        let millis = (now() - begun) / 1_000_000;
+        println!("{holds} holds of {parties} parties in {millis} ms");
+        let cycles = self.cycles;
         ensure!(
-            holds == parties * self.cycles,
-            "{holds} holds of {parties}, each {} times",
-            self.cycles
+            holds == parties * cycles,
+            "{holds} holds of {parties} parties with {cycles} cycles each"
         );
         self.testbed.check_empty(&["a".to_owned()])
     }
 }
 
 fn java() -> Command {
-    /// Where the compiled program is, for all tests of this process.
+    /// The folder of the compiled program, for all tests of this process.
     static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
         let mut javac = Command::new("javac");
@@ -183,11 +184,12 @@ fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peers")
 }
 
-/// How far the clock of all events is ahead of the one that Java has, in nanoseconds.
-fn ahead() -> u64 {
+/// Returns how far the clock of the events is ahead of Java's clock, in nanoseconds.
+fn clock_offset() -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let nanos = monotonic.tv_sec.unsigned_abs() * 1_000_000_000 + monotonic.tv_nsec.unsigned_abs();
-    // The two are read one after the other: what was held is told to have begun no sooner than it did.
+    // The clock of the events is read later, so the offset is never too small. So a hold is never
+    // recorded as earlier than it was granted.
     now() - nanos
 }
 
@@ -213,8 +215,9 @@ fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
         .end()
 }
 
-/// Curator takes the lock while its node's numbers are used up. We remove the node in a moment when it is empty, and Curator
-/// goes on in the new one, beside us.
+/// Curator acquires the lock while the numbers of its node run out.
+///
+/// leasehold removes the node when it is empty, and both continue in the new one.
 #[test]
 fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
     let contest = Contest::begin_with_numbers_left(Library::Curator, 50)?
@@ -229,11 +232,9 @@ fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
         let client = zookeeper_client::Client::connect(&contest.server.address()).await?;
         client.check_stat("/locks/a").await
     })?;
-    // It is negative for a node that has given half of all numbers.
-    ensure!(
-        node.is_some_and(|node| node.cversion > 0),
-        "no new node: {node:?}"
-    );
+    // The value is negative for a node that has given half of all numbers.
+    let is_new = node.is_some_and(|node| node.cversion > 0);
+    ensure!(is_new, "the node was not replaced: {node:?}");
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::{Error, Result};
 
-/// Reads the authorities in a file, or those of the system if there is no file.
+/// Reads the authorities in a file, or those of the system without a file.
 pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     match authority {
@@ -45,7 +45,7 @@ fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
 
 /// Maps the error of a TLS handshake; `plain` is the scheme without TLS.
 ///
-/// A certificate that is rejected once will be rejected again. So that error is not one to retry.
+/// A server with a rejected certificate is rejected again, so a retry does not help.
 pub(super) fn untrusted(error: io::Error, plain: &str) -> Error {
     if error.kind() == io::ErrorKind::InvalidData {
         return Error::denied(format!("the server's certificate is not accepted: {error}"))

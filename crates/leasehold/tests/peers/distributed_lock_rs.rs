@@ -1,4 +1,5 @@
-//! A lock object of distributed-lock-rs has one id for all its holds, so a stale guard frees a later one.
+//! A lock object of distributed-lock-rs has one id for all its holds, so a stale guard releases a
+//! later hold.
 
 use std::time::Duration;
 
@@ -20,25 +21,16 @@ async fn distributed_lock_rs_stale_guard_does_not_free_a_later_hold() {
             .lease(Duration::from_millis(400))
             .no_renewal();
         let stale = lock.acquire().await.expect("granted");
-        assert_eq!(
-            within_timeout("its lease is over", stale.lost()).await,
-            LossReason::LeaseExpired
-        );
-        let held = within_timeout("it is free", locks.mutex("stale").acquire())
-            .await
-            .expect("granted");
-        assert!(stale.release().await.expect_err("over").is_lost());
+        let lost = within_timeout("the lease expires", stale.lost()).await;
+        assert_eq!(lost, LossReason::LeaseExpired);
+
+        let held = within_timeout("it is free", locks.mutex("stale").acquire()).await;
+        let held = held.expect("granted");
+        assert!(stale.release().await.expect_err("expired").is_lost());
         leasehold::drain().await;
-        assert!(
-            open(url)
-                .await
-                .mutex("stale")
-                .try_acquire()
-                .await
-                .expect("asked")
-                .is_none(),
-            "{url}: freed by another"
-        );
+        let tried = open(url).await.mutex("stale").try_acquire().await;
+        let is_held = tried.expect("tried").is_none();
+        assert!(is_held, "{url}: released by the stale guard");
         held.check().expect("it holds");
     }
 }

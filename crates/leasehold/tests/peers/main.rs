@@ -1,5 +1,7 @@
-//! What respected libraries get wrong, and ours must not: a test for each defect, named after where it was seen. Defects that
-//! other tests show already are in docs/peer-defects.md, with those tests.
+//! Defects of other lock libraries that leasehold must not have.
+//!
+//! Each test is named after the library in which the defect was seen. `docs/peer-defects.md` also
+//! lists the defects that tests elsewhere cover.
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
@@ -17,9 +19,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold::store::{Claim, Share};
-use leasehold::{ClaimantInfo, Locks, Name};
+use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
 
-/// The longest that a test waits for what must come: less than a third of the usual lease.
+/// How long a test waits for an event that must happen: less than a third of the default lease.
 const TIMEOUT: Duration = Duration::from_secs(9);
 
 async fn open(url: &str) -> Locks {
@@ -32,7 +34,14 @@ async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) ->
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.inspect(name).await.expect("looked").waiters().count() != count {
+    while locks
+        .inspect(name)
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        != count
+    {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -41,12 +50,18 @@ async fn empty(locks: &Locks, name: &str) {
     while !locks
         .inspect(name)
         .await
-        .expect("looked")
+        .expect("inspected")
         .entries
         .is_empty()
     {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+}
+
+/// Acquires and releases a lock.
+async fn use_once(locks: &Locks, name: &str) {
+    let held = locks.mutex(name).acquire().await.expect("granted");
+    held.release().await.expect("released");
 }
 
 fn claim(name: &str) -> Claim {

@@ -1,4 +1,5 @@
-//! Medallion's `LeaseMonitor` lets a lifetime begin anew when the answer is there, so a loss is heard after the key has ended.
+//! Medallion's `LeaseMonitor` counts a lease from the reply, so it reports a loss after the key has
+//! expired.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -6,18 +7,18 @@ use std::time::{Duration, Instant};
 use leasehold::Guard;
 use leasehold::stores::Memory;
 
-use super::slow::{Slow, Switches};
+use super::slow::Slow;
 use super::{waiters, within_timeout};
 
 const LEASE: Duration = Duration::from_secs(6);
 
-/// Whatever is left of a lease ends before a lease from the question does.
+/// Checks that a hold ends within a lease after its request was sent.
 fn check(held: &Guard, sent_at: Instant) {
-    let left = held.remaining();
+    let remaining = held.remaining();
+    let age = sent_at.elapsed();
     assert!(
-        sent_at.elapsed() + left <= LEASE,
-        "{left:?} are left {:?} after the question",
-        sent_at.elapsed()
+        age + remaining <= LEASE,
+        "{remaining:?} remain {age:?} after the request"
     );
 }
 
@@ -54,26 +55,21 @@ async fn medallion_renewal_counts_from_the_request() {
     check(&held, switches.requested());
 }
 
-/// A grant that is told is worth no more than the last question that was answered: what tells of it may have been long under way.
+/// A pushed grant is valid no longer than a lease from the last request with a reply, because the
+/// notification may have been under way for long.
 #[tokio::test]
 async fn medallion_pushed_grant_counts_from_the_last_request() {
     let store = Memory::new();
-    let (theirs, (ours, switches)) = (
-        leasehold::Locks::from_store(store.clone(), "memory:").expect("it runs"),
-        Slow::locks(&store),
-    );
+    let theirs = leasehold::Locks::from_store(store.clone(), "memory:").expect("it runs");
+    let (ours, switches) = Slow::locks(&store);
     let first = theirs.mutex("a").acquire().await.expect("granted");
     switches.drops_replies.store(true, Ordering::SeqCst);
     let lock = ours.mutex("a").lease(LEASE);
     let waiting = tokio::spawn(async move { lock.acquire().await });
     waiters(&theirs, "a", 1).await;
-    let requested: &Switches = &switches;
-    let sent_at = requested.requested();
+    let sent_at = switches.requested();
     tokio::time::sleep(Duration::from_millis(500)).await;
     first.release().await.expect("released");
-    let held = within_timeout("it holds", waiting)
-        .await
-        .expect("it runs")
-        .expect("granted");
-    check(&held, sent_at);
+    let held = within_timeout("it holds", waiting).await;
+    check(&held.expect("it runs").expect("granted"), sent_at);
 }

@@ -1,4 +1,4 @@
-//! node-redlock computes until when a lock is valid, and returns it though that is over.
+//! node-redlock computes the end of a lock's validity, and returns a lock whose validity has ended.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ async fn node_redlock_expired_lock_is_not_returned() {
         let locks = open(&url).await;
         delay(&wires, Duration::from_millis(150));
         let lease = Duration::from_millis(200);
-        // Not granted is as good: it says so, or waits.
+        // A refused or timed-out try passes too.
         let lock = locks.mutex("a").lease(lease).no_renewal();
         let requested = tokio::time::timeout(Duration::from_secs(2), lock.try_acquire());
         if let Ok(Ok(Some(guard))) = requested.await {
-            guard.check().expect("it is valid when it comes");
+            guard.check().expect("it is valid when it is returned");
         }
         delay(&wires, Duration::ZERO);
     }

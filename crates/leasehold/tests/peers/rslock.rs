@@ -11,10 +11,8 @@ use super::within_timeout;
 #[tokio::test]
 async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
     let store = Memory::new();
-    let ((ours, switches), theirs) = (
-        Slow::locks(&store),
-        leasehold::Locks::from_store(store, "memory:").expect("it runs"),
-    );
+    let (ours, switches) = Slow::locks(&store);
+    let theirs = leasehold::Locks::from_store(store, "memory:").expect("it runs");
     switches.late.store(true, Ordering::SeqCst);
     let held = ours
         .mutex("a")
@@ -36,18 +34,14 @@ async fn rslock_work_survives_renewals_and_ends_with_the_lock() {
         }
         assert!(
             rounds.load(Ordering::Relaxed) > 10,
-            "it stood still during a renewal"
+            "the work did not run during a renewal"
         );
-        theirs
-            .break_hold("a", held.token())
-            .await
-            .expect("asked")
-            .expect("it was held");
+        let broken = theirs.break_hold("a", held.token()).await;
+        broken.expect("sent").expect("it was held");
     };
-    let (ended, ()) = within_timeout("it is stopped", async {
-        tokio::join!(held.while_held(work), breaking)
-    })
-    .await;
+
+    let both = async { tokio::join!(held.while_held(work), breaking) };
+    let (ended, ()) = within_timeout("the work stops", both).await;
     let ended: leasehold::Result<()> = ended;
     assert!(ended.expect_err("the lock was lost").is_lost());
 }
@@ -62,14 +56,8 @@ async fn rslock_shortest_lease_is_kept() {
         .await
         .expect("granted");
     assert!(held.remaining() <= Duration::from_millis(100));
-    assert!(
-        locks
-            .mutex("b")
-            .lease(Duration::from_millis(99))
-            .acquire()
-            .await
-            .expect_err("too short")
-            .is_invalid()
-    );
+    let shorter = locks.mutex("b").lease(Duration::from_millis(99));
+    let error = shorter.acquire().await.expect_err("too short");
+    assert!(error.is_invalid());
     held.release().await.expect("released");
 }

@@ -1,4 +1,4 @@
-//! A store whose answers take their time, or do not come.
+//! A store whose replies are late or missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store
 use leasehold::stores::Memory;
 use leasehold::{Error, Guarantees, LockState, Locks, Name, Result};
 
-/// How long an answer takes.
+/// How late a late reply is.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
 
 #[derive(Clone, Debug)]
@@ -20,11 +20,11 @@ pub(crate) struct Slow {
 
 #[derive(Debug, Default)]
 pub(crate) struct Switches {
-    /// Answers to entering and renewing are late.
+    /// Replies to enter and renew are late.
     pub(crate) late: AtomicBool,
-    /// Renewals are not answered.
+    /// Renewals have no reply.
     pub(crate) drops_replies: AtomicBool,
-    /// When what was answered last had been asked.
+    /// When the request of the last reply was sent.
     requested: Mutex<Option<Instant>>,
 }
 
@@ -41,7 +41,7 @@ impl Slow {
         )
     }
 
-    async fn answered<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn delayed<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
         let sent_at = Instant::now();
         let reply = reply.await;
         if self.switches.late.load(Ordering::SeqCst) {
@@ -51,7 +51,7 @@ impl Slow {
             .switches
             .requested
             .lock()
-            .expect("nobody panics with it") = Some(sent_at);
+            .expect("no panic while it is locked") = Some(sent_at);
         reply
     }
 }
@@ -60,8 +60,8 @@ impl Switches {
     pub(crate) fn requested(&self) -> Instant {
         self.requested
             .lock()
-            .expect("nobody panics with it")
-            .expect("something was asked")
+            .expect("no panic while it is locked")
+            .expect("a request was sent")
     }
 }
 
@@ -72,7 +72,7 @@ impl Store for Slow {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.answered(self.store.enter(claim, on_contention)).await
+        self.delayed(self.store.enter(claim, on_contention)).await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -81,9 +81,9 @@ impl Store for Slow {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         if self.switches.drops_replies.load(Ordering::SeqCst) {
-            return Err(Error::unavailable("it is deaf"));
+            return Err(Error::unavailable("the renewal has no reply"));
         }
-        self.answered(self.store.renew(claims)).await
+        self.delayed(self.store.renew(claims)).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {

@@ -1,28 +1,30 @@
 // needs: redlock@5.0.0-beta.2 ioredis@5.4.1
-// Takes one lock of node-redlock so many times: NODE_REDLOCK URL,URL,... NAME CYCLES [TRIES]. Tells when it held, in ns of a clock
-// that goes with CLOCK_BOOTTIME on a machine that was not suspended.
+// Acquires and releases one lock of node-redlock: NODE_REDLOCK URL,URL,... NAME CYCLES [TRIES].
+// Prints the begin and the end of each hold, in nanoseconds of the monotonic clock. On a machine
+// that was never suspended this clock equals CLOCK_BOOTTIME.
 const Redis = require("ioredis");
 const { default: Redlock } = require("redlock");
 
 const [urls, name, cycles, tries] = process.argv.slice(2);
 const masters = urls.split(",").map((url) => new Redis(url));
-// A try that wins too few masters keeps them until the last of its tries, and the next try is refused by its own value there. So tries
-// without end can stand in everybody's way, their own included, without end: its value is on all masters, and it holds nothing.
+// An acquire that wins too few masters keeps their votes until its last try. Its own value on these
+// masters refuses its next try. So an acquire with unlimited tries could block all parties forever,
+// with its value on all masters and without a hold.
 const redlock = new Redlock(masters, { retryCount: Number(tries ?? 1) - 1 });
-// Which masters refuse is no trouble.
+// A master that refuses does not fail the acquire.
 redlock.on("error", () => {});
 
-const PATIENCE_MS = 60000;
+const TIMEOUT_MS = 60000;
 
 async function acquire() {
-  for (const begun = Date.now(); Date.now() - begun < PATIENCE_MS; ) {
+  for (const begun = Date.now(); Date.now() - begun < TIMEOUT_MS; ) {
     try {
       return await redlock.acquire([name], 30000);
     } catch (refused) {
       await new Promise((done) => setTimeout(done, 5 + 20 * Math.random()));
     }
   }
-  throw new Error("it is never its turn");
+  throw new Error("the lock is never granted");
 }
 
 async function main() {
@@ -32,13 +34,13 @@ async function main() {
     const releasing = process.hrtime.bigint();
     await lock.release();
     process.stdout.write(`${granted} ${releasing}\n`);
-    // So that others have their turns.
+    // This lets the other party acquire.
     await new Promise((done) => setTimeout(done, 1));
   }
   for (const master of masters) master.disconnect();
 }
 
-main().catch((trouble) => {
-  console.error(trouble);
+main().catch((error) => {
+  console.error(error);
   process.exit(1);
 });

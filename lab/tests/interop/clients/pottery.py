@@ -1,10 +1,13 @@
 # needs: pottery==3.0.1
-"""Takes one Redlock of pottery so many times: POTTERY URL,URL,... NAME CYCLES. Tells when it held, in ns of CLOCK_BOOTTIME."""
+"""Acquires and releases one lock of pottery: POTTERY URL,URL,... NAME CYCLES.
+
+Prints the begin and the end of each hold, in nanoseconds of CLOCK_BOOTTIME.
+"""
 
 import sys
 import time
 
-# Its own folder has the same name as the library.
+# The name of this file is also the name of the library.
 sys.path.remove(sys.path[0])
 
 from pottery import Redlock
@@ -19,5 +22,5 @@ for _ in range(cycles):
     releasing = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     lock.release()
     sys.stdout.write(f"{granted} {releasing}\n")
-    # So that others have their turns.
+    # This lets the other party acquire.
     time.sleep(0.001)

@@ -1,5 +1,8 @@
 # needs: redis==8.1.0
-"""Takes one lock of redis-py so many times: REDIS_PY URL NAME CYCLES. Tells when it held, in ns of CLOCK_BOOTTIME."""
+"""Acquires and releases one lock of redis-py: REDIS_PY URL NAME CYCLES.
+
+Prints the begin and the end of each hold, in nanoseconds of CLOCK_BOOTTIME.
+"""
 
 import sys
 import time
@@ -15,5 +18,5 @@ for _ in range(cycles):
     releasing = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     lock.release()
     sys.stdout.write(f"{granted} {releasing}\n")
-    # So that others have their turns.
+    # This lets the other party acquire.
     time.sleep(0.001)

@@ -1,6 +1,7 @@
 // needs: github.com/go-redsync/redsync/v4@v4.8.1 github.com/redis/go-redis/v9@v9.0.2
 
-// Takes one lock of redsync so many times: REDSYNC URL,URL,... NAME CYCLES. Tells when it held, in ns of CLOCK_BOOTTIME.
+// Acquires and releases one lock of redsync: REDSYNC URL,URL,... NAME CYCLES.
+// Prints the begin and the end of each hold, in nanoseconds of CLOCK_BOOTTIME.
 package main
 
 import (
@@ -59,7 +60,7 @@ func main() {
 		check(trouble)
 		fmt.Fprintln(out, granted, releasing)
 		check(out.Flush())
-		// So that others have their turns.
+		// This lets the other party acquire.
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -6,23 +6,25 @@ import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * Takes a lock of Curator's, again and again, and tells of it as a taker does: CuratorPeer HOST PATH KIND HAND CYCLES OFFSET.
- * OFFSET is what CLOCK_BOOTTIME is ahead of the clock that Java has.
+ * Acquires and releases a lock of Curator repeatedly: CuratorPeer HOST PATH KIND THREAD CYCLES OFFSET.
+ *
+ * <p>Prints its events as a worker of the lab does. OFFSET is how far CLOCK_BOOTTIME is ahead of
+ * Java's clock, in nanoseconds.
  */
 public class CuratorPeer {
-    static final int WHOLE = 1 << 30;
+    static final int RW_CAPACITY = 1 << 30;
     static long offset;
-    static String hand;
+    static String thread;
 
     static long now() {
         return System.nanoTime() + offset;
     }
 
-    static void tell(long at, String what) {
-        System.out.println(at + " " + hand + " 0 " + what);
+    static void record(long at, String event) {
+        System.out.println(at + " " + thread + " 0 " + event);
     }
 
-    /** The name of its own node is known to the lock alone. */
+    /** A mutex that shows the path of its own node. */
     static class Named extends InterProcessMutex {
         Named(CuratorFramework client, String path) {
             super(client, path);
@@ -36,7 +38,7 @@ public class CuratorPeer {
     public static void main(String[] args) throws Exception {
         String path = args[1];
         String kind = args[2];
-        hand = args[3];
+        thread = args[3];
         int cycles = Integer.parseInt(args[4]);
         offset = Long.parseLong(args[5]);
         CuratorFramework client = CuratorFrameworkFactory.newClient(args[0], new ExponentialBackoffRetry(100, 5));
@@ -45,22 +47,22 @@ public class CuratorPeer {
         InterProcessReadWriteLock both = new InterProcessReadWriteLock(client, path);
         Named named = new Named(client, path);
         InterProcessMutex lock = kind.equals("reader") ? both.readLock() : kind.equals("writer") ? both.writeLock() : named;
-        String share = kind.equals("reader") ? "1 " + WHOLE : kind.equals("writer") ? WHOLE + " " + WHOLE : "1 1";
+        String share = kind.equals("reader") ? "1 " + RW_CAPACITY : kind.equals("writer") ? RW_CAPACITY + " " + RW_CAPACITY : "1 1";
         for (int cycle = 0; cycle < cycles; cycle++) {
-            tell(now(), "requested");
+            record(now(), "requested");
             lock.acquire();
             long at = now();
             String node = kind.equals("mutex") ? named.path() : own(client, lock);
             long number = client.checkExists().forPath(node).getCzxid();
-            tell(at, "granted " + number + " " + share);
-            tell(now(), "releasing");
+            record(at, "granted " + number + " " + share);
+            record(now(), "releasing");
             lock.release();
-            tell(now(), "released");
+            record(now(), "released");
         }
         client.close();
     }
 
-    /** A node in line whose session is ours, as there is one at a time. */
+    /** Finds the node of this session. A session has one node at a time. */
     static String own(CuratorFramework client, InterProcessMutex lock) throws Exception {
         long session = client.getZookeeperClient().getZooKeeper().getSessionId();
         for (String node : lock.getParticipantNodes()) {
@@ -69,6 +71,6 @@ public class CuratorPeer {
                 return node;
             }
         }
-        throw new IllegalStateException("it holds, and has no node");
+        throw new IllegalStateException("the lock is held and has no node");
     }
 }

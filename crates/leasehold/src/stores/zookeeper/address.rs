@@ -79,6 +79,15 @@ impl Address {
         Ok(address)
     }
 
+    /// Returns the node below which the locks are kept; `/` for the root.
+    pub(super) fn folder(&self) -> &str {
+        if self.base.is_empty() {
+            "/"
+        } else {
+            &self.base
+        }
+    }
+
     /// Returns the list of servers for the client library, with each server several times.
     ///
     /// The library doubles its pause after every pass through the list, without a maximum. After
@@ -219,13 +228,8 @@ impl fmt::Display for Address {
         } else {
             "zookeeper"
         };
-        let base = if self.base.is_empty() {
-            "/"
-        } else {
-            &self.base
-        };
         let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
-        write!(f, "{scheme}://{}{base}", servers.join(","))
+        write!(f, "{scheme}://{}{}", servers.join(","), self.folder())
     }
 }
 

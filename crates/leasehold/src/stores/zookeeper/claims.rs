@@ -1,4 +1,4 @@
-//! What this client knows of its own claims' nodes.
+//! The local state of this client's claims: what it knows about their nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,40 +10,40 @@ use super::session::Session;
 use crate::claim::ById;
 use crate::{ClaimId, Token};
 
-/// One page for each claim that may have a node.
+/// One entry for each claim that may have a node.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_id: Mutex<ById<Arc<TrackedClaim>>>,
 }
 
-/// What is known of one claim.
+/// The local state of one claim.
 #[derive(Debug)]
 pub(super) struct TrackedClaim {
-    /// The session that its node belongs to.
+    /// The session of the claim's node.
     pub(super) session: Arc<Session>,
     node: Mutex<NodeState>,
-    /// Notified at every change of what is known.
+    /// Notified at every change of this state.
     pub(super) updated: Notify,
-    /// Whether a request that makes or replaces the node has ended without its reply.
-    is_unanswered: AtomicBool,
+    /// Whether a request that creates or replaces the node has ended without its reply.
+    has_lost_reply: AtomicBool,
 }
 
 /// Whether a claim has a node.
 ///
 /// ```text
-/// Perhaps ──request──► Pending ──reply──► Yes ──request──► Pending
-///    ▲                    └─no reply─► Perhaps
-///    └── found by its id ──► Yes        any ──left, not found──► No
+/// Unknown ──request──► Pending ──reply──► Exists ──request──► Pending
+///    ▲                    └─no reply─► Unknown
+///    └── found by its id ──► Exists      any ──left, not found──► Absent
 /// ```
 #[derive(Clone, Debug)]
 pub(super) enum NodeState {
-    /// A request that makes the node or replaces it is under way. Its outcome is known soon.
+    /// A request that creates or replaces the node is under way. Its outcome is known soon.
     Pending,
-    /// Such a request ended without its reply: only a search by the claim's id says whether there
+    /// Such a request ended without its reply. Only a search by the claim's id shows whether there
     /// is a node.
     Unknown,
     Exists(Node),
-    /// It has left, or was found to be gone.
+    /// The claim has left, or its node was not found.
     Absent,
 }
 
@@ -52,16 +52,17 @@ pub(super) enum NodeState {
 pub(super) struct Node {
     pub(super) name: String,
     pub(super) token: Token,
-    /// Whom it waits for, by the last listing that was not yet acted upon.
+    /// The nodes to watch by the last listing, until the waiter takes them.
     pub(super) watched: Option<Vec<String>>,
 }
 
-/// A request under way that makes a claim's node or replaces it. Dropped before its reply, it
-/// leaves the node unknown.
-#[must_use = "dropping it says that there is no reply"]
+/// A request under way that creates or replaces a claim's node.
+///
+/// Dropping it before the reply makes the state of the node unknown.
+#[must_use = "dropping it means that there is no reply"]
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
-    page: &'a TrackedClaim,
+    tracked: &'a TrackedClaim,
 }
 
 impl Claims {
@@ -69,30 +70,31 @@ impl Claims {
         self.by_id.lock().get(&id).cloned()
     }
 
-    /// Opens a page for a claim whose node is about to be asked for; the one before it is closed.
+    /// Adds an entry before the claim's node is requested. An earlier entry of the claim ends.
     pub(super) fn begin(&self, id: ClaimId, session: Arc<Session>) -> Arc<TrackedClaim> {
-        let mut pages = self.by_id.lock();
-        let before = pages.remove(&id);
+        let mut by_id = self.by_id.lock();
+        let earlier = by_id.remove(&id);
 
-        // A request of the page before may still reach the servers, so its node is still searched
-        // for.
-        let is_unanswered = before.as_ref().is_some_and(|before| before.is_unanswered());
+        // A request of the earlier entry may still reach the servers, so a search stays necessary.
+        let has_lost_reply = earlier
+            .as_ref()
+            .is_some_and(|earlier| earlier.has_lost_reply());
         let tracked = Arc::new(TrackedClaim {
             session,
             node: Mutex::new(NodeState::Unknown),
             updated: Notify::new(),
-            is_unanswered: is_unanswered.into(),
+            has_lost_reply: has_lost_reply.into(),
         });
-        pages.insert(id, Arc::clone(&tracked));
-        drop(pages);
+        by_id.insert(id, Arc::clone(&tracked));
+        drop(by_id);
 
-        if let Some(before) = before {
-            before.gone();
+        if let Some(earlier) = earlier {
+            earlier.gone();
         }
         tracked
     }
 
-    /// Closes a claim's page: it has no node, or none that is known of.
+    /// Removes the entry of a claim that has no node.
     pub(super) fn end(&self, id: ClaimId) {
         let tracked = self.by_id.lock().remove(&id);
         if let Some(tracked) = tracked {
@@ -106,15 +108,15 @@ impl TrackedClaim {
         self.node.lock().clone()
     }
 
-    /// Whether a node that this client does not know of may exist.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.is_unanswered.load(Ordering::Acquire)
+    /// Whether a node may exist that this client does not know.
+    pub(super) fn has_lost_reply(&self) -> bool {
+        self.has_lost_reply.load(Ordering::Acquire)
     }
 
-    /// Notes that a request is about to make the node or to replace it.
+    /// Records that a request is about to create or replace the node.
     pub(super) fn pending(&self) -> Pending<'_> {
         *self.node.lock() = NodeState::Pending;
-        Pending { page: self }
+        Pending { tracked: self }
     }
 
     pub(super) fn found(&self, node: Node) {
@@ -122,9 +124,10 @@ impl TrackedClaim {
         self.updated.notify_waiters();
     }
 
-    /// Notes what a search by the claim's id has found, where a node was `missing` or none was
-    /// known. Returns whether the claim has a node. A request that was sent meanwhile, or its
-    /// reply, counts more than the search.
+    /// Records the result of a search by the claim's id. Returns whether the claim has a node.
+    ///
+    /// `missing` is the node whose absence caused the search; `None` if no node was known. A
+    /// request that was sent during the search, or its reply, is newer than the result.
     pub(super) fn searched(&self, missing: Option<&Node>, found: Option<Node>) -> bool {
         let mut node_state = self.node.lock();
 
@@ -147,13 +150,13 @@ impl TrackedClaim {
         is_there
     }
 
-    /// Tells who waits for it.
+    /// Records that the claim has no node, and notifies its waiter.
     pub(super) fn gone(&self) {
         *self.node.lock() = NodeState::Absent;
         self.updated.notify_waiters();
     }
 
-    /// Whom it waits for, once.
+    /// Takes the nodes to watch. A later call returns `None` until the next listing.
     pub(super) fn take_watched(&self) -> Option<Vec<String>> {
         match &mut *self.node.lock() {
             NodeState::Exists(node) => node.watched.take(),
@@ -169,23 +172,23 @@ impl TrackedClaim {
 }
 
 impl Pending<'_> {
-    /// Notes the node that the reply names.
+    /// Records the node in the reply.
     pub(super) fn replied(self, node: Node) {
-        self.page.found(node);
+        self.tracked.found(node);
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        let mut node_state = self.page.node.lock();
+        let mut node_state = self.tracked.node.lock();
         if !matches!(*node_state, NodeState::Pending) {
             return;
         }
 
         *node_state = NodeState::Unknown;
-        self.page.is_unanswered.store(true, Ordering::Release);
+        self.tracked.has_lost_reply.store(true, Ordering::Release);
         drop(node_state);
 
-        self.page.updated.notify_waiters();
+        self.tracked.updated.notify_waiters();
     }
 }

@@ -1,15 +1,14 @@
-//! What a claim's node is called: Curator's way, or kazoo's.
+//! The names of the claims' nodes, in the layout of Curator or kazoo.
 //!
-//! A lock is a node; each claim is an ephemeral sequential child of it. Curator and kazoo both order the children by their
-//! last ten digits, and tell kinds apart by what is before those; but neither sees the other's.
+//! A lock is a node, and each claim is an ephemeral sequential child of it. Curator and kazoo order
+//! the children by their last ten digits. The text before the digits shows the kind of the claim.
+//! Neither library recognises the other's children.
 
 use std::fmt;
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use crate::{Claim, ClaimId, Error, Result, Share};
 
-use crate::{Claim, ClaimId, Error, Name, Result, Share};
-
-/// Whose layout a store keeps to.
+/// The library whose layout a store uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// `_c_UUID-lock-0000000007`, `…-__READ__…`, `…-__WRIT__…`.
@@ -23,17 +22,13 @@ pub(super) enum Dialect {
 pub(super) struct Member {
     /// The node's own name.
     pub(super) node: String,
-    /// Its place in line. Servers whose counter has run over give negative numbers.
+    /// The number in its name, which orders the queue. A server whose counter has overflowed gives
+    /// negative numbers.
     pub(super) sequence: i64,
     pub(super) share: Share,
-    /// The id in its name, which is that of a claim if the claim is ours.
+    /// The id in its name. It is a claim id only if leasehold created the node.
     pub(super) id: Option<ClaimId>,
 }
-
-/// Digits that a server puts behind the name of a sequential node.
-const DIGITS: usize = 10;
-const WRITER: &str = "__WRIT__";
-const READER: &str = "__READ__";
 
 impl Dialect {
     pub(super) fn parse(text: &str) -> Result<Self> {
@@ -44,7 +39,7 @@ impl Dialect {
         }
     }
 
-    /// The name of a claim's node, up to its digits.
+    /// Returns the name of a claim's node, up to its digits.
     pub(super) fn prefix(self, claim: &Claim) -> String {
         let share_mark = self.share_mark(claim.share);
         match self {
@@ -54,7 +49,8 @@ impl Dialect {
     }
 
     fn share_mark(self, share: Share) -> String {
-        let (weight, capacity) = (share.weight(), share.capacity());
+        let weight = share.weight();
+        let capacity = share.capacity();
         match (self, share) {
             (Self::Curator, Share::MUTEX) => "lock-".to_owned(),
             (Self::Curator, Share::WRITER) => WRITER.to_owned(),
@@ -66,21 +62,21 @@ impl Dialect {
         }
     }
 
-    /// What a child is in a line.
+    /// Parses the name of a child.
     ///
     /// # Errors
-    /// Mismatch, with the cure, if it is not of this layout.
+    /// [`is_mismatch`](Error::is_mismatch), with help, if it is not of this layout.
     pub(super) fn member(self, node: &str) -> Result<Member> {
         self.read(node).ok_or_else(|| self.foreign(node))
     }
 
-    /// `None` if it is not of this layout.
+    /// Parses the name of a child; `None` if it is not of this layout.
     pub(super) fn read(self, node: &str) -> Option<Member> {
         let head = node.trim_end_matches(|c: char| c.is_ascii_digit());
         let number: i64 = node[head.len()..].parse().ok()?;
         let (head, sequence) = match node.len() - head.len() {
             DIGITS if self.share(head).is_some() => (head, number),
-            // `%010d` fills a negative number to ten characters, its sign included.
+            // `%010d` pads a negative number to ten characters, its sign included.
             count if count == DIGITS || count == DIGITS - 1 => (head.strip_suffix('-')?, -number),
             _ => return None,
         };
@@ -94,39 +90,31 @@ impl Dialect {
     }
 
     fn share(self, head: &str) -> Option<Share> {
-        let (ends, slots): ([(&str, Share); 3], _) = match self {
-            Self::Curator => {
-                let ends = [
-                    ("lock-", Share::MUTEX),
-                    (WRITER, Share::WRITER),
-                    (READER, Share::READER),
-                ];
-                (
-                    ends,
-                    head.strip_suffix('-')
-                        .and_then(|head| head.rsplit_once("-slots-"))
-                        .map(|(_, slots)| (slots, "-of-")),
-                )
-            }
-            Self::Kazoo => {
-                // Both marks end alike, so the longer one comes first.
-                let ends = [
-                    ("__rlock__", Share::READER),
-                    ("__lock__", Share::MUTEX),
-                    ("__lock__", Share::MUTEX),
-                ];
-                (
-                    ends,
-                    head.strip_suffix("__")
-                        .and_then(|head| head.rsplit_once("__slots_"))
-                        .map(|(_, slots)| (slots, "_of_")),
-                )
-            }
+        let ends: &[(&str, Share)] = match self {
+            Self::Curator => &[
+                ("lock-", Share::MUTEX),
+                (WRITER, Share::WRITER),
+                (READER, Share::READER),
+            ],
+            // Neither of these is the end of the other.
+            Self::Kazoo => &[("__rlock__", Share::READER), ("__lock__", Share::MUTEX)],
         };
-        if let Some((_, share)) = ends.into_iter().find(|(end, _)| head.ends_with(end)) {
-            return Some(share);
+        if let Some((_, share)) = ends.iter().find(|(end, _)| head.ends_with(end)) {
+            return Some(*share);
         }
-        let (weight, capacity) = slots.and_then(|(slots, of)| slots.split_once(of))?;
+
+        let (weight, capacity) = match self {
+            Self::Curator => head
+                .strip_suffix('-')?
+                .rsplit_once("-slots-")?
+                .1
+                .split_once("-of-")?,
+            Self::Kazoo => head
+                .strip_suffix("__")?
+                .rsplit_once("__slots_")?
+                .1
+                .split_once("_of_")?,
+        };
         Share::slots(weight.parse().ok()?, capacity.parse().ok()?).ok()
     }
 
@@ -158,7 +146,7 @@ impl Dialect {
         let what = match node {
             "locks" | "leases" => "by a semaphore of Curator's",
             _ if node.contains("latch-") => "by a leader latch of Curator's",
-            _ => "for something that is no lock",
+            _ => "for something that is not a lock",
         };
         Error::mismatch(format!(
             "the name is in use {what}, which has the node {node:?}"
@@ -166,7 +154,7 @@ impl Dialect {
         .help("use another name, or another folder in the URL")
     }
 
-    /// Whether others count on the node of a lock to stay once they have seen it.
+    /// Whether other clients of the dialect rely on a lock's node that they have once seen.
     pub(super) fn leaves_nodes(self) -> bool {
         self == Self::Kazoo
     }
@@ -179,7 +167,7 @@ impl Dialect {
     }
 }
 
-/// As its users write it.
+/// Formats the library's name as its users write it.
 impl fmt::Display for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if *self == Self::Curator {
@@ -196,27 +184,10 @@ fn dashed(id: ClaimId) -> String {
         .to_string()
 }
 
-/// All that may not be in the name of a node, and `%`; what is not ASCII is encoded anyway.
-const SPECIAL: &AsciiSet = &CONTROLS.add(b'%').add(b'/');
-
-/// The node of a lock, within its folder.
-pub(super) fn node_of(name: &Name) -> String {
-    let text = name.as_str();
-    let encoded = utf8_percent_encode(text, SPECIAL).to_string();
-    match &*encoded {
-        // These mean something else.
-        "." => "%2E".to_owned(),
-        ".." => "%2E%2E".to_owned(),
-        "zookeeper" => "%7Aookeeper".to_owned(),
-        _ => encoded,
-    }
-}
-
-/// The name of the lock whose node this is; `None` if it cannot be one.
-pub(super) fn name_of(node: &str) -> Option<Name> {
-    let name = Name::parse(&percent_decode_str(node).decode_utf8().ok()?).ok()?;
-    (node_of(&name) == node).then_some(name)
-}
+/// The digits that a server appends to the name of a sequential node.
+const DIGITS: usize = 10;
+const WRITER: &str = "__WRIT__";
+const READER: &str = "__READ__";
 
 #[cfg(test)]
 mod tests {
@@ -224,15 +195,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ClaimantInfo;
+    use crate::{ClaimantInfo, Name};
 
     fn claim(share: Share) -> Claim {
-        let (name, info) = (
-            Name::parse("a").expect("a name"),
-            Arc::new(ClaimantInfo::here("").expect("a label")),
-        );
+        let info = Arc::new(ClaimantInfo::here("").expect("a label"));
         Claim {
-            name,
+            name: Name::parse("a").expect("a name"),
             id: ClaimId::draw(),
             share,
             lease: Duration::from_secs(30),
@@ -275,28 +243,22 @@ mod tests {
 
     #[test]
     fn node_names_of_other_libraries_are_parsed() {
-        let share =
-            |dialect: Dialect, node: &str| dialect.member(node).map(|member| member.share).ok();
-        let uuid = "79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5";
-        assert_eq!(
-            share(Dialect::Curator, &format!("_c_{uuid}-lock-0000000003")),
-            Some(Share::MUTEX)
-        );
-        assert_eq!(
-            share(Dialect::Curator, "lock-0000000003"),
-            Some(Share::MUTEX)
-        );
-        assert_eq!(
-            share(Dialect::Curator, &format!("_c_{uuid}-__READ__0000000003")),
-            Some(Share::READER)
-        );
-        assert_eq!(
-            share(
-                Dialect::Kazoo,
-                &format!("{}__rlock__0000000003", uuid.replace('-', ""))
+        let share = |dialect: Dialect, node: &str| dialect.member(node).expect("a claim").share;
+        for (node, expected) in [
+            (
+                "_c_79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5-lock-0000000003",
+                Share::MUTEX,
             ),
-            Some(Share::READER)
-        );
+            ("lock-0000000003", Share::MUTEX),
+            (
+                "_c_79e1da5a-36b5-4c33-8d0f-a0b1c2d3e4f5-__READ__0000000003",
+                Share::READER,
+            ),
+        ] {
+            assert_eq!(share(Dialect::Curator, node), expected);
+        }
+        let node = "79e1da5a36b54c338d0fa0b1c2d3e4f5__rlock__0000000003";
+        assert_eq!(share(Dialect::Kazoo, node), Share::READER);
     }
 
     #[test]
@@ -322,30 +284,5 @@ mod tests {
                 "{node}"
             );
         }
-    }
-
-    #[test]
-    fn names_and_nodes_round_trip() {
-        for name in [
-            "orders/42",
-            ".",
-            "..",
-            "zookeeper",
-            "a b",
-            "%2F",
-            "\0\r\n",
-            "ü",
-            "\u{202e}",
-        ] {
-            let name = Name::parse(name).expect("a name");
-            let node = node_of(&name);
-            assert_eq!(name_of(&node), Some(name));
-            assert!(node != "." && node != ".." && !node.contains('/') && node.is_ascii());
-        }
-        assert_eq!(
-            node_of(&Name::parse("my lock:1").expect("a name")),
-            "my lock:1"
-        );
-        assert_eq!(name_of("%"), None);
     }
 }

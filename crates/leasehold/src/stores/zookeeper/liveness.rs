@@ -1,69 +1,72 @@
 //! Until when a session certainly lives.
 //!
-//! A session ends when the *leader* of the servers has heard nothing of it for its timeout. An answer shows less than it
-//! seems to:
+//! A session ends when the *leader* of the servers has had no report of it for the session's
+//! timeout. A reply shows less than it seems to:
 //!
-//! - A follower answers pings and reads by itself, and tells the leader half a tick later whom it has heard of. If it is cut
-//!   off in between, the leader counts from what it heard before.
-//! - A leader that is cut off from the others answers pings and reads for several ticks more, while they have another
-//!   leader, who ends sessions on his own.
+//! - A follower replies to pings and reads by itself. It reports its active sessions to the leader
+//!   up to half a tick later. If it is cut off in between, the leader counts from an earlier
+//!   report.
+//! - A leader that is cut off from the others replies to pings and reads for several ticks more.
+//!   Meanwhile the others may have a new leader, which ends sessions by its own count.
 //!
-//! So a session is proven by *beats*: a `sync`, and when it is answered a write. A beat proves the newest write that was
-//! answered half a tick or more before its `sync` was asked:
+//! So *heartbeats* prove a session: a `sync`, and after its reply a write. A heartbeat proves the
+//! newest write whose reply arrived half a tick or more before the heartbeat's `sync` was sent:
 //!
 //! ```text
-//!  write A ──answered──► half a tick ──► sync B ──answered──► write C ──answered──► proven from A
+//!  write A ──reply──► half a tick ──► sync B ──reply──► write C ──reply──► valid from A
 //! ```
 //!
-//! Between A and B the leader has asked the follower whom it has heard of. What two servers tell each other arrives in order:
-//! the leader's question came to the follower before the answer to B, and the follower's word about A came to the leader
-//! before C. So the leader has heard of the session after A was sent. And C was written by a majority, so whoever leads
-//! later has come to lead after A was sent, and lets every session live for its timeout from then.
+//! Between A and B the leader has requested the active sessions from the follower. Messages between
+//! two servers arrive in order. The leader's request arrived at the follower before the reply to B,
+//! and the follower's report about A arrived at the leader before C. So the leader has received the
+//! report after A was sent. A majority has written C. So a later leader took its office after A was
+//! sent, and it lets every session live for the session's timeout from then.
 //!
-//! Beats in between change nothing of that. The more there are, the newer is the write that each of them proves: with a
-//! pause of `p` between beats and half a tick of `h`, what is proven is at most `h + 2p` old.
+//! Heartbeats in between change nothing in this argument. More heartbeats prove newer writes: with
+//! an interval of `p` between heartbeats and half a tick of `h`, the proof is at most `h + 2p` old.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::runtime::clock::BootInstant;
 
-/// From when on the timeout of a session certainly ran.
+/// The instant from which the timeout of a session certainly ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Liveness {
     valid_from: BootInstant,
-    /// The answered writes that a later beat may prove, the newest last.
+    /// The writes that a later heartbeat may prove, the newest last.
     writes: VecDeque<Write>,
-    last_answered: BootInstant,
+    last_reply: BootInstant,
 }
 
-/// An answered write: when it was asked, and when its answer was there.
+/// A write whose reply has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Write {
-    asked: BootInstant,
-    answered: BootInstant,
+    sent_at: BootInstant,
+    replied_at: BootInstant,
 }
 
-/// A beat that was answered.
+/// A heartbeat whose replies have arrived.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Beat {
-    /// Before its `sync` was sent.
-    pub(super) begun: BootInstant,
-    /// Before its write was sent, after the answer to the `sync`.
-    pub(super) asked: BootInstant,
-    pub(super) answered: BootInstant,
+pub(super) struct Heartbeat {
+    /// Taken before the `sync` was sent.
+    pub(super) sync_sent_at: BootInstant,
+    /// Taken before the write was sent, after the reply to the `sync`.
+    pub(super) write_sent_at: BootInstant,
+    pub(super) replied_at: BootInstant,
 }
 
 impl Liveness {
-    /// A session that was just begun: a write too, of which the leader has heard.
+    /// Starts with a new session. Its creation is a write that the leader has executed.
     pub(super) fn started(sent_at: BootInstant, replied_at: BootInstant) -> Self {
+        let creation = Write {
+            sent_at,
+            replied_at,
+        };
         Self {
             valid_from: sent_at,
-            writes: VecDeque::from([Write {
-                asked: sent_at,
-                answered: replied_at,
-            }]),
-            last_answered: replied_at,
+            writes: VecDeque::from([creation]),
+            last_reply: replied_at,
         }
     }
 
@@ -71,36 +74,36 @@ impl Liveness {
         self.valid_from
     }
 
-    /// When the next beat may begin.
-    pub(super) fn next_heartbeat(&self, pause: Duration) -> BootInstant {
-        self.last_answered.saturating_add(pause)
+    /// Returns when the next heartbeat is due.
+    pub(super) fn next_heartbeat(&self, interval: Duration) -> BootInstant {
+        self.last_reply.saturating_add(interval)
     }
 
-    /// Takes note of a beat; `half_tick` is at least half a tick of the servers.
-    pub(super) fn heartbeat(&mut self, heartbeat: Beat, half_tick: Duration) {
-        while let Some(write) = self
-            .writes
-            .front()
-            .filter(|write| write.answered.saturating_add(half_tick) <= heartbeat.begun)
-        {
-            self.valid_from = write.asked;
+    /// Records a heartbeat; `half_tick` is an upper bound of half a tick of the servers.
+    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, half_tick: Duration) {
+        while let Some(write) = self.writes.front() {
+            if write.replied_at.saturating_add(half_tick) > heartbeat.sync_sent_at {
+                break;
+            }
+            self.valid_from = write.sent_at;
             self.writes.pop_front();
         }
 
         self.writes.push_back(Write {
-            asked: heartbeat.asked,
-            answered: heartbeat.answered,
+            sent_at: heartbeat.write_sent_at,
+            replied_at: heartbeat.replied_at,
         });
-        self.last_answered = heartbeat.answered;
+        self.last_reply = heartbeat.replied_at;
     }
 }
 
-/// At least half a tick, as ZooKeeper has no session shorter than two ticks unless it is told to.
+/// Returns an upper bound of half a tick. By default ZooKeeper has no session shorter than two
+/// ticks.
 pub(super) fn half_tick(shortest_session: Duration) -> Duration {
     shortest_session / 4
 }
 
-/// How long to wait between beats, while claims are held and while none is.
+/// Returns the time between heartbeats. It is shorter while claims are held.
 pub(super) fn heartbeat_interval(timeout: Duration, is_held: bool) -> Duration {
     if is_held { timeout / 20 } else { timeout / 4 }
 }
@@ -113,19 +116,22 @@ mod tests {
 
     const HALF_TICK: u64 = 100;
 
-    /// A leader and the follower that a client is connected to, with delays between them, in milliseconds. What is sent one
-    /// way arrives in order.
+    /// A leader and the follower of a client, with delays between them in milliseconds. Messages
+    /// in one direction arrive in order.
     #[derive(Debug)]
     struct Servers {
-        /// How long what the leader sends at a time takes, and what the follower sends.
+        /// The delays of the leader's messages, one for each ten milliseconds.
         down: Vec<u64>,
+        /// The delays of the follower's messages.
         up: Vec<u64>,
+        /// When the leader sends its first ping.
         phase: u64,
+        /// When the follower is cut off.
         cut: u64,
     }
 
+    /// Returns when a message arrives: not before any earlier message.
     fn in_order(delays: &[u64], sent: u64) -> u64 {
-        // Nothing overtakes: what was sent earlier and is slower holds up what is sent now.
         (0..=sent.min(delays.len() as u64 * 10))
             .map(|at| at + delays[(at / 10) as usize % delays.len()])
             .max()
@@ -138,10 +144,10 @@ mod tests {
             (0..60).map(|n| self.phase + n * HALF_TICK)
         }
 
-        /// The last time the leader heard, before the follower was cut off, of a session that asked the follower at these
-        /// times.
-        fn received(&self, sent: &[u64]) -> u64 {
-            let mut heard = 0;
+        /// Returns when the leader last received a report of a session before the cut. The session
+        /// sent requests to the follower at the instants `sent`.
+        fn last_report(&self, sent: &[u64]) -> u64 {
+            let mut reported = 0;
             let mut before = 0;
             for ping in self.pings() {
                 let at_follower = in_order(&self.down, ping);
@@ -150,31 +156,52 @@ mod tests {
                     break;
                 }
                 if sent.iter().any(|sent| (before..at_follower).contains(sent)) {
-                    heard = at_leader;
+                    reported = at_leader;
                 }
                 before = at_follower;
             }
-            heard
+            reported
         }
 
-        /// When a question to the leader, asked at the follower, is answered there; `None` if it never is.
+        /// Returns when the follower has the leader's reply to a request; `None` if it never
+        /// arrives.
         fn through_leader(&self, sent: u64) -> Option<u64> {
             let at_leader = in_order(&self.up, sent);
-            (at_leader < self.cut)
-                .then(|| in_order(&self.down, at_leader))
-                .filter(|back| *back < self.cut)
+            if at_leader >= self.cut {
+                return None;
+            }
+            let back = in_order(&self.down, at_leader);
+            (back < self.cut).then_some(back)
         }
     }
 
-    /// Beats until the follower is cut off; what is proven then by `heartbeat`, and when the leader really heard last.
-    fn run(servers: &Servers, pause: u64, heartbeat: impl Fn(&mut Liveness, Beat)) -> (u64, u64) {
-        let moment = BootInstant::from_nanos;
-        let mut liveness = Liveness::started(moment(0), moment(0));
+    /// The outcome of a run up to the cut.
+    #[derive(Debug)]
+    struct Outcome {
+        /// The instant from which `Liveness` counts the session.
+        valid_from: u64,
+        /// The leader's last report of the session.
+        last_report: u64,
+    }
+
+    impl Outcome {
+        fn is_safe(&self) -> bool {
+            self.valid_from <= self.last_report
+        }
+    }
+
+    /// Sends heartbeats until the follower is cut off.
+    fn run(
+        servers: &Servers,
+        interval: u64,
+        heartbeat: impl Fn(&mut Liveness, Heartbeat),
+    ) -> Outcome {
+        let instant = BootInstant::from_nanos;
+        let mut liveness = Liveness::started(instant(0), instant(0));
         let mut sent = vec![0];
         loop {
-            let sync = liveness
-                .next_heartbeat(Duration::from_nanos(pause))
-                .as_nanos();
+            let next = liveness.next_heartbeat(Duration::from_nanos(interval));
+            let sync = next.as_nanos();
             sent.push(sync);
             let Some(write) = servers.through_leader(sync) else {
                 break;
@@ -183,21 +210,24 @@ mod tests {
             let Some(replied_at) = servers.through_leader(write) else {
                 break;
             };
-            heartbeat(
-                &mut liveness,
-                Beat {
-                    begun: moment(sync),
-                    asked: moment(write),
-                    answered: moment(replied_at),
-                },
-            );
+
+            let proof = Heartbeat {
+                sync_sent_at: instant(sync),
+                write_sent_at: instant(write),
+                replied_at: instant(replied_at),
+            };
+            heartbeat(&mut liveness, proof);
         }
-        (liveness.valid_from().as_nanos(), servers.received(&sent))
+        Outcome {
+            valid_from: liveness.valid_from().as_nanos(),
+            last_report: servers.last_report(&sent),
+        }
     }
 
     fn servers() -> impl Strategy<Value = Servers> {
         let delays = || prop::collection::vec(0u64..150, 1..200);
-        (delays(), delays(), 0..HALF_TICK, 1u64..3_000).prop_map(|(down, up, phase, cut)| Servers {
+        let parts = (delays(), delays(), 0..HALF_TICK, 1u64..3_000);
+        parts.prop_map(|(down, up, phase, cut)| Servers {
             down,
             up,
             phase,
@@ -205,73 +235,73 @@ mod tests {
         })
     }
 
-    proptest! {
-        #[test]
-        fn leader_has_confirmed_the_session_since_valid_from(servers in servers(), pause in 1..=HALF_TICK) {
-            let half_tick = Duration::from_nanos(HALF_TICK);
-            let (proven, heard) = run(&servers, pause, |liveness, heartbeat| liveness.heartbeat(heartbeat, half_tick));
-            prop_assert!(proven <= heard, "proven from {proven}, heard at {heard}");
+    fn fast_servers() -> Servers {
+        Servers {
+            down: vec![1],
+            up: vec![1],
+            phase: 50,
+            cut: 340,
         }
     }
 
-    /// What an answer seems to show: that the leader has heard of the question.
+    proptest! {
+        #[test]
+        fn leader_has_confirmed_the_session_since_valid_from(
+            servers in servers(),
+            interval in 1..=HALF_TICK,
+        ) {
+            let half_tick = Duration::from_nanos(HALF_TICK);
+            let outcome = run(&servers, interval, |liveness, heartbeat| {
+                liveness.heartbeat(heartbeat, half_tick);
+            });
+            prop_assert!(outcome.is_safe(), "{outcome:?}");
+        }
+    }
+
+    /// A reply alone does not prove that the leader has a report of the session.
     #[test]
     fn validity_counted_from_reply_breaks_exclusion() {
-        let servers = Servers {
-            down: vec![1],
-            up: vec![1],
-            phase: 50,
-            cut: 340,
-        };
-        let (proven, heard) = run(&servers, HALF_TICK, |liveness, heartbeat| {
-            *liveness = Liveness::started(heartbeat.asked, heartbeat.answered);
+        let outcome = run(&fast_servers(), HALF_TICK, |liveness, heartbeat| {
+            *liveness = Liveness::started(heartbeat.write_sent_at, heartbeat.replied_at);
         });
-        assert!(proven > heard, "proven from {proven}, heard at {heard}");
+        assert!(!outcome.is_safe(), "{outcome:?}");
     }
 
-    /// Many beats within half a tick must not prove each other: the leader may not have asked the follower in between.
+    /// Many heartbeats within half a tick must not prove each other: the leader may not have
+    /// requested a report in between.
     #[test]
-    fn beats_within_half_a_tick_prove_nothing_newer() {
-        let servers = Servers {
-            down: vec![1],
-            up: vec![1],
-            phase: 50,
-            cut: 340,
+    fn heartbeats_within_half_a_tick_prove_no_newer_write() {
+        let run = |half_tick: u64| {
+            run(&fast_servers(), 5, |liveness, heartbeat| {
+                liveness.heartbeat(heartbeat, Duration::from_nanos(half_tick));
+            })
         };
-        let (proven, heard) = run(&servers, 5, |liveness, heartbeat| {
-            liveness.heartbeat(heartbeat, Duration::ZERO);
-        });
-        assert!(proven > heard, "proven from {proven}, heard at {heard}");
-        let (proven, heard) = run(&servers, 5, |liveness, heartbeat| {
-            liveness.heartbeat(heartbeat, Duration::from_nanos(HALF_TICK));
-        });
-        assert!(proven <= heard, "proven from {proven}, heard at {heard}");
+        let without = run(0);
+        assert!(!without.is_safe(), "{without:?}");
+        let with = run(HALF_TICK);
+        assert!(with.is_safe(), "{with:?}");
     }
 
-    /// What a holder may count on at the worst moment: just before the next beat is answered.
+    /// The worst instant is just before the reply to the next heartbeat.
     #[test]
     fn proof_of_held_session_is_at_most_a_fifth_of_it_old() {
-        let (session, moment) = (Duration::from_secs(10), BootInstant::from_nanos);
-        let (pause, half_tick) = (
-            heartbeat_interval(session, true),
-            half_tick(Duration::from_secs(4)),
-        );
-        let mut liveness = Liveness::started(moment(0), moment(0));
+        let session = Duration::from_secs(10);
+        let interval = heartbeat_interval(session, true);
+        let half_tick = half_tick(Duration::from_secs(4));
+        let begin = BootInstant::from_nanos(0);
+        let mut liveness = Liveness::started(begin, begin);
         for _ in 0..40 {
-            let next = liveness.next_heartbeat(pause);
+            let next = liveness.next_heartbeat(interval);
             let age = next.duration_since(liveness.valid_from());
-            assert!(
-                age <= half_tick + 2 * pause && age <= session / 5,
-                "{age:?}"
-            );
-            liveness.heartbeat(
-                Beat {
-                    begun: next,
-                    asked: next,
-                    answered: next,
-                },
-                half_tick,
-            );
+            assert!(age <= half_tick + 2 * interval, "{age:?}");
+            assert!(age <= session / 5, "{age:?}");
+
+            let heartbeat = Heartbeat {
+                sync_sent_at: next,
+                write_sent_at: next,
+                replied_at: next,
+            };
+            liveness.heartbeat(heartbeat, half_tick);
         }
     }
 }

@@ -1,22 +1,25 @@
-//! The children of a lock's node, in order: who holds, who waits, and whom to watch.
+//! The children of a lock's node in order: the holders, the waiters, and the nodes to watch.
+
+use std::cmp::Reverse;
 
 use super::generation;
 use super::layout::{Dialect, Member};
 use crate::{Result, Share, admitted};
 
-/// The claims in one line.
+/// The claims of one lock.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) members: Vec<Member>,
-    /// So many at the front hold.
+    /// The number of members at the front that hold.
     pub(super) granted: usize,
 }
 
-/// A claim's place.
+/// A claim's position in the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum QueuePosition {
     Held,
-    /// Behind so many, and who must be watched: it cannot be granted before one of these goes.
+    /// The claim waits behind `ahead` others. It cannot be granted before one of the `watched`
+    /// nodes has gone.
     Queued {
         ahead: u32,
         watched: Vec<String>,
@@ -24,29 +27,27 @@ pub(super) enum QueuePosition {
 }
 
 impl Queue {
-    /// # Errors Mismatch if a child is not of this dialect, damaged if the numbers do not order the
-    /// children.
+    /// Parses and orders the children.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](crate::Error::is_mismatch) if a child is not of this dialect,
+    /// [`is_damaged`](crate::Error::is_damaged) if the numbers do not order the children.
     pub(super) fn read(children: &[String], dialect: Dialect) -> Result<Self> {
-        children
-            .iter()
-            .map(|child| dialect.member(child))
-            .collect::<Result<_>>()
-            .and_then(Self::of)
+        let members = children.iter().map(|child| dialect.member(child));
+        members.collect::<Result<_>>().and_then(Self::checked)
     }
 
-    /// For people: what is not of this dialect is passed over, and numbers are not checked.
+    /// Parses the children for an inspection: it skips those of another dialect, and does not
+    /// check the numbers.
     pub(super) fn read_known(children: &[String], dialect: Dialect) -> Self {
-        Self::ordered(
-            children
-                .iter()
-                .filter_map(|child| dialect.read(child))
-                .collect(),
-        )
+        let members = children.iter().filter_map(|child| dialect.read(child));
+        Self::ordered(members.collect())
     }
 
-    /// # Errors Damaged if two claims have one number, or one has a negative number: then two
-    /// clients may disagree on who is first.
-    fn of(members: Vec<Member>) -> Result<Self> {
+    /// # Errors
+    /// [`is_damaged`](crate::Error::is_damaged) if two claims have one number, or one has a
+    /// negative number. Then two clients may disagree on which claim is first.
+    fn checked(members: Vec<Member>) -> Result<Self> {
         let queue = Self::ordered(members);
 
         let is_negative = queue
@@ -70,40 +71,46 @@ impl Queue {
         Self { members, granted }
     }
 
-    /// Where a node stands; `None` if it is not there.
+    /// Returns the position of a node; `None` if it is not in the queue.
     ///
-    /// # Errors Mismatch if its share is of another kind than one that is ahead of it, damaged if
-    /// its number is among the last that a server can give.
+    /// # Errors
+    /// [`is_mismatch`](crate::Error::is_mismatch) if a claim ahead has another kind of share,
+    /// [`is_damaged`](crate::Error::is_damaged) if the node has one of the last numbers that a
+    /// server can give.
     pub(super) fn position(&self, node: &str) -> Result<Option<QueuePosition>> {
         let Some(at) = self.members.iter().position(|member| member.node == node) else {
             return Ok(None);
         };
-        let (ahead, own) = (&self.members[..at], &self.members[at]);
-        if generation::is_worn_out(own.sequence) {
+        let ahead = &self.members[..at];
+        let own = &self.members[at];
+        if generation::is_exhausted(own.sequence) {
             return Err(generation::out_of_order());
         }
-        ahead
-            .iter()
-            .try_for_each(|other| own.share.check_same_kind(other.share))?;
+        for other in ahead {
+            own.share.check_same_kind(other.share)?;
+        }
+
         if at < self.granted {
             return Ok(Some(QueuePosition::Held));
         }
-        let watched = watched(ahead, own.share);
         Ok(Some(QueuePosition::Queued {
             ahead: u32::try_from(at).unwrap_or(u32::MAX),
-            watched,
+            watched: watched(ahead, own.share),
         }))
     }
 }
 
-/// The fewest of those ahead that take so much together that the claim does not fit beside them: when it is granted, at least
-/// one of them is gone. For a mutex that is the one before it, for a reader the writer before it, for one slot of n the n
-/// before it. Of equals the nearest are taken, as they are the last to go.
+/// Returns the smallest set of nodes ahead that leaves no room for the claim.
+///
+/// When the claim is granted, at least one of them has gone. A mutex watches the node before it, a
+/// reader the writer before it, one slot of n the n nodes before it. Of equal nodes it takes the
+/// nearest ones, because they are the last to go.
 fn watched(ahead: &[Member], own: Share) -> Vec<String> {
     let (weight, capacity) = own.units();
     let beside = u64::from(capacity - weight);
     let mut by_weight: Vec<&Member> = ahead.iter().rev().collect();
-    by_weight.sort_by_key(|member| std::cmp::Reverse(member.share.units().0));
+    by_weight.sort_by_key(|member| Reverse(member.share.units().0));
+
     let mut taken = 0;
     let mut watched = Vec::new();
     for member in by_weight {
@@ -127,7 +134,7 @@ mod tests {
             .enumerate()
             .map(|(at, share_mark)| format!("_c_{share_mark}{at:010}"))
             .collect();
-        Queue::read(&nodes, Dialect::Curator).expect("all are ours")
+        Queue::read(&nodes, Dialect::Curator).expect("one dialect")
     }
 
     fn watched_by(marks: &[&str], at: usize) -> Vec<usize> {
@@ -149,31 +156,26 @@ mod tests {
 
     #[test]
     fn waiter_watches_the_fewest_nodes_that_must_go() {
-        let (lock, read, write, slot) = ("-lock-", "-__READ__", "-__WRIT__", "-slots-1-of-2-");
+        let lock = "-lock-";
+        let reader = "-__READ__";
+        let writer = "-__WRIT__";
+        let slot = "-slots-1-of-2-";
         assert_eq!(watched_by(&[lock, lock, lock], 2), [1]);
-        assert_eq!(watched_by(&[write, read, read, read], 3), [0]);
-        assert_eq!(watched_by(&[read, read, write], 2), [1]);
+        assert_eq!(watched_by(&[writer, reader, reader, reader], 3), [0]);
+        assert_eq!(watched_by(&[reader, reader, writer], 2), [1]);
         assert_eq!(watched_by(&[slot, slot, slot, slot], 3), [2, 1]);
-        assert_eq!(
-            watched_by(&["-slots-1-of-3-", "-slots-2-of-3-", "-slots-2-of-3-"], 2),
-            [1]
-        );
+
+        let slots = ["-slots-1-of-3-", "-slots-2-of-3-", "-slots-2-of-3-"];
+        assert_eq!(watched_by(&slots, 2), [1]);
     }
 
     #[test]
     fn mixed_lock_kinds_in_one_queue_are_refused() {
         let queue = queue(&["-slots-1-of-2-", "-lock-"]);
-        assert!(
-            queue
-                .position(&queue.members[1].node)
-                .expect_err("mixed")
-                .is_mismatch()
-        );
-        assert_eq!(
-            queue.position(&queue.members[0].node).expect("first"),
-            Some(QueuePosition::Held)
-        );
-        assert_eq!(queue.position("gone").expect("asked"), None);
+        let position = |at: usize| queue.position(&queue.members[at].node);
+        assert_eq!(position(0).expect("first"), Some(QueuePosition::Held));
+        assert!(position(1).expect_err("mixed").is_mismatch());
+        assert_eq!(queue.position("gone").expect("one kind"), None);
     }
 
     fn read(numbers: &[&str]) -> Result<Queue> {
@@ -184,29 +186,22 @@ mod tests {
 
     #[test]
     fn claims_with_one_number_are_refused_as_damaged() {
-        for numbers in [["0000000007", "0000000007"], ["2147483647", "2147483647"]] {
-            assert!(
-                read(&numbers)
-                    .expect_err("both would be first")
-                    .is_damaged()
-            );
+        for numbers in [
+            &["0000000007", "0000000007"][..],
+            &["2147483647", "2147483647"],
+            &["0000000001", "0000000007", "0000000007"],
+        ] {
+            let error = read(numbers).expect_err("two claims have one number");
+            assert!(error.is_damaged());
         }
-        assert!(
-            read(&["0000000001", "0000000007", "0000000007"])
-                .expect_err("no order behind the first")
-                .is_damaged()
-        );
         read(&["0000000007", "0000000008"]).expect("an order");
     }
 
     #[test]
     fn claims_with_negative_numbers_are_refused_as_damaged() {
         for number in ["-2147483648", "-000000001"] {
-            assert!(
-                read(&["0000000001", number])
-                    .expect_err("it sorts before older ones")
-                    .is_damaged()
-            );
+            let error = read(&["0000000001", number]).expect_err("it sorts before older ones");
+            assert!(error.is_damaged());
         }
     }
 
@@ -216,26 +211,31 @@ mod tests {
             let queue = read(&[&format!("{number:010}")]).expect("an order");
             queue.position(&queue.members[0].node)
         };
-        assert_eq!(
-            position(generation::WORN_OUT_FROM - 1).expect("granted"),
-            Some(QueuePosition::Held)
-        );
-        for number in [generation::WORN_OUT_FROM, i64::from(i32::MAX)] {
-            assert!(position(number).expect_err("worn out").is_damaged());
+        let last = position(generation::EXHAUSTED_FROM - 1).expect("granted");
+        assert_eq!(last, Some(QueuePosition::Held));
+        for number in [generation::EXHAUSTED_FROM, i64::from(i32::MAX)] {
+            assert!(position(number).expect_err("exhausted").is_damaged());
         }
     }
 
     proptest! {
-        /// Whoever is left when some have gone: nobody is granted whose watched ones are all there, and somebody always is.
+        /// After any subset of claims leaves, no claim is granted while every node that it watches
+        /// exists, and at least one claim is granted.
         #[test]
         fn every_grant_follows_a_change_of_a_watched_node(
-            shares in prop::collection::vec(1u32..4, 1..9), gone in prop::collection::vec(any::<bool>(), 9),
+            shares in prop::collection::vec(1u32..4, 1..9),
+            gone in prop::collection::vec(any::<bool>(), 9),
         ) {
-            let marks: Vec<String> = shares.iter().map(|weight| format!("-slots-{weight}-of-4-")).collect();
+            let marks: Vec<String> =
+                shares.iter().map(|weight| format!("-slots-{weight}-of-4-")).collect();
             let before = queue(&marks.iter().map(String::as_str).collect::<Vec<_>>());
-            let remaining: Vec<String> =
-                before.members.iter().zip(&gone).filter(|(_, gone)| !**gone).map(|(member, _)| member.node.clone()).collect();
-            let after = Queue::read(&remaining, Dialect::Curator).expect("all are ours");
+            let members = before.members.iter().zip(&gone);
+            let remaining: Vec<String> = members
+                .filter(|(_, gone)| !**gone)
+                .map(|(member, _)| member.node.clone())
+                .collect();
+
+            let after = Queue::read(&remaining, Dialect::Curator).expect("one dialect");
             prop_assert!(remaining.is_empty() || after.granted > 0);
             for node in &remaining {
                 let was = before.position(node).expect("one kind").expect("it was there");

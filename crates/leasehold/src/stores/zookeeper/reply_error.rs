@@ -1,39 +1,40 @@
-//! What ZooKeeper answers when it does not do what it was asked, and what to do about it.
+//! The errors of ZooKeeper, mapped to the store's errors with help.
 
 use zookeeper_client::Error as ZkError;
 
 use crate::Error;
 
+/// Maps an error of the client library.
 pub(super) fn store_error(error: ZkError) -> Error {
     let mapped = match &error {
         ZkError::NoAuth => Error::denied("the user may not do this to the node of this lock")
-            .help("connect as the user who made it, or have its ACL changed"),
+            .help("connect as the user who created the node, or change its ACL"),
         ZkError::AuthFailed => Error::denied("the server does not accept the credentials")
-            .help("check them in the URL"),
+            .help("check user and password in the URL"),
         ZkError::InvalidAcl => {
             Error::denied("the server does not accept acl=creator from this user")
                 .help("name a user and a password in the URL")
         }
-        ZkError::Unimplemented => Error::unsupported("the server does not know container nodes")
+        ZkError::Unimplemented => Error::unsupported("the server has no container nodes")
             .help("leasehold needs ZooKeeper 3.5.3 or newer"),
         ZkError::NoChildrenForEphemerals => {
             Error::mismatch("the node of this lock, or a folder above it, is ephemeral")
                 .help("use another name, or another folder in the URL")
         }
         ZkError::QuotaExceeded => {
-            Error::unavailable("a quota on the folder is used up").help("raise it")
+            Error::unavailable("a quota on the folder is used up").help("raise the quota")
         }
         ZkError::NotReadOnly => {
-            Error::unavailable("the server has lost the others and is read-only")
+            Error::unavailable("the server has lost the other servers and is read-only")
         }
         ZkError::NoHosts | ZkError::Timeout => Error::unavailable("no server can be reached"),
         ZkError::ConnectionLoss => Error::unavailable("the connection broke"),
         ZkError::SessionExpired => Error::unavailable("the session has ended"),
         ZkError::ClientClosed => Error::unavailable("the store was closed"),
         ZkError::BadArguments(_) => {
-            Error::invalid("the servers or the folder in the URL cannot be understood")
+            Error::invalid("the client library rejects the servers or the folder in the URL")
         }
-        other => Error::unavailable(format!("the server refuses: {other}")),
+        other => Error::unavailable(format!("the server rejects the request: {other}")),
     };
     mapped.caused_by(error)
 }
@@ -44,14 +45,10 @@ mod tests {
 
     #[test]
     fn every_zookeeper_error_has_a_kind() {
-        assert!(
-            store_error(ZkError::NoAuth).is_denied()
-                && store_error(ZkError::AuthFailed).is_denied()
-        );
+        assert!(store_error(ZkError::NoAuth).is_denied());
+        assert!(store_error(ZkError::AuthFailed).is_denied());
         assert!(store_error(ZkError::Unimplemented).is_unsupported());
-        assert!(
-            store_error(ZkError::ConnectionLoss).is_unavailable()
-                && store_error(ZkError::Throttled).is_unavailable()
-        );
+        assert!(store_error(ZkError::ConnectionLoss).is_unavailable());
+        assert!(store_error(ZkError::Throttled).is_unavailable());
     }
 }

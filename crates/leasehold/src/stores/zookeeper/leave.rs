@@ -1,0 +1,72 @@
+//! Leaving: the claim's node is removed, also one that a lost request may still create.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::address::Address;
+use super::claims::{NodeState, TrackedClaim};
+use super::lock_node::LockNode;
+use super::supervisor::SessionSupervisor;
+use super::{SESSION_WAIT, ZooKeeper};
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::{Claim, ClaimId, Result};
+
+/// Removes a claim's node. Returns whether the node existed.
+pub(super) async fn remove_node(
+    store: &ZooKeeper,
+    claim: &Claim,
+    tracked: Option<Arc<TrackedClaim>>,
+) -> Result<bool> {
+    let session = store.supervisor.session(SESSION_WAIT).await?;
+    let path = store.path(&claim.name);
+    let lock_node = LockNode::new(&session, &store.address, &path);
+
+    let known = tracked.map(|tracked| (tracked.node_state(), tracked.has_lost_reply()));
+    let existed = match known {
+        Some((NodeState::Exists(node), false)) => lock_node.delete(&node.name).await?,
+        Some((NodeState::Absent, false)) => false,
+        Some(_) => {
+            let existed = lock_node.clear(claim.id).await?;
+            let late_node = LateNode {
+                supervisor: Arc::downgrade(&store.supervisor),
+                address: Arc::clone(&store.address),
+                path,
+                id: claim.id,
+            };
+            background::handle().spawn(late_node.sweep(session.timeout() * 2));
+            existed
+        }
+        None => lock_node.clear(claim.id).await?,
+    };
+
+    store.claims.end(claim.id);
+    Ok(existed)
+}
+
+/// A node that a request without a reply may still create, as long as a server may hold the
+/// request.
+struct LateNode {
+    supervisor: Weak<SessionSupervisor>,
+    address: Arc<Address>,
+    path: String,
+    id: ClaimId,
+}
+
+impl LateNode {
+    /// Searches for the node repeatedly for `time`, and removes it.
+    async fn sweep(self, time: Duration) {
+        let until = BootInstant::now().saturating_add(time);
+        while BootInstant::now() < until {
+            tokio::time::sleep(time / 8).await;
+            let supervisor = self.supervisor.upgrade();
+            let Some(session) = supervisor.and_then(|supervisor| supervisor.current()) else {
+                continue;
+            };
+
+            let lock_node = LockNode::new(&session, &self.address, &self.path);
+            // After an error the next pass searches again.
+            let _ = lock_node.clear(self.id).await;
+        }
+    }
+}

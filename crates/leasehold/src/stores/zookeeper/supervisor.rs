@@ -1,0 +1,242 @@
+//! The task that keeps a session: it connects, sends heartbeats, and opens a new session when the
+//! last one has ended.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
+
+use super::address::Address;
+use super::liveness::{self, Heartbeat, Liveness};
+use super::reply_error::store_error;
+use super::session::{Session, unconfirmed};
+use super::tls;
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::{Error, Result};
+
+/// Keeps a session until it is dropped.
+#[derive(Debug)]
+pub(super) struct SessionSupervisor {
+    states: watch::Receiver<State>,
+    task: AbortHandle,
+}
+
+/// Whether there is a session.
+#[derive(Clone, Debug)]
+enum State {
+    /// The reason is missing during the first connect.
+    Missing(Option<Error>),
+    Connected(Arc<Session>),
+}
+
+impl SessionSupervisor {
+    pub(super) fn start(address: Arc<Address>) -> Self {
+        let (publish, states) = watch::channel(State::Missing(None));
+        let task = background::handle().spawn(supervise(address, publish));
+        Self {
+            states,
+            task: task.abort_handle(),
+        }
+    }
+
+    /// Waits for the first session, or for the error of the first connect.
+    pub(super) async fn first(&self) -> Result<Arc<Session>> {
+        let mut states = self.states.clone();
+        let found = states
+            .wait_for(|state| !matches!(state, State::Missing(None)))
+            .await;
+        match found.map(|state| state.clone()) {
+            Ok(State::Connected(session)) => Ok(session),
+            Ok(State::Missing(error)) => Err(error.unwrap_or_else(closed)),
+            Err(_) => Err(closed()),
+        }
+    }
+
+    /// Returns the session, waiting up to `limit` for one.
+    pub(super) async fn session(&self, limit: Duration) -> Result<Arc<Session>> {
+        if let Some(session) = self.current() {
+            return Ok(session);
+        }
+
+        let is_alive =
+            |state: &State| matches!(state, State::Connected(session) if !session.is_over());
+        let mut states = self.states.clone();
+        let found = pin!(states.wait_for(is_alive));
+        let Ok(found) = timeout(limit, found).await else {
+            return Err(self.absent());
+        };
+        match found.map(|state| state.clone()) {
+            Ok(State::Connected(session)) => Ok(session),
+            _ => Err(closed()),
+        }
+    }
+
+    /// Returns a session that certainly lives for a while, waiting up to `limit` for one.
+    pub(super) async fn confirmed_session(&self, limit: Duration) -> Result<Arc<Session>> {
+        let confirmed = async {
+            loop {
+                let session = self.session(limit).await?;
+                session.confirmed().await;
+                if session.is_confirmed() {
+                    return Ok(session);
+                }
+            }
+        };
+        timeout(limit, confirmed)
+            .await
+            .unwrap_or_else(|_| Err(unconfirmed()))
+    }
+
+    /// Returns the present session.
+    pub(super) fn current(&self) -> Option<Arc<Session>> {
+        match &*self.states.borrow() {
+            State::Connected(session) if !session.is_over() => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    fn absent(&self) -> Error {
+        match &*self.states.borrow() {
+            State::Missing(Some(error)) => error.clone(),
+            _ => Error::unavailable("there is no session"),
+        }
+    }
+}
+
+impl Drop for SessionSupervisor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Opens one session after the other.
+async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
+    let mut pause = BACKOFF_MIN;
+    loop {
+        let sent_at = BootInstant::now();
+        match connect(&address, address.settings.session).await {
+            Ok(client) => {
+                pause = BACKOFF_MIN;
+                warn_of_other_timeout(&address, &client);
+                let liveness = Liveness::started(sent_at, BootInstant::now());
+                let session = Arc::new(Session::new(client, &liveness));
+
+                // Sending fails when the store is dropped. This task is aborted then.
+                let _ = publish.send(State::Connected(Arc::clone(&session)));
+                keep_alive(&session, &address, liveness).await;
+                let ended = Error::unavailable("the session has ended");
+                let _ = publish.send(State::Missing(Some(ended)));
+            }
+            Err(error) => {
+                // Requests that find no session return this error.
+                let _ = publish.send(State::Missing(Some(error)));
+                sleep(pause).await;
+                pause = (pause * 2).min(BACKOFF_MAX);
+            }
+        }
+    }
+}
+
+async fn connect(address: &Address, session: Duration) -> Result<Client> {
+    let mut connector = Client::connector()
+        .with_session_timeout(session)
+        .with_fail_eagerly();
+    if let Some(digest) = &address.digest {
+        connector = connector.with_auth("digest", digest.as_bytes());
+    }
+    if let Some(tls) = &address.tls {
+        connector = tls::encrypted(connector, &address.servers, tls)?;
+    }
+
+    match (connector.connect(&address.cluster()).await, &address.tls) {
+        (Err(error), Some(tls)) => Err(tls::refusal(&address.servers, tls)
+            .await
+            .unwrap_or_else(|| store_error(error))),
+        (connected, _) => connected.map_err(store_error),
+    }
+}
+
+fn warn_of_other_timeout(address: &Address, client: &Client) {
+    let requested = address.settings.session;
+    let agreed = client.session_timeout();
+    if requested != agreed {
+        tracing::warn!(
+            store = %address, ?requested, ?agreed,
+            "the servers agreed to another session timeout than the requested one"
+        );
+    }
+}
+
+/// Sends heartbeats until the session is over.
+async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness: Liveness) {
+    let mut is_tick_unknown = true;
+    let heartbeats = async {
+        loop {
+            session.next_heartbeat(&liveness).await;
+            if is_tick_unknown && session.is_held() {
+                is_tick_unknown = false;
+                background::handle()
+                    .spawn(measure_half_tick(Arc::clone(session), Arc::clone(address)));
+            }
+
+            match heartbeat(session, address).await {
+                Ok(heartbeat) => {
+                    liveness.heartbeat(heartbeat, session.half_tick());
+                    session.confirm(&liveness);
+                }
+                // The client library reconnects.
+                Err(_) => sleep(BACKOFF_MIN).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = heartbeats => {}
+        () = session.ended() => {}
+    }
+}
+
+/// Measures an upper bound of half a tick: it follows from the shortest session that the servers
+/// agree to.
+///
+/// Until then the bound follows from this session's own timeout. It is larger, so the session is
+/// confirmed later than it could be.
+async fn measure_half_tick(session: Arc<Session>, address: Arc<Address>) {
+    let shortest = session.timeout() * 2 / 5;
+    let Ok(Ok(probe)) = timeout(session.timeout(), connect(&address, shortest)).await else {
+        tracing::debug!(store = %address, "the length of the servers' ticks cannot be measured");
+        return;
+    };
+    session.set_half_tick(liveness::half_tick(probe.session_timeout()));
+}
+
+/// Sends a `sync` and then a write that changes nothing.
+async fn heartbeat(session: &Session, address: &Address) -> Result<Heartbeat, ZkError> {
+    let folder = address.folder();
+    let sync_sent_at = BootInstant::now();
+    session.client.sync(folder).await?;
+
+    let write_sent_at = BootInstant::now();
+    let mut writer = session.client.new_multi_writer();
+    writer.add_check_version(folder, -1)?;
+    match writer.commit().await {
+        // A majority writes a check that fails as well.
+        Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Heartbeat {
+            sync_sent_at,
+            write_sent_at,
+            replied_at: BootInstant::now(),
+        }),
+        Err(MultiWriteError::RequestFailed { source }) => Err(source),
+    }
+}
+
+fn closed() -> Error {
+    Error::unavailable("the store was closed")
+}
+
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,213 @@
+//! Claims, tokens, sessions and waiters.
+
+use std::time::Duration;
+
+use lab_servers::{Wire, ZooKeeper};
+use leasehold::LossReason;
+use tokio::task::JoinSet;
+
+use crate::{
+    SERVER, empty, held_for, is_free, open, open_folder, plain_client, use_once, waiters,
+    within_timeout,
+};
+
+/// A claim without a reply to its first request is found by its id, and only once.
+#[tokio::test]
+async fn claim_with_lost_reply_is_found_once() {
+    let wire = Wire::to(SERVER.address());
+    let ours = open(&format!("{}/lost", wire.url_of("zookeeper"))).await;
+    let theirs = open_folder("lost").await;
+    for _ in 0..10 {
+        wire.drop_replies(1);
+        let held = within_timeout("granted", ours.mutex("a").acquire()).await;
+        let held = held.expect("granted");
+
+        let lock_state = theirs.inspect("a").await.expect("inspected");
+        assert_eq!(lock_state.entries.len(), 1);
+        assert_eq!(lock_state.last_token, Some(held.token()));
+        held.release().await.expect("released");
+        empty(&theirs, "a").await;
+    }
+}
+
+/// The token of a grant is the number of the transaction that created its node. It increases also
+/// when the lock's node was removed and the sequence numbers start again.
+#[tokio::test]
+async fn tokens_increase_over_a_deleted_lock_node() {
+    let locks = open_folder("cleared").await;
+    let client = plain_client(&SERVER).await;
+    let first = use_once(&locks, "a").await;
+    let deleted = client.delete("/cleared/a", None).await;
+    deleted.expect("the queue is empty");
+
+    let second = locks.mutex("a").acquire().await.expect("granted");
+    let nodes = client.list_children("/cleared/a").await.expect("listed");
+    assert_eq!(nodes.len(), 1, "{nodes:?}");
+    assert!(nodes[0].ends_with("-lock-0000000000"), "{nodes:?}");
+
+    let path = format!("/cleared/a/{}", nodes[0]);
+    let stat = client.check_stat(&path).await.expect("read");
+    let created = stat.expect("it exists").czxid;
+    assert_eq!(second.token().get().cast_signed(), created);
+    assert!(second.token() > first);
+}
+
+/// The servers remove the lock's node when it is empty, and the next claim creates it again.
+#[tokio::test]
+async fn empty_lock_nodes_are_removed() {
+    let server = ZooKeeper::setup()
+        .property("znode.container.checkIntervalMs", "100")
+        .start();
+    let locks = open(&format!("{}/locks", server.url())).await;
+    use_once(&locks, "a").await;
+
+    let client = plain_client(&server).await;
+    let removed = async {
+        while client.check_stat("/locks/a").await.expect("read").is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_timeout("the node is removed", removed).await;
+    use_once(&locks, "a").await;
+}
+
+/// A session keeps the lease, so a lease may be longer than the session, renewed or fixed.
+#[tokio::test]
+async fn fixed_lease_can_outlast_the_session_timeout() {
+    let locks = open(&format!("{}/fixed?session=1s", SERVER.url())).await;
+    let lock = locks.mutex("a").lease(Duration::from_secs(3)).no_renewal();
+    let held = lock.acquire().await.expect("granted");
+    held_for(&held, Duration::from_secs(2)).await;
+
+    let lost = within_timeout("the lease ends", held.lost()).await;
+    assert_eq!(lost, LossReason::LeaseExpired);
+    let next = within_timeout("the next holds", locks.mutex("a").acquire()).await;
+    let _next = next.expect("granted");
+}
+
+/// A server without replies ends the validity of a hold before the session can end.
+#[tokio::test]
+async fn unresponsive_server_ends_the_hold_in_time() {
+    let server = ZooKeeper::start();
+    let locks = open(&format!("{}?session=4s", server.url())).await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    assert!(held.remaining() <= Duration::from_secs(4));
+
+    server.pause();
+    let lost = within_timeout("the hold is lost", held.lost()).await;
+    assert_eq!(lost, LossReason::RenewalTimedOut);
+    server.resume();
+    let later = within_timeout("a later claim is granted", locks.mutex("a").acquire()).await;
+    let _later = later.expect("granted");
+}
+
+/// A client opens a new session when one has ended. The holds of the old one are lost.
+#[tokio::test]
+async fn ended_session_is_replaced() {
+    let server = ZooKeeper::start();
+    let wire = Wire::to(server.address());
+    let theirs = open(&server.url()).await;
+    let ours = open(&format!("{}?session=1s", wire.url_of("zookeeper"))).await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    wire.refuse(true);
+    wire.partition();
+    within_timeout("the hold is lost", held.lost()).await;
+
+    let next = within_timeout("the next holds", theirs.mutex("a").acquire()).await;
+    let next = next.expect("granted");
+    assert!(next.token() > held.token());
+
+    wire.refuse(false);
+    let lock = ours.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    within_timeout("it waits again", waiters(&theirs, "a", 1)).await;
+    next.release().await.expect("released");
+    let later = within_timeout("it holds again", waiting).await;
+    let _later = later.expect("it runs").expect("granted");
+}
+
+/// A reconnect within the session keeps the lock and the position in the queue.
+#[tokio::test]
+async fn lock_survives_disconnect_shorter_than_grace() {
+    let wire = Wire::to(SERVER.address());
+    let ours = open(&format!("{}/break", wire.url_of("zookeeper"))).await;
+    let theirs = open_folder("break").await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let other = theirs.mutex("b").acquire().await.expect("granted");
+    let lock = ours.mutex("b");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&theirs, "b", 1).await;
+    let later = theirs.mutex("b");
+    let behind = tokio::spawn(async move { later.acquire().await });
+    waiters(&theirs, "b", 2).await;
+
+    for _ in 0..3 {
+        wire.partition();
+        held_for(&held, Duration::from_millis(500)).await;
+    }
+    wire.partition();
+    other.release().await.expect("released");
+    let first = within_timeout("the first waiter holds", waiting).await;
+    let first = first.expect("it runs").expect("granted");
+    assert!(!behind.is_finished());
+
+    first.release().await.expect("released");
+    let second = within_timeout("the second waiter holds", behind).await;
+    let _second = second.expect("it runs").expect("granted");
+}
+
+/// A release wakes one waiter, for any number of waiters: each grant is one notification.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_waiters_are_woken_one_by_one() {
+    const WAITERS: u64 = 200;
+    let server = ZooKeeper::setup().tick(1_000).start();
+    let locks = open(&server.url()).await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut waiting = JoinSet::new();
+    for at in 1..=WAITERS {
+        let lock = locks.mutex("a");
+        waiting.spawn(async move {
+            let held = lock.acquire().await.expect("granted");
+            let token = held.token();
+            held.release().await.expect("released");
+            (token, at)
+        });
+        waiters(&locks, "a", usize::try_from(at).expect("few")).await;
+    }
+
+    let deletions = server.count("zk_sum_node_deleted_watch_count");
+    let children = server.count("zk_sum_node_children_watch_count");
+    held.release().await.expect("released");
+    let mut order = Vec::new();
+    while let Some(done) = within_timeout("all are granted", waiting.join_next()).await {
+        order.push(done.expect("no task fails"));
+    }
+    order.sort_unstable();
+    assert!(order.iter().map(|(_, at)| *at).eq(1..=WAITERS), "{order:?}");
+
+    let deletions = server.count("zk_sum_node_deleted_watch_count") - deletions;
+    assert_eq!(deletions, WAITERS);
+    assert_eq!(server.count("zk_sum_node_children_watch_count"), children);
+}
+
+/// Only clients with the same user and password may use the nodes.
+#[tokio::test]
+async fn private_nodes_are_denied_to_others() {
+    let url = |user: &str| {
+        let server = SERVER.address();
+        format!("zookeeper://{user}:secret@{server}/private?acl=creator")
+    };
+    let ours = open(&url("me")).await;
+    let theirs = open(&url("you")).await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+
+    let tried = theirs.mutex("a").try_acquire().await;
+    let broken = theirs.break_hold("a", held.token()).await;
+    for error in [tried.expect_err("denied"), broken.expect_err("denied")] {
+        assert!(error.is_denied(), "{error:?}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+    }
+
+    assert!(!is_free(&open(&url("me")).await, "a").await);
+    held_for(&held, Duration::from_secs(3)).await;
+}

@@ -1,0 +1,123 @@
+//! Downgrades, also those whose reply is lost.
+
+use std::time::Duration;
+
+use lab_servers::Wire;
+use leasehold::store::{Claim, OnContention, Share, Standing, Store};
+use leasehold::{Locks, stores};
+
+use crate::{SERVER, claim, connect_store, open_folder, within_timeout};
+
+/// A downgraded writer keeps its position and its token in the node that replaces the first one.
+#[tokio::test]
+async fn downgraded_writer_keeps_its_token() {
+    let locks = open_folder("downgraded").await;
+    let writer = locks.rwlock("a").exclusive();
+    let held = writer.acquire().await.expect("granted");
+    held.downgrade().await.expect("downgraded");
+
+    let lock_state = locks.inspect("a").await.expect("inspected");
+    assert_eq!(lock_state.entries[0].token(), Some(held.token()));
+    assert_eq!(lock_state.entries[0].share, Share::READER);
+    let broken = locks.break_hold("a", held.token()).await.expect("sent");
+    assert!(broken.is_some());
+    assert!(held.check().expect_err("broken").is_lost());
+}
+
+/// A downgrade whose reply was lost is found by the claim's id, and is not reported as a loss.
+#[tokio::test]
+async fn downgrade_without_reply_is_not_reported_as_loss() {
+    let wire = Wire::to(SERVER.address());
+    let theirs = open_folder("replyless-downgrade").await;
+    let downgraded = downgrade_without_reply(&wire, "replyless-downgrade", &theirs).await;
+    let Downgraded { store, claim, held } = downgraded;
+
+    let changed = tokio::time::timeout(Duration::from_secs(1), store.changed(&claim, held)).await;
+    assert!(changed.is_err(), "{changed:?}");
+    let repeated = store.enter(&claim, OnContention::Fail).await;
+    assert_eq!(repeated.expect("repeated").standing, held);
+
+    assert!(store.leave(&claim).await.expect("left"));
+    let lock_state = theirs.inspect("a").await.expect("inspected");
+    assert!(lock_state.entries.is_empty());
+}
+
+/// A hold that is broken after a downgrade whose reply was lost is not renewed.
+#[tokio::test]
+async fn broken_hold_after_downgrade_without_reply_is_not_renewed() {
+    let wire = Wire::to(SERVER.address());
+    let theirs = open_folder("replyless-broken").await;
+    let downgraded = downgrade_without_reply(&wire, "replyless-broken", &theirs).await;
+    let Downgraded { store, claim, held } = downgraded;
+
+    let token = held.token().expect("it was granted");
+    let broken = theirs.break_hold("a", token).await;
+    assert!(broken.expect("sent").is_some());
+
+    let claims = std::slice::from_ref(&claim);
+    let renewed = within_timeout("a renewal", async {
+        loop {
+            match store.renew(claims).await {
+                Ok(renewed) => return renewed,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    });
+    assert_eq!(renewed.await, [None]);
+    let changed = store.changed(&claim, held).await;
+    assert_eq!(changed.expect("read"), Standing::Gone);
+}
+
+/// A store, and its claim after a downgrade that was executed and whose reply was lost.
+struct Downgraded {
+    store: stores::ZooKeeper,
+    claim: Claim,
+    held: Standing,
+}
+
+async fn downgrade_without_reply(wire: &Wire, folder: &str, theirs: &Locks) -> Downgraded {
+    let store = connect_store(&format!("{}/{folder}", wire.url_of("zookeeper"))).await;
+    loop {
+        let mut writer = claim("a");
+        writer.share = Share::WRITER;
+        let entered = store.enter(&writer, OnContention::Queue).await;
+        let held = entered.expect("granted").standing;
+        let mut reader = writer.clone();
+        reader.share = Share::READER;
+
+        // Other clients see the downgrade while its reply is on its way.
+        wire.delay(Duration::from_millis(300));
+        let downgrade = store.enter(&reader, OnContention::Fail);
+        let cut = async {
+            share_of_only_entry(theirs, "a", Share::READER).await;
+            wire.partition();
+        };
+        let both = async { tokio::join!(downgrade, cut) };
+        let (downgraded, ()) = within_timeout("the downgrade", both).await;
+        wire.delay(Duration::ZERO);
+
+        match downgraded {
+            Err(error) if error.is_unavailable() => {
+                return Downgraded {
+                    store,
+                    claim: reader,
+                    held,
+                };
+            }
+            // On a busy machine the reply may be faster.
+            Ok(_) => assert!(store.leave(&reader).await.expect("left")),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Waits until another client sees this share in the only entry of a name.
+async fn share_of_only_entry(locks: &Locks, name: &str, share: Share) {
+    loop {
+        let lock_state = locks.inspect(name).await.expect("inspected");
+        if lock_state.entries.first().map(|entry| entry.share) == Some(share) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
