@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::calls::{Backoff, REPLY_TIMEOUT, StoreCalls, timed_out};
+use super::calls::{REPLY_TIMEOUT, StoreCalls, timed_out};
 use super::depart::{PendingEnter, depart};
 use super::outage::Outage;
 use super::validity::{Validity, safe_duration};
 use super::{Engine, Hold};
-use crate::runtime::background::Detached;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
 use crate::{
     Claim, ClaimId, ClaimantInfo, CrashDetection, Entered, Error, LossReason, Name, OnContention,
     Result, Share, Standing, Token,
@@ -82,7 +83,7 @@ pub(crate) async fn acquire(
             // The process slept, the store was away, or somebody cleared the line: in again at its end, while there is time.
             Outcome::Gone => {}
         }
-        if !backoff.next_before(deadline).await {
+        if !backoff.wait_before(deadline).await {
             return outage.into_error().map_or(Ok(None), Err);
         }
     }
@@ -409,7 +410,7 @@ async fn replies_again(
     backoff: &mut Backoff,
 ) -> Result<bool> {
     loop {
-        backoff.next().await;
+        backoff.wait().await;
         match calls.renew(std::slice::from_ref(claim), NO_REPLY_MIN).await {
             Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
             Ok(_) => {

@@ -5,8 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
@@ -17,8 +16,6 @@ use crate::{
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a question is asked that the store could not take.
 const TRIES_MAX: u32 = 3;
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
 pub(crate) struct StoreCalls {
@@ -163,7 +160,7 @@ impl StoreCalls {
         let mut backoff = Backoff::default();
         for _ in 1..TRIES_MAX {
             match send().await {
-                Err(error) if error.is_unavailable() => backoff.next().await,
+                Err(error) if error.is_unavailable() => backoff.wait().await,
                 reply => return self.with_context(operation, name, reply),
             }
         }
@@ -182,31 +179,6 @@ impl StoreCalls {
             tracing::debug!(operation, store = %self.url, name = name.map(Name::as_str), %error);
             error
         })
-    }
-}
-
-/// Ever longer pauses between repeats.
-#[derive(Default)]
-pub(crate) struct Backoff {
-    count: u32,
-}
-
-impl Backoff {
-    pub(crate) async fn next(&mut self) {
-        let pause = BACKOFF_MIN
-            .saturating_mul(1 << self.count.min(10))
-            .min(BACKOFF_MAX);
-        self.count += 1;
-        tokio::time::sleep(pause).await;
-    }
-
-    /// Says whether the pause was over before the deadline, if there is one.
-    pub(crate) async fn next_before(&mut self, deadline: Option<Instant>) -> bool {
-        let Some(deadline) = deadline else {
-            self.next().await;
-            return true;
-        };
-        timeout_at(deadline, self.next()).await.is_ok()
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use super::calls::{Backoff, StoreCalls, WeakStoreCalls};
-use crate::runtime::background::{self, Detached};
+use super::calls::{StoreCalls, WeakStoreCalls};
+use crate::runtime::background;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
 use crate::{Claim, Entered, Result};
 
 /// A request to enter that may still be under way.
@@ -38,7 +40,7 @@ pub(crate) async fn depart(
             }
             Err(_) => {
                 unanswered = true;
-                backoff.next().await;
+                backoff.wait().await;
             }
             Ok(was_there) => return Ok(was_there || unanswered),
         }
@@ -49,7 +51,7 @@ pub(crate) async fn depart(
 async fn leave_until_done(calls: WeakStoreCalls, claim: Arc<Claim>) {
     let mut backoff = Backoff::default();
     loop {
-        backoff.next().await;
+        backoff.wait().await;
         let Some(calls) = calls.upgrade() else { return };
         if !calls
             .leave(&claim)

@@ -10,8 +10,9 @@ use tokio::sync::Mutex as AsyncMutex;
 use super::depart::depart;
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
-use crate::runtime::background::Detached;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
 use crate::{
     Claim, Error, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share, Standing,
     Token,
@@ -85,7 +86,7 @@ impl Hold {
     /// Resolves when it is lost, as the renewal task, the clock or the store says it first.
     pub(crate) async fn lost(&self) -> LossReason {
         let held = Standing::Held { token: self.token };
-        let mut backoff = calls::Backoff::default();
+        let mut backoff = Backoff::default();
         loop {
             tokio::select! {
                 biased;
@@ -97,7 +98,7 @@ impl Hold {
                     Ok(standing) if standing.token() == Some(self.token) => {}
                     Ok(_) => { self.validity.revoke(); }
                     // Not knowing is not losing: the lease decides, and the store is asked again.
-                    Err(_) => backoff.next().await,
+                    Err(_) => backoff.wait().await,
                 },
             }
         }

@@ -13,8 +13,8 @@ use super::calls::{REPLY_TIMEOUT, StoreCalls, WeakStoreCalls};
 use super::depart::depart;
 use super::validity::{End, Phase, Validity, safe_duration};
 use crate::claim::ById;
-use crate::runtime::background::Detached;
 use crate::runtime::clock::{BootInstant, BootTimer};
+use crate::runtime::detached::Detached;
 use crate::{Claim, ClaimId, LossReason, Result};
 
 /// What is to be renewed, by when.

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::address::Address;
 use super::session::{PushHandler, Session};
 use crate::runtime::background;
+use crate::runtime::caller::caller_runtime;
 use crate::{Error, Result};
 
 /// How long to try to connect at a time.
@@ -89,7 +90,7 @@ impl Link {
 
     /// Whether a question from here is best asked on this link: the runtime that drives it is the one that asks.
     pub(super) fn is_on_caller_runtime(&self) -> bool {
-        self.runtime.is_some() && self.runtime == background::caller_runtime()
+        self.runtime.is_some() && self.runtime == caller_runtime()
     }
 
     /// Lends the state to `read`, which must not wait.
