@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::engine::acquire::check_lease;
 use crate::engine::{AcquireOptions, WaitLimit, acquire};
 use crate::runtime::background::on_background;
 use crate::{Error, Guard, Locks, Name, Result, Share};
@@ -180,3 +179,17 @@ impl Lock {
         })
     }
 }
+
+fn check_lease(lease: Duration) -> Result<()> {
+    if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease lasts from {LEASE_MIN:?} to 24 hours, not {lease:?}"
+    )))
+}
+
+/// A shorter lease could not be renewed in time.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+/// A longer lease would block others long after its holder is gone.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -144,7 +144,7 @@ fn ls_reports_damaged_locks_and_lists_the_others() {
         done.out
     );
     assert!(
-        done.err.contains("cannot look at \"a\"") && done.err.contains("not a queue file"),
+        done.err.contains("cannot inspect \"a\"") && done.err.contains("not a queue file"),
         "{}",
         done.err
     );

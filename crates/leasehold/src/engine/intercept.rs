@@ -1,4 +1,4 @@
-//! A store in memory that a test bends where it wants to.
+//! A memory store whose methods a test replaces.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::store::Extensions;
 use crate::stores::Memory;
 use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 
-/// What becomes of the steps of a store: nothing else than usual, unless said.
+/// The steps of a store; each forwards to the memory store unless a test replaces it.
 #[async_trait]
 pub(super) trait Intercept: Debug + Send + Sync + 'static {
     fn inner(&self) -> &Memory;
@@ -31,11 +31,12 @@ pub(super) trait Intercept: Debug + Send + Sync + 'static {
     }
 }
 
+/// The store of an [`Intercept`].
 #[derive(Debug)]
-pub(super) struct Intercepted<B>(pub(super) B);
+pub(super) struct Intercepted<I>(pub(super) I);
 
 #[async_trait]
-impl<B: Intercept> Store for Intercepted<B> {
+impl<I: Intercept> Store for Intercepted<I> {
     fn guarantees(&self) -> Guarantees {
         self.0.inner().guarantees()
     }
@@ -56,15 +57,15 @@ impl<B: Intercept> Store for Intercepted<B> {
         self.0.leave(claim).await
     }
 
-    fn extensions(&self) -> Extensions<'_> {
-        self.0.inner().extensions()
-    }
-
     async fn inspect(&self, name: &Name) -> Result<LockState> {
         self.0.inner().inspect(name).await
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         self.0.inner().list(prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        self.0.inner().extensions()
     }
 }
