@@ -7,9 +7,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
@@ -69,10 +67,7 @@ impl<F: Future> Future for OnBackground<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let _caller_scope = CallerScope::begin();
-        let _entered = HANDLE.get().map(|background| {
-            keep_ticking(background);
-            background.enter()
-        });
+        let _entered = HANDLE.get().map(Handle::enter);
 
         self.project().future.poll(context)
     }
@@ -88,28 +83,4 @@ fn spawn_thread() -> io::Result<Handle> {
         .name("leasehold".to_owned())
         .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
     Ok(handle)
-}
-
-/// A future was polled since the last tick.
-static POLLED: AtomicBool = AtomicBool::new(false);
-static TICKING: AtomicBool = AtomicBool::new(false);
-
-/// Keeps the background thread waking once a second while futures are polled.
-///
-/// Every request sets a timer that bounds its reply and that hardly ever fires. A timer that is
-/// earlier than the thread's own next wake-up wakes the thread at once.
-fn keep_ticking(background: &Handle) {
-    if !POLLED.load(Ordering::Relaxed) {
-        POLLED.store(true, Ordering::Relaxed);
-    }
-    if !TICKING.load(Ordering::Relaxed) && !TICKING.swap(true, Ordering::AcqRel) {
-        background.spawn(tick());
-    }
-}
-
-async fn tick() {
-    while POLLED.swap(false, Ordering::Relaxed) {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    TICKING.store(false, Ordering::Release);
 }
