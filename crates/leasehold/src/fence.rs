@@ -24,7 +24,7 @@
 //!
 //! | resource | seal | fenced write |
 //! |---|---|---|
-//! | [a file](File) (feature `file`) | [`File::seal`] | [`File::write`] |
+//! | a file (feature `file`) | `File::seal` | `File::write` |
 //! | [keys of Redis](redis) | [`redis::FENCED`] without a command, or with one that reads | [`redis::FENCED`] with a command |
 //! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | any transaction that begins with [`postgres::SEAL`] |
 //!
