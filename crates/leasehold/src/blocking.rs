@@ -51,7 +51,9 @@ pub fn open(url: &str) -> Result<Locks> {
     block_on(crate::open::open_on(url, None)).map(Locks::from)
 }
 
-/// Drains as [`leasehold::drain`](crate::drain()) for at most `timeout`; returns whether it is done.
+/// Drains as [`leasehold::drain`](crate::drain()), for at most `timeout`.
+///
+/// Returns whether no departure is under way any more.
 #[expect(
     clippy::must_use_candidate,
     reason = "a program that exits has no use for the result"

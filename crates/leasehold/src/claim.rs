@@ -103,8 +103,8 @@ impl fmt::Debug for ClaimId {
 
 /// The part of a lock's capacity that a claim takes: a weight and a capacity.
 ///
-/// Every kind of lock is a capacity. A mutex claim takes 1 of 1 and a semaphore claim 1 (or k) of n.
-/// A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
+/// Every kind of lock is a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
+/// n. A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
 /// [`admitted`](crate::store::admitted).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {

@@ -77,7 +77,9 @@ impl Error {
         self.0.kind == Kind::Denied
     }
 
-    /// Returns whether an argument is invalid: an empty name, a lease out of range, an unknown scheme.
+    /// Returns whether an argument is invalid.
+    ///
+    /// Examples are an empty name, a lease out of range and an unknown URL scheme.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid
@@ -129,7 +131,8 @@ impl Error {
         Self::new(Kind::Invalid, what)
     }
 
-    /// Creates the error of a name that another kind of lock uses; see [`is_mismatch`](Self::is_mismatch).
+    /// Creates the error of a name that another kind of lock uses; see
+    /// [`is_mismatch`](Self::is_mismatch).
     pub fn mismatch(what: impl Into<String>) -> Self {
         Self::new(Kind::Mismatch, what)
     }

@@ -30,9 +30,10 @@
 //! # Acquire
 //!
 //! [`Locks`] creates a [`Lock`]: [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
-//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant). The lock has options and three
-//! methods. [`acquire`](Lock::acquire) waits in the queue, [`try_acquire`](Lock::try_acquire) does
-//! not wait, and [`try_acquire_for`](Lock::try_acquire_for) waits for a limited time.
+//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant). The lock has options and
+//! three methods. [`acquire`](Lock::acquire) waits in the queue,
+//! [`try_acquire`](Lock::try_acquire) does not wait, and
+//! [`try_acquire_for`](Lock::try_acquire_for) waits for a limited time.
 //!
 //! ```
 //! use std::time::Duration;
@@ -115,7 +116,7 @@ pub mod store;
 pub mod stores;
 mod token;
 
-/// What models outside of this package check. It is not a part of the API.
+/// Internals that the models of the lab check. They are not a part of the API.
 #[doc(hidden)]
 pub mod modelled {
     pub use crate::engine::{hold_from, safe_duration};

@@ -105,8 +105,8 @@ impl Lock {
     ///
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the store sends no reply for 10 seconds,
-    /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported), [`is_mismatch`](Error::is_mismatch),
-    /// [`is_damaged`](Error::is_damaged), and [`is_invalid`](Error::is_invalid) for an invalid name
+    /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported),
+    /// [`is_mismatch`](Error::is_mismatch), [`is_damaged`](Error::is_damaged), and [`is_invalid`](Error::is_invalid) for an invalid name
     /// or option.
     ///
     /// # Cancel safety
@@ -133,8 +133,8 @@ impl Lock {
     /// `timeout`. Time for which the machine is suspended does not count.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if `timeout` is
-    /// a second or more and the store sent no reply within it.
+    /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if `timeout`
+    /// is a second or more and the store sent no reply within it.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -15,7 +15,7 @@ use crate::{Error, Locks, Result, stores};
 /// | `redis://host:6379` | a Redis server (`stores::Redis`) |
 /// | `rediss://host:6379` | a Redis server with TLS |
 /// | `redis+unix:///path` | a Redis server by its socket |
-/// | `redis://host:6379?dialect=plain` | a Redis server (`stores::Redlock`) with redis-py's format |
+/// | `redis://host:6379?dialect=plain` | a Redis server with the format of redis-py |
 /// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
 /// | `redlocks://a,b,c` | the same with TLS |
 /// | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |

@@ -142,8 +142,8 @@ impl Reentrant {
     /// Waits in the queue until the lock is granted, or counts one more if `owner` holds it.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]. Also [`is_lost`](crate::Error::is_lost) if an outer guard of this owner
-    /// has lost the lock: a nested acquire does not acquire it again.
+    /// As [`Lock::acquire`]. Also [`is_lost`](crate::Error::is_lost) if an outer guard of this
+    /// owner has lost the lock: a nested acquire does not acquire it again.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -182,7 +182,7 @@ impl Reentrant {
         }
     }
 
-    /// Acquires as [`acquire`](Self::acquire); returns `None` if it was not granted within `timeout`.
+    /// Acquires as [`acquire`](Self::acquire), for at most `timeout`; returns `None` after that.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].

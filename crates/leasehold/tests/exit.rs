@@ -41,8 +41,8 @@ mod redis {
         let _guard = locks.mutex("a").acquire().expect("it is granted");
     }
 
-    /// Each child is another client. If its release does not reach the server, the next client waits
-    /// for the crash grace.
+    /// Each child is another client. If its release does not reach the server, the next client
+    /// waits for the crash grace.
     pub(crate) fn guard_dropped_last_is_free_at_once() {
         let server = Redis::start();
         let locks = blocking::open(&server.url()).expect("it opens");

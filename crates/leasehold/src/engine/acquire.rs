@@ -75,7 +75,7 @@ pub(crate) enum WaitLimit {
 impl WaitLimit {
     fn deadline(self) -> Option<Instant> {
         match self {
-            // A deadline beyond the clock's range is no limit.
+            // A deadline beyond the clock's range does not limit the wait.
             Self::AtMost(limit) if !limit.is_zero() => Instant::now().checked_add(limit),
             // A limit of zero bounds the wait in the queue, not the request: the store may have to
             // wait for its disk.
@@ -223,7 +223,7 @@ impl<'a> Attempt<'a> {
     /// Replaces the validity of the waiting claim by one of a hold.
     async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
         let Some(until) = waiting.hand_over() else {
-            // The renewal task makes the claim leave, whatever state the store has it in.
+            // The renewal task makes the claim leave, in every state that the store has it in.
             return Ok(Outcome::Gone);
         };
 

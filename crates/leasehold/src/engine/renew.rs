@@ -327,9 +327,11 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
 /// | claim | renewed every |
 /// |---|---|
 /// | waiting | third of its validity |
-/// | held, ended by a grace or session that is shorter than its lease | tenth of its validity, at most 1 s |
+/// | held, with a grace or session below its lease | tenth of its validity, at most 1 s |
 /// | held, ended by its lease | tenth of the lease |
-/// | held without end, as in the file store | third of the lease: renewals only notice that the claim is gone |
+/// | held without end, as in the file store | third of the lease |
+///
+/// Without an end, renewals only notice that the claim is gone.
 ///
 /// A holder that renews every tenth survives an outage of 0.6 of its validity that begins just
 /// before a renewal. It then has 0.3 of it left to reconnect, and `leasehold run` still has time to

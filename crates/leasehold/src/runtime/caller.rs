@@ -46,7 +46,7 @@ impl Drop for CallerScope {
 #[derive(Clone, Copy)]
 #[allow(dead_code, reason = "only stores on a network choose a link")]
 enum Caller {
-    /// There is no scope, so it is the runtime that runs this code.
+    /// Without a scope it is the runtime that runs this code.
     Current,
     Runtime(Id),
     NoRuntime,

@@ -49,7 +49,9 @@ impl BootInstant {
         )
     }
 
-    /// Returns the time since `earlier`; zero if this is not later, `Duration::MAX` for `FAR_FUTURE`.
+    /// Returns the time since `earlier`; zero if this is not later.
+    ///
+    /// It is `Duration::MAX` for `FAR_FUTURE`.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
         if self == Self::FAR_FUTURE {
