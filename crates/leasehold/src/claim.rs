@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{ClaimantInfo, Error, Lock, Name, Result};
+use crate::{ClaimantInfo, Error, Name, Result};
 
 /// A request to hold a lock, with everything that a store must know of it.
 ///
@@ -31,14 +31,17 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Creates a claim with a new id and the [default lease](Lock::LEASE), which its holder renews.
+    /// The default lease: 30 seconds.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+    /// Creates a claim with a new id and the default lease, which its holder renews.
     #[must_use]
     pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
         Self {
             name,
             id: ClaimId::draw(),
             share,
-            lease: Lock::LEASE,
+            lease: Self::DEFAULT_LEASE,
             auto_renew: true,
             info,
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::{AcquireOptions, WaitLimit, acquire};
 use crate::runtime::background::on_background;
-use crate::{Error, Guard, Locks, Name, Result, Share};
+use crate::{Claim, Error, Guard, Locks, Name, Result, Share};
 
 /// A lock to acquire: its name, the share to take, and the options.
 ///
@@ -34,7 +34,7 @@ pub struct Lock {
 
 impl Lock {
     /// The default lease: 30 seconds.
-    pub const LEASE: Duration = Duration::from_secs(30);
+    pub const LEASE: Duration = Claim::DEFAULT_LEASE;
 
     pub(crate) fn new(locks: Locks, name: &str, share: Result<Share>) -> Self {
         Self {
@@ -106,8 +106,8 @@ impl Lock {
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the store sends no reply for 10 seconds,
     /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported),
-    /// [`is_mismatch`](Error::is_mismatch), [`is_damaged`](Error::is_damaged), and [`is_invalid`](Error::is_invalid) for an invalid name
-    /// or option.
+    /// [`is_mismatch`](Error::is_mismatch), [`is_damaged`](Error::is_damaged), and
+    /// [`is_invalid`](Error::is_invalid) for an invalid name or option.
     ///
     /// # Cancel safety
     /// Dropping the future leaves the queue. The background gives back a grant that was under way.
