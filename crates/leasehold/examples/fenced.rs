@@ -1,5 +1,6 @@
-//! A resource that is safe from a holder that slept past its lease: it rejects smaller tokens than it has seen, and
-//! the same token of another claim.
+//! A resource that rejects the writes of a holder that slept past its lease.
+//!
+//! It rejects a smaller token than it has seen, and the same token of another claim.
 
 use leasehold::FencingToken;
 
@@ -10,24 +11,24 @@ struct Account {
 }
 
 impl Account {
-    /// The first operation under a new token, a read included, shuts out all earlier ones.
+    /// Rejects all earlier tokens from now on. Every operation seals first, and so does a read.
     fn seal(&mut self, token: FencingToken) -> Result<&mut i64, String> {
-        if self
-            .sealed
-            .is_some_and(|last| !token.is_accepted_after(last))
-        {
+        let is_late = |last| !token.is_accepted_after(last);
+        if self.sealed.is_some_and(is_late) {
             return Err(format!("token {} is too old", token.token()));
         }
+
         self.sealed = Some(token);
         Ok(&mut self.balance)
     }
 }
 
-/// A late writer is refused.
+/// Rejects a late writer.
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = leasehold::open("memory:").await?;
     let mut account = Account::default();
+
     let late = locks.mutex("account").acquire().await?.fencing_token();
     let guard = locks.mutex("account").acquire().await?;
     *account.seal(guard.fencing_token())? += 100;

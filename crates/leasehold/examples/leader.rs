@@ -1,4 +1,4 @@
-//! One of N leads for as long as it lives; the others stand by. What the leader does is stopped the moment it is none.
+//! One of N processes leads, and the others wait. The leader's work stops if it loses the lock.
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ pub async fn main() -> leasehold::Result<()> {
         .label("http://10.0.0.7:8080")
         .acquire()
         .await?;
+
     guard.while_held(lead()).await?;
     guard.release().await
 }

@@ -1,4 +1,4 @@
-//! At most four at a time, across all processes of the machine.
+//! At most four downloads at a time, across all processes of the machine.
 
 use std::time::Duration;
 

@@ -1,80 +1,88 @@
-//! A wish to hold.
+//! A request for a lock: its identity and its share.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{ClaimantInfo, Error, Lock, Name, Result};
+use crate::{ClaimantInfo, Error, Name, Result};
 
-/// A wish to hold a lock, with everything a store must know of it.
+/// A request to hold a lock, with everything that a store must know of it.
 ///
-/// Its id is drawn before the first request, so that every request about it can be repeated safely.
+/// Its id is drawn before the first request, so that every request about it can be repeated.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
-    /// Which lock.
+    /// The name of the lock.
     pub name: Name,
-    /// Which claim; never used twice.
+    /// The identity of the claim.
     pub id: ClaimId,
-    /// How much of the lock.
+    /// The part of the lock's capacity that the claim takes.
     pub share: Share,
-    /// How long the store shall keep the claim without hearing of it.
+    /// How long the store keeps the claim after its last renewal.
     pub lease: Duration,
-    /// Whether its holder keeps renewing it. If not, it lasts for its lease whatever becomes of the holder's connection.
+    /// Whether the holder renews the claim.
+    ///
+    /// A claim without renewal lasts for its lease, even if its holder's connection breaks.
     pub auto_renew: bool,
-    /// Who claims, for people.
+    /// The process behind the claim, as a person reads it.
     pub info: Arc<ClaimantInfo>,
 }
 
 impl Claim {
-    /// Creates a claim with a new id and the [default lease](Lock::LEASE), which its holder renews.
+    /// The default lease: 30 seconds.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+    /// Creates a claim with a new id and the default lease, which its holder renews.
     #[must_use]
     pub fn new(name: Name, share: Share, info: Arc<ClaimantInfo>) -> Self {
         Self {
             name,
             id: ClaimId::draw(),
             share,
-            lease: Lock::LEASE,
+            lease: Self::DEFAULT_LEASE,
             auto_renew: true,
             info,
         }
     }
 }
 
-/// The identity of one claim: 128 random bits, drawn before the first request and never used twice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A map from claims to what a client knows of them.
+pub(crate) type ById<T> = HashMap<ClaimId, T>;
+
+/// The identity of one claim: 128 random bits that are never used twice.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId([u8; 16]);
 
 impl ClaimId {
-    /// A new one.
+    /// Draws a new id.
     #[must_use]
     pub fn draw() -> Self {
         Self(uuid::Uuid::new_v4().into_bytes())
     }
 
-    /// As bytes, for a store to keep.
+    /// Returns the bytes of the id, for a store to keep.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
 
-    /// From the bytes a store kept.
+    /// Creates the id from the bytes that a store kept.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 }
 
-/// As it is displayed; digits above nine may be capitals.
+/// Parses the displayed form; capital digits are allowed.
 impl FromStr for ClaimId {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
         let invalid =
             || Error::invalid(format!("{text:?} is not a claim id: 32 hexadecimal digits"));
+
         if text.len() != 32 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(invalid());
         }
@@ -83,31 +91,7 @@ impl FromStr for ClaimId {
     }
 }
 
-/// What is kept by claim. Ids are random already, so half of one is its hash.
-pub(crate) type ById<T> = HashMap<ClaimId, T, BuildHasherDefault<IdHasher>>;
-
-#[derive(Default)]
-pub(crate) struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(half) = bytes.first_chunk() {
-            self.0 = u64::from_ne_bytes(*half);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-impl Hash for ClaimId {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write(&self.0);
-    }
-}
-
-/// 32 hexadecimal digits.
+/// Writes 32 hexadecimal digits.
 impl fmt::Display for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -120,10 +104,11 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// How much of a lock a claim takes: `weight` of `capacity`.
+/// The part of a lock's capacity that a claim takes: a weight and a capacity.
 ///
-/// Every primitive is a share: a mutex takes 1 of 1, a semaphore slot 1 (or k) of n, a reader 1 of
-/// [`Share::RW_CAPACITY`], a writer all of it. One rule grants them all; see [`admitted`](crate::admitted).
+/// Every kind of lock is a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
+/// n. A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
+/// [`admitted`](crate::store::admitted).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Share {
     weight: u32,
@@ -133,7 +118,7 @@ pub struct Share {
 impl Share {
     /// The capacity of a reader-writer lock.
     pub const RW_CAPACITY: u32 = 1 << 30;
-    /// The largest semaphore.
+    /// The capacity of the largest semaphore.
     pub const SLOTS_MAX: u32 = 1 << 20;
 
     /// The whole of a mutex.
@@ -152,15 +137,17 @@ impl Share {
         capacity: Self::RW_CAPACITY,
     };
 
-    /// `permits` slots of a semaphore that has `slots`.
+    /// Creates the share of `permits` slots of a semaphore that has `slots`.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `permits` ≤ `slots` ≤ [`SLOTS_MAX`](Self::SLOTS_MAX).
+    /// [`is_invalid`](Error::is_invalid) unless 1 ≤ `permits` ≤ `slots` ≤
+    /// [`SLOTS_MAX`](Self::SLOTS_MAX).
     pub fn slots(permits: u32, slots: u32) -> Result<Self> {
         if permits == 0 || permits > slots || slots > Self::SLOTS_MAX {
             let max = Self::SLOTS_MAX;
             return Err(Error::invalid(format!(
-                "cannot take {permits} of {slots} slots: a semaphore has 1 to {max} slots, and a claim takes at least one and at most all"
+                "cannot take {permits} of {slots} slots: \
+                 a semaphore has 1 to {max} slots, and a claim takes one, some or all of them"
             )));
         }
         Ok(Self {
@@ -169,33 +156,35 @@ impl Share {
         })
     }
 
-    /// A share as a store kept it.
+    /// Creates a share from the numbers that a store kept.
     ///
     /// # Errors
-    /// [`is_damaged`](Error::is_damaged) if no primitive has such a share.
+    /// [`is_damaged`](Error::is_damaged) if no kind of lock has such a share.
     pub fn from_parts(weight: u32, capacity: u32) -> Result<Self> {
         if weight == 0 || weight > capacity || capacity > Self::RW_CAPACITY {
             return Err(Error::damaged(format!(
-                "a share of {weight} of {capacity} cannot be"
+                "a share of {weight} of {capacity} is impossible"
             )));
         }
         Ok(Self { weight, capacity })
     }
 
-    /// How much is taken.
+    /// Returns how much the claim takes.
     #[must_use]
     pub fn weight(self) -> u32 {
         self.weight
     }
 
-    /// How much there is.
+    /// Returns how much the lock has.
     #[must_use]
     pub fn capacity(self) -> u32 {
         self.capacity
     }
 
-    /// Weight and capacity as they count in a line: a mutex and the writer of a reader-writer lock are the same, so that
-    /// they exclude each other on one name.
+    /// Returns weight and capacity as the grant rule counts them.
+    ///
+    /// A mutex counts as the writer of a reader-writer lock, so that they exclude each other on one
+    /// name.
     #[must_use]
     pub fn units(self) -> (u32, u32) {
         if self.capacity == 1 {
@@ -205,28 +194,29 @@ impl Share {
         }
     }
 
-    /// Refuses to take more than `present`, a share the claim has already; it may keep less.
+    /// Checks that a claim with the share `present` takes no more than before.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) as [`check_same_kind`](Self::check_same_kind), [`is_invalid`](Error::is_invalid) if it is
-    /// more.
+    /// As [`check_same_kind`](Self::check_same_kind), and [`is_invalid`](Error::is_invalid) if it
+    /// takes more.
     pub fn check_shrinks_from(self, present: Self) -> Result<()> {
         self.check_same_kind(present)?;
-        if self.units().0 <= present.units().0 {
-            return Ok(());
+
+        if self.units().0 > present.units().0 {
+            return Err(Error::invalid(
+                "a claim can give back a part of its share, but cannot take more",
+            ));
         }
-        Err(Error::invalid(
-            "a claim can give back a part of its share, not take more",
-        ))
+        Ok(())
     }
 
-    /// Whether nobody else can hold beside it.
+    /// Returns whether the claim excludes all others.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.weight == self.capacity
     }
 
-    /// The kind of lock this is a share of, in words.
+    /// Returns the kind of lock, in words.
     #[must_use]
     pub fn kind(self) -> String {
         match self.capacity {
@@ -236,23 +226,28 @@ impl Share {
         }
     }
 
-    /// Refuses to mix kinds or capacities on one name. Mutexes and reader-writer locks go together.
+    /// Checks that two claims of one name are of one kind and capacity.
+    ///
+    /// Mutexes and reader-writer locks may share a name.
     ///
     /// # Errors
-    /// [`is_mismatch`](Error::is_mismatch) if `present`, a share of somebody already in the line, is of another capacity.
+    /// [`is_mismatch`](Error::is_mismatch) if `present`, the share of a claim in the queue, has
+    /// another capacity.
     pub fn check_same_kind(self, present: Self) -> Result<()> {
         if self.units().1 == present.units().1 {
             return Ok(());
         }
-        let (asked, used) = (self.kind(), present.kind());
-        Err(Error::mismatch(format!(
-            "asked for {asked}, but the name is in use as {used}"
-        ))
-        .help("use one kind and size for a name, or another name"))
+
+        let requested = self.kind();
+        let used = present.kind();
+        let error = Error::mismatch(format!(
+            "the claim is for {requested}, but the name is in use as {used}"
+        ));
+        Err(error.help("use one kind and size for a name, or another name"))
     }
 }
 
-/// `weight of capacity`, as people say it.
+/// Writes the share as a person reads it: `exclusive`, `shared` or `weight of capacity`.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

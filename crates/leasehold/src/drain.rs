@@ -1,4 +1,4 @@
-//! Departures that are under way in the background, and waiting for them.
+//! Waiting for the departures that are under way in the background.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use tokio::sync::Notify;
 
 use crate::runtime::background::on_background;
 
-/// How many departures the background carries on.
+/// The number of departures that the background completes.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);
-/// Both are notified when the last departure ends: tasks wait for one, blocked threads for the other.
+/// The last departure notifies both: tasks wait for one, blocked threads for the other.
 static DRAINED: Notify = Notify::const_new();
 static DRAINED_BLOCKING: Condvar = Condvar::new();
 
-/// One departure that the background carries on.
+/// One departure that the background completes.
 pub(crate) struct Departure(());
 
 impl Departure {
@@ -35,10 +35,11 @@ impl Drop for Departure {
     }
 }
 
-/// Waits until every release and every cancellation that this process has begun so far has reached its store.
+/// Waits until every release and cancellation that this process has begun has reached its store.
 ///
-/// A dropped guard is released in the background, and a process that exits ends its background. Its locks then stay
-/// held until the store detects the crash or the lease ends. A program calls this before it exits:
+/// A dropped guard is released in the background, and a process that exits ends its background. Its
+/// locks then stay held until the store detects the crash or the lease ends. A program calls this
+/// before it exits:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -49,10 +50,11 @@ impl Drop for Departure {
 /// # Ok(()) }
 /// ```
 ///
-/// It covers all stores of the process. A store that does not reply delays it by at most the lease of the claims that
-/// were dropped; wrap it in a timeout to wait for less.
+/// It covers all stores of the process. A store that sends no reply delays it by at most the lease
+/// of the dropped claims. Wrap it in a timeout to wait for a shorter time.
 ///
-/// *Cancel safety*: waits only.
+/// # Cancel safety
+/// It only waits; dropping it has no effect.
 pub async fn drain() {
     on_background(drained()).await;
 }
@@ -70,14 +72,16 @@ async fn drained() {
 
 /// As [`drain`], on a thread that may block; returns whether all departures ended within `timeout`.
 ///
-/// It needs no runtime and no thread-local state, so it also works while a thread ends.
+/// It needs neither a runtime nor thread-local state, so it also works while a thread ends.
 pub(crate) fn drain_blocking(timeout: Duration) -> bool {
     let mut under_way = UNDER_WAY.lock();
+
     match Instant::now().checked_add(timeout) {
         Some(deadline) => {
             DRAINED_BLOCKING.wait_while_until(&mut under_way, |count| *count > 0, deadline);
         }
         None => DRAINED_BLOCKING.wait_while(&mut under_way, |count| *count > 0),
     }
+
     *under_way == 0
 }

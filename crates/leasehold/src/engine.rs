@@ -1,6 +1,7 @@
-//! What all stores have in common: acquiring, renewing, departing, and the one door through which a store is asked.
+//! What all stores have in common: acquiring, renewing, departing, and calling the store.
 //!
-//! The engine does no I/O of its own. One background task per engine renews everything that is held or waits.
+//! The engine does no I/O of its own. One background task per engine renews everything that is
+//! held or waits.
 
 pub(crate) mod acquire;
 mod calls;
@@ -11,6 +12,7 @@ mod hold;
 mod outage;
 mod renew;
 mod validity;
+mod wait;
 
 use std::sync::Arc;
 
@@ -28,6 +30,7 @@ pub(crate) use hold::Hold;
 use renew::Renewals;
 pub use validity::safe_duration;
 
+/// One open store, with the claims that this process has in it.
 #[derive(Debug)]
 pub(crate) struct Engine {
     calls: StoreCalls,
@@ -40,18 +43,19 @@ impl Engine {
         let runtime = background::start()?;
         let calls = StoreCalls::new(store, url);
         let renewals = Arc::new(Renewals::default());
-        let alarm = renewal_timer(runtime)?;
-        let renewing = runtime
-            .spawn(renew::run(calls.downgrade(), Arc::clone(&renewals), alarm))
-            .abort_handle();
+
+        let timer = renewal_timer(runtime)?;
+        let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);
+        let renewal_task = runtime.spawn(task).abort_handle();
+
         Ok(Arc::new(Self {
             calls,
             renewals,
-            renewal_task: renewing,
+            renewal_task,
         }))
     }
 
-    /// Ends what this engine itself holds of a claim that is to be broken.
+    /// Ends the hold that this process may have of a claim that is about to be broken.
     pub(crate) fn revoke(&self, id: ClaimId) {
         self.renewals.revoke(id);
     }
@@ -61,16 +65,19 @@ impl Engine {
     }
 }
 
-/// Made here, where its want can be told: a renewal task without one would keep no lock.
-fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
-    let _entered = runtime.enter();
-    BootTimer::new()
-        .map_err(|error| Error::unavailable("there is no timer left to renew by").caused_by(error))
-}
-
-/// Guards keep their engine, so nothing is held any more when this runs. The store closes with the last departure.
+/// Every guard keeps its engine, so no hold is left when this runs.
+///
+/// The last departure closes the store.
 impl Drop for Engine {
     fn drop(&mut self) {
         self.renewal_task.abort();
     }
+}
+
+/// Creates the timer here, where a failure reaches the caller: without one no lock can be renewed.
+fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
+    let _entered = runtime.enter();
+    BootTimer::new().map_err(|error| {
+        Error::unavailable("the timer for renewals cannot be created").caused_by(error)
+    })
 }

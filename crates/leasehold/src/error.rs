@@ -1,15 +1,15 @@
-//! The one error of this crate: opaque, with questions instead of variants.
+//! The one error type of this crate: opaque, with methods instead of variants.
 
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of everything here that can fail.
+/// The result of every fallible function of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What failed, on which store and lock, and what to try.
+/// The operation that failed, its store and lock, and a hint.
 ///
-/// Ask it questions instead of matching on its text:
+/// Its methods classify it, so that no program has to match on its text:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -51,105 +51,110 @@ enum Kind {
 }
 
 impl Error {
-    /// The lock was held and no longer is, or can no longer be trusted to be.
+    /// Returns whether the lock was lost, or may have been lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.0.kind == Kind::Lost
     }
 
-    /// The store could not be reached, did not answer in time, or has no room; trying again later may help.
+    /// Returns whether the store was unreachable, sent no reply in time, or has no room.
+    ///
+    /// A retry may succeed later.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.0.kind == Kind::Unavailable
     }
 
-    /// The store cannot give what was asked, and never will in its present set-up.
+    /// Returns whether the store cannot do this at all in its present configuration.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
         self.0.kind == Kind::Unsupported
     }
 
-    /// The store refused: missing permission or wrong credentials.
+    /// Returns whether the store denied access: missing permission or wrong credentials.
     #[must_use]
     pub fn is_denied(&self) -> bool {
         self.0.kind == Kind::Denied
     }
 
-    /// The request itself is wrong: an empty name, a lease out of range, an unknown URL scheme.
+    /// Returns whether an argument is invalid.
+    ///
+    /// Examples are an empty name, a lease out of range and an unknown URL scheme.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid
     }
 
-    /// The name is in use for a lock of another kind or capacity.
+    /// Returns whether the name is in use for a lock of another kind or capacity.
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
         self.0.kind == Kind::Mismatch
     }
 
-    /// What the store holds for this name is torn, or was not written by leasehold.
+    /// Returns whether the data of this name is damaged, or was not written by leasehold.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.0.kind == Kind::Damaged
     }
 
-    /// Whether the same call may succeed later without anybody changing the set-up.
+    /// Returns whether the same call may succeed later without a change of the configuration.
     #[must_use]
     pub fn can_retry(&self) -> bool {
         matches!(self.0.kind, Kind::Lost | Kind::Unavailable | Kind::Mismatch)
     }
 }
 
-/// For those who write stores.
+/// Constructors, for stores.
 impl Error {
-    /// A lost lock; see [`is_lost`](Self::is_lost).
+    /// Creates the error of a lost lock; see [`is_lost`](Self::is_lost).
     pub fn lost(what: impl Into<String>) -> Self {
         Self::new(Kind::Lost, what)
     }
 
-    /// A store that does not answer; see [`is_unavailable`](Self::is_unavailable).
+    /// Creates the error of an unavailable store; see [`is_unavailable`](Self::is_unavailable).
     pub fn unavailable(what: impl Into<String>) -> Self {
         Self::new(Kind::Unavailable, what)
     }
 
-    /// A typed refusal; see [`is_unsupported`](Self::is_unsupported).
+    /// Creates the error of an unsupported operation; see [`is_unsupported`](Self::is_unsupported).
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::new(Kind::Unsupported, what)
     }
 
-    /// Missing permission; see [`is_denied`](Self::is_denied).
+    /// Creates the error of a missing permission; see [`is_denied`](Self::is_denied).
     pub fn denied(what: impl Into<String>) -> Self {
         Self::new(Kind::Denied, what)
     }
 
-    /// A wrong request; see [`is_invalid`](Self::is_invalid).
+    /// Creates the error of an invalid argument; see [`is_invalid`](Self::is_invalid).
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, what)
     }
 
-    /// A name in use by another kind of lock; see [`is_mismatch`](Self::is_mismatch).
+    /// Creates the error of a name that another kind of lock uses; see
+    /// [`is_mismatch`](Self::is_mismatch).
     pub fn mismatch(what: impl Into<String>) -> Self {
         Self::new(Kind::Mismatch, what)
     }
 
-    /// Torn or foreign state; see [`is_damaged`](Self::is_damaged).
+    /// Creates the error of damaged or foreign data; see [`is_damaged`](Self::is_damaged).
     pub fn damaged(what: impl Into<String>) -> Self {
         Self::new(Kind::Damaged, what)
     }
 
-    /// Adds what the reader can do about it.
+    /// Adds a hint: what the user can do.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         self.with(|inner| inner.help = Some(help.into()))
     }
 
-    /// Adds the error this one came from.
+    /// Adds the cause.
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|inner| inner.source = Some(Arc::new(source)))
     }
 
-    /// Adds the operation, store and lock, unless an inner layer knew them better.
+    /// Adds the operation, store and lock, unless an inner layer has added them.
     pub(crate) fn during(self, operation: &'static str, store: &str, name: Option<&str>) -> Self {
         if self.0.operation.is_some() {
             return self;
@@ -188,6 +193,7 @@ impl fmt::Display for Error {
             // A URL may end with a colon of its own.
             write!(f, " on {}: ", context.store.trim_end_matches(':'))?;
         }
+
         f.write_str(&self.0.what)?;
         match &self.0.help {
             Some(help) => write!(f, "; {help}"),
@@ -226,12 +232,13 @@ mod tests {
             .during("acquire", "file:/locks", Some("a\nb"));
         assert_eq!(
             error.to_string(),
-            "cannot acquire \"a\\nb\" on file:/locks: the folder is read-only; choose another with --store"
+            "cannot acquire \"a\\nb\" on file:/locks: \
+             the folder is read-only; choose another with --store"
         );
         let outer = error.during("release", "elsewhere", None);
         assert!(
             outer.to_string().starts_with("cannot acquire"),
-            "the innermost place is kept"
+            "the innermost operation is kept"
         );
     }
 }

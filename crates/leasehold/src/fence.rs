@@ -29,7 +29,7 @@
 //!
 //! | resource | seal | fenced write |
 //! |---|---|---|
-//! | [a file](File) (feature `file`) | [`File::seal`] | [`File::write`] |
+//! | a file (feature `file`) | `File::seal` | `File::write` |
 //! | [keys of Redis](redis) | [`redis::FENCED`] that reads, or without a command | [`redis::FENCED`] |
 //! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
 //!

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What a store guarantees, so that nobody has to guess; GUARANTEES.md names the test behind each.
+/// What a store guarantees. GUARANTEES.md names the test behind each guarantee.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -13,24 +13,28 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "each is a promise of its own, and no two make a state"
+    reason = "each is a guarantee of its own, and no two make a state"
 )]
 #[non_exhaustive]
 pub struct Guarantees {
     /// Claims are granted in order of arrival, and none overtakes another.
     pub fifo: bool,
-    /// Every grant of a name has a larger token than all before it.
+    /// Every grant of a name has a larger token than all grants before it.
     pub tokens: bool,
-    /// Shares other than a whole mutex: reader-writer locks and semaphores.
+    /// The store has reader-writer locks and semaphores, not only mutexes.
     pub shares: bool,
-    /// A store that hears nothing of a claim for its lease ends it. If not, only a crash or its holder ends a claim.
+    /// The store ends a claim whose lease passes without a renewal.
+    ///
+    /// Without it, only a crash or the holder itself ends a claim.
     pub lease_expiry: bool,
-    /// When a holder's crash frees the lock.
+    /// When the crash of a holder frees the lock.
     pub crash: CrashDetection,
 }
 
 impl Guarantees {
-    /// Creates the guarantees of a store that only excludes: no order, tokens, shares or expiry.
+    /// Creates the guarantees of a store that only excludes.
+    ///
+    /// Such a store guarantees no order, no tokens, no shares and no expiry.
     #[must_use]
     pub fn new(crash: CrashDetection) -> Self {
         Self {
@@ -47,7 +51,7 @@ impl Guarantees {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CrashDetection {
-    /// As soon as the kernel has cleared the process away.
+    /// As soon as the kernel has removed the process.
     Immediate,
     /// After this long without a connection.
     Within(Duration),

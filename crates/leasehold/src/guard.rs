@@ -1,4 +1,4 @@
-//! What a user holds.
+//! The guard of a granted lock.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -11,19 +11,20 @@ use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, 
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
-/// Dropping it releases in the background: it never blocks and needs no runtime around it. A guard is tied to no task
-/// or thread; it may be sent anywhere and released there.
+/// Dropping it releases the lock in the background, without blocking and without a runtime. A guard
+/// does not belong to a task or thread: any task or thread may release it.
 ///
-/// The background ends with the process. A program whose last act is dropping a guard awaits
-/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard. Otherwise the release may never
-/// be sent, and the lock stays held until the store detects the crash or the lease ends.
+/// The background ends with the process. A program that drops a guard last awaits
+/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard. Otherwise
+/// the release may not be sent, and the lock stays held until the store detects the crash or the
+/// lease ends.
 ///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let locks = leasehold::open("memory:").await?;
 /// let guard = locks.mutex("orders/42").acquire().await?;
-/// guard.while_held(charge(42, guard.token())).await??; // stopped the moment the lock is lost
+/// guard.while_held(charge(42, guard.token())).await??; // stops if the lock is lost
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -38,51 +39,55 @@ impl Guard {
         Self { hold }
     }
 
-    /// The number of this grant, larger than that of any earlier grant of the name.
+    /// Returns the token of this grant, which is larger than those of all earlier grants.
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token()
     }
 
-    /// The token and the claim id of this grant, for resources that [compare both](crate::fence).
+    /// Returns token and claim id of this grant, for resources that [compare both](crate::fence).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.token(), self.hold.claim().id)
     }
 
-    /// The name of the lock.
+    /// Returns the name of the lock.
     #[must_use]
     pub fn name(&self) -> &str {
         self.hold.claim().name.as_str()
     }
 
-    /// Whether the lock can still be trusted to be ours, by the clock and without asking the store.
+    /// Checks by the clock that the lock is still held, without a request to the store.
     ///
-    /// True now says nothing of a moment later; only a resource that checks [tokens](Self::token) closes that gap.
+    /// The lock may be lost just after the check. Only a resource that checks
+    /// [tokens](Self::token) closes that gap.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), for ever once it has been.
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost; it then stays lost forever.
     pub fn check(&self) -> Result<()> {
         self.hold.check()
     }
 
-    /// Why the lock was lost, or `None` while it is held.
+    /// Returns why the lock was lost; `None` while it is held.
     #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.hold.loss()
     }
 
-    /// How long the lock may be trusted from now if no renewal were answered any more: zero once lost,
-    /// [`Duration::MAX`] where only a crash ends a hold.
+    /// Returns how long the lock stays held if no further renewal has a reply.
+    ///
+    /// It is zero after a loss, and [`Duration::MAX`] if only a crash ends a hold.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining()
     }
 
-    /// Where several servers keep the lock together, what each has granted, and for how long; empty where one store decides.
+    /// Returns the vote of each server, if several servers keep the lock together.
     ///
-    /// It is what this process has heard last, at the grant or a renewal, and asks nobody;
-    /// [`look`](crate::Locks::inspect) asks. A hold is trusted for as long as a majority is, which is [`remaining`](Self::remaining).
+    /// It sends no request and returns the votes of the grant or the last renewal.
+    /// [`inspect`](crate::Locks::inspect) queries the servers. The hold is valid while a majority
+    /// of the votes is, which is [`remaining`](Self::remaining). The list is empty for a store of
+    /// one server.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -98,92 +103,108 @@ impl Guard {
         self.hold.votes()
     }
 
-    /// How the renewal of the lease goes.
+    /// Returns the status of the lease's renewal.
     #[must_use]
     pub fn renewal(&self) -> RenewalStatus {
         self.hold.renewal()
     }
 
-    /// Resolves when the lock is lost, at the latest when the lease could have ended; pends while it is held.
+    /// Waits until the lock is lost, at the latest until the lease may have ended.
     ///
-    /// *Cancel safety*: reads only.
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
     pub async fn lost(&self) -> LossReason {
         on_background(self.hold.lost()).await
     }
 
-    /// Resolves when no more than `margin` remains, or the lock is lost: the moment to begin stopping work that takes
-    /// `margin` to stop.
+    /// Waits until no more than `margin` remains, or the lock is lost.
     ///
-    /// *Cancel safety*: reads only.
+    /// Work that takes `margin` to stop has to begin stopping then.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
     pub async fn until_remaining(&self, margin: Duration) {
         on_background(self.hold.until_remaining(margin)).await;
     }
 
-    /// Runs `work` while the lock is held, and drops it the moment the lock is lost.
+    /// Runs `work` while the lock is held, and drops it as soon as the lock is lost.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work was done, or in the same moment.
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work completed, or in the
+    /// same moment.
     ///
-    /// *Cancel safety*: dropping it drops the work; the lock is held on.
+    /// # Cancel safety
+    /// Dropping the future drops the work. The lock stays held.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         self.check()?;
-        let (mut work, mut lost) = (pin!(work), pin!(self.lost()));
+        let mut work = pin!(work);
+        let mut lost = pin!(self.lost());
         let done = std::future::poll_fn(|context| {
             if lost.as_mut().poll(context).is_ready() {
                 return std::task::Poll::Ready(None);
             }
             work.as_mut().poll(context).map(Some)
         });
+
         match done.await {
             Some(done) => self.check().map(|()| done),
             None => Err(self.hold.error()),
         }
     }
 
-    /// Descriptors for a child process that does the work: where the store knows such a thing (the file store does), the
-    /// lock stays held as long as any process has them open, even if this one is killed. Releasing frees it all the same.
-    /// Empty where only this process keeps the lock.
+    /// Returns descriptors that keep the lock held while any process has them open.
     ///
-    /// On the file store they keep alive all that this process has in lines through the same [`Locks`](crate::Locks): open
-    /// the store once more for work that children carry on.
+    /// They are for a child process that does the work: it keeps the lock even if this process is
+    /// killed. A release still frees the lock. Only the file store has such descriptors; the list
+    /// is empty on other stores.
     ///
-    /// They are closed on exec; clear that flag for the child that is to inherit them (`fcntl(F_SETFD)`).
+    /// On the file store they keep every claim alive that this process has through the same
+    /// [`Locks`](crate::Locks). Open the store a second time for work that a child continues.
+    ///
+    /// They are closed on exec. Clear that flag for the child that inherits them
+    /// (`fcntl(F_SETFD)`).
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if there is no descriptor
-    /// left.
+    /// [`is_lost`](crate::Error::is_lost), or [`is_unavailable`](crate::Error::is_unavailable) if
+    /// the process has no descriptor left.
     pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
         self.hold.inheritable_fds()
     }
 
-    /// Gives back a writer's exclusiveness and goes on as a reader, without a gap in which another writer could come;
-    /// the token stays. Does nothing for a guard that is a reader's already.
+    /// Turns a writer into a reader, without a gap in which another writer could acquire the lock.
+    ///
+    /// The token stays the same. It does nothing for a reader.
     ///
     /// # Errors
     /// [`is_unsupported`](crate::Error::is_unsupported) if this is not a reader-writer lock,
-    /// [`is_lost`](crate::Error::is_lost), or why the store could not be asked; then the guard is as it was, or already
-    /// a reader's.
+    /// [`is_lost`](crate::Error::is_lost), or the error of the request. After an error of the
+    /// request the guard is a writer's or a reader's.
     ///
-    /// *Cancel safety*: dropped, it may have happened; repeating it does no harm.
+    /// # Cancel safety
+    /// A dropped call may have downgraded the guard. It can be repeated.
     pub async fn downgrade(&self) -> Result<()> {
-        if self.hold.claim().share.capacity() != Share::RW_CAPACITY {
-            let what = format!(
-                "{} has no readers to downgrade to",
-                self.hold.claim().share.kind()
-            );
-            return Err(crate::Error::unsupported(what));
+        let share = self.hold.claim().share;
+        if share.capacity() != Share::RW_CAPACITY {
+            let kind = share.kind();
+            return Err(crate::Error::unsupported(format!(
+                "{kind} has no readers to downgrade to"
+            )));
         }
+
         on_background(self.hold.change_share(Share::READER)).await
     }
 
-    /// Releases and waits for the store's word. From the first poll on the guard is invalid, whatever the answer.
+    /// Releases the lock and waits for the store's reply.
+    ///
+    /// The guard is invalid from the first poll on, before any reply.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: what was done meanwhile may have overlapped with
-    /// another holder. [`is_unavailable`](crate::Error::is_unavailable) if the store did not answer: releasing is then
-    /// tried on in the background until the lease has ended.
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: the work may have overlapped
+    /// with another holder's. [`is_unavailable`](crate::Error::is_unavailable) if the store sent no
+    /// reply: the background then retries the release until the lease has ended.
     ///
-    /// *Cancel safety*: dropped, the release goes on in the background.
+    /// # Cancel safety
+    /// If the future is dropped, the release goes on in the background.
     pub async fn release(self) -> Result<()> {
         on_background(self.hold.release()).await
     }

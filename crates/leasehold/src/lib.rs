@@ -1,19 +1,88 @@
-//! A lock you hold on a lease.
+//! Distributed locks with leases: mutexes, reader-writer locks, semaphores and reentrant mutexes
+//! across tasks, threads, processes and machines.
 //!
-//! Mutexes, reader-writer locks, semaphores and reentrant mutexes that work across tasks, threads, processes and
-//! machines. The place where locks are kept is chosen by a URL; everything else stays the same.
+//! A *store* keeps the locks: a folder, a Redis server, a ZooKeeper ensemble. A URL selects it, and
+//! the rest of the program stays the same.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 //! let locks = leasehold::open("memory:").await?;
 //! let guard = locks.mutex("orders/42").acquire().await?;
-//! guard.check()?; // still ours?
+//! guard.check()?; // fails if the lock was lost
 //! println!("token {}", guard.token());
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 //!
-//! What each store promises is stated in [`Guarantees`] and, with the tests that show it, in GUARANTEES.md.
+//! # Choose a store
+//!
+//! | the clients run on | store | after a crash the lock is free |
+//! |---|---|---|
+//! | one machine | `file:` | at once |
+//! | many machines, with one Redis server | `redis://` | after the crash grace, 10 s |
+//! | many machines, with Redis servers that may fail | `redlock://` | after the lease, 30 s |
+//! | many machines, with a ZooKeeper ensemble | `zookeeper://` | after the session, 10 s |
+//! | one process, in tests and examples | `memory:` | with the process |
+//!
+//! [`open()`] lists all URLs. [`Guarantees`] states what the open store guarantees, and
+//! GUARANTEES.md names the test behind each guarantee.
+//!
+//! # Acquire
+//!
+//! [`Locks`] creates a [`Lock`]: [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
+//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant). The lock has options and
+//! three methods. [`acquire`](Lock::acquire) waits in the queue,
+//! [`try_acquire`](Lock::try_acquire) does not wait, and
+//! [`try_acquire_for`](Lock::try_acquire_for) waits for a limited time.
+//!
+//! ```
+//! use std::time::Duration;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+//! # let locks = leasehold::open("memory:").await?;
+//! let slot = locks.semaphore("gpu", 4).lease(Duration::from_secs(10)).label("training");
+//! if let Some(guard) = slot.try_acquire_for(Duration::from_secs(5)).await? {
+//!     guard.release().await?;
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! [`blocking`] has the same types for threads without a runtime.
+//!
+//! # Loss
+//!
+//! A background thread renews the lease while the [`Guard`] exists. If the store cannot be reached
+//! for too long, the lock is lost before the store gives it to the next waiter.
+//! [`Guard::while_held`] then drops the work, [`Guard::lost`] resolves, and [`Guard::check`] fails.
+//! [`LossReason`] states why.
+//!
+//! # Fencing
+//!
+//! No lock stops a client that sleeps past its lease and then writes. The resource stops it: every
+//! grant has a larger [`Token`] than the one before, and the resource rejects smaller tokens than
+//! it has seen. [`fence`] has such resources, and explains how to build one.
+//!
+//! # Errors
+//!
+//! There is one [`Error`] type. It names the operation, the store and the lock, and methods such as
+//! [`is_unavailable`](Error::is_unavailable) classify it. No error contains a password.
+//!
+//! # Cancellation
+//!
+//! Every future may be dropped at any await. A dropped acquire leaves no entry in the queue, and a
+//! dropped [`Guard`] releases its lock in the background. Before it exits, a program calls
+//! [`drain()`], which waits until these releases have reached the store.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `file` (default) | the store in a folder |
+//! | `redis` | the stores on Redis servers |
+//! | `zookeeper` | the store on ZooKeeper |
+//! | `tls` | TLS for the stores on a network |
+//! | `conformance` | suites that test any store |
+//!
+//! Features only add: none changes a result. A store of your own implements [`store::Store`].
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -49,7 +118,7 @@ pub mod store;
 pub mod stores;
 mod token;
 
-/// The functions that models in other packages run. They are not part of the interface.
+/// Internals that the models of the lab check. They are not a part of the API.
 #[doc(hidden)]
 pub mod modelled {
     pub use crate::engine::{hold_from, safe_duration};

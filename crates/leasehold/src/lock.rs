@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use crate::engine::acquire::check_lease;
 use crate::engine::{AcquireOptions, WaitLimit, acquire};
 use crate::runtime::background::on_background;
-use crate::{Error, Guard, Locks, Name, Result, Share};
+use crate::{Claim, Error, Guard, Locks, Name, Result, Share};
 
-/// A lock to acquire: which, how much of it, and on what terms.
+/// A lock to acquire: its name, the share to take, and the options.
 ///
-/// Made by [`Locks::mutex`], [`Locks::semaphore`], [`RwLock::shared`](crate::RwLock::shared) and
-/// [`RwLock::exclusive`](crate::RwLock::exclusive). Terms that make no sense are refused when it is acquired, so that
-/// they can be chained without `?`.
+/// [`Locks::mutex`], [`Locks::semaphore`], [`RwLock::shared`](crate::RwLock::shared) and
+/// [`RwLock::exclusive`](crate::RwLock::exclusive) create it. Invalid options are rejected when the
+/// lock is acquired, so that options can be chained without `?`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,41 +29,40 @@ pub struct Lock {
     lease: Duration,
     label: String,
     no_renewal: bool,
-    hold_max: Option<Duration>,
+    max_hold: Option<Duration>,
 }
 
 impl Lock {
-    /// The lease unless another is asked for: 30 seconds.
-    pub const LEASE: Duration = Duration::from_secs(30);
+    /// The default lease: 30 seconds.
+    pub const LEASE: Duration = Claim::DEFAULT_LEASE;
 
     pub(crate) fn new(locks: Locks, name: &str, share: Result<Share>) -> Self {
-        let (name, label) = (name.to_owned(), String::new());
         Self {
             locks,
-            name,
+            name: name.to_owned(),
             share,
             lease: Self::LEASE,
-            label,
+            label: String::new(),
             no_renewal: false,
-            hold_max: None,
+            max_hold: None,
         }
     }
 
-    /// How long the store keeps the lock without hearing of its holder: 100 ms to 24 hours, 30 s by default.
+    /// Sets how long the store keeps the lock after the last renewal: 100 ms to 24 hours.
     ///
-    /// It is renewed for as long as the guard lives, so it bounds how long a vanished holder blocks others, not how long
-    /// the work may take.
+    /// The client renews the lease while the guard exists. The lease therefore bounds for how long
+    /// a crashed holder blocks others, not how long the work may take. The default is 30 s.
     ///
-    /// Where a store judges holders by their liveness, a holder that is silent loses the lock sooner: on a Redis server
-    /// after the crash grace (`crash-grace=`, 10 s by default), on ZooKeeper with its session (`session=`, 10 s by
-    /// default). [`Guard::remaining`](crate::Guard::remaining) goes by the shorter one. An outage of at most 0.6 of that
-    /// time does not cost the lock.
+    /// Some stores observe the liveness of holders, and free the lock of an absent holder sooner.
+    /// A Redis server does after the crash grace (`crash-grace=`, 10 s by default), ZooKeeper with
+    /// the session (`session=`, 10 s by default). [`Guard::remaining`](crate::Guard::remaining) is
+    /// the shorter of the two times. The lock survives an outage of at most 0.6 of that time.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// Does not renew the lease: the lock is over when the lease is, whether or not the work is done.
+    /// Disables renewal: the hold ends with its lease, even if the work is not done.
     #[must_use]
     pub fn no_renewal(self) -> Self {
         Self {
@@ -73,16 +71,16 @@ impl Lock {
         }
     }
 
-    /// Holds no longer than this, however often the lease is renewed; then the guard is lost.
+    /// Limits the time for which the lock is held. After that the guard is lost, despite renewals.
     #[must_use]
     pub fn max_hold(self, longest: Duration) -> Self {
         Self {
-            hold_max: Some(longest),
+            max_hold: Some(longest),
             ..self
         }
     }
 
-    /// What others read of this claim in `show` and `ls`: at most 64 bytes.
+    /// Labels the claim for `show` and `ls`, with at most 64 bytes.
     #[must_use]
     pub fn label(self, label: &str) -> Self {
         Self {
@@ -91,33 +89,34 @@ impl Lock {
         }
     }
 
-    /// Takes `slots` slots of a semaphore at once instead of one.
+    /// Takes several slots of a semaphore at once instead of one.
     ///
-    /// A claim for many slots is not overtaken by later claims for few.
+    /// Later claims for few slots do not overtake a claim for many.
     #[must_use]
-    pub fn permits(self, slots: u32) -> Self {
+    pub fn permits(self, permits: u32) -> Self {
         let share = self
             .share
             .clone()
-            .and_then(|share| Share::slots(slots, share.capacity()));
+            .and_then(|share| Share::slots(permits, share.capacity()));
         Self { share, ..self }
     }
 
-    /// Waits in line for as long as it takes.
+    /// Waits in the queue until the lock is granted.
     ///
     /// # Errors
-    /// [`is_unavailable`](Error::is_unavailable) if the store does not answer for 10 seconds,
-    /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported), [`is_mismatch`](Error::is_mismatch),
-    /// [`is_damaged`](Error::is_damaged), and [`is_invalid`](Error::is_invalid) for a wrong name or terms.
+    /// [`is_unavailable`](Error::is_unavailable) if the store sends no reply for 10 seconds,
+    /// [`is_denied`](Error::is_denied), [`is_unsupported`](Error::is_unsupported),
+    /// [`is_mismatch`](Error::is_mismatch), [`is_damaged`](Error::is_damaged), and
+    /// [`is_invalid`](Error::is_invalid) for an invalid name or option.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the line; a grant that was under way is given back in the background.
+    /// Dropping the future leaves the queue. The background gives back a grant that was under way.
     pub async fn acquire(&self) -> Result<Guard> {
-        let granted = self.wait_limit(WaitLimit::Forever).await?;
-        Ok(granted.expect("only a deadline or a refusal to wait ends without a grant"))
+        let granted = self.acquire_within(WaitLimit::Forever).await?;
+        Ok(granted.expect("without a limit the wait ends with a grant"))
     }
 
-    /// Acquires only if that needs no waiting; `None` if it would.
+    /// Acquires the lock if it is free; returns `None` if the claim would have to wait.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -125,24 +124,25 @@ impl Lock {
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.wait_limit(WaitLimit::Never).await
+        self.acquire_within(WaitLimit::Never).await
     }
 
-    /// Waits in line for at most `wait`; `None` if it was not granted by then, and nothing is left in line.
+    /// Waits in the queue for at most `timeout`; returns `None` if the lock was not granted.
     ///
-    /// It returns after `wait` plus at most one round trip. Time that the machine is suspended does not count.
+    /// The claim has then left the queue. The call takes at most one round trip longer than
+    /// `timeout`. Time for which the machine is suspended does not count.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire); [`is_unavailable`](Error::is_unavailable) too if `wait` is a second or more and the
-    /// store has said nothing at all within it.
+    /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if `timeout`
+    /// is a second or more and the store sent no reply within it.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).
     pub async fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Guard>> {
-        self.wait_limit(WaitLimit::AtMost(timeout)).await
+        self.acquire_within(WaitLimit::AtMost(timeout)).await
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was given.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -152,22 +152,23 @@ impl Lock {
         &self.locks
     }
 
-    async fn wait_limit(&self, timeout: WaitLimit) -> Result<Option<Guard>> {
-        let options = self
-            .acquire_options()
-            .map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)))?;
-        let granted = on_background(acquire::acquire(self.locks.engine(), &options, timeout)).await;
-        let granted =
-            granted.map_err(|error| error.during("acquire", self.locks.url(), Some(&self.name)))?;
-        Ok(granted.map(Guard::new))
+    async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<Guard>> {
+        let acquired = async {
+            let options = self.acquire_options()?;
+            on_background(acquire::acquire(self.locks.engine(), &options, limit)).await
+        };
+        match acquired.await {
+            Ok(hold) => Ok(hold.map(Guard::new)),
+            Err(error) => Err(error.during("acquire", self.locks.url(), Some(&self.name))),
+        }
     }
 
-    /// Everything that can be wrong with the terms is found here.
+    /// Checks the options.
     fn acquire_options(&self) -> Result<AcquireOptions> {
         check_lease(self.lease)?;
-        if self.hold_max.is_some_and(|longest| longest.is_zero()) {
+        if self.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(Error::invalid(
-                "max_hold of zero would lose the lock as it is granted",
+                "a max_hold of zero would lose the lock with its grant",
             ));
         }
         Ok(AcquireOptions {
@@ -176,7 +177,21 @@ impl Lock {
             lease: self.lease,
             label: self.label.clone(),
             no_renewal: self.no_renewal,
-            max_hold: self.hold_max,
+            max_hold: self.max_hold,
         })
     }
 }
+
+fn check_lease(lease: Duration) -> Result<()> {
+    if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease lasts from {LEASE_MIN:?} to 24 hours, not {lease:?}"
+    )))
+}
+
+/// A shorter lease could not be renewed in time.
+const LEASE_MIN: Duration = Duration::from_millis(100);
+/// A longer lease would block others long after its holder is gone.
+const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,10 +1,10 @@
-//! A line as people see it.
+//! The state of a lock, as a person reads it.
 
 use std::time::Duration;
 
 use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 
-/// Who holds a lock and who waits for it, in order, at one moment.
+/// The holders and waiters of a lock at one moment.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -17,66 +17,16 @@ use crate::{ClaimId, ClaimantInfo, Name, Share, Standing, Token};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockState {
-    /// Which lock.
+    /// The name of the lock.
     pub name: Name,
     /// Holders and waiters, in order of arrival.
     pub entries: Vec<Entry>,
-    /// The token of the last grant, if the store still knows it.
+    /// The token of the last grant, if the store still has it.
     pub last_token: Option<Token>,
-    /// Those who hold the lock without being in line: by flock(1) on the file store.
+    /// Processes that hold the lock by flock(1) on the file store, without an entry in the queue.
     pub external_holders: Vec<ExternalHolder>,
-    /// Where several servers keep the lock together, what each of them knows.
+    /// The status of each server, if several servers keep the lock together.
     pub servers: Vec<ServerStatus>,
-}
-
-/// What one of several servers knows of a lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerStatus {
-    /// Which server, as in its URL without a password.
-    pub server: String,
-    /// Whom it has given its vote, and for which token.
-    pub holder: Option<(ClaimId, Token)>,
-    /// The highest token it remembers.
-    pub last_token: Option<Token>,
-    /// For how much longer its vote is given.
-    pub remaining: Duration,
-    /// Why it cannot be asked, or its vote does not count.
-    pub error: Option<String>,
-}
-
-/// What one of several servers has granted to a hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerVote {
-    /// Which server, as in its URL without a password.
-    pub server: String,
-    /// How long its vote may be counted on, from its last answer: zero if it has given none, or it has run out.
-    pub remaining: Duration,
-}
-
-/// A process that holds a lock without being in line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExternalHolder {
-    /// The process, as this machine or container numbers it.
-    pub pid: u32,
-    /// What the kernel calls its program; empty if it does not say.
-    pub program: String,
-}
-
-/// One claim in a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Entry {
-    /// Which claim.
-    pub id: ClaimId,
-    /// How much it takes.
-    pub share: Share,
-    /// Whether it holds or waits.
-    pub standing: Standing,
-    /// Who it is.
-    pub info: ClaimantInfo,
 }
 
 impl LockState {
@@ -92,15 +42,29 @@ impl LockState {
         }
     }
 
-    /// Those who hold.
+    /// Returns the claims that hold the lock.
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_some())
     }
 
-    /// Those who wait, next first.
+    /// Returns the claims that wait, the next one first.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.token().is_none())
     }
+}
+
+/// One claim in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// The identity of the claim.
+    pub id: ClaimId,
+    /// The part of the capacity that it takes.
+    pub share: Share,
+    /// Whether it holds or waits.
+    pub standing: Standing,
+    /// The process behind it.
+    pub info: ClaimantInfo,
 }
 
 impl Entry {
@@ -115,15 +79,31 @@ impl Entry {
         }
     }
 
-    /// The token, if this claim holds.
+    /// Returns the token of a claim that holds.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         self.standing.token()
     }
 }
 
+/// The state of a lock on one of several servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// The server, as the URL names it without its password.
+    pub server: String,
+    /// The claim that has the server's vote, and its token.
+    pub holder: Option<(ClaimId, Token)>,
+    /// The highest token that the server has.
+    pub last_token: Option<Token>,
+    /// For how long the vote still counts.
+    pub remaining: Duration,
+    /// Why the server sent no reply, or why its vote does not count.
+    pub error: Option<String>,
+}
+
 impl ServerStatus {
-    /// Creates the status of a server that has no vote for anyone.
+    /// Creates the status of a server that has given no vote.
     #[must_use]
     pub fn new(server: String) -> Self {
         Self {
@@ -136,12 +116,34 @@ impl ServerStatus {
     }
 }
 
+/// The vote of one of several servers for a hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerVote {
+    /// The server, as the URL names it without its password.
+    pub server: String,
+    /// For how long the vote counts, from the server's last reply.
+    ///
+    /// It is zero if the server has not voted, or its vote has expired.
+    pub remaining: Duration,
+}
+
 impl ServerVote {
     /// Creates the vote of a server, which counts for `remaining`.
     #[must_use]
     pub fn new(server: String, remaining: Duration) -> Self {
         Self { server, remaining }
     }
+}
+
+/// A process that holds a lock without an entry in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExternalHolder {
+    /// The process id, as this machine or container numbers it.
+    pub pid: u32,
+    /// The program's name in the kernel; empty if the kernel does not show it.
+    pub program: String,
 }
 
 impl ExternalHolder {

@@ -1,4 +1,4 @@
-//! A store, opened.
+//! An open store, which creates locks.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
 };
 
-/// A store, opened: where locks come from.
+/// An open store, which creates locks.
 ///
-/// Cloning is cheap, and clones share renewals and connections. Make one per store and program.
+/// Cloning is cheap, and clones share renewals and connections. A program opens each store once.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -48,58 +48,64 @@ impl Locks {
         Ok(Self { engine })
     }
 
-    /// A lock that one claim holds at a time; on one name, the same as the writer of [`rwlock`](Self::rwlock).
+    /// Creates a lock that one claim holds at a time.
     ///
-    /// A name of 0 or more than 512 bytes is refused when it is acquired.
+    /// On one name it excludes the readers and writers of [`rwlock`](Self::rwlock). A name of 0 or
+    /// more than 512 bytes is rejected when the lock is acquired.
     #[must_use]
     pub fn mutex(&self, name: &str) -> Lock {
         self.lock(name, Ok(Share::MUTEX))
     }
 
-    /// A lock that many readers or one writer hold at a time; neither starves the other.
+    /// Creates a lock that many readers or one writer hold at a time; neither side starves.
     #[must_use]
     pub fn rwlock(&self, name: &str) -> RwLock {
         RwLock::new(self.clone(), name)
     }
 
-    /// One slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
+    /// Creates a lock on one slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
     ///
-    /// Everybody must give the same number of slots for a name; a claim with another number is refused as a
-    /// [mismatch](crate::Error::is_mismatch) while the name is in use.
+    /// All clients give the same number of slots for a name. While the name is in use, a claim with
+    /// another number is rejected as a [mismatch](crate::Error::is_mismatch).
     #[must_use]
     pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
         self.lock(name, Share::slots(1, slots))
     }
 
-    /// A mutex that its owner may acquire again while holding it.
+    /// Creates a mutex that its owner may acquire again while it holds it.
     #[must_use]
     pub fn reentrant(&self, name: &str) -> Reentrant {
         Reentrant::new(self.mutex(name))
     }
 
-    /// Who holds a name and who waits for it.
+    /// Returns the holders and waiters of a name.
     ///
-    /// *Cancel safety*: reads only.
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
     pub async fn inspect(&self, name: &str) -> Result<LockState> {
         let name =
-            Name::parse(name).map_err(|error| error.during("look at", self.url(), Some(name)))?;
+            Name::parse(name).map_err(|error| error.during("inspect", self.url(), Some(name)))?;
         on_background(self.engine.calls().inspect(&name)).await
     }
 
-    /// The names that begin with `prefix` and have somebody in line, sorted; at most `count_max` of them.
+    /// Returns the names with holders or waiters that begin with `prefix`, sorted.
     ///
-    /// *Cancel safety*: reads only.
+    /// It returns at most `count_max` names.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
     pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         on_background(self.engine.calls().list(prefix, count_max)).await
     }
 
-    /// Ends the hold that has this token, whoever has it; says who it was, or `None` if nobody holds it any more.
+    /// Ends the hold with this token; returns its entry, or `None` if no claim holds by it.
     ///
-    /// The holder hears [`LossReason::Revoked`](crate::LossReason::Revoked). Work that is under way is not stopped by this: only a
-    /// resource that checks tokens is safe from it. On the file store the next holder follows as soon as the broken
-    /// one's process lets go of the file, which it does when its guard is dropped or the process ends.
+    /// The holder is notified of [`LossReason::Revoked`](crate::LossReason::Revoked). Its work does
+    /// not stop by this: only a resource that checks tokens rejects its late writes. On the file
+    /// store, the next waiter is granted when the broken holder's process drops its guard or ends.
     ///
-    /// *Cancel safety*: dropped, it may have happened; repeating it does no harm.
+    /// # Cancel safety
+    /// A dropped call may have ended the hold. It can be repeated.
     pub async fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
         let lock_state = self.inspect(name).await?;
         let Some(entry) = lock_state
@@ -110,19 +116,20 @@ impl Locks {
             return Ok(None);
         };
         let claim = claim_for_entry(lock_state.name, &entry);
-        // A guard of our own is invalid before the request leaves: the store takes ours for a release.
+        // A guard of this process becomes invalid before the request is sent. The store treats the
+        // request as a release by that guard.
         self.engine.revoke(claim.id);
         let was_there = on_background(self.engine.calls().leave(&claim)).await?;
         Ok(was_there.then_some(entry))
     }
 
-    /// What the store guarantees.
+    /// Returns what the store guarantees.
     #[must_use]
     pub fn guarantees(&self) -> Guarantees {
         self.engine.calls().guarantees()
     }
 
-    /// The store's URL, without its password.
+    /// Returns the store's URL without its password.
     #[must_use]
     pub fn url(&self) -> &str {
         self.engine.calls().url()
@@ -137,19 +144,14 @@ impl Locks {
     }
 }
 
-/// Enough of a claim to take it out of a line.
+/// Returns a claim that makes an entry leave the queue.
 fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
-    Claim {
-        name,
-        id: entry.id,
-        share: entry.share,
-        lease: Lock::LEASE,
-        auto_renew: true,
-        info: entry.info.clone().into(),
-    }
+    let mut claim = Claim::new(name, entry.share, Arc::new(entry.info.clone()));
+    claim.id = entry.id;
+    claim
 }
 
-/// Two handles are the same if they share renewals and connections.
+/// Two values are equal if they share renewals and connections.
 impl PartialEq for Locks {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.engine, &other.engine)

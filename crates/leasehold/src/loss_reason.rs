@@ -4,29 +4,29 @@ use std::fmt;
 
 use crate::Error;
 
-/// Why a guard no longer holds, although nobody released it.
+/// Why a guard no longer holds, although its holder did not release it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The store no longer has the claim: somebody broke the lock, or the store forgot it.
+    /// The store no longer has the claim: a client broke the lock, or the store lost its data.
     Revoked,
-    /// The store confirmed no renewal for the lease, or for the crash grace or session where that is shorter.
+    /// No renewal had a reply within the lease, or within a shorter crash grace or session.
     RenewalTimedOut,
-    /// A fixed lease has run its time.
+    /// The lease, which was not renewed, has ended.
     LeaseExpired,
-    /// The lock was held for as long as `max_hold` allows.
+    /// The time that `max_hold` allows has passed.
     MaxHoldExceeded,
 }
 
-/// How the renewal of a held lease goes.
+/// The status of a hold's renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RenewalStatus {
-    /// The last question was answered, or none was due yet.
+    /// The last renewal had a reply, or none was due yet.
     OnTime,
-    /// The last question was not answered; it is asked again until the lease could have ended.
+    /// The last renewal had no reply; the client retries until the lease may have ended.
     Late,
-    /// Nothing is renewed: the lease is fixed, or the hold is over.
+    /// The client sends no renewals: the hold was acquired without, or it has ended.
     Off,
 }
 
@@ -40,13 +40,13 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Revoked => {
-                "the store no longer has the claim; somebody broke the lock, or the store lost it"
+                "the store no longer has the claim; a client broke the lock, or the store lost it"
             }
             Self::RenewalTimedOut => {
                 "the store confirmed no renewal in time, and may give the lock to another"
             }
-            Self::LeaseExpired => "its fixed lease has run its time",
-            Self::MaxHoldExceeded => "it was held for as long as max_hold allows",
+            Self::LeaseExpired => "its lease, which was not renewed, has ended",
+            Self::MaxHoldExceeded => "the time that max_hold allows has passed",
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{Error, Result};
 
-/// What a lock is called: any UTF-8 text of 1 to 512 bytes, the same for everybody who wants the same lock.
+/// The name of a lock: any UTF-8 text of 1 to 512 bytes. One name is one lock for all clients.
 ///
 /// ```
 /// use leasehold::Name;
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// Slashes, dots, spaces and control characters are all allowed: each store encodes them so that no name can reach
-/// outside its folder or key space, and no two names meet. Names are compared byte for byte.
+/// Slashes, dots, spaces and control characters are allowed. Each store encodes them, so that no
+/// name leaves its folder or key space, and no two names collide. Names are compared byte for byte.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -25,19 +25,22 @@ impl Name {
     /// The longest name, in bytes.
     pub const LEN_MAX: usize = 512;
 
-    /// Checks a name once, so that no layer below has to.
+    /// Parses a name.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if it is empty or longer than [`LEN_MAX`](Self::LEN_MAX).
     pub fn parse(text: &str) -> Result<Self> {
         match text.len() {
-            0 => Err(Error::invalid("a lock needs a name, and this one is empty")),
+            0 => Err(Error::invalid("the name of a lock cannot be empty")),
             1..=Self::LEN_MAX => Ok(Self(text.into())),
             long => Err(Error::invalid(format!(
-                "a lock's name has at most {} bytes, this one {long}",
+                "the name of a lock has at most {} bytes, and this one has {long}",
                 Self::LEN_MAX
             ))),
         }
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was given.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -52,7 +55,7 @@ impl FromStr for Name {
     }
 }
 
-/// Safe for a terminal: control characters are escaped.
+/// Writes the name with escaped control characters, which is safe for a terminal.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {

@@ -1,21 +1,25 @@
-//! From a URL to a store: the one list of schemes.
+//! Opening a store by its URL: the one list of schemes.
 
 use tokio::runtime::Handle;
 
 use crate::{Error, Locks, Result, stores};
 
-/// Opens the store a URL names.
+/// Opens the store of a URL.
 ///
 /// | URL | store |
 /// |---|---|
-/// | `memory:` | [inside this process](stores::Memory), for tests and examples; each `open` is a store of its own |
-/// | `file:/var/lib/app/locks` | [a folder on this machine](stores::File), made if missing |
-/// | `file:/mnt/x?local=yes` | the same, on a file system that leasehold does not know and that you state to be local |
-/// | `file:` | the same, in the user's state folder: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
-/// | `redis://host:6379` | [a Redis server](stores::Redis); `rediss://` with TLS, `redis+unix:///path` by its socket |
-/// | `redis://host:6379?dialect=plain` | [the same server](stores::Redlock), with locks as redis-py and others have them |
-/// | `redlock://a,b,c` | [several Redis servers](stores::Redlock) of which a minority may fail; `redlocks://` with TLS |
-/// | `zookeeper://host1,host2,host3/folder` | [ZooKeeper](stores::ZooKeeper); `zookeeper+tls://` with TLS |
+/// | `memory:` | this process (`stores::Memory`), for tests; each `open` creates a store |
+/// | `file:/var/lib/app/locks` | a folder (`stores::File`) of this machine, created if absent |
+/// | `file:/mnt/x?local=yes` | a folder on a file system that you declare to be local |
+/// | `file:` | a folder of the user: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
+/// | `redis://host:6379` | a Redis server (`stores::Redis`) |
+/// | `rediss://host:6379` | a Redis server with TLS |
+/// | `redis+unix:///path` | a Redis server by its socket |
+/// | `redis://host:6379?dialect=plain` | a Redis server with the format of redis-py |
+/// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
+/// | `redlocks://a,b,c` | the same with TLS |
+/// | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
+/// | `zookeeper+tls://host1,host2,host3/folder` | ZooKeeper with TLS |
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -25,21 +29,22 @@ use crate::{Error, Locks, Result, stores};
 /// ```
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) for a URL nobody understands, [`is_unsupported`](Error::is_unsupported) for a
-/// store this build has no feature for, and what the store says of itself.
+/// [`is_invalid`](Error::is_invalid) for an invalid URL, [`is_unsupported`](Error::is_unsupported)
+/// for a store whose feature this build lacks, and the errors of connecting to the store.
 ///
-/// *Cancel safety*: dropping the future leaves nothing open.
+/// # Cancel safety
+/// Dropping the future closes every connection.
 pub async fn open(url: &str) -> Result<Locks> {
     open_on(url, Handle::try_current().ok()).await
 }
 
-/// As [`open`]; `runtime` is the runtime that drives connections beside the background, if there is one to do so.
+/// Opens as [`open`]; `runtime` drives connections beside those of the background, if it is given.
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" if rest.is_empty() => Locks::from_store(stores::Memory::new(), "memory:"),
         "memory" => Err(Error::invalid(format!(
-            "{url:?} has more than memory:, which takes no path"
+            "{url:?} has a path, and memory: takes none"
         ))),
         "file" => open_file(rest),
         "redlock" | "redlocks" => open_redlock(url, runtime).await,
@@ -66,19 +71,19 @@ fn open_file(_path: &str) -> Result<Locks> {
 
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Locks> {
-    let at = stores::Redis::builder(url)?;
-    let shown_url = at.url();
-    Locks::from_store(at.connect_on(runtime).await?, &shown_url)
+    let builder = stores::Redis::builder(url)?;
+    let shown_url = builder.url();
+    Locks::from_store(builder.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
-#[allow(clippy::unused_async, reason = "as the one that connects")]
-async fn open_redis(_url: &str, _home: Option<Handle>) -> Result<Locks> {
+#[allow(clippy::unused_async, reason = "the function of the feature is async")]
+async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<Locks> {
     Err(Error::unsupported("this build has no Redis store")
         .help("build leasehold with its feature `redis`"))
 }
 
-/// Whether the URL asks for the format of another library.
+/// Returns whether the URL selects the format of another library.
 fn has_dialect(url: &str) -> bool {
     url.split_once('?').is_some_and(|(_, settings)| {
         settings
@@ -89,40 +94,42 @@ fn has_dialect(url: &str) -> bool {
 
 #[cfg(feature = "redis")]
 async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
-    let at = stores::Redlock::builder(url)?;
-    let shown_url = at.url();
-    Locks::from_store(at.connect_on(runtime).await?, &shown_url)
+    let builder = stores::Redlock::builder(url)?;
+    let shown_url = builder.url();
+    Locks::from_store(builder.connect_on(runtime).await?, &shown_url)
 }
 
 #[cfg(not(feature = "redis"))]
-#[allow(clippy::unused_async, reason = "as the one that connects")]
-async fn open_redlock(url: &str, home: Option<Handle>) -> Result<Locks> {
-    open_redis(url, home).await
+#[allow(clippy::unused_async, reason = "the function of the feature is async")]
+async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+    open_redis(url, runtime).await
 }
 
 #[cfg(feature = "zookeeper")]
 async fn open_zookeeper(url: &str) -> Result<Locks> {
-    let at = stores::ZooKeeper::builder(url)?;
-    let shown_url = at.url();
-    Locks::from_store(at.connect().await?, &shown_url)
+    let builder = stores::ZooKeeper::builder(url)?;
+    let shown_url = builder.url();
+    Locks::from_store(builder.connect().await?, &shown_url)
 }
 
 #[cfg(not(feature = "zookeeper"))]
-#[allow(clippy::unused_async, reason = "as the one that connects")]
+#[allow(clippy::unused_async, reason = "the function of the feature is async")]
 async fn open_zookeeper(_url: &str) -> Result<Locks> {
     Err(Error::unsupported("this build has no ZooKeeper store")
         .help("build leasehold with its feature `zookeeper`"))
 }
 
 fn unknown_scheme(scheme: &str) -> Error {
-    Error::invalid(format!("no store is called {scheme:?}")).help(
-        "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// (also with ?dialect=plain), redlock:// or \
-         redlocks:// (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:",
+    Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(
+        "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// \
+         (also with ?dialect=plain), redlock:// or redlocks:// (also with ?dialect=classic), \
+         zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:",
     )
 }
 
-/// A URL as it may be shown: without user, password and settings, and without anything that may be a part of them, as
-/// `/`, `?` and `#` in a password end it too early unless they are encoded.
+/// Returns a URL without user, password and settings, and without what may be a part of them.
+///
+/// A `/`, `?` or `#` in a password ends the password too early unless it is encoded.
 fn redacted(url: &str) -> String {
     let settings = url.find(['?', '#']).unwrap_or(url.len());
     let (shown_url, settings) = url.split_at(settings);
@@ -187,7 +194,7 @@ mod tests {
                 format!("redis://:{secret}@host"),
                 "redis://:secret".into(),
             ] {
-                let told = match timeout(Duration::from_secs(5), open(&url))
+                let shown = match timeout(Duration::from_secs(5), open(&url))
                     .await
                     .expect("at once")
                 {
@@ -195,8 +202,8 @@ mod tests {
                     Err(error) => format!("{error:?}"),
                 };
                 assert!(
-                    !told.contains("secret") && !told.contains(":12"),
-                    "{url}: {told}"
+                    !shown.contains("secret") && !shown.contains(":12"),
+                    "{url}: {shown}"
                 );
             }
         }
@@ -213,7 +220,7 @@ mod tests {
 
     #[tokio::test]
     async fn hint_for_unknown_scheme_names_all_schemes_and_dialects() {
-        let said = open("etcd://host").await.unwrap_err().to_string();
+        let message = open("etcd://host").await.unwrap_err().to_string();
         for scheme in [
             "memory:",
             "file:",
@@ -223,7 +230,7 @@ mod tests {
             "redlock://",
             "redlocks://",
         ] {
-            assert!(said.contains(scheme), "{scheme}: {said}");
+            assert!(message.contains(scheme), "{scheme}: {message}");
         }
         for rest in [
             "zookeeper://",
@@ -232,7 +239,7 @@ mod tests {
             "dialect=classic",
             "dialect=kazoo",
         ] {
-            assert!(said.contains(rest), "{rest}: {said}");
+            assert!(message.contains(rest), "{rest}: {message}");
         }
     }
 }

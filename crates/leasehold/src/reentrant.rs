@@ -10,10 +10,10 @@ use crate::engine::Engine;
 use crate::runtime::background::on_background;
 use crate::{Guard, Lock, Locks, Result, Token};
 
-/// Somebody who may hold a [`Reentrant`] mutex more than once: a task, a thread, a request.
+/// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
-/// Ownership is this value and its clones, never a thread id: hand a clone to whoever acts for the same owner, and make
-/// a new one for whoever does not.
+/// Ownership is this value and its clones, and not a thread id. Every part of a program that acts
+/// for one owner uses a clone.
 ///
 /// ```
 /// let owner = leasehold::Owner::new();
@@ -25,10 +25,10 @@ pub struct Owner {
     holds: Arc<parking_lot::Mutex<HashMap<String, Vec<OwnerEntry>>>>,
 }
 
-/// What an owner has under one name of one store.
+/// The hold of an owner under one name of one store.
 #[derive(Clone, Debug)]
 struct OwnerEntry {
-    /// Which store; a guard keeps it open, an owner does not.
+    /// The store, which a guard keeps open and an owner does not.
     engine: Weak<Engine>,
     owned_hold: Arc<OwnedHold>,
 }
@@ -36,13 +36,13 @@ struct OwnerEntry {
 #[derive(Debug, Default)]
 struct OwnedHold {
     hold: parking_lot::Mutex<Weak<Guard>>,
-    /// Taken for a first acquire, so that two of one owner's tasks cannot queue up behind each other. Nested ones do not
-    /// take it, and so are in nobody's way.
+    /// The first acquire takes it, so that two tasks of one owner do not wait for each other.
+    /// Nested acquires do not take it.
     first: AsyncMutex<()>,
 }
 
 impl Owner {
-    /// A new owner, the same as nobody else.
+    /// Creates an owner that differs from all others.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -51,13 +51,15 @@ impl Owner {
     fn owned_hold(&self, locks: &Locks, name: &str) -> Arc<OwnedHold> {
         let engine = Arc::downgrade(locks.engine());
         let mut holds = self.holds.lock();
-        // What is neither held nor being acquired need not be remembered.
+
+        // An entry is dropped once it is neither held nor being acquired.
         holds.retain(|_, entries| {
             entries.retain(|entry| {
                 Arc::strong_count(&entry.owned_hold) > 1 || entry.owned_hold.is_held()
             });
             !entries.is_empty()
         });
+
         let entries = holds.entry(name.to_owned()).or_default();
         if let Some(entry) = entries
             .iter()
@@ -65,6 +67,7 @@ impl Owner {
         {
             return Arc::clone(&entry.owned_hold);
         }
+
         let entry = OwnerEntry {
             engine,
             owned_hold: Arc::default(),
@@ -94,7 +97,7 @@ impl OwnedHold {
     }
 }
 
-/// Owners are the same if one is a clone of the other.
+/// Owners are equal if one is a clone of the other.
 impl PartialEq for Owner {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.holds, &other.holds)
@@ -103,10 +106,10 @@ impl PartialEq for Owner {
 
 impl Eq for Owner {}
 
-/// A mutex that its owner may acquire again while holding it.
+/// A mutex that its owner may acquire again while it holds it.
 ///
-/// The first acquire asks the store; nested ones only count, and cost no store call. The lock is free when the last
-/// guard is gone. All guards of one hold share its token.
+/// The first acquire sends a request to the store; nested acquires only count. The lock is free
+/// when the last guard is gone. All guards of one hold share its token.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -128,7 +131,7 @@ impl Reentrant {
         Self { lock }
     }
 
-    /// Changes the terms of the first acquire, as on any [`Lock`]; nested ones share the first one's.
+    /// Changes the options of the first acquire, as on any [`Lock`]; nested acquires share them.
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
         Self {
@@ -136,13 +139,14 @@ impl Reentrant {
         }
     }
 
-    /// Waits in line for as long as it takes, or counts one more if `owner` holds it already.
+    /// Waits in the queue until the lock is granted, or counts one more if `owner` holds it.
     ///
     /// # Errors
-    /// As [`Lock::acquire`]; [`is_lost`](crate::Error::is_lost) if an outer guard of this owner has lost the lock: a nested
-    /// acquire never takes it anew behind the outer one's back.
+    /// As [`Lock::acquire`]. Also [`is_lost`](crate::Error::is_lost) if an outer guard of this
+    /// owner has lost the lock: a nested acquire does not acquire it again.
     ///
-    /// *Cancel safety*: as [`Lock::acquire`].
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
     pub async fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
         if let Some(again) = owned_hold.reenter()? {
@@ -155,13 +159,16 @@ impl Reentrant {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but `None` if it would have to wait.
+    /// Acquires as [`acquire`](Self::acquire); returns `None` if it would have to wait.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
     pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
-        // Another of this owner's tasks is waiting in line, or has just been granted.
+        // Another task of this owner waits in the queue, or has just been granted.
         let Ok(_first) = owned_hold.first.try_lock() else {
             return owned_hold.reenter();
         };
@@ -175,38 +182,40 @@ impl Reentrant {
         }
     }
 
-    /// As [`acquire`](Self::acquire), but `None` if it was not granted within `wait`.
+    /// Acquires as [`acquire`](Self::acquire), for at most `timeout`; returns `None` after that.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
     pub async fn try_acquire_for(
         &self,
         owner: &Owner,
-        wait: Duration,
+        timeout: Duration,
     ) -> Result<Option<ReentrantGuard>> {
         let owned_hold = owner.owned_hold(self.lock.locks(), self.lock.name());
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
         let started = std::time::Instant::now();
-        let Ok(_first) =
-            on_background(async { tokio::time::timeout(wait, owned_hold.first.lock()).await })
-                .await
-        else {
+        let first = async { tokio::time::timeout(timeout, owned_hold.first.lock()).await };
+        let Ok(_first) = on_background(first).await else {
             return owned_hold.reenter();
         };
-        let left = wait.saturating_sub(started.elapsed());
+
+        let remaining = timeout.saturating_sub(started.elapsed());
         match owned_hold.reenter()? {
             Some(again) => Ok(Some(again)),
             None => Ok(self
                 .lock
-                .try_acquire_for(left)
+                .try_acquire_for(remaining)
                 .await?
                 .map(|guard| owned_hold.enter_first(guard))),
         }
     }
 }
 
-/// One of an owner's acquires of a [`Reentrant`] mutex; the lock is free when the last of them is gone.
+/// One of an owner's acquires of a [`Reentrant`] mutex; the last one to go frees the lock.
 ///
-/// It is a [`Guard`] in all but its release.
+/// It has all methods of a [`Guard`], and a release of its own.
 #[derive(Debug)]
 #[must_use = "this acquire is undone when the guard is dropped"]
 pub struct ReentrantGuard {
@@ -214,24 +223,26 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// The token of the one hold all of this owner's guards share.
+    /// Returns the token of the hold that all of this owner's guards share.
     #[must_use]
     pub fn token(&self) -> Token {
         self.guard.token()
     }
 
-    /// How many guards this hold has now.
+    /// Returns how many guards the hold has now.
     #[must_use]
     pub fn count(&self) -> usize {
         Arc::strong_count(&self.guard)
     }
 
-    /// Undoes this acquire; if it was the last, releases the lock and waits for the store's word.
+    /// Undoes this acquire. The last guard releases the lock and waits for the store's reply.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before; for the last guard also as [`Guard::release`].
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before; for the last guard also as
+    /// [`Guard::release`].
     ///
-    /// *Cancel safety*: as [`Guard::release`].
+    /// # Cancel safety
+    /// As [`Guard::release`].
     pub async fn release(self) -> Result<()> {
         let before = self.guard.check();
         match Arc::into_inner(self.guard) {

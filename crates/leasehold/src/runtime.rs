@@ -1,4 +1,18 @@
-//! What every layer runs on: the background thread, futures that run to completion, and the clock.
+//! What every layer runs on: the background thread, detached futures, the clock and the backoff.
+//!
+//! A Redis store has a link that the caller's runtime drives and a link that the background drives.
+//! The caller's runtime reaches the store through a thread local, because the methods of the
+//! `Store` trait have no parameter for it:
+//!
+//! 1. Every public async method is polled inside [`on_background`](background::on_background),
+//!    which notes the runtime around the outermost poll in [`caller`].
+//! 2. A blocking call notes that no runtime drives the caller's connections, as its thread is
+//!    blocked.
+//! 3. The store reads [`caller_runtime`](caller::caller_runtime) when it sends a request, and takes
+//!    the caller's link only if that runtime drives it.
 
 pub(crate) mod background;
+pub(crate) mod backoff;
+pub(crate) mod caller;
 pub(crate) mod clock;
+pub(crate) mod detached;

@@ -4,9 +4,10 @@ use crate::{Lock, Locks, Share};
 
 /// A lock that many readers or one writer hold at a time.
 ///
-/// All wait in one line, first come first served: readers that come after a waiting writer wait behind it, so neither
-/// side starves. A writer's guard can [downgrade](crate::Guard::downgrade) to a reader's. A reader cannot upgrade: two
-/// that tried would wait for each other for ever.
+/// All wait in one queue, in order of arrival. A reader that arrives after a waiting writer waits
+/// behind it, so neither side starves. A writer's guard can
+/// [downgrade](crate::Guard::downgrade) to a reader's. A reader cannot upgrade: two readers that
+/// tried would wait for each other forever.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -29,13 +30,13 @@ impl RwLock {
         }
     }
 
-    /// A reader's lock.
+    /// Returns the lock of a reader.
     #[must_use]
     pub fn shared(&self) -> Lock {
         self.locks.lock(&self.name, Ok(Share::READER))
     }
 
-    /// The writer's lock.
+    /// Returns the lock of a writer.
     #[must_use]
     pub fn exclusive(&self) -> Lock {
         self.locks.lock(&self.name, Ok(Share::WRITER))

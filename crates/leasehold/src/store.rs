@@ -11,48 +11,60 @@ use crate::{Guarantees, LockState, Name, Result, ServerVote, Token};
 pub use crate::admission::admitted;
 pub use crate::claim::{Claim, ClaimId, Share};
 
-/// A service that keeps lines of claims.
+/// A service that keeps queues of claims.
 ///
-/// A store knows no deadline, no retry and no renewal: the engine owns those. It decides who is next, mints the token
-/// in the atomic step that grants, and wakes the claim it granted. All its methods may be asked again with the same
-/// claim, after any error or none, and then find what the first asking did.
+/// The store decides which claim is next, mints the token in the atomic step that grants, and wakes
+/// the claim that it granted. Deadlines, retries and renewals belong to the engine.
 ///
-/// There are no default methods: a wrapper that forgets one must not compile.
+/// Every method may be called again with the same claim, after an error or a reply. The second call
+/// then finds the result of the first.
 ///
-/// [`conformance`](crate::conformance) has the suites that a store must pass, and CONTRIBUTING.md the way to add one.
+/// The trait has no default methods: a wrapper that forgets one does not compile.
+///
+/// The module `conformance` has the suites that a store must pass. CONTRIBUTING.md
+/// explains how to add one.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
-    /// What this store guarantees.
+    /// Returns what this store guarantees.
     fn guarantees(&self) -> Guarantees;
 
-    /// Puts a claim at the end of the line, or finds it there, and says where it stands.
+    /// Enters a claim at the end of the queue, or finds it there, and returns its standing.
     ///
-    /// *Asked twice*: the claim is found by its id, keeps its place and has its lease counted anew. With a smaller
-    /// share than it holds it gives back the difference; a larger one is refused as invalid.
+    /// With [`OnContention::Fail`] a claim that cannot be granted at once leaves no entry, and the
+    /// standing is [`Standing::Gone`].
     ///
-    /// With [`OnContention::Fail`] a claim that cannot be granted at once leaves no entry, and is answered `GoneTimes`.
+    /// # Repeated calls
+    /// The store finds the claim by its id. The claim keeps its position, and its lease starts
+    /// again. With a smaller share than before it gives back the difference. A larger share is
+    /// rejected as invalid.
     ///
-    /// *Cancel safety*: the engine never drops this future; it runs to its end.
+    /// # Cancel safety
+    /// The engine never drops this future; it runs to its end.
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered>;
 
-    /// Waits until a claim stands otherwise than `seen`, and says how.
+    /// Waits until the standing of a claim differs from `seen`, and returns it.
     ///
-    /// *Cancel safety*: dropping it changes nothing; a grant that was under way is found by asking again.
+    /// # Cancel safety
+    /// Dropping the future changes nothing. The next call finds a grant that was under way.
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing>;
 
-    /// Keeps claims alive, waiting or held; answers for each, in order, how long from before the question it is safe,
-    /// `None` for one the store no longer has.
+    /// Renews claims that wait or are held.
+    ///
+    /// Returns one lease per claim, in order, which counts from before the request. It is `None`
+    /// for a claim that the store no longer has.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>>;
 
-    /// Takes a claim out of the line, held or waiting, and hands over to the next; says whether it was there.
+    /// Removes a claim that waits or is held, and hands over to the next; returns whether it was
+    /// there.
     ///
-    /// *Asked twice*: the second answer is `false`.
+    /// # Repeated calls
+    /// The second call returns `false`.
     async fn leave(&self, claim: &Claim) -> Result<bool>;
 
-    /// The line of a name, for people.
+    /// Returns the state of a lock, for a person to read.
     async fn inspect(&self, name: &Name) -> Result<LockState>;
 
-    /// The names that begin with `prefix` and have somebody in line, sorted; at most `count_max` of them.
+    /// Returns the names with claims that begin with `prefix`, sorted, at most `count_max`.
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>>;
 
     /// Returns what only some kinds of store have; [`Extensions::default`] if this store has none.
@@ -122,7 +134,7 @@ pub trait Votes: Send + Sync {
     fn votes(&self, claim: &Claim) -> Vec<ServerVote>;
 }
 
-/// Where a claim stands.
+/// Whether a claim waits, holds, or is gone.
 ///
 /// ```text
 /// enter ──► Queued ──grant──► Held ──leave, expiry──► Gone
@@ -132,22 +144,22 @@ pub trait Votes: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Standing {
-    /// In line behind `ahead` others.
+    /// In the queue behind `ahead` others.
     Queued {
-        /// How many claims are ahead, holders included.
+        /// The number of claims ahead, including holders.
         ahead: u32,
     },
     /// Granted.
     Held {
-        /// The number of the grant.
+        /// The token of the grant.
         token: Token,
     },
-    /// Not there: never entered, refused, left, expired or evicted.
+    /// Without an entry: never entered, refused, left, expired or evicted.
     Gone,
 }
 
 impl Standing {
-    /// The token, if held.
+    /// Returns the token of a held claim.
     #[must_use]
     pub fn token(self) -> Option<Token> {
         match self {
@@ -157,14 +169,15 @@ impl Standing {
     }
 }
 
-/// The answer to [`Store::enter`].
+/// The reply to [`Store::enter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entered {
-    /// Where the claim stands now.
+    /// The standing of the claim.
     pub standing: Standing,
-    /// How long the store keeps the claim unheard of, counted from before the question was sent;
-    /// [`Duration::MAX`] if only a crash can end it.
+    /// How long the store keeps the claim without a renewal, counted from before the request.
+    ///
+    /// It is [`Duration::MAX`] if only a crash can end the claim.
     pub lease: Duration,
 }
 
@@ -176,11 +189,11 @@ impl Entered {
     }
 }
 
-/// Whether a claim waits.
+/// What a claim does if it cannot be granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnContention {
-    /// Wait in line.
+    /// It waits in the queue.
     Queue,
-    /// Be granted now, or leave no entry behind.
+    /// It fails, and leaves no entry behind.
     Fail,
 }

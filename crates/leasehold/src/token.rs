@@ -7,8 +7,8 @@ use crate::{ClaimId, Error, Result};
 
 /// The number of one grant: of two grants of one name, the later has the larger token.
 ///
-/// Hand it to the resource with every write and let the resource refuse a smaller one than it has seen (a *fencing
-/// token*): then a holder that slept past its lease cannot do harm.
+/// It is a *fencing token*: the client sends it to the resource with every write, and the resource
+/// rejects a smaller token than it has seen. A holder that sleeps past its lease then cannot write.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -22,13 +22,13 @@ use crate::{ClaimId, Error, Result};
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// The token of this number; zero is none.
+    /// Creates the token of this number; `None` for zero.
     #[must_use]
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(self) -> u64 {
         self.0.get()
@@ -57,9 +57,10 @@ impl fmt::Debug for Token {
     }
 }
 
-/// The token of a grant and the id of the claim that was granted: what a resource compares.
+/// The token of a grant and the id of its claim, which a resource compares.
 ///
-/// A store that loses its data, or is split in two, can grant one token to two claims. The claim id tells them apart.
+/// A store that loses its data, or is split in two, can grant one token to two claims. Their claim
+/// ids differ.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -79,26 +80,27 @@ pub struct FencingToken {
 }
 
 impl FencingToken {
-    /// The fencing token of this grant of this claim.
+    /// Creates the fencing token of a grant.
     #[must_use]
     pub fn new(token: Token, claim: ClaimId) -> Self {
         Self { token, claim }
     }
 
-    /// The number of the grant.
+    /// Returns the token of the grant.
     #[must_use]
     pub fn token(self) -> Token {
         self.token
     }
 
-    /// The claim that was granted.
+    /// Returns the claim that was granted.
     #[must_use]
     pub fn claim(self) -> ClaimId {
         self.claim
     }
 
-    /// Whether a resource accepts this one after it has seen `last`: the token is larger, or token and claim are the
-    /// same.
+    /// Returns whether a resource accepts this fencing token after `last`.
+    ///
+    /// The token must be larger, or token and claim must be the same.
     #[must_use]
     pub fn is_accepted_after(self, last: Self) -> bool {
         self.token > last.token || self == last

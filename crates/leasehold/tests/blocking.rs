@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 /// A request on a link that nothing drives fails after ten seconds.
 const PROMPT: Duration = Duration::from_secs(5);
 
-/// Acquires, waits for a deadline in vain, and releases; every step has to be answered.
+/// Acquires, fails to acquire again before a deadline, and releases; every step needs a reply.
 fn use_locks(locks: &blocking::Locks, name: &str) {
     let started = Instant::now();
 
@@ -58,7 +58,8 @@ fn blocking_acquire_with_all_workers_blocked_is_granted() {
 
     let tasks: Vec<_> = (0..WORKERS)
         .map(|worker| {
-            let (locks, barrier) = (blocking::Locks::from(locks.clone()), Arc::clone(&barrier));
+            let locks = blocking::Locks::from(locks.clone());
+            let barrier = Arc::clone(&barrier);
             runtime.spawn(async move {
                 barrier.wait();
                 use_locks(&locks, &format!("lock-{worker}"));
@@ -69,7 +70,7 @@ fn blocking_acquire_with_all_workers_blocked_is_granted() {
     for task in tasks {
         runtime
             .block_on(task)
-            .expect("every step was answered in time");
+            .expect("every step had a reply in time");
     }
 }
 
@@ -79,12 +80,10 @@ fn drain_with_silent_server_returns_at_its_timeout() {
     let locks = blocking::open(&server.url()).expect("it opens");
     let guard = locks.mutex("a").acquire().expect("it is granted");
     server.pause();
-
     drop(guard);
-    assert!(
-        !blocking::drain(Duration::from_millis(50)),
-        "nothing was under way"
-    );
+    let is_drained = blocking::drain(Duration::from_millis(50));
+    assert!(!is_drained, "no release was under way");
+
     server.resume();
 
     assert!(

@@ -17,9 +17,11 @@ macro_rules! examples {
         #[test]
         fn every_example_is_run() {
             let known = [$(concat!(stringify!($name), ".rs")),*];
-            for example in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/examples")).expect("listed") {
-                let file = example.expect("listed").file_name();
-                assert!(known.iter().any(|name| **name == *file), "{file:?} is not run");
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+            for example in std::fs::read_dir(folder).expect("it exists") {
+                let file = example.expect("it is readable").file_name();
+                let is_known = known.iter().any(|name| **name == *file);
+                assert!(is_known, "{file:?} is not run");
             }
         }
     };

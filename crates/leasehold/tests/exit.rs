@@ -1,6 +1,6 @@
-//! Real processes whose last act is dropping a guard, and the process that comes next.
+//! Real processes that end with the drop of a guard, and the process that acquires next.
 //!
-//! This test has its own `main`: as a child it ends as a program does, and not when a test harness does.
+//! This test has its own `main`. As a child it ends like a program, without a test harness.
 #![allow(missing_docs)]
 
 #[cfg(feature = "redis")]
@@ -9,6 +9,7 @@ fn main() {
     if let Ok(url) = std::env::var(redis::URL) {
         return redis::child(&url);
     }
+
     let is_listed = std::env::args().any(|arg| arg == "--list");
     let filter = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     if is_listed {
@@ -40,7 +41,8 @@ mod redis {
         let _guard = locks.mutex("a").acquire().expect("it is granted");
     }
 
-    /// Each child is another client. If a release does not reach the server, the next one waits for the crash grace.
+    /// Each child is another client. If its release does not reach the server, the next client
+    /// waits for the crash grace.
     pub(crate) fn guard_dropped_last_is_free_at_once() {
         let server = Redis::start();
         let locks = blocking::open(&server.url()).expect("it opens");

@@ -1,4 +1,4 @@
-//! What every future and face must be.
+//! Properties of every public type and future: `Send`, and no need of a runtime.
 #![allow(missing_docs)]
 
 use std::time::Duration;
@@ -34,6 +34,7 @@ async fn every_future_is_send() {
     let guard = send(lock.acquire()).await.expect("granted");
     drop(send(lock.try_acquire()));
     drop(send(lock.try_acquire_for(Duration::ZERO)));
+
     drop(send(guard.lost()));
     drop(send(guard.until_remaining(Duration::ZERO)));
     drop(send(guard.while_held(async {})));
@@ -42,21 +43,24 @@ async fn every_future_is_send() {
     drop(send(locks.list("", 1)));
     drop(send(locks.break_hold("a", guard.token())));
     drop(send(guard.release()));
-    let (lock, owner) = (locks.reentrant("b"), Owner::new());
+
+    let lock = locks.reentrant("b");
+    let owner = Owner::new();
     drop(send(lock.try_acquire(&owner)));
     drop(send(lock.try_acquire_for(&owner, Duration::ZERO)));
     let guard = send(lock.acquire(&owner)).await.expect("granted");
     drop(send(guard.release()));
 }
 
-/// No runtime of the caller's is needed: any executor will do, and it may be gone when the guard is dropped.
+/// Any executor can poll the futures. It may be gone when the guard is dropped.
 #[test]
 fn futures_run_on_any_executor() {
     let locks = pollster::block_on(leasehold::open("memory:")).expect("opened");
     let guard = pollster::block_on(locks.mutex("a").acquire()).expect("granted");
     let refused = pollster::block_on(locks.mutex("a").try_acquire_for(Duration::from_millis(20)))
-        .expect("asked");
+        .expect("the store replies");
     assert!(refused.is_none());
+
     drop(guard);
     pollster::block_on(locks.mutex("a").acquire())
         .expect("granted again")
@@ -64,7 +68,7 @@ fn futures_run_on_any_executor() {
         .expect("held");
 }
 
-/// A runtime of the caller's that does nothing for longer than the lease does not cost the lock.
+/// The caller's runtime polls no future for longer than the lease; the lock is still held.
 #[tokio::test(flavor = "current_thread")]
 async fn busy_runtime_keeps_its_lock() {
     let locks = leasehold::open("memory:").await.expect("opened");
@@ -75,10 +79,12 @@ async fn busy_runtime_keeps_its_lock() {
         .acquire()
         .await
         .expect("granted");
+
     let busy = std::time::Instant::now();
     while busy.elapsed() < lease * 5 / 2 {
         std::hint::spin_loop();
     }
+
     guard.check().expect("renewed by the background thread");
     guard.release().await.expect("released");
 }
@@ -87,6 +93,7 @@ async fn busy_runtime_keeps_its_lock() {
 async fn invalid_options_are_refused_by_name() {
     let locks = leasehold::open("memory:").await.expect("opened");
     let second = Duration::from_secs(1);
+
     for (lock, word) in [
         (locks.mutex("a").lease(Duration::from_millis(99)), "lease"),
         (locks.mutex("a").lease(Duration::from_secs(86_401)), "lease"),

@@ -1,23 +1,58 @@
-//! From a wish to a hold: deadline, try, cancellation.
+//! From acquire options to a hold: deadlines, attempts, cancellation.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::calls::{Backoff, REPLY_TIMEOUT, StoreCalls, timed_out};
-use super::depart::{PendingEnter, depart};
+use super::calls::{REPLY_TIMEOUT, Timed, timed_out};
+use super::depart::{PendingEntry, depart};
 use super::outage::Outage;
-use super::validity::{Validity, safe_duration};
+use super::validity::{Limit, Validity, safe_duration};
+use super::wait::wait_for_grant;
 use super::{Engine, Hold};
-use crate::runtime::background::Detached;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
 use crate::{
-    Claim, ClaimId, ClaimantInfo, CrashDetection, Entered, Error, LossReason, Name, OnContention,
-    Result, Share, Standing, Token,
+    Claim, ClaimantInfo, CrashDetection, Entered, Error, LossReason, Name, OnContention, Result,
+    Share, Standing, Token,
 };
 
-/// What is asked of a lock.
+/// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.
+///
+/// The store counts as unavailable if it sends no reply for [`REPLY_TIMEOUT`] while the claim
+/// waits, or if it cannot be reached at the deadline.
+///
+/// # Cancel safety
+/// Dropping the future at any point leaves no entry behind: the background completes the request
+/// that is under way and undoes it.
+pub(crate) async fn acquire(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+) -> Result<Option<Hold>> {
+    let deadline = limit.deadline();
+    let mut backoff = Backoff::default();
+    let mut outage = Outage::default();
+
+    loop {
+        let attempt = Attempt::begin(engine, options, limit.on_contention())?;
+        match attempt.run(deadline, &mut outage).await? {
+            Outcome::Granted(hold) => return Ok(Some(hold)),
+            Outcome::Refused => return Ok(None),
+            // The process slept, the store was away, or an operator removed the entry. While there
+            // is time, the next attempt queues at the end.
+            Outcome::Gone => {}
+        }
+
+        if !backoff.wait_before(deadline).await {
+            return outage.into_error().map_or(Ok(None), Err);
+        }
+    }
+}
+
+/// The validated options of a lock.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireOptions {
     pub(crate) name: Name,
@@ -29,7 +64,7 @@ pub(crate) struct AcquireOptions {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// How long to wait in line.
+/// How long the claim may wait in the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitLimit {
     Forever,
@@ -40,9 +75,10 @@ pub(crate) enum WaitLimit {
 impl WaitLimit {
     fn deadline(self) -> Option<Instant> {
         match self {
-            // Beyond the clock's range is for ever.
-            Self::AtMost(wait) if !wait.is_zero() => Instant::now().checked_add(wait),
-            // No time to wait in line is time to ask: the store may have to wait for its disk.
+            // A deadline beyond the clock's range does not limit the wait.
+            Self::AtMost(limit) if !limit.is_zero() => Instant::now().checked_add(limit),
+            // A limit of zero bounds the wait in the queue, not the request: the store may have to
+            // wait for its disk.
             Self::AtMost(_) | Self::Forever | Self::Never => None,
         }
     }
@@ -50,42 +86,19 @@ impl WaitLimit {
     fn on_contention(self) -> OnContention {
         match self {
             Self::Never => OnContention::Fail,
-            Self::AtMost(wait) if wait.is_zero() => OnContention::Fail,
+            Self::AtMost(limit) if limit.is_zero() => OnContention::Fail,
             Self::Forever | Self::AtMost(_) => OnContention::Queue,
         }
     }
 }
 
-/// How often a grant is asked after that is over by the time of the answer.
-const CONFIRMATIONS_MAX: u32 = 3;
-/// A store that says nothing for as long is not just slow.
-const NO_REPLY_MIN: Duration = Duration::from_secs(1);
-
-/// `None` if it was not granted in time; then nothing is left in the line.
-///
-/// A store that does not reply for [`REPLY_TIMEOUT`] while the claim waits is unavailable. So is one that cannot be reached at
-/// the deadline.
-///
-/// Dropping this future at any point leaves nothing either: what was under way is finished and undone in the background.
-pub(crate) async fn acquire(
-    engine: &Arc<Engine>,
-    options: &AcquireOptions,
-    wait: WaitLimit,
-) -> Result<Option<Hold>> {
-    let deadline = wait.deadline();
-    let (mut backoff, mut outage) = (Backoff::default(), Outage::default());
-    loop {
-        let attempt = Attempt::begin(engine, options, wait.on_contention())?;
-        match attempt.run(deadline, &mut outage).await? {
-            Outcome::Granted(hold) => return Ok(Some(hold)),
-            Outcome::Refused => return Ok(None),
-            // The process slept, the store was away, or somebody cleared the line: in again at its end, while there is time.
-            Outcome::Gone => {}
-        }
-        if !backoff.next_before(deadline).await {
-            return outage.into_error().map_or(Ok(None), Err);
-        }
-    }
+/// One claim on its way to a grant. Dropping it makes the claim leave.
+struct Attempt<'a> {
+    engine: &'a Arc<Engine>,
+    options: &'a AcquireOptions,
+    claim: Arc<Claim>,
+    on_contention: OnContention,
+    pending_entry: PendingEntry,
 }
 
 enum Outcome {
@@ -94,18 +107,12 @@ enum Outcome {
     Gone,
 }
 
-/// One claim on its way to a grant. Dropping it makes the claim leave, after its request to enter has been answered.
-struct Attempt<'a> {
-    engine: &'a Arc<Engine>,
-    options: &'a AcquireOptions,
-    claim: Arc<Claim>,
-    on_contention: OnContention,
-    /// `Some` while the claim may be in the store without a hold that would release it.
-    pending_entry: Option<PendingEntry>,
-}
-
-struct PendingEntry {
-    entering: Option<PendingEnter>,
+/// A grant, as far as the client may trust it.
+struct Grant {
+    token: Token,
+    sent_at: BootInstant,
+    valid_until: BootInstant,
+    lease: Duration,
 }
 
 impl<'a> Attempt<'a> {
@@ -115,77 +122,65 @@ impl<'a> Attempt<'a> {
         on_contention: OnContention,
     ) -> Result<Self> {
         let info = Arc::new(ClaimantInfo::here(&options.label)?);
-        let (name, id, renewed) = (options.name.clone(), ClaimId::draw(), !options.no_renewal);
-        let claim = Arc::new(Claim {
-            name,
-            id,
-            share: options.share,
-            lease: options.lease,
-            auto_renew: renewed,
-            info,
-        });
+
+        let mut claim = Claim::new(options.name.clone(), options.share, info);
+        claim.lease = options.lease;
+        claim.auto_renew = !options.no_renewal;
+
         Ok(Self {
             engine,
             options,
-            claim,
+            claim: Arc::new(claim),
             on_contention,
-            pending_entry: None,
+            pending_entry: PendingEntry::Absent,
         })
     }
 
     async fn run(mut self, deadline: Option<Instant>, outage: &mut Outage) -> Result<Outcome> {
         let started = Instant::now();
-        let (sent_at, entered) = match self.enter(deadline, outage).await {
-            Ok(Some(reply)) => reply,
+        let entered = match self.enter(deadline, outage).await {
+            Ok(Some(entered)) => entered,
             Ok(None) => return Ok(Outcome::Refused),
             Err(error) => {
-                return outage
-                    .entering_failed(started, error)
-                    .map(|()| Outcome::Gone);
+                outage.entering_failed(started, error)?;
+                return Ok(Outcome::Gone);
             }
         };
         outage.entered();
-        match entered.standing {
+
+        match entered.reply.standing {
             Standing::Held { token } => {
-                self.confirm_if_stale(
-                    token,
-                    sent_at,
-                    sent_at.saturating_add(safe_duration(entered.lease)),
-                    entered.lease,
-                )
-                .await
+                let grant = Grant::replied(token, &entered);
+                self.confirm_if_stale(grant).await
             }
             Standing::Gone if self.on_contention == OnContention::Fail => {
-                self.pending_entry = None;
+                self.pending_entry = PendingEntry::Absent;
                 Ok(Outcome::Refused)
             }
             Standing::Gone => Ok(Outcome::Gone),
-            Standing::Queued { .. } => self.wait(sent_at, entered, deadline, outage).await,
+            Standing::Queued { .. } => self.wait(entered, deadline, outage).await,
         }
     }
 
-    /// `None` if the deadline came too soon to say that the store does not answer.
+    /// Sends the request to enter.
+    ///
+    /// Returns `None` if the deadline passed too soon to conclude that the store sends no replies.
     async fn enter(
         &mut self,
         deadline: Option<Instant>,
         outage: &Outage,
-    ) -> Result<Option<(BootInstant, Entered)>> {
-        let (calls, claim, on_contention) = (
-            self.engine.calls.clone(),
-            Arc::clone(&self.claim),
-            self.on_contention,
-        );
-        let entering = Detached::new(async move { calls.enter(&claim, on_contention).await });
-        let pending_entry = self.pending_entry.insert(PendingEntry {
-            entering: Some(entering),
-        });
-        let entering = pending_entry.entering.as_mut().expect("just put there");
+    ) -> Result<Option<Timed<Entered>>> {
         let started = Instant::now();
-        let listen_until = earlier(
-            deadline,
-            outage.ends_at().unwrap_or(started + REPLY_TIMEOUT),
-        );
-        let Ok(reply) = timeout_at(listen_until, entering).await else {
+        let give_up_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
+        let give_up_at = deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
+
+        let calls = self.engine.calls.clone();
+        let claim = Arc::clone(&self.claim);
+        let on_contention = self.on_contention;
+        let entering = async move { calls.enter(&claim, on_contention).await };
+        let entering = self.pending_entry.begin(Detached::new(entering));
+
+        let Ok(reply) = timeout_at(give_up_at, entering).await else {
             let waited = started.elapsed();
             return match outage.error() {
                 Some(error) => Err(error),
@@ -193,138 +188,159 @@ impl<'a> Attempt<'a> {
                 None => Err(timed_out(waited)),
             };
         };
-        pending_entry.entering = None;
+        self.pending_entry = PendingEntry::Replied;
         reply.map(Some)
     }
 
+    /// Waits in the queue for the grant.
     async fn wait(
         self,
-        sent_at: BootInstant,
-        entered: Entered,
+        entered: Timed<Entered>,
         deadline: Option<Instant>,
         outage: &mut Outage,
     ) -> Result<Outcome> {
-        let valid_until = sent_at.saturating_add(safe_duration(entered.lease));
-        let validity =
-            Arc::new(Validity::new(Arc::clone(&self.claim), valid_until, None, true).waiting());
-        self.engine.renewals.add(Arc::clone(&validity), sent_at);
-        let granted = wait_for_grant(self.engine, &validity, entered.standing, outage);
+        let lease = entered.reply.lease;
+        let valid_until = entered.sent_at.saturating_add(safe_duration(lease));
+        let validity = Arc::new(Validity::waiting(Arc::clone(&self.claim), valid_until));
+        self.engine
+            .renewals
+            .add(Arc::clone(&validity), entered.sent_at);
+
+        let granted = wait_for_grant(self.engine, &validity, entered.reply.standing, outage);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
             None => Ok(granted.await),
         };
+
         match waited {
-            Ok(Ok(Some(token))) => match validity.hand_over() {
-                // A lease that is to run in full runs from now on.
-                Some(until) if self.options.no_renewal && until != BootInstant::FAR_FUTURE => {
-                    self.confirm(token).await
-                }
-                Some(until) => {
-                    let (until, lease) =
-                        hold_from(until, entered.lease, self.engine.calls.guarantees().crash);
-                    self.confirm_if_stale(token, BootInstant::now(), until, lease)
-                        .await
-                }
-                // The renewal task has the claim leave, whatever the store still says of it.
-                None => Ok(Outcome::Gone),
-            },
+            Ok(Ok(Some(token))) => self.take_over(&validity, token, lease).await,
             Ok(Ok(None)) => Ok(Outcome::Gone),
             Ok(Err(error)) => Err(error),
-            Err(_elapsed) => match (self.leave(outage.is_on()).await, outage.error()) {
-                (true, _) => Ok(Outcome::Refused),
-                (false, error) => Err(error.unwrap_or_else(|| timed_out(NO_REPLY_MIN))),
-            },
+            Err(_elapsed) => self.give_up(outage).await,
         }
     }
 
-    /// A grant is trusted from the last answered question about its claim, whenever the grant itself is heard of. If too
-    /// little of that is left, the store is asked once more.
-    async fn confirm_if_stale(
-        self,
-        token: Token,
-        sent_at: BootInstant,
-        until: BootInstant,
-        true_lease: Duration,
-    ) -> Result<Outcome> {
-        if until.duration_since(BootInstant::now()) >= self.options.lease.min(true_lease) / 2 {
-            return Ok(self.granted(token, sent_at, until));
+    /// Replaces the validity of the waiting claim by one of a hold.
+    async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
+        let Some(until) = waiting.hand_over() else {
+            // The renewal task makes the claim leave, in every state that the store has it in.
+            return Ok(Outcome::Gone);
+        };
+
+        // A lease that is not renewed runs in full, beginning now.
+        if self.options.no_renewal && until != BootInstant::FAR_FUTURE {
+            return self.confirm(token).await;
         }
-        self.confirm(token).await
+
+        let crash = self.engine.calls.guarantees().crash;
+        let (valid_until, lease) = hold_from(until, lease, crash);
+        self.confirm_if_stale(Grant {
+            token,
+            sent_at: BootInstant::now(),
+            valid_until,
+            lease,
+        })
+        .await
+    }
+
+    /// Leaves the queue at the deadline.
+    async fn give_up(self, outage: &Outage) -> Result<Outcome> {
+        if self.leave(outage).await {
+            return Ok(Outcome::Refused);
+        }
+        Err(outage.error().unwrap_or_else(|| timed_out(NO_REPLY_MIN)))
+    }
+
+    /// Returns the hold of a grant, after another request if too little of its validity is left.
+    ///
+    /// A grant counts from the last request about its claim that has a reply. It does not count
+    /// from the moment at which the client receives the grant.
+    async fn confirm_if_stale(self, grant: Grant) -> Result<Outcome> {
+        let remaining = grant.valid_until.duration_since(BootInstant::now());
+        if remaining >= self.options.lease.min(grant.lease) / 2 {
+            return Ok(self.granted(&grant));
+        }
+        self.confirm(grant.token).await
     }
 
     async fn confirm(self, token: Token) -> Result<Outcome> {
         for _ in 0..CONFIRMATIONS_MAX {
-            let (sent_at, lease) = self.engine.calls.confirm(&self.claim).await?;
-            let Some(lease) = lease else {
+            let renewed = self.engine.calls.confirm(&self.claim).await?;
+            let Some(lease) = renewed.reply else {
                 return Ok(Outcome::Gone);
             };
-            let until = sent_at.saturating_add(safe_duration(lease));
-            if until > BootInstant::now() {
-                return Ok(self.granted(token, sent_at, until));
+
+            let sent_at = renewed.sent_at;
+            let valid_until = sent_at.saturating_add(safe_duration(lease));
+            if valid_until > BootInstant::now() {
+                return Ok(self.granted(&Grant {
+                    token,
+                    sent_at,
+                    valid_until,
+                    lease,
+                }));
             }
         }
         Err(replies_too_slow(self.engine.calls.url(), &self.claim))
     }
 
-    fn granted(mut self, token: Token, sent_at: BootInstant, until: BootInstant) -> Outcome {
-        let fixed_end = self.options.no_renewal.then(|| {
-            (
-                sent_at.saturating_add(safe_duration(self.options.lease)),
-                LossReason::LeaseExpired,
-            )
+    fn granted(mut self, grant: &Grant) -> Outcome {
+        let fixed_end = self.options.no_renewal.then(|| Limit {
+            at: grant
+                .sent_at
+                .saturating_add(safe_duration(self.options.lease)),
+            reason: LossReason::LeaseExpired,
         });
-        let max_hold_end = self.options.max_hold.map(|most| {
-            (
-                BootInstant::now().saturating_add(most),
-                LossReason::MaxHoldExceeded,
-            )
+        let max_hold_end = self.options.max_hold.map(|max_hold| Limit {
+            at: BootInstant::now().saturating_add(max_hold),
+            reason: LossReason::MaxHoldExceeded,
         });
-        // A store that keeps claims for less than a fixed lease is asked until that is over.
-        let renewed = fixed_end.is_none_or(|(at, _)| until < at);
-        let limit = fixed_end
-            .into_iter()
-            .chain(max_hold_end)
-            .min_by_key(|(at, _)| *at);
-        let validity = Arc::new(Validity::new(
-            Arc::clone(&self.claim),
-            until,
-            limit,
-            renewed,
-        ));
-        self.engine.renewals.add(Arc::clone(&validity), sent_at);
-        self.pending_entry = None;
-        Outcome::Granted(Hold::new(Arc::clone(self.engine), validity, token))
+
+        let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
+        // A store may keep claims for less than a fixed lease; then the renewals cover the rest.
+        if fixed_end.is_some_and(|end| end.at <= grant.valid_until) {
+            validity = validity.without_renewal();
+        }
+        let ends = fixed_end.into_iter().chain(max_hold_end);
+        if let Some(limit) = ends.min_by_key(|limit| limit.at) {
+            validity = validity.with_limit(limit);
+        }
+
+        let validity = Arc::new(validity);
+        self.engine
+            .renewals
+            .add(Arc::clone(&validity), grant.sent_at);
+        self.pending_entry = PendingEntry::Absent;
+        Outcome::Granted(Hold::new(Arc::clone(self.engine), validity, grant.token))
     }
 
-    /// Leaves, and waits a little for it, so that a caller who gave up finds nothing of his own in the line. Says whether the
-    /// store has replied.
-    async fn leave(mut self, is_unreachable: bool) -> bool {
-        /// For a store that was unreachable to be back by the deadline.
-        const LAST_TRY: Duration = Duration::from_millis(250);
+    /// Leaves, and waits a little for the reply, so that a caller who gave up finds no entry of its
+    /// own in the queue. Returns whether the store has sent a reply.
+    async fn leave(mut self, outage: &Outage) -> bool {
         let Some(departing) = self.start_departure() else {
             return true;
         };
-        // Beyond that it goes on in the background.
-        let reply = timeout(
-            if is_unreachable {
-                LAST_TRY
-            } else {
-                NO_REPLY_MIN
-            },
-            departing,
-        )
-        .await;
-        reply.is_ok_and(|reply| !reply.is_err_and(|error| error.is_unavailable()))
+
+        let limit = if outage.is_on() {
+            LAST_TRY
+        } else {
+            NO_REPLY_MIN
+        };
+        // After that, the departure goes on in the background.
+        match timeout(limit, departing).await {
+            Ok(Err(error)) => !error.is_unavailable(),
+            Ok(Ok(_)) => true,
+            Err(_elapsed) => false,
+        }
     }
 
     fn start_departure(&mut self) -> Option<Detached<Result<bool>>> {
         let pending_entry = self.pending_entry.take()?;
         self.engine.renewals.remove(self.claim.id);
-        Some(Detached::new(depart(
-            self.engine.calls.clone(),
-            Arc::clone(&self.claim),
-            pending_entry.entering,
-        )))
+
+        let calls = self.engine.calls.clone();
+        let claim = Arc::clone(&self.claim);
+        Some(Detached::new(depart(calls, claim, pending_entry)))
     }
 }
 
@@ -334,117 +350,24 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Waits until the claim is granted (its token) or gone (`None`). Errors are waited out while the claim is trusted and the
-/// outage is short.
-async fn wait_for_grant(
-    engine: &Engine,
-    validity: &Validity,
-    seen: Standing,
-    outage: &mut Outage,
-) -> Result<Option<Token>> {
-    loop {
-        let has_ended = tokio::select! {
-            biased;
-            granted = granted(engine, validity, seen, outage) => return granted,
-            _ = validity.ended() => true,
-            () = late_for_long(validity) => false,
-        };
-        if let Some(since) = validity.late_since()
-            && (has_ended || !is_renewed_at_last(engine.calls(), validity).await?)
-        {
-            let waited = BootInstant::now().duration_since(since);
-            outage.began_before(waited, timed_out(waited))?;
-        }
-        if has_ended {
-            return Ok(None);
+impl Grant {
+    /// The grant in the reply to the request to enter.
+    fn replied(token: Token, entered: &Timed<Entered>) -> Self {
+        let lease = entered.reply.lease;
+        Self {
+            token,
+            sent_at: entered.sent_at,
+            valid_until: entered.sent_at.saturating_add(safe_duration(lease)),
+            lease,
         }
     }
 }
 
-/// One more request before renewals that were late for long are taken for an outage.
-async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<bool> {
-    match calls
-        .renew(std::slice::from_ref(&*validity.claim), NO_REPLY_MIN)
-        .await
-    {
-        Ok(_) => {
-            validity.set_late(false);
-            Ok(true)
-        }
-        Err(error) if error.is_unavailable() => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-async fn granted(
-    engine: &Engine,
-    validity: &Validity,
-    mut seen: Standing,
-    outage: &mut Outage,
-) -> Result<Option<Token>> {
-    let (calls, mut backoff) = (engine.calls(), Backoff::default());
-    loop {
-        match calls.changed(&validity.claim, seen).await {
-            Ok(Standing::Held { token }) => return Ok(Some(token)),
-            Ok(Standing::Gone) => return Ok(None),
-            Ok(queued @ Standing::Queued { .. }) => seen = queued,
-            Err(error) => {
-                outage.failed(error)?;
-                // Those who wait without requests of their own are to notice it too.
-                engine.renewals.hasten();
-                if !replies_again(calls, &validity.claim, outage, &mut backoff).await? {
-                    return Ok(None);
-                }
-            }
-        }
-    }
-}
-
-/// Waits until the store replies to a renewal of the claim; `false` if it says that the claim is gone, which a client may
-/// know without the store.
-async fn replies_again(
-    calls: &StoreCalls,
-    claim: &Claim,
-    outage: &mut Outage,
-    backoff: &mut Backoff,
-) -> Result<bool> {
-    loop {
-        backoff.next().await;
-        match calls.renew(std::slice::from_ref(claim), NO_REPLY_MIN).await {
-            Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
-            Ok(_) => {
-                outage.is_over();
-                return Ok(true);
-            }
-            Err(error) => outage.failed(error)?,
-        }
-    }
-}
-
-/// Waits until renewals have been late for as long as an outage may last.
-async fn late_for_long(validity: &Validity) {
-    loop {
-        let since = validity.late().await;
-        tokio::time::sleep(
-            Outage::LONGEST.saturating_sub(BootInstant::now().duration_since(since)),
-        )
-        .await;
-        if validity.late_since() == Some(since) {
-            return;
-        }
-    }
-}
-
-/// The error of a grant that is over whenever it is heard of.
-fn replies_too_slow(url: &str, claim: &Claim) -> Error {
-    Error::unavailable("the store's answers take longer than what it grants lasts")
-        .help("use a longer lease, or a longer crash-grace where there is one")
-        .during("acquire", url, Some(claim.name.as_str()))
-}
-
-/// Until when a grant that was pushed counts, and for how long a hold does: a waiter's claim counts until `until`, a lease
-/// after its last answered request. Its hold counts from that request too, but never for longer than a store waits for a
-/// crashed holder.
+/// Returns until when a grant that the store pushed is valid, and the lease of its hold.
+///
+/// A waiting claim is valid until `until`, which is one lease after its last request that has a
+/// reply. The hold counts from that request too. Its lease is never longer than the time for which
+/// the store waits for a crashed holder.
 #[must_use]
 pub fn hold_from(
     until: BootInstant,
@@ -454,29 +377,23 @@ pub fn hold_from(
     let CrashDetection::Within(grace) = crash else {
         return (until, lease);
     };
+
     let held = lease.min(grace);
-    (
-        until.min(
-            until
-                .before(safe_duration(lease))
-                .saturating_add(safe_duration(held)),
-        ),
-        held,
-    )
+    let sent_at = until.before(safe_duration(lease));
+    let held_until = sent_at.saturating_add(safe_duration(held));
+    (until.min(held_until), held)
 }
 
-fn earlier(deadline: Option<Instant>, other: Instant) -> Instant {
-    deadline.map_or(other, |deadline| deadline.min(other))
+/// The error of a grant that has always expired by the time at which the client receives it.
+fn replies_too_slow(url: &str, claim: &Claim) -> Error {
+    Error::unavailable("the store's replies take longer than its grants are valid")
+        .help("use a longer lease, or a longer crash-grace if the store has one")
+        .during("acquire", url, Some(claim.name.as_str()))
 }
 
-/// Leases that make sense: shorter ones could not be renewed in time, longer ones would outlive their reason.
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
-    const MIN: Duration = Duration::from_millis(100);
-    const MAX: Duration = Duration::from_secs(24 * 60 * 60);
-    if (MIN..=MAX).contains(&lease) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "a lease lasts from {MIN:?} to 24 hours, not {lease:?}"
-    )))
-}
+/// How often a client confirms a grant that has expired by the time of the reply.
+const CONFIRMATIONS_MAX: u32 = 3;
+/// A store that sends no reply for this long is not merely slow.
+pub(super) const NO_REPLY_MIN: Duration = Duration::from_secs(1);
+/// The time in which a store that was unreachable may come back at the deadline.
+const LAST_TRY: Duration = Duration::from_millis(250);

@@ -1,25 +1,23 @@
-//! The one door to a store: time-outs, repeats of what may be repeated, and what is told to the log.
+//! The one way from the engine to a store: timeouts, retries, and the context of errors.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
 };
 
-/// The longest that a question may go unanswered.
+/// The longest time that a request may have no reply.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a question is asked that the store could not take.
+/// How often a request is sent that an unavailable store did not execute.
 const TRIES_MAX: u32 = 3;
-const BACKOFF_MIN: Duration = Duration::from_millis(10);
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
+/// A store, called with timeouts and retries.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreCalls {
     store: Arc<dyn Store>,
@@ -27,35 +25,24 @@ pub(crate) struct StoreCalls {
     url: Arc<str>,
 }
 
-/// A door that does not keep its store open.
-#[derive(Debug)]
-pub(crate) struct WeakStoreCalls {
-    store: Weak<dyn Store>,
-    url: Arc<str>,
-}
-
-impl WeakStoreCalls {
-    /// `None` once nobody else has the store any more.
-    pub(crate) fn upgrade(&self) -> Option<StoreCalls> {
-        self.store.upgrade().map(|store| StoreCalls {
-            store,
-            url: Arc::clone(&self.url),
-        })
-    }
+/// A reply, and the time just before its request was sent.
+pub(crate) struct Timed<T> {
+    pub(crate) sent_at: BootInstant,
+    pub(crate) reply: T,
 }
 
 impl StoreCalls {
-    pub(crate) fn downgrade(&self) -> WeakStoreCalls {
-        WeakStoreCalls {
-            store: Arc::downgrade(&self.store),
-            url: Arc::clone(&self.url),
-        }
-    }
-
     pub(crate) fn new(store: Arc<dyn Store>, url: &str) -> Self {
         Self {
             store,
             url: url.into(),
+        }
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStoreCalls {
+        WeakStoreCalls {
+            store: Arc::downgrade(&self.store),
+            url: Arc::clone(&self.url),
         }
     }
 
@@ -67,31 +54,31 @@ impl StoreCalls {
         &self.url
     }
 
-    /// The answer, and the moment before the question that got it.
+    /// Enters the claim, with retries.
     ///
-    /// Without a time limit of its own: it must run to its end, and whoever asked decides how long to listen.
+    /// It has no timeout: it must run to its end, and its caller decides how long to wait for it.
     pub(crate) async fn enter(
         &self,
         claim: &Claim,
         on_contention: OnContention,
-    ) -> Result<(BootInstant, Entered)> {
+    ) -> Result<Timed<Entered>> {
         let send = || async move {
             let sent_at = BootInstant::now();
-            self.store
-                .enter(claim, on_contention)
-                .await
-                .map(|entered| (sent_at, entered))
+            let reply = self.store.enter(claim, on_contention).await?;
+            Ok(Timed { sent_at, reply })
         };
         self.with_retries("acquire", Some(&claim.name), send).await
     }
 
-    /// Asked once: it may take for ever, and its caller knows for how long an error may be waited out.
+    /// Waits for a change, without a timeout or retries.
+    ///
+    /// The caller knows how long an error may last.
     pub(crate) async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let reply = self.store.changed(claim, seen).await;
         self.with_context("wait for", Some(&claim.name), reply)
     }
 
-    /// Asked once, within `limit`; the renewal task asks again while there is time.
+    /// Renews claims once, within `limit`; the renewal task retries while there is time.
     pub(crate) async fn renew(
         &self,
         claims: &[Claim],
@@ -102,19 +89,21 @@ impl StoreCalls {
         self.with_context("renew", name, reply)
     }
 
-    /// The moment before the question, and for how long a claim that has been granted is good from there, if it is still
-    /// there. Repeated: whoever waited for the grant shall not hear of a broken connection.
-    pub(crate) async fn confirm(&self, claim: &Claim) -> Result<(BootInstant, Option<Duration>)> {
+    /// Returns the lease of a granted claim, or `None` if the store no longer has the claim.
+    ///
+    /// It retries, so that a broken connection does not fail the acquire of a granted claim.
+    pub(crate) async fn confirm(&self, claim: &Claim) -> Result<Timed<Option<Duration>>> {
+        let claims = std::slice::from_ref(claim);
         let send = || async move {
             let sent_at = BootInstant::now();
-            let reply =
-                with_timeout(REPLY_TIMEOUT, self.store.renew(std::slice::from_ref(claim))).await?;
-            Ok((sent_at, reply.first().copied().flatten()))
+            let leases = with_timeout(REPLY_TIMEOUT, self.store.renew(claims)).await?;
+            let reply = leases.first().copied().flatten();
+            Ok(Timed { sent_at, reply })
         };
         self.with_retries("acquire", Some(&claim.name), send).await
     }
 
-    /// Asked once; departing repeats it for as long as it matters.
+    /// Leaves once; departing repeats it while that matters.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
         self.with_context("release", Some(&claim.name), reply)
@@ -136,37 +125,34 @@ impl StoreCalls {
     }
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.with_retries("look at", Some(name), || {
-            with_timeout(REPLY_TIMEOUT, self.store.inspect(name))
-        })
-        .await
+        let send = || with_timeout(REPLY_TIMEOUT, self.store.inspect(name));
+        self.with_retries("inspect", Some(name), send).await
     }
 
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.with_retries("list the locks", None, || {
-            with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max))
-        })
-        .await
+        let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
+        self.with_retries("list the locks", None, send).await
     }
 
-    /// Asks again what was not taken; every question is safe to repeat.
-    async fn with_retries<T, A, F>(
+    /// Sends a request again while the store is unavailable; every request is repeatable.
+    async fn with_retries<T, S, F>(
         &self,
         operation: &'static str,
         name: Option<&Name>,
-        send: A,
+        send: S,
     ) -> Result<T>
     where
-        A: Fn() -> F,
+        S: Fn() -> F,
         F: Future<Output = Result<T>>,
     {
         let mut backoff = Backoff::default();
         for _ in 1..TRIES_MAX {
             match send().await {
-                Err(error) if error.is_unavailable() => backoff.next().await,
+                Err(error) if error.is_unavailable() => backoff.wait().await,
                 reply => return self.with_context(operation, name, reply),
             }
         }
+
         let reply = send().await;
         self.with_context(operation, name, reply)
     }
@@ -177,46 +163,40 @@ impl StoreCalls {
         name: Option<&Name>,
         reply: Result<T>,
     ) -> Result<T> {
+        let name = name.map(Name::as_str);
         reply.map_err(|error| {
-            let error = error.during(operation, &self.url, name.map(Name::as_str));
-            tracing::debug!(operation, store = %self.url, name = name.map(Name::as_str), %error);
+            let error = error.during(operation, &self.url, name);
+            tracing::debug!(operation, store = %self.url, name, %error);
             error
         })
     }
 }
 
-/// Ever longer pauses between repeats.
-#[derive(Default)]
-pub(crate) struct Backoff {
-    count: u32,
+/// Store calls that do not keep the store open.
+#[derive(Debug)]
+pub(crate) struct WeakStoreCalls {
+    store: Weak<dyn Store>,
+    url: Arc<str>,
 }
 
-impl Backoff {
-    pub(crate) async fn next(&mut self) {
-        let pause = BACKOFF_MIN
-            .saturating_mul(1 << self.count.min(10))
-            .min(BACKOFF_MAX);
-        self.count += 1;
-        tokio::time::sleep(pause).await;
-    }
-
-    /// Says whether the pause was over before the deadline, if there is one.
-    pub(crate) async fn next_before(&mut self, deadline: Option<Instant>) -> bool {
-        let Some(deadline) = deadline else {
-            self.next().await;
-            return true;
-        };
-        timeout_at(deadline, self.next()).await.is_ok()
+impl WeakStoreCalls {
+    /// Returns `None` once the store is closed.
+    pub(crate) fn upgrade(&self) -> Option<StoreCalls> {
+        Some(StoreCalls {
+            store: self.store.upgrade()?,
+            url: Arc::clone(&self.url),
+        })
     }
 }
 
 async fn with_timeout<T>(limit: Duration, reply: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(limit, reply)
-        .await
-        .unwrap_or_else(|_| Err(timed_out(limit)))
+    match tokio::time::timeout(limit, reply).await {
+        Ok(reply) => reply,
+        Err(_elapsed) => Err(timed_out(limit)),
+    }
 }
 
-/// The error of a store that said nothing.
+/// Returns the error of a store that sent no reply.
 pub(crate) fn timed_out(limit: Duration) -> Error {
-    Error::unavailable(format!("the store did not answer within {limit:?}"))
+    Error::unavailable(format!("the store sent no reply within {limit:?}"))
 }

@@ -1,61 +1,108 @@
-//! Leaving a line, whatever happened on the way in.
+//! Leaving the queue, whichever step of entering it was under way.
 
 use std::sync::Arc;
 
-use super::calls::{Backoff, StoreCalls, WeakStoreCalls};
-use crate::runtime::background::{self, Detached};
+use super::calls::{StoreCalls, Timed, WeakStoreCalls};
+use crate::runtime::background;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Entered, Result};
+use crate::runtime::detached::Detached;
+use crate::{Claim, Entered, Error, Result};
+
+/// Whether the store may have an entry of a claim that no hold releases.
+///
+/// ```text
+/// Absent ──begin──► Sent ──reply──► Replied ──granted, refused──► Absent
+///                     └──────take──────┴──► Absent, and the claim departs
+/// ```
+pub(super) enum PendingEntry {
+    /// The request to enter was not sent, or a hold has taken over the entry.
+    Absent,
+    /// The request to enter is under way.
+    Sent(PendingEnter),
+    /// The request to enter has its reply, which may be an error.
+    Replied,
+}
 
 /// A request to enter that may still be under way.
-pub(crate) type PendingEnter = Detached<Result<(BootInstant, Entered)>>;
+pub(super) type PendingEnter = Detached<Result<Timed<Entered>>>;
 
-/// Leaves, and says whether it was there. A store that cannot be reached is asked again, for as long as it would keep the
-/// claim by itself; if the claim is not there any more then, it has left with a question before.
-///
-/// A request to enter that is still under way is waited for first: leaving must not overtake it.
-pub(crate) async fn depart(
-    calls: StoreCalls,
-    claim: Arc<Claim>,
-    entering: Option<PendingEnter>,
-) -> Result<bool> {
-    if let Some(entering) = entering {
-        // Its answer no longer matters, only that there will be no later one.
-        let _ = entering.await;
+impl PendingEntry {
+    /// Notes the request, and returns it to be polled.
+    pub(super) fn begin(&mut self, entering: PendingEnter) -> &mut PendingEnter {
+        *self = Self::Sent(entering);
+        match self {
+            Self::Sent(entering) => entering,
+            Self::Absent | Self::Replied => unreachable!("the request was just noted"),
+        }
     }
-    let give_up = BootInstant::now().saturating_add(claim.lease);
-    let (mut backoff, mut unanswered) = (Backoff::default(), false);
-    loop {
-        match calls.leave(&claim).await {
-            // Asking again helps only where the store could not be reached.
-            Err(error) if !error.is_unavailable() || BootInstant::now() >= give_up => {
-                if error.is_unavailable() && !calls.guarantees().lease_expiry {
-                    background::handle().spawn(leave_until_done(calls.downgrade(), claim));
-                } else {
-                    tracing::warn!(name = claim.name.as_str(), %error, "gave up leaving; the store must end the claim itself");
-                }
-                return Err(error);
-            }
-            Err(_) => {
-                unanswered = true;
-                backoff.next().await;
-            }
-            Ok(was_there) => return Ok(was_there || unanswered),
+
+    /// Leaves `Absent` behind; returns the entry that has to depart.
+    pub(super) fn take(&mut self) -> Option<Self> {
+        match std::mem::replace(self, Self::Absent) {
+            Self::Absent => None,
+            entry => Some(entry),
         }
     }
 }
 
-/// Nobody waits for it any more; but a store without leases would keep the claim for as long as it is open.
+/// Makes a claim leave; returns whether it was there.
+///
+/// A request to enter that is still under way completes first: leaving must not overtake it.
+///
+/// An unreachable store receives the request again until it would have ended the claim by itself.
+/// If the claim is not there after a request without a reply, that request has removed it.
+pub(super) async fn depart(
+    calls: StoreCalls,
+    claim: Arc<Claim>,
+    entry: PendingEntry,
+) -> Result<bool> {
+    if let PendingEntry::Sent(entering) = entry {
+        // The reply no longer matters. No entry can appear after it.
+        let _ = entering.await;
+    }
+
+    let give_up_at = BootInstant::now().saturating_add(claim.lease);
+    let mut backoff = Backoff::default();
+    let mut had_no_reply = false;
+    loop {
+        match calls.leave(&claim).await {
+            Ok(was_there) => return Ok(was_there || had_no_reply),
+            // A repeated request helps only if the store could not be reached.
+            Err(error) if !error.is_unavailable() || BootInstant::now() >= give_up_at => {
+                give_up(&calls, claim, &error);
+                return Err(error);
+            }
+            Err(_) => {
+                had_no_reply = true;
+                backoff.wait().await;
+            }
+        }
+    }
+}
+
+#[cold]
+fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
+    if error.is_unavailable() && !calls.guarantees().lease_expiry {
+        background::handle().spawn(leave_until_done(calls.downgrade(), claim));
+        return;
+    }
+
+    let name = claim.name.as_str();
+    tracing::warn!(name, %error, "cannot leave; the store has to end the claim by itself");
+}
+
+/// Leaves a store without leases, which would keep the claim while it is open.
+///
+/// No caller waits for it any more.
 async fn leave_until_done(calls: WeakStoreCalls, claim: Arc<Claim>) {
     let mut backoff = Backoff::default();
     loop {
-        backoff.next().await;
+        backoff.wait().await;
+
         let Some(calls) = calls.upgrade() else { return };
-        if !calls
-            .leave(&claim)
-            .await
-            .is_err_and(|error| error.is_unavailable())
-        {
+        let reply = calls.leave(&claim).await;
+        if !reply.is_err_and(|error| error.is_unavailable()) {
             return;
         }
     }

@@ -1,4 +1,4 @@
-//! What becomes of a waiter whose time in line runs out at the very moment of its grant.
+//! Tests of a waiter whose validity ends at the very moment of its grant.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,23 +7,36 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::conformance::{Intercept, Intercepted};
 use crate::stores::Memory;
 use crate::{Claim, Entered, Error, Locks, OnContention, Result, Standing, Store};
 
-fn intercepted(store: impl Store) -> Locks {
-    Locks::from_arc(Arc::new(store), "memory:").expect("the background thread runs")
+fn locks(store: impl Store) -> Locks {
+    Locks::from_store(store, "memory:").expect("the background thread runs")
 }
 
-/// Keeps a claim for longer than it vouches for, and can be made deaf to renewals and slow to let go.
+/// A store that keeps a claim for longer than the lease in its replies.
+///
+/// A test can make it drop renewals, and decides when a claim may leave.
 #[derive(Clone, Debug)]
 struct ShortLease {
     store: Memory,
     drops_renewals: Arc<AtomicBool>,
     leaving: Arc<AtomicBool>,
     allows_leave: Arc<Semaphore>,
+}
+
+impl ShortLease {
+    fn new() -> Self {
+        Self {
+            store: Memory::new(),
+            drops_renewals: Arc::default(),
+            leaving: Arc::default(),
+            allows_leave: Arc::new(Semaphore::new(0)),
+        }
+    }
 }
 
 #[async_trait]
@@ -34,15 +47,12 @@ impl Intercept for ShortLease {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let entered = self.store.enter(claim, on_contention).await?;
-        Ok(Entered {
-            lease: Duration::from_millis(100),
-            ..entered
-        })
+        Ok(Entered::new(entered.standing, Duration::from_millis(100)))
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         if self.drops_renewals.load(SeqCst) {
-            return Err(Error::unavailable("it is deaf"));
+            return Err(Error::unavailable("the test drops renewals"));
         }
         self.store.renew(claims).await
     }
@@ -54,56 +64,49 @@ impl Intercept for ShortLease {
     }
 }
 
-/// The time of a claim in line is over, so it is leaving; that is under way when its grant is heard of.
+/// The validity of a waiting claim has ended, so the claim is leaving when its grant arrives.
 #[tokio::test]
 async fn leaving_claim_is_not_confirmed() {
-    let (drops_renewals, leaving) = Default::default();
-    let short_lease = ShortLease {
-        store: Memory::new(),
-        drops_renewals,
-        leaving,
-        allows_leave: Arc::new(Semaphore::new(0)),
-    };
-    let (theirs, ours) = (
-        intercepted(short_lease.store.clone()),
-        intercepted(Intercepted(short_lease.clone())),
-    );
-    let first = theirs.mutex("a").acquire().await.expect("granted");
-    short_lease.drops_renewals.store(true, SeqCst);
+    let store = ShortLease::new();
+    let theirs = locks(store.store.clone());
+    let ours = locks(Intercepted(store.clone()));
+    let first = theirs.mutex("a").acquire().await.expect("it is free");
+
+    store.drops_renewals.store(true, SeqCst);
     let lock = ours.mutex("a");
     let mut acquiring = pin!(lock.acquire());
     assert!(futures_util::poll!(&mut acquiring).is_pending());
-    while !short_lease.leaving.load(SeqCst) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        // Polled until it is in line, and then not before its time is over, as on a busy machine.
-        if theirs.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while !store.leaving.load(SeqCst) {
+        sleep(Duration::from_millis(1)).await;
+        // It is polled until it is queued, and then not before its validity has ended, as on a
+        // busy machine.
+        let state = theirs.inspect("a").await.expect("the store replies");
+        if state.waiters().count() == 0 {
             assert!(futures_util::poll!(&mut acquiring).is_pending());
         }
     }
-    first.release().await.expect("released");
-    short_lease.drops_renewals.store(false, SeqCst);
+
+    first.release().await.expect("it was held");
+    store.drops_renewals.store(false, SeqCst);
     let early = timeout(Duration::from_millis(100), &mut acquiring).await;
     assert!(early.is_err(), "it holds by a claim that is leaving");
-    short_lease.allows_leave.add_permits(10);
-    let held = acquiring.await.expect("granted to another claim");
-    assert!(
-        theirs
-            .mutex("a")
-            .try_acquire()
-            .await
-            .expect("asked")
-            .is_none(),
-        "two hold at once"
-    );
-    held.release().await.expect("released");
+
+    store.allows_leave.add_permits(10);
+    let held = acquiring.await.expect("another claim is granted");
+    let other = theirs.mutex("a").try_acquire().await;
+    let other = other.expect("the store replies");
+    assert!(other.is_none(), "two hold at once");
+    held.release().await.expect("it was held");
 }
 
-/// For so long a place in line is trusted here.
-const SAFE: Duration = Duration::from_secs(1);
+/// The lease that a [`Recording`] grants to a queued claim.
+const QUEUED_LEASE: Duration = Duration::from_secs(1);
 
-/// Nobody hears of renewals while waiting. A grant is confirmed when the time in line has run out, or later: as soon as the claim is
-/// being taken out of the line, if it is. Taking it out lasts until the grant has been confirmed.
-#[derive(Clone, Debug)]
+/// A store that drops the renewals of a waiting claim, and records the steps of the claim.
+///
+/// It confirms a grant once the queued claim's validity has ended, or once the claim is leaving.
+/// The claim has left only after its grant has been confirmed.
+#[derive(Clone, Debug, Default)]
 struct Recording {
     store: Memory,
     seen: Arc<watch::Sender<Seen>>,
@@ -112,7 +115,7 @@ struct Recording {
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is one thing that has been seen"
+    reason = "each is one step that was seen"
 )]
 struct Seen {
     entered: Option<Instant>,
@@ -123,16 +126,14 @@ struct Seen {
 }
 
 impl Recording {
-    fn update(&self, what: impl FnOnce(&mut Seen)) {
-        self.seen.send_modify(what);
+    fn update(&self, step: impl FnOnce(&mut Seen)) {
+        self.seen.send_modify(step);
     }
 
-    async fn until(&self, what: impl FnMut(&Seen) -> bool) {
-        self.seen
-            .subscribe()
-            .wait_for(what)
-            .await
-            .expect("the sender is here");
+    async fn until(&self, step: impl FnMut(&Seen) -> bool) -> Seen {
+        let mut seen = self.seen.subscribe();
+        let seen = seen.wait_for(step).await;
+        *seen.expect("the sender exists")
     }
 }
 
@@ -145,10 +146,7 @@ impl Intercept for Recording {
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let entered = self.store.enter(claim, on_contention).await?;
         self.update(|seen| seen.entered = Some(Instant::now()));
-        Ok(Entered {
-            lease: SAFE,
-            ..entered
-        })
+        Ok(Entered::new(entered.standing, QUEUED_LEASE))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -160,11 +158,12 @@ impl Intercept for Recording {
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let seen = *self.seen.borrow();
         let Some(entered) = seen.entered.filter(|_| seen.granted) else {
-            return Err(Error::unavailable("it is deaf"));
+            return Err(Error::unavailable("the test drops renewals"));
         };
+
         tokio::select! {
-            () = self.until(|seen| seen.leaving) => {}
-            () = sleep_until(entered + 2 * SAFE) => {}
+            _ = self.until(|seen| seen.leaving) => {}
+            () = sleep_until(entered + 2 * QUEUED_LEASE) => {}
         }
         self.store.renew(claims).await
     }
@@ -172,37 +171,36 @@ impl Intercept for Recording {
     async fn leave(&self, claim: &Claim) -> Result<bool> {
         self.update(|seen| seen.leaving = true);
         self.until(|seen| seen.confirmed).await;
+
         let left = self.store.leave(claim).await;
         self.update(|seen| seen.left = true);
         left
     }
 }
 
-/// The claim was taken out of the line because its time had run out, while its grant was confirmed: its guard was good, and
-/// the lock was free.
+/// The validity of the queued claim ends while its grant is being confirmed. The claim must not
+/// leave under a valid guard.
 #[tokio::test]
 async fn expired_queue_entry_does_not_end_the_granted_hold() {
-    let recording = Recording {
-        store: Memory::new(),
-        seen: Arc::default(),
-    };
-    let (theirs, ours) = (
-        intercepted(recording.store.clone()),
-        intercepted(Intercepted(recording.clone())),
-    );
-    let held = theirs.mutex("a").acquire().await.expect("free");
-    let waiting = tokio::spawn(async move { ours.mutex("a").acquire().await });
-    recording.until(|seen| seen.entered.is_some()).await;
-    let entered = recording.seen.borrow().entered.expect("just seen");
-    // When so little is left of its time that a grant is confirmed, and the time runs out meanwhile.
-    sleep_until(entered + SAFE * 6 / 10).await;
-    held.release().await.expect("held");
+    let recording = Recording::default();
+    let theirs = locks(recording.store.clone());
+    let ours = locks(Intercepted(recording.clone()));
+    let held = theirs.mutex("a").acquire().await.expect("it is free");
 
-    let guard = waiting.await.expect("no panic").expect("granted");
+    let waiting = tokio::spawn(async move { ours.mutex("a").acquire().await });
+    let seen = recording.until(|seen| seen.entered.is_some()).await;
+    let entered = seen.entered.expect("it was just seen");
+    // So little of its validity is left then that the grant is confirmed. It ends meanwhile.
+    sleep_until(entered + QUEUED_LEASE * 6 / 10).await;
+    held.release().await.expect("it was held");
+
+    let guard = waiting.await.expect("no panic").expect("it is granted");
     recording.update(|seen| seen.confirmed = true);
     if recording.seen.borrow().leaving {
         recording.until(|seen| seen.left).await;
     }
-    let other = theirs.mutex("a").try_acquire().await.expect("asked");
+
+    let other = theirs.mutex("a").try_acquire().await;
+    let other = other.expect("the store replies");
     assert!(other.is_none() || guard.check().is_err(), "two hold");
 }

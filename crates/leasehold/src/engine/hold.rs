@@ -1,4 +1,4 @@
-//! What a guard holds.
+//! The granted claim of a guard.
 
 use std::os::fd::OwnedFd;
 use std::pin::pin;
@@ -7,24 +7,25 @@ use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::depart::depart;
+use super::depart::{PendingEntry, depart};
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
-use crate::runtime::background::Detached;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::runtime::detached::Detached;
 use crate::{
     Claim, Error, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share, Standing,
     Token,
 };
 
-/// A granted claim. Dropping it leaves in the background.
+/// A granted claim. Dropping it releases the lock in the background.
 #[derive(Debug)]
 pub(crate) struct Hold {
     engine: Arc<Engine>,
     validity: Arc<Validity>,
     token: Token,
     departed: bool,
-    /// Taken by every request to give back a part, and by departing: leaving must not overtake entering here either.
+    /// Every downgrade takes it, and so does the departure: leaving must not overtake entering.
     downgrading: Arc<AsyncMutex<()>>,
 }
 
@@ -53,7 +54,7 @@ impl Hold {
             .map_err(|error| self.with_context("use", error))
     }
 
-    /// The error of using it although it is over.
+    /// Returns the error of using a hold that has ended.
     pub(crate) fn error(&self) -> Error {
         self.with_context("use", self.validity.error())
     }
@@ -75,91 +76,96 @@ impl Hold {
         self.engine.calls.votes(&self.validity.claim)
     }
 
-    /// How long it may be trusted from now; `Duration::MAX` without end.
+    /// Returns how long the hold stays valid from now; `Duration::MAX` without an end.
     pub(crate) fn remaining(&self) -> Duration {
-        self.validity.valid_until().map_or(Duration::ZERO, |until| {
+        let valid_until = self.validity.valid_until();
+        valid_until.map_or(Duration::ZERO, |until| {
             until.duration_since(BootInstant::now())
         })
     }
 
-    /// Resolves when it is lost, as the renewal task, the clock or the store says it first.
+    /// Waits for the loss, as the renewal task, the clock or the store reports it first.
     pub(crate) async fn lost(&self) -> LossReason {
         let held = Standing::Held { token: self.token };
-        let mut backoff = calls::Backoff::default();
+        let mut backoff = Backoff::default();
+
         loop {
             tokio::select! {
                 biased;
-                ending = self.validity.ended() => match ending {
-                    End::Lost(loss) => return loss,
+                end = self.validity.ended() => match end {
+                    End::Lost(reason) => return reason,
                     End::Left => std::future::pending().await,
                 },
                 reply = self.engine.calls.changed(&self.validity.claim, held) => match reply {
                     Ok(standing) if standing.token() == Some(self.token) => {}
                     Ok(_) => { self.validity.revoke(); }
-                    // Not knowing is not losing: the lease decides, and the store is asked again.
-                    Err(_) => backoff.next().await,
+                    // An error does not prove a loss: the lease decides, and the client retries.
+                    Err(_) => backoff.wait().await,
                 },
             }
         }
     }
 
-    /// Resolves once no more than `margin` is left, or the hold is lost.
+    /// Waits until no more than `margin` remains, or the hold is lost.
     pub(crate) async fn until_remaining(&self, margin: Duration) {
+        const SLEEP_MAX: Duration = Duration::from_secs(1);
         let mut lost = pin!(self.lost());
+
         loop {
-            let Some(left) = self
-                .remaining()
-                .checked_sub(margin)
-                .filter(|left| !left.is_zero())
-            else {
+            let until_margin = self.remaining().saturating_sub(margin);
+            if until_margin.is_zero() {
                 return;
-            };
-            // Short sleeps: a renewal may come meanwhile, and a suspended machine's timers are late.
+            }
+
+            // Short sleeps: a renewal may extend the hold, and timers are late after a suspend.
             tokio::select! {
-                () = tokio::time::sleep(left.min(Duration::from_secs(1))) => {}
+                () = tokio::time::sleep(until_margin.min(SLEEP_MAX)) => {}
                 _ = &mut lost => return,
             }
         }
     }
 
-    /// Gives back all but `share`, keeping place and token.
+    /// Gives back everything but `share`, and keeps position and token.
     pub(crate) async fn change_share(&self, share: Share) -> Result<()> {
         self.check()?;
-        let claim = Claim {
-            share,
-            ..Claim::clone(&self.validity.claim)
-        };
-        let (calls, token, alone) = (
-            self.engine.calls.clone(),
-            self.token,
-            Arc::clone(&self.downgrading),
-        );
-        let send = Detached::new(async move {
+
+        let mut claim = Claim::clone(&self.validity.claim);
+        claim.share = share;
+        let calls = self.engine.calls.clone();
+        let token = self.token;
+        let alone = Arc::clone(&self.downgrading);
+        let is_held = Detached::new(async move {
             let _alone = alone.lock_owned().await;
             shrink_share(calls, claim, token).await
         });
-        if send.await? {
+
+        if is_held.await? {
             return Ok(());
         }
+
         self.validity.revoke();
         self.check()
     }
 
-    /// Leaves and waits for the store's word, which is not worth much waiting if the hold is over.
+    /// Releases the lock and waits for the reply; only for a short time if the hold is lost.
     pub(crate) async fn release(mut self) -> Result<()> {
         const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
         let lost = self.validity.ending().map(|_| self.validity.error());
-        let reply_timeout = if lost.is_some() {
-            LOST_WAIT_MAX
-        } else {
-            calls::REPLY_TIMEOUT
+        let reply_timeout = match lost {
+            Some(_) => LOST_WAIT_MAX,
+            None => calls::REPLY_TIMEOUT,
         };
+
         let departing = self.depart();
-        let reply = tokio::time::timeout(reply_timeout, departing).await;
-        let there = reply.unwrap_or_else(|_| {
-            Err(calls::timed_out(reply_timeout).help("it is still being tried"))
-        });
-        let released = match (lost, there) {
+        let reply = match tokio::time::timeout(reply_timeout, departing).await {
+            Ok(reply) => reply,
+            Err(_elapsed) => {
+                let error = calls::timed_out(reply_timeout);
+                Err(error.help("the background keeps trying until the lease ends"))
+            }
+        };
+
+        let released = match (lost, reply) {
             (None, Ok(true)) => Ok(()),
             (None, Ok(false)) => Err(LossReason::Revoked.error()),
             (Some(error), _) | (None, Err(error)) => Err(error),
@@ -167,37 +173,25 @@ impl Hold {
         released.map_err(|error| self.with_context("release", error))
     }
 
-    /// Not valid any more from here on, before any request leaves.
+    /// Ends the validity, before any request is sent, and then leaves.
     fn depart(&mut self) -> Detached<Result<bool>> {
         self.departed = true;
         self.validity.end(End::Left);
         self.engine.renewals.remove(self.validity.claim.id);
-        let (calls, claim) = (self.engine.calls.clone(), Arc::clone(&self.validity.claim));
+
+        let calls = self.engine.calls.clone();
+        let claim = Arc::clone(&self.validity.claim);
         let alone = Arc::clone(&self.downgrading);
         Detached::new(async move {
             let _alone = alone.lock_owned().await;
-            depart(calls, claim, None).await
+            depart(calls, claim, PendingEntry::Replied).await
         })
     }
 
     fn with_context(&self, operation: &'static str, error: Error) -> Error {
-        error.during(
-            operation,
-            self.engine.calls.url(),
-            Some(self.validity.claim.name.as_str()),
-        )
+        let name = self.validity.claim.name.as_str();
+        error.during(operation, self.engine.calls.url(), Some(name))
     }
-}
-
-/// Enters again with a smaller share; says whether the hold goes on. A claim that was gone has got in line anew, where
-/// nobody wants it: it leaves at once.
-async fn shrink_share(calls: StoreCalls, claim: Claim, token: Token) -> Result<bool> {
-    let (_, entered) = calls.enter(&claim, OnContention::Fail).await?;
-    let goes_on = entered.standing.token() == Some(token);
-    if !goes_on {
-        depart(calls, Arc::new(claim), None).await?;
-    }
-    Ok(goes_on)
 }
 
 impl Drop for Hold {
@@ -206,6 +200,18 @@ impl Drop for Hold {
             drop(self.depart());
         }
     }
+}
+
+/// Enters again with a smaller share; returns whether the claim is still held.
+///
+/// A claim that was gone has entered the queue again, where it has no use: it leaves at once.
+async fn shrink_share(calls: StoreCalls, claim: Claim, token: Token) -> Result<bool> {
+    let entered = calls.enter(&claim, OnContention::Fail).await?;
+    let is_held = entered.reply.standing.token() == Some(token);
+    if !is_held {
+        depart(calls, Arc::new(claim), PendingEntry::Replied).await?;
+    }
+    Ok(is_held)
 }
 
 #[cfg(test)]
@@ -219,8 +225,8 @@ mod tests {
     use crate::engine::acquire::{AcquireOptions, WaitLimit, acquire};
     use crate::{Name, Store, stores};
 
-    /// Notes whether a hold was still good when the store was asked to end it.
-    #[derive(Debug)]
+    /// Notes whether the hold was valid when the store received the request to leave.
+    #[derive(Debug, Default)]
     struct ReleaseObserver {
         store: stores::Memory,
         watched: Arc<OnceLock<Arc<Validity>>>,
@@ -237,53 +243,41 @@ mod tests {
             let validity = self.watched.get().expect("it was granted");
             self.was_valid
                 .set(validity.check().is_ok())
-                .expect("it is asked once");
-            self.store.leave(claim).await
+                .expect("the claim leaves once");
+            crate::Store::leave(&self.store, claim).await
         }
     }
 
-    /// By releasing and by dropping.
     #[tokio::test]
     async fn hold_is_invalid_before_release_is_sent() {
         for is_dropped in [false, true] {
-            let (watched, was_valid) = (
-                Arc::<OnceLock<Arc<Validity>>>::default(),
-                Arc::<OnceLock<bool>>::default(),
-            );
-            let (there, heard) = (Arc::clone(&watched), Arc::clone(&was_valid));
-            let store = ReleaseObserver {
-                store: stores::Memory::new(),
-                watched: there,
-                was_valid: heard,
-            };
+            let store = ReleaseObserver::default();
+            let watched = Arc::clone(&store.watched);
+            let was_valid = Arc::clone(&store.was_valid);
             let engine = Engine::new(Arc::new(Intercepted(store)), "memory:").expect("it starts");
-            let (name, lease) = (Name::parse("a").expect("a name"), Duration::from_secs(30));
-            let (share, label) = (Share::MUTEX, String::new());
+
             let options = AcquireOptions {
-                name,
-                share,
-                lease,
-                label,
+                name: Name::parse("a").expect("a valid name"),
+                share: Share::MUTEX,
+                lease: Duration::from_secs(30),
+                label: String::new(),
                 no_renewal: false,
                 max_hold: None,
             };
-            let hold = acquire(&engine, &options, WaitLimit::Forever)
-                .await
-                .expect("asked")
-                .expect("granted");
+            let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
+            let hold = acquired.expect("the store replies").expect("it is free");
             watched.set(Arc::clone(&hold.validity)).expect("once");
             assert!(hold.check().is_ok());
+
             if is_dropped {
                 drop(hold);
                 crate::drain().await;
             } else {
-                hold.release().await.expect("released");
+                hold.release().await.expect("it was held");
             }
-            assert_eq!(
-                was_valid.get(),
-                Some(&false),
-                "good while its release was asked, dropped: {is_dropped}"
-            );
+
+            let was_valid = was_valid.get();
+            assert_eq!(was_valid, Some(&false), "valid, is_dropped: {is_dropped}");
         }
     }
 }

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use super::calls::REPLY_TIMEOUT;
 use crate::{Error, Result};
 
-/// The time since the first request that the store did not reply to, while a claim waits.
+/// The time since the first request without a reply, while a claim waits.
 ///
 /// ```text
-/// before entering ──entered──► reachable ──failed, noticed──► away ──longer than LONGEST──► the error
-///                                  ▲                            │
-///                                  └────────── is_over ─────────┘
+/// before entering ──entered──► reachable ──failed──► away ──longer than LONGEST──► the error
+///                                  ▲                   │
+///                                  └───── is_over ─────┘
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Outage {
@@ -30,7 +30,7 @@ impl Outage {
     /// A store that is away for longer is unavailable.
     pub(super) const LONGEST: Duration = REPLY_TIMEOUT;
 
-    /// The store has replied to a request to enter.
+    /// Notes that the store has replied to a request to enter.
     pub(super) fn entered(&mut self) {
         *self = Self {
             has_entered: true,
@@ -38,15 +38,15 @@ impl Outage {
         };
     }
 
-    /// The store has replied.
+    /// Notes that the store has replied.
     pub(super) fn is_over(&mut self) {
         self.away = None;
     }
 
-    /// A request has failed.
+    /// Notes that a request has failed.
     ///
     /// # Errors
-    /// The error, unless it says that the store is unavailable, which may be waited out for a while.
+    /// The error itself, unless the store is unavailable and has not been for too long.
     pub(super) fn failed(&mut self, error: Error) -> Result<()> {
         if !error.is_unavailable() {
             return Err(error);
@@ -54,33 +54,36 @@ impl Outage {
         self.away_since(Instant::now(), error)
     }
 
-    /// As [`failed`](Self::failed), of requests that have had no reply for this time.
+    /// Notes that no request has had a reply for this time; see [`failed`](Self::failed).
     pub(super) fn began_before(&mut self, silence: Duration, error: Error) -> Result<()> {
         let now = Instant::now();
-        // A request that failed says more than one that had no reply.
+        let since = now.checked_sub(silence).unwrap_or(now);
+
+        // The error of a failed request has more detail than a missing reply.
         let error = self.error().unwrap_or(error);
-        self.away_since(now.checked_sub(silence).unwrap_or(now), error)
+        self.away_since(since, error)
     }
 
-    /// As [`failed`](Self::failed), of a request to enter that was sent then. The first one is not waited out: nothing waits
-    /// yet.
-    pub(super) fn entering_failed(&mut self, sent: Instant, error: Error) -> Result<()> {
+    /// Notes that a request to enter has failed; see [`failed`](Self::failed).
+    ///
+    /// The first one fails at once, as nothing waits yet.
+    pub(super) fn entering_failed(&mut self, sent_at: Instant, error: Error) -> Result<()> {
         if !self.has_entered || !error.is_unavailable() {
             return Err(error);
         }
-        self.away_since(sent, error)
+        self.away_since(sent_at, error)
     }
 
     pub(super) fn is_on(&self) -> bool {
         self.away.is_some()
     }
 
-    /// When it has lasted too long.
+    /// Returns the time from which the outage is too long.
     pub(super) fn ends_at(&self) -> Option<Instant> {
         self.away.as_ref().map(|away| away.since + Self::LONGEST)
     }
 
-    /// Why the store is away.
+    /// Returns why the store is away.
     pub(super) fn error(&self) -> Option<Error> {
         self.away.as_ref().map(|away| away.error.clone())
     }
@@ -90,10 +93,9 @@ impl Outage {
     }
 
     fn away_since(&mut self, since: Instant, error: Error) -> Result<()> {
-        let since = self
-            .away
-            .as_ref()
-            .map_or(since, |away| away.since.min(since));
+        let earlier = self.away.as_ref().map(|away| away.since);
+        let since = earlier.map_or(since, |earlier| earlier.min(since));
+
         if since.elapsed() >= Self::LONGEST {
             return Err(error);
         }

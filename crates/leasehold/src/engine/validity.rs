@@ -1,4 +1,4 @@
-//! One claim's time in a line, as its own process may trust it.
+//! How long this process may trust that it has a claim.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,66 +7,92 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Error, LossReason, RenewalStatus};
+use crate::{Claim, Error, LossReason, RenewalStatus, Result};
 
-/// Trusted from a request to `until`, and never again once that has passed or an ending was named.
+/// The validity of one claim: it runs until a time, and never starts again after its end.
 ///
 /// ```text
-/// Trusted ──extend──► Trusted
-///    ├── until passes, gone, limit ──► Lost(why)
-///    └── leave ──────────────────────► Left
+/// Valid ──extend──► Valid
+///   ├── the time passes, revoked, limit ──► Lost(reason)
+///   └── leave ────────────────────────────► Left
 /// ```
-/// `until` is 0 once over. It is set after `ending`, so whoever reads 0 finds the ending.
+/// `valid_until` is 0 after the end. It is set after `ending`, so a reader that finds 0 finds the
+/// ending too.
 #[derive(Debug)]
 pub(crate) struct Validity {
     pub(crate) claim: Arc<Claim>,
     valid_until: AtomicU64,
     ending: OnceLock<End>,
-    error: Notify,
-    /// No renewal reaches beyond this.
-    limit: Option<(BootInstant, LossReason)>,
+    has_ended: Notify,
+    /// No renewal extends the validity beyond it.
+    limit: Option<Limit>,
     auto_renew: bool,
     phase: Phase,
-    /// Since when its renewals have had no reply, in nanoseconds; 0 if the last one had.
+    /// Since when renewals have had no reply, in nanoseconds; 0 if the last one had a reply.
     late: AtomicU64,
     became_late: Notify,
 }
 
-/// Whether the claim holds or waits: a holder is renewed more often.
+/// The end of a validity that no renewal moves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    pub(crate) at: BootInstant,
+    pub(crate) reason: LossReason,
+}
+
+/// Whether the claim holds or waits: a holder renews more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Waiting,
     Held,
 }
 
+/// How a validity ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The client gave the claim back.
+    Left,
+    /// The claim ended against the client's will.
+    Lost(LossReason),
+}
+
 impl Validity {
-    pub(crate) fn new(
-        claim: Arc<Claim>,
-        until: BootInstant,
-        limit: Option<(BootInstant, LossReason)>,
-        renewed: bool,
-    ) -> Self {
-        let validity = Self {
+    /// Creates the validity of a holder, with renewal.
+    pub(crate) fn held(claim: Arc<Claim>, valid_until: BootInstant) -> Self {
+        Self {
             claim,
-            valid_until: AtomicU64::new(0),
+            valid_until: AtomicU64::new(valid_until.as_nanos()),
             ending: OnceLock::new(),
-            error: Notify::new(),
-            limit,
-            auto_renew: renewed,
+            has_ended: Notify::new(),
+            limit: None,
+            auto_renew: true,
             phase: Phase::Held,
             late: AtomicU64::new(0),
             became_late: Notify::new(),
-        };
-        validity
-            .valid_until
-            .store(validity.is_limited(until).as_nanos(), Ordering::Release);
-        validity
+        }
     }
 
-    /// The stay of a claim that waits, which [`new`](Self::new) makes one of a holder.
-    pub(crate) fn waiting(self) -> Self {
+    /// Creates the validity of a waiter, with renewal.
+    pub(crate) fn waiting(claim: Arc<Claim>, valid_until: BootInstant) -> Self {
         Self {
             phase: Phase::Waiting,
+            ..Self::held(claim, valid_until)
+        }
+    }
+
+    /// Ends the validity at the limit, if not earlier.
+    pub(crate) fn with_limit(self, limit: Limit) -> Self {
+        let valid_until = self.expires_at().min(limit.at);
+        Self {
+            limit: Some(limit),
+            valid_until: AtomicU64::new(valid_until.as_nanos()),
+            ..self
+        }
+    }
+
+    pub(crate) fn without_renewal(self) -> Self {
+        Self {
+            auto_renew: false,
             ..self
         }
     }
@@ -75,12 +101,14 @@ impl Validity {
         self.phase
     }
 
-    /// Whether the renewal task keeps it alive.
+    /// Returns whether the renewal task extends it.
     pub(crate) fn auto_renews(&self) -> bool {
         self.auto_renew
     }
 
-    /// Until when it may be trusted; `None` once over. Reads the clock, and so ends what has run out.
+    /// Returns the end of the validity; `None` if that is in the past.
+    ///
+    /// It reads the clock, and notes the loss if the time has passed.
     pub(crate) fn valid_until(&self) -> Option<BootInstant> {
         let until = self.valid_until.load(Ordering::Acquire);
         if until == 0 {
@@ -89,32 +117,120 @@ impl Validity {
         if BootInstant::now().as_nanos() < until {
             return Some(BootInstant::from_nanos(until));
         }
+
         self.end(End::Lost(self.loss_at(until)));
         None
     }
 
-    /// Notes whether the last question to renew it was answered.
-    pub(crate) fn set_late(&self, late: bool) {
-        if !late {
+    /// Returns when it ends by itself, whether or not the end has been noted.
+    pub(crate) fn expires_at(&self) -> BootInstant {
+        BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// Extends the validity unless it has ended; returns whether it is still valid.
+    pub(crate) fn extend(&self, until: BootInstant) -> bool {
+        let until = self.limit.map_or(until, |limit| limit.at.min(until));
+        let until = until.as_nanos();
+
+        loop {
+            let Some(current) = self.valid_until() else {
+                return false;
+            };
+            let current = current.as_nanos();
+            let longer = until.max(current);
+            let exchanged = self.valid_until.compare_exchange(
+                current,
+                longer,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            if exchanged.is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Ends it for good; returns whether this call did.
+    pub(crate) fn end(&self, ending: End) -> bool {
+        let is_first = self.ending.set(ending).is_ok();
+        self.valid_until.store(0, Ordering::Release);
+
+        if is_first {
+            self.has_ended.notify_waiters();
+        }
+        is_first
+    }
+
+    /// Notes that the store no longer has the claim.
+    ///
+    /// If the time had passed before, the lease remains the reason of the loss.
+    pub(crate) fn revoke(&self) -> bool {
+        self.valid_until().is_some() && self.end(End::Lost(LossReason::Revoked))
+    }
+
+    /// Ends it in favour of another validity of the same claim; returns until when it was valid.
+    ///
+    /// Returns `None` if it had ended: the renewal task may then be making the claim leave.
+    pub(crate) fn hand_over(&self) -> Option<BootInstant> {
+        let until = self.expires_at();
+        self.end(End::Left).then_some(until)
+    }
+
+    /// Waits for the end.
+    pub(crate) async fn ended(&self) -> End {
+        loop {
+            let has_ended = self.has_ended.notified();
+            if let Some(ending) = self.ending() {
+                return ending;
+            }
+            has_ended.await;
+        }
+    }
+
+    /// Returns how it ended; `None` while it is valid.
+    pub(crate) fn ending(&self) -> Option<End> {
+        self.valid_until();
+        self.ending.get().copied()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.valid_until() {
+            Some(_) => Ok(()),
+            None => Err(self.error()),
+        }
+    }
+
+    /// Returns the error of using the claim after the end.
+    pub(crate) fn error(&self) -> Error {
+        match self.ending().and_then(End::loss) {
+            Some(reason) => reason.error(),
+            None => Error::lost("the lock has been released"),
+        }
+    }
+
+    /// Notes whether the last renewal had a reply.
+    pub(crate) fn set_late(&self, is_late: bool) {
+        if !is_late {
             self.late.store(0, Ordering::Release);
         } else if self.late_since().is_none() {
-            self.late
-                .store(BootInstant::now().as_nanos(), Ordering::Release);
+            let now = BootInstant::now().as_nanos();
+            self.late.store(now, Ordering::Release);
             self.became_late.notify_waiters();
         }
     }
 
-    /// Since when renewals have had no reply.
+    /// Returns since when renewals have had no reply.
     pub(crate) fn late_since(&self) -> Option<BootInstant> {
         let late = self.late.load(Ordering::Acquire);
         (late != 0).then(|| BootInstant::from_nanos(late))
     }
 
-    /// Waits until a renewal has no reply; since when that is so.
+    /// Waits until a renewal has no reply; returns since when.
     pub(crate) async fn late(&self) -> BootInstant {
         loop {
             let mut became_late = std::pin::pin!(self.became_late.notified());
             became_late.as_mut().enable();
+
             if let Some(since) = self.late_since() {
                 return since;
             }
@@ -126,220 +242,114 @@ impl Validity {
         if !self.auto_renew || self.valid_until().is_none() {
             return RenewalStatus::Off;
         }
-        if self.late_since().is_some() {
-            RenewalStatus::Late
-        } else {
-            RenewalStatus::OnTime
+        match self.late_since() {
+            Some(_) => RenewalStatus::Late,
+            None => RenewalStatus::OnTime,
         }
-    }
-
-    /// When it ends by itself, whether or not that has been noticed.
-    pub(crate) fn expires_at(&self) -> BootInstant {
-        BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire))
-    }
-
-    /// Trusts it longer, unless it is already over; says whether it still is trusted.
-    pub(crate) fn extend(&self, until: BootInstant) -> bool {
-        let until = self.is_limited(until).as_nanos();
-        loop {
-            let Some(current) = self.valid_until() else {
-                return false;
-            };
-            let current = current.as_nanos();
-            let longer = until.max(current);
-            if self
-                .valid_until
-                .compare_exchange(current, longer, Ordering::AcqRel, Ordering::Acquire)
-                .is_ok()
-            {
-                return true;
-            }
-        }
-    }
-
-    /// Ends it for good; says whether this call did.
-    pub(crate) fn end(&self, ending: End) -> bool {
-        let first = self.ending.set(ending).is_ok();
-        self.valid_until.store(0, Ordering::Release);
-        if first {
-            self.error.notify_waiters();
-        }
-        first
-    }
-
-    /// The store no longer has the claim. If its time had run out before, that is why.
-    pub(crate) fn revoke(&self) -> bool {
-        self.valid_until().is_some() && self.end(End::Lost(LossReason::Revoked))
-    }
-
-    /// Ends it for what takes its place; until when it could be trusted. `None` if it was over, and whoever saw to that may
-    /// be having the claim leave.
-    pub(crate) fn hand_over(&self) -> Option<BootInstant> {
-        let until = self.expires_at();
-        self.end(End::Left).then_some(until)
-    }
-
-    /// Waits for the end.
-    pub(crate) async fn ended(&self) -> End {
-        loop {
-            let intercepted = self.error.notified();
-            if let Some(ending) = self.ending() {
-                return ending;
-            }
-            intercepted.await;
-        }
-    }
-
-    /// How it ended, if it has.
-    pub(crate) fn ending(&self) -> Option<End> {
-        self.valid_until();
-        self.ending.get().copied()
-    }
-
-    pub(crate) fn check(&self) -> crate::Result<()> {
-        if self.valid_until().is_some() {
-            Ok(())
-        } else {
-            Err(self.error())
-        }
-    }
-
-    /// The error of using it when it is over.
-    pub(crate) fn error(&self) -> Error {
-        match self.ending().and_then(End::loss) {
-            Some(loss) => loss.error(),
-            None => Error::lost("the lock has been released"),
-        }
-    }
-
-    fn is_limited(&self, until: BootInstant) -> BootInstant {
-        self.limit.map_or(until, |(limit, _)| limit.min(until))
     }
 
     fn loss_at(&self, until: u64) -> LossReason {
         match self.limit {
-            Some((limit, loss)) if limit.as_nanos() == until => loss,
+            Some(limit) if limit.at.as_nanos() == until => limit.reason,
             _ => LossReason::RenewalTimedOut,
         }
     }
-}
-
-/// How a stay ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// By its own will.
-    Left,
-    /// Against it.
-    Lost(LossReason),
 }
 
 impl End {
     pub(crate) fn loss(self) -> Option<LossReason> {
         match self {
             Self::Left => None,
-            Self::Lost(loss) => Some(loss),
+            Self::Lost(reason) => Some(reason),
         }
     }
 }
 
-/// How long a lease may be trusted, from before the question: less what two clocks may differ in rate (500 ppm) and
-/// in the grain of a store's timers.
+/// Returns for how long a client may rely on a lease, from before its request.
+///
+/// It is the lease less the drift between two clocks (500 ppm) and the grain of a store's timers.
 #[must_use]
 pub fn safe_duration(lease: Duration) -> Duration {
     const GRAIN: Duration = Duration::from_millis(2);
     if lease == Duration::MAX {
-        lease
-    } else {
-        lease.saturating_sub(lease / 2_000).saturating_sub(GRAIN)
+        return lease;
     }
+
+    let drift = lease / 2_000;
+    lease.saturating_sub(drift).saturating_sub(GRAIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClaimId, ClaimantInfo, Name, Share};
+    use crate::{ClaimantInfo, Name, Share};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn validity(until: BootInstant, limit: Option<(BootInstant, LossReason)>) -> Validity {
-        let (name, info) = (
-            Name::parse("a").expect("a good name"),
-            ClaimantInfo::here("").expect("a good label"),
-        );
-        Validity::new(
-            Arc::new(Claim {
-                name,
-                id: ClaimId::draw(),
-                share: Share::MUTEX,
-                lease: HOUR,
-                auto_renew: true,
-                info: info.into(),
-            }),
-            until,
-            limit,
-            true,
-        )
+    fn validity(valid_until: BootInstant) -> Validity {
+        let name = Name::parse("a").expect("a valid name");
+        let info = ClaimantInfo::here("").expect("a valid label");
+        let claim = Claim::new(name, Share::MUTEX, info.into());
+        Validity::held(Arc::new(claim), valid_until)
+    }
+
+    fn in_hours(hours: u32) -> BootInstant {
+        BootInstant::now().saturating_add(HOUR * hours)
     }
 
     #[test]
     fn expired_validity_is_not_revived_by_a_late_reply() {
-        let validity = validity(BootInstant::now(), None);
-        assert!(
-            !validity.extend(BootInstant::now().saturating_add(HOUR)),
-            "a late answer revived it"
-        );
-        assert_eq!(
-            validity.ending(),
-            Some(End::Lost(LossReason::RenewalTimedOut))
-        );
-        assert!(validity.check().expect_err("over").is_lost());
+        let validity = validity(BootInstant::now());
+
+        assert!(!validity.extend(in_hours(1)), "a late reply revived it");
+        let lost = End::Lost(LossReason::RenewalTimedOut);
+        assert_eq!(validity.ending(), Some(lost));
+        assert!(validity.check().expect_err("it has ended").is_lost());
     }
 
     #[test]
     fn extension_never_shortens_and_never_exceeds_the_limit() {
-        let now = BootInstant::now();
-        let validity = validity(
-            now.saturating_add(HOUR),
-            Some((now.saturating_add(2 * HOUR), LossReason::LeaseExpired)),
-        );
-        assert!(validity.extend(now.saturating_add(HOUR / 2)));
-        assert_eq!(validity.valid_until(), Some(now.saturating_add(HOUR)));
-        assert!(validity.extend(now.saturating_add(9 * HOUR)));
-        assert_eq!(validity.valid_until(), Some(now.saturating_add(2 * HOUR)));
+        let in_one = in_hours(1);
+        let in_two = in_hours(2);
+        let validity = validity(in_one).with_limit(Limit {
+            at: in_two,
+            reason: LossReason::LeaseExpired,
+        });
+
+        assert!(validity.extend(in_one.before(HOUR / 2)));
+        assert_eq!(validity.valid_until(), Some(in_one));
+
+        assert!(validity.extend(in_hours(9)));
+        assert_eq!(validity.valid_until(), Some(in_two));
     }
 
     #[test]
     fn expired_limit_gives_its_loss_reason() {
-        let now = BootInstant::now();
-        let validity = validity(
-            now.saturating_add(HOUR),
-            Some((now, LossReason::MaxHoldExceeded)),
-        );
-        assert_eq!(
-            validity.ending(),
-            Some(End::Lost(LossReason::MaxHoldExceeded))
-        );
+        for reason in [LossReason::MaxHoldExceeded, LossReason::LeaseExpired] {
+            let at = BootInstant::now();
+            let validity = validity(in_hours(1)).with_limit(Limit { at, reason });
+            assert_eq!(validity.ending(), Some(End::Lost(reason)));
+        }
     }
 
     #[test]
     fn expired_lease_is_not_reported_as_revoked() {
-        let now = BootInstant::now();
-        let validity = validity(
-            now.saturating_add(HOUR),
-            Some((now, LossReason::LeaseExpired)),
-        );
+        let at = BootInstant::now();
+        let reason = LossReason::LeaseExpired;
+        let validity = validity(in_hours(1)).with_limit(Limit { at, reason });
+
         validity.revoke();
-        assert_eq!(validity.ending(), Some(End::Lost(LossReason::LeaseExpired)));
+        assert_eq!(validity.ending(), Some(End::Lost(reason)));
     }
 
     #[test]
     fn first_end_of_validity_is_kept() {
-        let validity = validity(BootInstant::FAR_FUTURE, None);
-        assert!(validity.end(End::Left) && !validity.revoke());
-        assert_eq!(
-            (validity.ending(), validity.valid_until()),
-            (Some(End::Left), None)
-        );
+        let validity = validity(BootInstant::FAR_FUTURE);
+        assert!(validity.end(End::Left));
+        assert!(!validity.revoke());
+
+        assert_eq!(validity.ending(), Some(End::Left));
+        assert_eq!(validity.valid_until(), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Time that goes on while the machine sleeps.
+//! A clock that runs while the machine is suspended.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,23 +10,23 @@ use rustix::time::{
 };
 use tokio::net::unix::pipe;
 
-/// A moment of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
+/// A time of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
 /// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// Beyond all others.
+    /// Later than every other time.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// By this machine's clock.
+    /// Reads this machine's clock.
     #[must_use]
     pub fn now() -> Self {
         Self::from_timespec(clock_gettime(ClockId::Boottime))
     }
 
-    /// `FAR_FUTURE` if that is beyond the clock's range.
+    /// Returns the time `wait` later; `FAR_FUTURE` beyond the clock's range.
     #[must_use]
     pub fn saturating_add(self, wait: Duration) -> Self {
         Self(
@@ -37,7 +37,7 @@ impl BootInstant {
         )
     }
 
-    /// So much earlier, but not before the machine was started; `FAR_FUTURE` stays.
+    /// Returns the time `time` earlier, but not before the boot; `FAR_FUTURE` stays.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         if self == Self::FAR_FUTURE {
@@ -49,7 +49,9 @@ impl BootInstant {
         )
     }
 
-    /// How far ahead this is of `earlier`; zero if it is not, `Duration::MAX` if never.
+    /// Returns the time since `earlier`; zero if this is not later.
+    ///
+    /// It is `Duration::MAX` for `FAR_FUTURE`.
     #[must_use]
     pub fn duration_since(self, earlier: Self) -> Duration {
         if self == Self::FAR_FUTURE {
@@ -59,13 +61,13 @@ impl BootInstant {
         }
     }
 
-    /// Since the machine was started.
+    /// Returns the nanoseconds since the boot.
     #[must_use]
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// So long after the machine was started.
+    /// Returns the time that is `nanos` after the boot.
     #[must_use]
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -86,9 +88,9 @@ impl BootInstant {
     }
 }
 
-/// A timer on the same clock, so that it rings on time after a suspend too.
+/// A timer on the same clock, which also fires on time after a suspend.
 ///
-/// A timer descriptor reads like a pipe, and a pipe is the safe way to have the runtime wait for one.
+/// A timer descriptor is read like a pipe, and tokio waits for a pipe without unsafe code.
 #[derive(Debug)]
 pub(crate) struct BootTimer {
     timer: OwnedFd,
@@ -96,20 +98,17 @@ pub(crate) struct BootTimer {
 }
 
 impl BootTimer {
-    /// Must be called, and waited on, inside the background runtime.
+    /// Creates a timer; must be called, and waited on, inside the background runtime.
     pub(crate) fn new() -> io::Result<Self> {
         let timer = timerfd_create(
             TimerfdClockId::Boottime,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
         )?;
-        let rings = pipe::Receiver::from_owned_fd_unchecked(timer.try_clone()?)?;
-        Ok(Self {
-            timer,
-            readiness: rings,
-        })
+        let readiness = pipe::Receiver::from_owned_fd_unchecked(timer.try_clone()?)?;
+        Ok(Self { timer, readiness })
     }
 
-    /// Waits until `deadline`; at once if it has passed.
+    /// Waits until `deadline`; returns at once if it has passed.
     pub(crate) async fn fires_at(&self, deadline: BootInstant) -> io::Result<()> {
         if deadline == BootInstant::FAR_FUTURE {
             return std::future::pending().await;
@@ -121,7 +120,7 @@ impl BootTimer {
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &at)?;
         while BootInstant::now() < deadline {
             self.readiness.readable().await?;
-            // How often it rang does not matter, and a ring that is not there yet is waited for again.
+            // The count of expirations does not matter. After a spurious wake-up it waits again.
             match self.readiness.try_read(&mut [0; 8]) {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ => {}

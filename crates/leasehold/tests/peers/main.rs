@@ -19,7 +19,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use leasehold::store::{Claim, Share};
-use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
+use leasehold::{ClaimantInfo, Locks, Name};
 
 /// How long a test waits for an event that must happen: less than a third of the default lease.
 const TIMEOUT: Duration = Duration::from_secs(9);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use lab_servers::ZooKeeper;
 use leasehold::store::{Claim, Share};
-use leasehold::{ClaimId, ClaimantInfo, Guard, Locks, Name, Token, stores};
+use leasehold::{ClaimantInfo, Guard, Locks, Name, Token, stores};
 use zookeeper_client::Client;
 
 /// How long a test waits for an event that must happen.

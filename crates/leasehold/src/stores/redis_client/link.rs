@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::address::Address;
 use super::session::{PushHandler, Session};
 use crate::runtime::background;
+use crate::runtime::caller::caller_runtime;
 use crate::{Error, Result};
 
 /// How long one attempt to connect may take.
@@ -91,7 +92,7 @@ impl Link {
 
     /// Whether the caller's runtime drives this link, so that a request does not switch threads.
     pub(in crate::stores) fn is_on_caller_runtime(&self) -> bool {
-        self.runtime.is_some() && self.runtime == background::caller_runtime()
+        self.runtime.is_some() && self.runtime == caller_runtime()
     }
 
     /// Calls `read` with the state. It must not block.

@@ -1,0 +1,116 @@
+//! Waiting in the queue for a grant, across short outages of the store.
+
+use std::slice;
+
+use super::Engine;
+use super::acquire::NO_REPLY_MIN;
+use super::calls::{StoreCalls, timed_out};
+use super::outage::Outage;
+use super::validity::Validity;
+use crate::runtime::backoff::Backoff;
+use crate::runtime::clock::BootInstant;
+use crate::{Claim, Result, Standing, Token};
+
+/// Waits until the store grants the claim. Returns its token, or `None` if the claim is gone.
+///
+/// A short outage does not end the wait while the claim is valid.
+pub(super) async fn wait_for_grant(
+    engine: &Engine,
+    validity: &Validity,
+    seen: Standing,
+    outage: &mut Outage,
+) -> Result<Option<Token>> {
+    loop {
+        let has_ended = tokio::select! {
+            biased;
+            granted = granted(engine, validity, seen, outage) => return granted,
+            _ = validity.ended() => true,
+            () = late_for_long(validity) => false,
+        };
+
+        if let Some(since) = validity.late_since()
+            && (has_ended || !is_renewed_at_last(engine.calls(), validity).await?)
+        {
+            let waited = BootInstant::now().duration_since(since);
+            outage.began_before(waited, timed_out(waited))?;
+        }
+        if has_ended {
+            return Ok(None);
+        }
+    }
+}
+
+async fn granted(
+    engine: &Engine,
+    validity: &Validity,
+    mut seen: Standing,
+    outage: &mut Outage,
+) -> Result<Option<Token>> {
+    let calls = engine.calls();
+    let mut backoff = Backoff::default();
+
+    loop {
+        match calls.changed(&validity.claim, seen).await {
+            Ok(Standing::Held { token }) => return Ok(Some(token)),
+            Ok(Standing::Gone) => return Ok(None),
+            Ok(queued @ Standing::Queued { .. }) => seen = queued,
+            Err(error) => {
+                outage.failed(error)?;
+                // Waiters that have no request of their own under way notice the outage too.
+                engine.renewals.hasten();
+                if !replies_again(calls, &validity.claim, outage, &mut backoff).await? {
+                    return Ok(None);
+                }
+            }
+        }
+    }
+}
+
+/// Waits until the store replies to a renewal of the claim; returns whether it still has the claim.
+///
+/// A client may know without the store that the claim is gone.
+async fn replies_again(
+    calls: &StoreCalls,
+    claim: &Claim,
+    outage: &mut Outage,
+    backoff: &mut Backoff,
+) -> Result<bool> {
+    loop {
+        backoff.wait().await;
+
+        match calls.renew(slice::from_ref(claim), NO_REPLY_MIN).await {
+            Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
+            Ok(_) => {
+                outage.is_over();
+                return Ok(true);
+            }
+            Err(error) => outage.failed(error)?,
+        }
+    }
+}
+
+/// Waits until renewals have been late for as long as an outage may last.
+async fn late_for_long(validity: &Validity) {
+    loop {
+        let since = validity.late().await;
+        let late_for = BootInstant::now().duration_since(since);
+        tokio::time::sleep(Outage::LONGEST.saturating_sub(late_for)).await;
+
+        if validity.late_since() == Some(since) {
+            return;
+        }
+    }
+}
+
+/// Sends one more renewal before late renewals count as an outage; returns whether it succeeded.
+async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<bool> {
+    let claims = slice::from_ref(&*validity.claim);
+    match calls.renew(claims, NO_REPLY_MIN).await {
+        Ok(_) => {
+            validity.set_late(false);
+            Ok(true)
+        }
+        Err(error) if error.is_unavailable() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
