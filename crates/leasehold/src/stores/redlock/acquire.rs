@@ -56,9 +56,10 @@ impl Redlock {
         }
 
         let keys = self.format.keys(&claim.name)?;
-        let master_locks = match self.format.remembers_last_token() {
-            true => 0,
-            false => self.masters.len(),
+        let master_locks = if self.format.remembers_last_token() {
+            0
+        } else {
+            self.masters.len()
         };
         Ok(self.claims.begin(claim, keys, master_locks, self.micros()))
     }

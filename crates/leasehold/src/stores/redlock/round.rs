@@ -101,9 +101,10 @@ impl Redlock {
                 break;
             }
 
-            let next = match awaited.is_empty() {
-                true => None,
-                false => timeout_at(deadline, requests.next()).await.ok().flatten(),
+            let next = if awaited.is_empty() {
+                None
+            } else {
+                timeout_at(deadline, requests.next()).await.ok().flatten()
             };
             let Some((at, reply)) = next else {
                 self.mark_silent(awaited);

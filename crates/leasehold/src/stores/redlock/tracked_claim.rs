@@ -57,9 +57,9 @@ struct ClaimState {
 /// How many masters have sent a notification since the last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notified {
-    ByNone,
-    BySome,
-    ByQuorum,
+    None,
+    Minority,
+    Quorum,
 }
 
 impl TrackedClaim {
@@ -264,9 +264,9 @@ impl TrackedClaim {
     /// Returns how many of `masters` have sent a notification since the last request.
     pub(super) fn notified(&self, masters: usize) -> Notified {
         match self.state.lock().notified_by.len() {
-            0 => Notified::ByNone,
-            count if count < quorum(masters) => Notified::BySome,
-            _ => Notified::ByQuorum,
+            0 => Notified::None,
+            count if count < quorum(masters) => Notified::Minority,
+            _ => Notified::Quorum,
         }
     }
 }

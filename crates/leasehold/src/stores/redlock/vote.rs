@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use tokio::time::Instant;
 
 use super::Redlock;
-use super::format::VoteKind;
+use super::format::{Keys, VoteKind};
 use super::quorum_count::QuorumCount;
 use super::record::millis;
 use super::requests::{
@@ -18,7 +19,6 @@ use super::voting::TallyOutcome;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::id_text;
 use crate::{Claim, Result};
-use futures_util::StreamExt;
 
 /// What a voting round is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,8 @@ impl Redlock {
         let mut record = self.format.record(claim, token, &self.client);
         if kind == VoteKind::Restore {
             // The words of a record have no plus sign, and its readers skip this last word.
-            record.push_str(&format!(" +{renewal}"));
+            record.push_str(" +");
+            record.push_str(&renewal.to_string());
         }
 
         let waiter = match mode {
@@ -197,9 +198,12 @@ impl Redlock {
         claim: &Claim,
         tracked: Option<&Arc<TrackedClaim>>,
     ) -> Result<LeaveRequest> {
-        let scope_of = |key: &str| match self.claims.has_waiters(key) {
-            true => LeaveScope::KeepWaiters,
-            false => LeaveScope::StopWaiting,
+        let scope_of = |key: &str| {
+            if self.claims.has_waiters(key) {
+                LeaveScope::KeepWaiters
+            } else {
+                LeaveScope::StopWaiting
+            }
         };
         if let Some(tracked) = tracked {
             let scope = scope_of(&tracked.keys.lock);
@@ -222,7 +226,7 @@ impl Redlock {
     fn leave_request_of(
         &self,
         claim: &Claim,
-        keys: super::format::Keys,
+        keys: Keys,
         highest_token: u64,
         scope: LeaveScope,
     ) -> LeaveRequest {

@@ -76,7 +76,7 @@ impl Redlock {
             }
 
             // The notification of one master decides nothing: a quorum has to confirm it.
-            let is_notified = tracked.notified(self.masters.len()) != Notified::ByNone;
+            let is_notified = tracked.notified(self.masters.len()) != Notified::None;
             if is_notified && !self.confirm(tracked, token).await? {
                 self.claims.close(tracked.claim.id);
                 return Ok(Standing::Gone);
@@ -120,7 +120,7 @@ impl Redlock {
             return;
         }
         let notified = tracked.notified(self.masters.len());
-        if notified == Notified::ByQuorum {
+        if notified == Notified::Quorum {
             return;
         }
         if !self.claims.is_first(tracked) {
@@ -130,10 +130,11 @@ impl Redlock {
             return;
         }
 
-        let is_notified = notified == Notified::BySome;
-        let pause = match is_notified {
-            true => NOTIFICATION_SPREAD,
-            false => self.retry_pause(waiting),
+        let is_notified = notified == Notified::Minority;
+        let pause = if is_notified {
+            NOTIFICATION_SPREAD
+        } else {
+            self.retry_pause(waiting)
         };
         let until = Instant::now() + pause;
         if timeout_at(until, changed).await.is_err() || is_notified {
@@ -158,10 +159,10 @@ impl Redlock {
     /// Waits until a quorum of masters has sent a notification.
     async fn wait_for_notifications(&self, tracked: &TrackedClaim, until: Instant) {
         let masters = self.masters.len();
-        while tracked.notified(masters) == Notified::BySome {
+        while tracked.notified(masters) == Notified::Minority {
             let mut changed = pin!(tracked.changed.notified());
             changed.as_mut().enable();
-            let is_enough = tracked.notified(masters) == Notified::ByQuorum;
+            let is_enough = tracked.notified(masters) == Notified::Quorum;
             if is_enough || timeout_at(until, changed).await.is_err() {
                 return;
             }
