@@ -228,8 +228,8 @@ fn watch_or_remove(
     let mut peers = Vec::new();
     for process in transaction.watched(at) {
         match find_process(shared, process)? {
-            Some(Liveness::Other(peer)) => peers.push(peer),
-            Some(Liveness::Own) => {}
+            Some(LiveProcess::Other(peer)) => peers.push(peer),
+            Some(LiveProcess::Own) => {}
             None => {
                 transaction.remove_process(process)?;
                 return Ok(None);
@@ -267,16 +267,16 @@ fn is_present(shared: &Shared, transaction: &Transaction, id: ClaimId) -> bool {
 }
 
 /// A living process.
-enum Liveness {
+enum LiveProcess {
     Own,
     Other(Peer),
 }
 
 /// Finds a process of the store; `None` if it is dead. This process is alive and is not a peer.
-fn find_process(shared: &Shared, process: ProcessId) -> Result<Option<Liveness>> {
+fn find_process(shared: &Shared, process: ProcessId) -> Result<Option<LiveProcess>> {
     if process == shared.own_process() {
-        return Ok(Some(Liveness::Own));
+        return Ok(Some(LiveProcess::Own));
     }
     let peer = Peer::open(&shared.folder.members(), process)?;
-    Ok(peer.map(Liveness::Other))
+    Ok(peer.map(LiveProcess::Other))
 }
