@@ -50,10 +50,10 @@ struct Write {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeat {
     /// Taken before the `sync` was sent.
-    pub(super) sync_sent_at: BootInstant,
+    pub(super) sync_sent: BootInstant,
     /// Taken before the write was sent, after the reply to the `sync`.
-    pub(super) write_sent_at: BootInstant,
-    pub(super) replied_at: BootInstant,
+    pub(super) write_sent: BootInstant,
+    pub(super) write_replied: BootInstant,
 }
 
 impl Liveness {
@@ -82,7 +82,7 @@ impl Liveness {
     /// Records a heartbeat; `half_tick` is an upper bound of half a tick of the servers.
     pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, half_tick: Duration) {
         while let Some(write) = self.writes.front() {
-            if write.replied_at.saturating_add(half_tick) > heartbeat.sync_sent_at {
+            if write.replied_at.saturating_add(half_tick) > heartbeat.sync_sent {
                 break;
             }
             self.valid_from = write.sent_at;
@@ -90,10 +90,10 @@ impl Liveness {
         }
 
         self.writes.push_back(Write {
-            sent_at: heartbeat.write_sent_at,
-            replied_at: heartbeat.replied_at,
+            sent_at: heartbeat.write_sent,
+            replied_at: heartbeat.write_replied,
         });
-        self.last_reply = heartbeat.replied_at;
+        self.last_reply = heartbeat.write_replied;
     }
 }
 
@@ -212,9 +212,9 @@ mod tests {
             };
 
             let proof = Heartbeat {
-                sync_sent_at: instant(sync),
-                write_sent_at: instant(write),
-                replied_at: instant(replied_at),
+                sync_sent: instant(sync),
+                write_sent: instant(write),
+                write_replied: instant(replied_at),
             };
             heartbeat(&mut liveness, proof);
         }
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn validity_counted_from_reply_breaks_exclusion() {
         let outcome = run(&fast_servers(), HALF_TICK, |liveness, heartbeat| {
-            *liveness = Liveness::started(heartbeat.write_sent_at, heartbeat.replied_at);
+            *liveness = Liveness::started(heartbeat.write_sent, heartbeat.write_replied);
         });
         assert!(!outcome.is_safe(), "{outcome:?}");
     }
@@ -297,9 +297,9 @@ mod tests {
             assert!(age <= session / 5, "{age:?}");
 
             let heartbeat = Heartbeat {
-                sync_sent_at: next,
-                write_sent_at: next,
-                replied_at: next,
+                sync_sent: next,
+                write_sent: next,
+                write_replied: next,
             };
             liveness.heartbeat(heartbeat, half_tick);
         }

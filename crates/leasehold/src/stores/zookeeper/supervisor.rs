@@ -217,18 +217,18 @@ async fn measure_half_tick(session: Arc<Session>, address: Arc<Address>) {
 /// Sends a `sync` and then a write that changes nothing.
 async fn heartbeat(session: &Session, address: &Address) -> Result<Heartbeat, ZkError> {
     let folder = address.folder();
-    let sync_sent_at = BootInstant::now();
+    let sync_sent = BootInstant::now();
     session.client.sync(folder).await?;
 
-    let write_sent_at = BootInstant::now();
+    let write_sent = BootInstant::now();
     let mut writer = session.client.new_multi_writer();
     writer.add_check_version(folder, -1)?;
     match writer.commit().await {
         // A majority writes a check that fails as well.
         Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Heartbeat {
-            sync_sent_at,
-            write_sent_at,
-            replied_at: BootInstant::now(),
+            sync_sent,
+            write_sent,
+            write_replied: BootInstant::now(),
         }),
         Err(MultiWriteError::RequestFailed { source }) => Err(source),
     }
