@@ -332,7 +332,6 @@ fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
 }
 
 /// Returns a count of the claims whose local state a store keeps.
-#[must_use]
 pub fn tracked_claims(store: &Redis) -> impl Fn() -> usize + use<> {
     let claims = Arc::clone(&store.claims);
     move || claims.count()

@@ -50,7 +50,7 @@ pub struct ClaimState {
 /// Why a waiter should poll before its time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PollDue {
-    /// There is no reason.
+    /// No reason.
     #[default]
     No,
     /// A holder is absent: one of the client's waiters should poll.
@@ -277,7 +277,7 @@ impl Observed {
         text
     }
 
-    /// Whether there are no absences.
+    /// Whether the list of absences is empty.
     #[must_use]
     pub fn no_absences(&self) -> bool {
         self.absences.is_empty()

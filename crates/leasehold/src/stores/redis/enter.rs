@@ -57,7 +57,7 @@ impl Redis {
         let request = self.enter_request(claim, mode);
         let arguments = request.encode();
 
-        let send = async || {
+        let run_once = async || {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
@@ -69,10 +69,10 @@ impl Redis {
             }
             (reply, sent)
         };
-        let (mut reply, mut sent) = send().await;
+        let (mut reply, mut sent) = run_once().await;
         if reply.as_ref().is_err_and(|error| self.is_late(error)) {
             // The server executed nothing, and the client now knows its clock.
-            (reply, sent) = Box::pin(send()).await;
+            (reply, sent) = Box::pin(run_once()).await;
         }
 
         let text = text(reply.map_err(|error| mismatch(error, claim.share))?)?;

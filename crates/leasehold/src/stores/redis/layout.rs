@@ -258,8 +258,7 @@ impl Layout {
     }
 
     /// Returns the bytes of all fields; the last one may go on.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.fields.last().map_or(0, |field| field.end())
     }
 

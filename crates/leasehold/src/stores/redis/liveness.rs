@@ -25,8 +25,8 @@ pub(super) struct LivenessRef {
 #[derive(Clone, Debug)]
 pub(super) struct CrashCheck {
     pub(super) server: Arc<str>,
-    /// How long the holder trusts its last reply. A contender that revokes the hold has waited for
-    /// this long, whatever its own grace is.
+    /// How long the holder trusts its last reply. A contender waits for this long before it revokes
+    /// the hold, not for its own grace.
     pub(super) grace: Duration,
 }
 

@@ -142,8 +142,8 @@ impl Address {
 
 /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
 ///
-/// Such a character ends the host too early. The rest of the password would be taken for a path or a
-/// setting, and shown.
+/// Such a character ends the host too early. The rest of the password would be taken for a path or
+/// a setting, and shown.
 fn check_end(url: &Url) -> Result<()> {
     let is_path = |key: &str| key == "ca" || key == "password-file";
     let in_settings = url

@@ -25,8 +25,8 @@ pub(in crate::stores) struct ServerClock {
 }
 
 impl ServerClock {
-    /// Returns the server's time. It is never ahead of the server, except for the difference in rate
-    /// of two clocks since the last reply.
+    /// Returns the server's time. It is never ahead of the server, except for the difference in
+    /// rate of two clocks since the last reply.
     pub(in crate::stores) fn micros(&self) -> u64 {
         (BootInstant::now().as_nanos() / 1_000).wrapping_add(self.ahead.load(Ordering::Relaxed))
     }
@@ -76,7 +76,8 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
     };
 
     let refused = Error::unsupported("the server does not run scripts as Redis does").help(
-        "use Redis or Valkey, 6.2 or newer, without a proxy; others have another Lua or refuse undeclared keys",
+        "use Redis or Valkey, 6.2 or newer, without a proxy; others have another Lua or refuse \
+         undeclared keys",
     );
     Err(match cause {
         Some(cause) => refused.caused_by(cause),
@@ -118,7 +119,8 @@ fn check_version(about: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::unsupported(format!("the server is Redis {version}")).help(
-        "leasehold needs 6.2 or newer, for channels in ACLs and scripts that may ask for the time before they write",
+        "leasehold needs 6.2 or newer, for channels in ACLs and scripts that read the time before \
+         they write",
     ))
 }
 
@@ -176,8 +178,8 @@ impl ServerId {
         });
         if server.is_none() && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "crashed holders are noticed only when their lease ends: scripts may not use PUBSUB NUMSUB and INFO here, \
-                 or something stands between client and server"
+                "a crashed holder is detected only when its lease ends: scripts may not use \
+                 PUBSUB NUMSUB and INFO, or a proxy is between client and server"
             );
         }
         Ok(server)

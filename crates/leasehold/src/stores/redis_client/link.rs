@@ -20,7 +20,8 @@ use crate::{Error, Result};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A connection that lived for less counts as a failed attempt: a proxy may accept it and hang up at once.
+/// A connection that lasted for less counts as a failed attempt: a proxy may accept it and close it
+/// at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// How often the link checks that replies arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

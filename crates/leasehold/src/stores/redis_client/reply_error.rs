@@ -131,7 +131,7 @@ const ROWS: &[Row] = &[
     (
         "BUSY",
         unavailable,
-        "the server is busy with somebody's script",
+        "the server is busy with another script",
         "try again, or end the script with SCRIPT KILL",
     ),
     (
@@ -228,7 +228,8 @@ pub(in crate::stores) fn protocol_error() -> Error {
 }
 
 /// The help for a lock of another layout version.
-pub(in crate::stores) const OTHER_VERSION: &str = "let all users of this lock use releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
+pub(in crate::stores) const OTHER_VERSION: &str = "let all users of this lock use \
+     releases of leasehold with one layout (CHANGELOG.md names it), or use another name";
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,7 @@
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS     keys of any type
+-- ARGV     none
 -- replies  for each key '1' or '0'
 local DAY = 86400000
 local replies = {}

@@ -1,5 +1,5 @@
 -- The queue of one name: the code of all slow paths. It follows the fast path of each script, which
--- declares `key`.
+-- declares `key`. That script states its arguments and replies.
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table of the
 --          layouts record, entry, stored (the record in an entry), liveness (a part of a record),

@@ -1,8 +1,10 @@
--- Whether the absence of a subscriber says anything here. Writes nothing.
+-- Reads whether this server reports missing subscribers reliably. Writes nothing.
 --
+-- KEYS     none
 -- ARGV[1]  a channel this client is subscribed to
--- ARGV[2]  a channel nobody is subscribed to
--- replies  the subscribers of both, and the id of this server's history; '' for what may not be asked here
+-- ARGV[2]  a channel without a subscriber
+-- replies  the subscribers of both, and the id of this server's history; '' for a value that the
+--          user may not read
 local result = redis.pcall('PUBSUB', 'NUMSUB', ARGV[1], ARGV[2])
 local info = redis.pcall('INFO', 'replication')
 local here, nowhere, server = '', '', ''
