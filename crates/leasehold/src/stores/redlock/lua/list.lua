@@ -1,6 +1,7 @@
 -- Finds the keys that are held locks on this master. It does not write.
 --
 -- KEYS     some keys, of any type
+-- ARGV     none
 -- replies  '1' or '0' for each key
 local replies = {}
 for i = 1, #KEYS do

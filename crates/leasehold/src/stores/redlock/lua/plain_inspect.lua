@@ -1,6 +1,7 @@
 -- Reads the value of a single-key lock. It does not write.
 --
 -- KEYS[1]  the lock
+-- ARGV     none
 -- replies  the value, '' if the key does not exist; ms until its lease ends
 local value = redis.call('GET', KEYS[1])
 if not value then return { '', 0 } end

@@ -1,6 +1,7 @@
 -- Finds the keys that are locks held by clients of leasehold. It does not write.
 --
 -- KEYS     some keys, of any type
+-- ARGV     none
 -- replies  '1' or '0' for each key
 local replies = {}
 for i = 1, #KEYS do
