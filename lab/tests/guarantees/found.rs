@@ -44,7 +44,8 @@ fn every_bug_names_existing_tests() -> Result<()> {
         let filter = command.split(' ').next_back().context("it has words")?;
         let parts = filter.split("::").filter(|part| !part.is_empty());
         for part in parts {
-            let exists = is_test_file(part) || defines(&sources_of, part);
+            let exists =
+                is_test_file(part) || defines(&sources_of, part) || is_conformance_store(part)?;
             ensure!(exists, "{part} does not exist: {command}");
         }
     }
@@ -61,6 +62,18 @@ fn defines(sources: &[String], part: &str) -> bool {
     sources.iter().any(names)
 }
 
+/// Whether the list of stores in the conformance tests has this name. A macro makes a module of it.
+fn is_conformance_store(name: &str) -> Result<bool> {
+    let source = fs::read_to_string(Path::new(ROOT).join("crates/leasehold/tests/conformance.rs"))?;
+    let (_, list) = source
+        .split_once("\nstores! {")
+        .context("it lists the stores")?;
+    let (list, _) = list.split_once("\n}").context("the list ends")?;
+
+    let mut names = list.lines().filter_map(|line| line.trim().split_once(": "));
+    Ok(names.any(|(store, _)| store == name))
+}
+
 fn name_of(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
 
@@ -69,7 +82,7 @@ fn name_of(text: &str) -> &str {
 
 /// The whole file is the test: `--test NAME` without a filter.
 fn is_test_file(name: &str) -> bool {
-    let path = Path::new(ROOT).join(format!("crates/leasehold/tests/{name}.rs"));
+    let tests = Path::new(ROOT).join("crates/leasehold/tests");
 
-    path.exists()
+    tests.join(format!("{name}.rs")).exists() || tests.join(name).join("main.rs").exists()
 }
