@@ -64,7 +64,8 @@ impl Client {
             "{} has ended instead of sending a reply",
             self.peer
         );
-        serde_json::from_str(&line).with_context(|| format!("{} sent the reply {line:?}", self.peer))
+        serde_json::from_str(&line)
+            .with_context(|| format!("{} sent the reply {line:?}", self.peer))
     }
 
     /// Returns the CPU time that all threads of the peer have used, in nanoseconds.
@@ -84,7 +85,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // The process may have ended already. Then both calls fail, and the result is the same.
+        // The process may have ended already. An error is harmless then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

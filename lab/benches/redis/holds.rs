@@ -82,7 +82,10 @@ impl HoldSpans {
         let overlap = rounds
             .windows(2)
             .find(|two| two[1].granted < two[0].releasing);
-        ensure!(overlap.is_none(), "two clients held the lock at once: {overlap:?}");
+        ensure!(
+            overlap.is_none(),
+            "two clients held the lock at once: {overlap:?}"
+        );
         Ok(Self {
             all: rounds,
             from,

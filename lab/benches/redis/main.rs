@@ -1,7 +1,7 @@
 //! The Redis store beside its raw limit and other libraries:
 //! `cargo bench -p lab --bench redis [-- FIGURE…]`.
 //!
-//! Each client runs in a process of its own, on another CPU than the server.
+//! Each client runs in a process of its own, which is pinned to one CPU.
 //! In each of five rounds the benchmark measures every peer, so that other load on the machine
 //! affects all peers alike. A figure is the median of the rounds, and a ratio is the median of the
 //! rounds' ratios.
