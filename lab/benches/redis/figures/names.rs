@@ -1,4 +1,4 @@
-//! As many pairs as possible on 64 names at once, over one connection, and their cost to the server.
+//! As many pairs as possible on 64 names at once, over one connection, and their server CPU time.
 //!
 //! Each peer batches its requests in its own way.
 

@@ -134,7 +134,8 @@ fn class_path() -> Result<String> {
 
 /// Waits until all clients wait.
 ///
-/// A waiter on an `RLock` has subscribed to its channel. A waiter on an `RFairLock` is in its queue.
+/// A waiter on an `RLock` has subscribed to its channel.
+/// A waiter on an `RFairLock` is in its queue.
 fn see_waiting(server: &Redis, kind: &str, waiters: usize) -> Result<()> {
     let wanted = i64::try_from(waiters)?;
     until("all clients of Redisson to wait", || {

@@ -1,4 +1,4 @@
-//! Eight clients contend for the same lock: each holds it for 2 ms, then does not need it for 10 ms.
+//! Eight contenders of one lock: each holds it for 2 ms, and then does not need it for 10 ms.
 //!
 //! The figures are the share of the time in which a client holds the lock, and the longest wait.
 
