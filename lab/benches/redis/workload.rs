@@ -25,7 +25,8 @@ pub(crate) enum Workload {
     },
     /// Acquires this number of locks, and keeps them. Returns the time that this took.
     Hold { names: usize },
-    /// Renews the expiry of this number of keys without any condition, `batch` requests at once. Returns an empty list.
+    /// Renews the expiry of this number of keys without any condition, `batch` requests at once.
+    /// Returns an empty list.
     Renew { names: usize, batch: usize },
     /// Publishes `count` messages, one every `gap_micros`. Returns the moment of each send.
     Publish { count: usize, gap_micros: u64 },

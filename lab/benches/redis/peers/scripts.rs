@@ -1,7 +1,7 @@
 //! leasehold's own two requests, sent in the same way as the requests of the limit.
 //!
-//! The figure is the cost of the store's requests on the server, without the cost of the client. The
-//! peer records the requests that leasehold sends, by `MONITOR`.
+//! The figure is the cost of the store's requests on the server, without the cost of the client.
+//! The peer records the requests that leasehold sends, by `MONITOR`.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -95,7 +95,7 @@ fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
         match pushes.first().map(String::as_str) {
             Some("ECHO") => break,
             Some("EVALSHA") if pushes.get(3).is_some_and(|key| key.contains(NAME)) => {
-                pair.push(pushes)
+                pair.push(pushes);
             }
             _ => {}
         }

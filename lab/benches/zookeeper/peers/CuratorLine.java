@@ -17,7 +17,8 @@ public class CuratorLine {
     });
 
     static InterProcessMutex connect(String host) throws InterruptedException {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(host, new ExponentialBackoffRetry(100, 5));
+        CuratorFramework client =
+                CuratorFrameworkFactory.newClient(host, new ExponentialBackoffRetry(100, 5));
         client.start();
         client.blockUntilConnected();
         return new InterProcessMutex(client, "/curator/a");
