@@ -77,7 +77,7 @@ fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<Vec<Process>> {
 /// Returns the time from `moment` until the last process of the queue holds.
 fn served_after(line: &mut [Process], moment: u64) -> Result<u64> {
     let last = line.last_mut().context("the queue is not empty")?;
-    // The process before the last may be granted for a moment before it dies.
+    // The process before the last may be granted for a moment before its process ends.
     // Only the grant of the last process counts.
     Ok(last.wait_for_grant()?.at - moment)
 }
