@@ -1,4 +1,4 @@
-"""The tasks of ../workload.rs for any blocking lock library. A contest starts one thread per contender.
+"""The tasks of ../workload.rs for any blocking lock library. Each contender is a thread.
 
 A library is a class with `Library(url)`, `acquire(name)` and `release(held)`. `acquire` returns the
 value that a holder has, and `release` takes it.
