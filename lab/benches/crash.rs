@@ -1,4 +1,4 @@
-//! kill -9: how soon the next live waiter holds.
+//! `kill -9`: the time until the next live waiter holds the lock.
 
 use anyhow::{Context, Result};
 use lab::raw::Raw;
@@ -57,7 +57,7 @@ fn both_killed(testbed: &Testbed) -> Result<u64> {
     served_after(&mut line, killed)
 }
 
-/// A holder and waiters behind it, seen in line.
+/// Starts a holder, then waiters that the testbed has seen in the queue.
 fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<Vec<Process>> {
     let config = WorkerConfig {
         work: HoldWork::UntilSignal,
@@ -74,10 +74,11 @@ fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<Vec<Process>> {
     Ok(line)
 }
 
-/// How long after a moment the last of a line holds.
+/// Returns the time from `moment` until the last process of the queue holds.
 fn served_after(line: &mut [Process], moment: u64) -> Result<u64> {
-    let last = line.last_mut().context("a line has an end")?;
-    // Its next-to-last ancestor may be granted for a moment before it dies; the last is what counts.
+    let last = line.last_mut().context("the queue is not empty")?;
+    // The process before the last may be granted for a moment before its process ends.
+    // Only the grant of the last process counts.
     Ok(last.wait_for_grant()?.at - moment)
 }
 

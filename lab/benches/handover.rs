@@ -1,4 +1,4 @@
-//! From one process that releases to another that waits.
+//! The time from a release in one process to the grant in another process that waits.
 
 use std::fs;
 use std::io::Write;
@@ -13,10 +13,8 @@ const RAW: &str = env!("CARGO_BIN_EXE_raw");
 
 fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
-    let (mut tasks, mut threads) = (
-        leasehold(&testbed, "tasks", Api::Async)?,
-        leasehold(&testbed, "threads", Api::Blocking)?,
-    );
+    let mut tasks = leasehold(&testbed, "tasks", Api::Async)?;
+    let mut threads = leasehold(&testbed, "threads", Api::Blocking)?;
     let file = testbed.scratch_file();
     let mut lockers = [
         Raw::start(RAW, "locker", &file)?,
@@ -47,19 +45,14 @@ fn main() -> Result<()> {
     report.finish()
 }
 
-/// Two takers, of which the first holds.
+/// Starts two workers, of which the first holds the lock.
 fn leasehold(testbed: &Testbed, name: &str, api: Api) -> Result<[Process; 2]> {
-    let (start, work, names) = (
-        Start::OnSignal,
-        HoldWork::UntilSignal,
-        vec![name.to_owned()],
-    );
     let config = WorkerConfig {
-        names,
+        names: vec![name.to_owned()],
         api,
         cycles: u64::MAX,
-        start,
-        work,
+        start: Start::OnSignal,
+        work: HoldWork::UntilSignal,
         ..WorkerConfig::default()
     };
     let mut workers = [testbed.start(config.clone())?, testbed.start(config)?];

@@ -1,4 +1,4 @@
-//! Ten thousand names held at once by one process: what each costs as they grow more.
+//! One process holds ten thousand names at once: the cost of each name as their number grows.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,9 @@ fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let folder = testbed.scratch_file();
     std::fs::create_dir(&folder)?;
-    let (mut acquired, mut locked, mut released) = (Vec::new(), Vec::new(), Vec::new());
+    let mut acquired = Vec::new();
+    let mut locked = Vec::new();
+    let mut released = Vec::new();
     let mut guards = Vec::new();
     for name in 0..NAMES {
         let lock = testbed.locks().mutex(&name.to_string());
@@ -58,7 +60,7 @@ fn main() -> Result<()> {
     report.finish()
 }
 
-/// Each held name keeps a file open.
+/// Raises the limit of open files, as each held name keeps a file open.
 fn raise_descriptors() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -1,4 +1,4 @@
-//! `leasehold run` of a command that does nothing, beside `flock` of the same.
+//! `leasehold run` with a command that does nothing, beside `flock` with the same command.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,8 +12,9 @@ const ROUNDS: usize = 300;
 fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let file = testbed.scratch_file();
-    let (mut samples, mut flock, mut bare) =
-        (Samples::default(), Samples::default(), Samples::default());
+    let mut samples = Samples::default();
+    let mut flock = Samples::default();
+    let mut bare = Samples::default();
     for _ in 0..ROUNDS {
         let mut run = Command::new(leasehold());
         run.args(["run", "--store", &testbed.url(), "x", "--", "true"]);
@@ -27,7 +28,7 @@ fn main() -> Result<()> {
     report.finish()
 }
 
-/// The command of the same build; `cargo xtask bench` makes it first.
+/// Returns the path of the command of the same build, which `cargo xtask bench` builds first.
 fn leasehold() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_worker")).with_file_name("leasehold")
 }

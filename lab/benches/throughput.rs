@@ -1,4 +1,4 @@
-//! Eight processes, each acquiring and releasing as fast as it can.
+//! Eight processes, each of which acquires and releases as fast as it can.
 
 use std::process::Command;
 use std::time::Instant;
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     report.finish()
 }
 
-/// Wall time per cycle of all processes together, their start included.
+/// Returns the wall time per cycle of all processes together, including the start of the processes.
 fn leasehold(testbed: &Testbed, names: usize, api: Api) -> Result<u64> {
     let begun = Instant::now();
     let start = |number: usize| {

@@ -1,4 +1,4 @@
-//! Acquire and release when nobody else wants the lock.
+//! Acquire and release when no other client wants the lock.
 
 use anyhow::Result;
 use lab::Testbed;
@@ -11,12 +11,13 @@ const PAIRS: usize = 250;
 
 fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
-    let (info, kept) = (testbed.scratch_file(), open(&testbed.scratch_file())?);
+    let info = testbed.scratch_file();
+    let kept = open(&testbed.scratch_file())?;
     let file = testbed.locks().mutex("a");
     let memory = testbed.run(leasehold::open("memory:"))?.mutex("a");
     let threads = blocking::open(&testbed.url())?.mutex("b");
     let mut samples: [Samples; 5] = Default::default();
-    // Interleaved, so that whatever else the machine does meets all alike.
+    // The measurements are interleaved, so that other load on the machine affects all alike.
     for _ in 0..BATCHES {
         let [leasehold, by_threads, in_memory, opened, kept_open] = &mut samples;
         pairs(opened, || Ok(open_lock_close(&info)?))?;

@@ -1,4 +1,4 @@
-//! A peer at work in a process of its own.
+//! A peer that runs in a process of its own.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,9 @@ use anyhow::{Context, Result, ensure};
 use crate::peers;
 use crate::workload::Workload;
 
-/// A running peer, on one CPU. Dropping it kills it, and so does the kernel when this process ends.
+/// A running peer, on one CPU. Dropping it kills the process.
+///
+/// The kernel also kills the peer when this process ends.
 #[derive(Debug)]
 pub(crate) struct Client {
     peer: String,
@@ -18,7 +20,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Starts a peer that talks to the server at `url`.
+    /// Starts a peer that sends its requests to the server at `url`.
     pub(crate) fn start(peer: &str, cpu: usize, url: &str) -> Result<Self> {
         let mut command = Command::new("setpriv");
         command
@@ -39,13 +41,13 @@ impl Client {
         })
     }
 
-    /// Has it do a task; `None` if it knows no such task.
+    /// Runs a task in the peer and returns its reply; `None` if the peer does not know the task.
     pub(crate) fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         self.begin(task)?;
         self.end()
     }
 
-    /// Has it begin a task.
+    /// Sends a task to the peer, which begins it.
     pub(crate) fn begin(&mut self, task: &Workload) -> Result<()> {
         let line = serde_json::to_string(task)? + "\n";
         let stdin = self.child.stdin.as_mut().context("its stdin is a pipe")?;
@@ -54,18 +56,19 @@ impl Client {
             .with_context(|| format!("{} has ended", self.peer))
     }
 
-    /// Waits for the answer to the task that was begun.
+    /// Waits for the reply to the task that the peer has begun.
     pub(crate) fn end(&mut self) -> Result<Option<Vec<u64>>> {
         let mut line = String::new();
         ensure!(
             self.output.read_line(&mut line)? > 0,
-            "{} has ended instead of answering",
+            "{} has ended instead of sending a reply",
             self.peer
         );
-        serde_json::from_str(&line).with_context(|| format!("{} answers {line:?}", self.peer))
+        serde_json::from_str(&line)
+            .with_context(|| format!("{} sent the reply {line:?}", self.peer))
     }
 
-    /// The time of a CPU that all its threads have used, in nanoseconds.
+    /// Returns the CPU time that all threads of the peer have used, in nanoseconds.
     pub(crate) fn cpu_used(&self) -> Result<u64> {
         let mut used = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
@@ -73,7 +76,7 @@ impl Client {
             used += events
                 .split(' ')
                 .next()
-                .context("it is empty")?
+                .context("schedstat is empty")?
                 .parse::<u64>()?;
         }
         Ok(used)
@@ -82,7 +85,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // The process may have ended already. An error is harmless then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,7 @@
-//! Where servers and clients run. How long a round trip takes depends on it more than on anything else: a client on the
-//! server's CPU needs no other to be woken.
+//! The CPUs on which servers and clients run.
+//!
+//! The time of a round trip depends on the CPUs more than on anything else. If the client runs on
+//! the server's CPU, the kernel does not need to wake another one.
 
 use anyhow::Result;
 use lab_servers::Redis;
@@ -9,12 +11,12 @@ use crate::client::Client;
 /// The server's CPU.
 const SERVER: usize = 0;
 
-/// Which CPU the clients have.
+/// The CPU on which the clients run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cpus {
-    /// Another than the server.
+    /// Another CPU than the server's.
     Split,
-    /// The server's.
+    /// The server's CPU.
     Same,
 }
 
@@ -34,12 +36,12 @@ impl Cpus {
     }
 }
 
-/// A server on its CPU, which keeps nothing on disk.
+/// Starts a server on its CPU. The server does not write its data to disk.
 pub(crate) fn server() -> Redis {
     Redis::setup().pinned(SERVER).start()
 }
 
-/// Several processes of one peer, on one CPU.
+/// Starts several processes of one peer, all on one CPU.
 pub(crate) fn clients(peer: &str, count: usize, cpus: Cpus, url: &str) -> Result<Vec<Client>> {
     (0..count)
         .map(|_| Client::start(peer, cpus.client(), url))

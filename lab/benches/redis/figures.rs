@@ -1,4 +1,4 @@
-//! What is measured: one file each.
+//! The figures that the benchmark measures, with one file for each figure.
 
 mod commands;
 mod crash;
@@ -24,7 +24,7 @@ macro_rules! figures {
     ($($name:ident),+) => { &[$((stringify!($name), $name::show as Show)),+] };
 }
 
-/// All figures, in the order in which they are shown.
+/// All figures, in the order in which the benchmark prints them.
 const FIGURES: &[(&str, Show)] = figures!(
     uncontended,
     names,
@@ -38,16 +38,16 @@ const FIGURES: &[(&str, Show)] = figures!(
     redlock
 );
 
-/// Each figure is the median of so many rounds.
+/// Each figure is the median of this number of rounds.
 const ROUNDS: usize = 5;
 
-/// Shows the figures that are named, or all.
+/// Measures and prints the figures in `names`, or all figures if `names` is empty.
 pub(crate) fn show(names: &[String]) -> Result<()> {
     for name in names {
         if !FIGURES.iter().any(|(figure, _)| figure == name) {
             let known: Vec<&str> = FIGURES.iter().map(|(figure, _)| *figure).collect();
             bail!(
-                "no figure is called {name:?}; there are {}",
+                "figure {name:?} does not exist; the figures are {}",
                 known.join(", ")
             );
         }
@@ -64,26 +64,26 @@ pub(crate) fn show(names: &[String]) -> Result<()> {
     picture::draw(&tables.into_iter().flatten().collect::<Vec<_>>())
 }
 
-/// The median time, in microseconds.
+/// Returns the median of the times, in microseconds.
 fn p50(mut times: Vec<u64>) -> f64 {
     times.sort_unstable();
     micros(permille(&times, 500))
 }
 
-/// The time below which so many of 1,000 samples are.
+/// Returns the time that `part` of 1,000 samples do not exceed.
 fn permille(sorted: &[u64], part: usize) -> u64 {
     sorted[(sorted.len() * part).div_ceil(1000) - 1]
 }
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "a figure has three digits that count"
+    reason = "a figure has three significant digits"
 )]
 fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// A count as a figure.
+/// Converts a count to a figure.
 pub(crate) fn count(number: usize) -> f64 {
     float(number as u64)
 }

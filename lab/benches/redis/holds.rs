@@ -1,4 +1,4 @@
-//! What the hands did that wanted one lock.
+//! The hold spans of the threads that contend for one lock.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::figures::count;
 use crate::peers::nanos;
 use crate::workload::Workload;
 
-/// How a lock is fought for.
+/// The settings of a contest: several clients contend for one lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contest {
-    /// How many hands each process has.
+    /// The number of threads in each process.
     pub(crate) threads: usize,
     pub(crate) hold: Duration,
     pub(crate) think: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    /// Has several processes fight for it. All that counts happens after the first tenth.
+    /// Lets several processes contend for the lock. Only the time after the first tenth counts.
     pub(crate) fn run(self, clients: &mut [Client]) -> Result<HoldSpans> {
         let begun = lab::now();
         let until = begun + nanos(self.lasts);
@@ -38,34 +38,35 @@ impl Contest {
             .map(Client::end)
             .collect::<Result<Option<Vec<_>>>>()?;
         HoldSpans::of(
-            &replies.context("every peer knows contests")?,
+            &replies.context("every peer supports contests")?,
             begun + nanos(self.lasts / 10),
             until,
         )
     }
 }
 
-/// One turn of one hand: three moments.
+/// One acquisition by one thread, as three moments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HoldSpan {
-    /// Which process.
+    /// The number of the process.
     pub(crate) client: usize,
     pub(crate) requested: u64,
     pub(crate) granted: u64,
     pub(crate) releasing: u64,
 }
 
-/// All turns of a contest, in the order of their grants.
+/// All hold spans of a contest, in the order of their grants.
 #[derive(Debug)]
 pub(crate) struct HoldSpans {
     all: Vec<HoldSpan>,
-    /// The time in which all were there: from some time after the beginning until nobody asks any more.
+    /// The time in which all threads contend. It begins some time after the start of the contest.
+    /// It ends when no thread requests the lock any more.
     from: u64,
     until: u64,
 }
 
 impl HoldSpans {
-    /// Of the answers of several processes to one task.
+    /// Builds the hold spans from the replies of several processes to one task.
     pub(crate) fn of(replies: &[Vec<u64>], from: u64, until: u64) -> Result<Self> {
         let mut rounds = Vec::new();
         for (client, reply) in replies.iter().enumerate() {
@@ -81,7 +82,10 @@ impl HoldSpans {
         let overlap = rounds
             .windows(2)
             .find(|two| two[1].granted < two[0].releasing);
-        ensure!(overlap.is_none(), "two held at once: {overlap:?}");
+        ensure!(
+            overlap.is_none(),
+            "two clients held the lock at once: {overlap:?}"
+        );
         Ok(Self {
             all: rounds,
             from,
@@ -89,12 +93,12 @@ impl HoldSpans {
         })
     }
 
-    /// All acquisitions, also those at the beginning and the end.
+    /// Counts all acquisitions, including those at the beginning and the end.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Acquisitions in a millisecond.
+    /// Returns the number of acquisitions per millisecond.
     pub(crate) fn rate(&self) -> f64 {
         let inside = self
             .all
@@ -104,7 +108,7 @@ impl HoldSpans {
         count(inside) / Duration::from_nanos(self.until - self.from).as_secs_f64() / 1e3
     }
 
-    /// From a release that begins to the grant that follows in another process.
+    /// Returns the times from the begin of a release to the next grant, if another process gets it.
     pub(crate) fn hand_overs_across(&self) -> Vec<u64> {
         self.neighbours()
             .filter(|(a, b)| a.client != b.client)
@@ -112,7 +116,7 @@ impl HoldSpans {
             .collect()
     }
 
-    /// How long each waited.
+    /// Returns the time that each acquisition waited for its grant.
     pub(crate) fn waits(&self) -> Vec<u64> {
         let inside = self
             .all
@@ -121,7 +125,7 @@ impl HoldSpans {
         inside.map(|span| span.granted - span.requested).collect()
     }
 
-    /// How long nobody held, per hand-over.
+    /// Returns the time for which the lock was free, per hand-over.
     pub(crate) fn idle_times(&self) -> Vec<u64> {
         self.neighbours().map(idle).collect()
     }
@@ -135,7 +139,7 @@ impl HoldSpans {
     }
 }
 
-/// How long nobody held between two.
+/// Returns the time for which the lock was free between two holds.
 fn idle((before, after): (&HoldSpan, &HoldSpan)) -> u64 {
     after.granted - before.releasing
 }

@@ -1,8 +1,10 @@
-//! The Redis store beside its raw limit and other libraries, each client in a process of its own on a CPU of its own:
+//! The Redis store beside its raw limit and other libraries:
 //! `cargo bench -p lab --bench redis [-- FIGURE…]`.
 //!
-//! In each of five rounds every peer has its turn, so that whatever else the machine does meets all alike; a figure is the
-//! median of the rounds, and a ratio that of the rounds' ratios.
+//! Each client runs in a process of its own, which is pinned to one CPU.
+//! In each of five rounds the benchmark measures every peer, so that other load on the machine
+//! affects all peers alike. A figure is the median of the rounds, and a ratio is the median of the
+//! rounds' ratios.
 
 mod client;
 mod cpus;

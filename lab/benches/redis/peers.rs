@@ -1,6 +1,9 @@
-//! Who is measured. A peer in Rust is a file here that implements [`Peer`], or a [`Library`] for the common tasks, and is
-//! named once below. A peer in another language is one file beside them that does the tasks of `workload.rs`, with what it
-//! needs in its first line, which `cargo xtask bench` installs.
+//! The peers that the benchmark measures.
+//!
+//! A peer in Rust is a file here that implements [`Peer`], or [`Library`] for the common tasks. Its
+//! name appears once below. A peer in another language is one file beside them that runs the tasks
+//! of `workload.rs`. The first line of that file names the packages that it needs, and
+//! `cargo xtask bench` installs them.
 
 mod bare;
 mod library;
@@ -30,16 +33,16 @@ peers!(raw, scripts, quorum, leasehold, rslock);
 
 /// One client of a server.
 pub(crate) trait Peer {
-    /// Does a task; `None` if it knows no such task.
+    /// Runs a task; returns `None` if the peer does not know the task.
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>>;
 }
 
-/// Does what stdin tells, as one peer.
+/// Runs the tasks that arrive on stdin, as one peer.
 pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
     let (_, connect) = IN_RUST
         .iter()
         .find(|(name, _)| *name == peer)
-        .with_context(|| format!("no peer is {peer}"))?;
+        .with_context(|| format!("peer {peer} does not exist"))?;
     let mut peer = connect(url)?;
     for line in stdin().lock().lines() {
         let reply = peer.run(&serde_json::from_str(&line?)?)?;
@@ -50,7 +53,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
     Ok(())
 }
 
-/// All libraries to compare with, by name.
+/// Returns the names of all libraries to compare with.
 pub(crate) fn others() -> Result<Vec<String>> {
     let own = ["raw", "scripts", "quorum", "ours"];
     let in_rust = IN_RUST
@@ -64,20 +67,20 @@ pub(crate) fn others() -> Result<Vec<String>> {
     Ok(others)
 }
 
-/// The command that is a peer, but for the URL of its server.
+/// Returns the command that starts a peer, without the URL of its server.
 pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     if IN_RUST.iter().any(|(name, _)| *name == peer) {
         return Ok(vec![env::current_exe()?.into(), "peer".into(), peer.into()]);
     }
     let file = foreign_files()?.into_iter().find(|path| stem(path) == peer);
-    let file = file.with_context(|| format!("no peer is called {peer:?}"))?;
+    let file = file.with_context(|| format!("peer {peer:?} does not exist"))?;
     match file.extension().and_then(|extension| extension.to_str()) {
         Some("py") => Ok(vec!["python3".into(), file.into()]),
-        _ => bail!("nobody knows how to run {}", file.display()),
+        _ => bail!("cannot run {}: unknown file extension", file.display()),
     }
 }
 
-/// Lets peers in other languages find what they share.
+/// Sets the paths on which peers in other languages find their shared modules.
 pub(crate) fn environment(command: &mut Command) {
     command.env(
         "PYTHONPATH",

@@ -1,4 +1,4 @@
-//! The figures as a picture: `target/bench/redis.svg`, of all that `target/bench/redis-*.json` tell.
+//! The figures of all `target/bench/redis-*.json` as a picture: `target/bench/redis.svg`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::table::Table;
 
 const WIDTH: f64 = 760.0;
-/// Where bars begin, and how long one is that is the goal.
+/// The position where bars begin; below it, the length of a bar that equals the goal.
 const LEFT: f64 = 330.0;
 const GOAL: f64 = 220.0;
 const LONGEST: f64 = WIDTH - LEFT - 70.0;
@@ -26,7 +26,7 @@ struct Bar {
     colour: &'static str,
 }
 
-/// Draws each figure that has a goal, and below it what peers reach.
+/// Draws each figure that has a goal, and below it the values that the peers reach.
 pub(crate) fn draw(tables: &[Table]) -> Result<()> {
     let bars: Vec<Bar> = tables.iter().flat_map(bars).collect();
     fs::write(lab::report::folder()?.join("redis.svg"), svg(&bars))?;
@@ -60,10 +60,13 @@ fn bars(table: &Table) -> Vec<Bar> {
 fn svg(bars: &[Bar]) -> String {
     let height = TOP + ROW * f64::from(u32::try_from(bars.len()).unwrap_or(u32::MAX)) + 12.0;
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"12\" y=\"20\" font-size=\"14\">leasehold on Redis, each figure beside its goal; shorter is better</text>\n\
-         <line x1=\"{0}\" x2=\"{0}\" y1=\"30\" y2=\"{1}\" stroke=\"#444\" stroke-dasharray=\"3 3\"/>\n\
+         <text x=\"12\" y=\"20\" font-size=\"14\">\
+         leasehold on Redis, each figure beside its goal; shorter is better</text>\n\
+         <line x1=\"{0}\" x2=\"{0}\" y1=\"30\" y2=\"{1}\" \
+         stroke=\"#444\" stroke-dasharray=\"3 3\"/>\n\
          <text x=\"{0}\" y=\"27\" text-anchor=\"middle\">goal</text>\n",
         LEFT + GOAL,
         height - 8.0
@@ -84,7 +87,8 @@ fn draw_bar(svg: &mut String, bar: &Bar, y: f64) {
         colour,
     } = bar;
     let width = (part * GOAL).min(LONGEST);
-    let (middle, right) = (y + 11.0, LEFT + width + 6.0);
+    let middle = y + 11.0;
+    let right = LEFT + width + 6.0;
     let _ = writeln!(
         svg,
         "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{label}</text>\

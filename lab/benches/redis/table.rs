@@ -1,11 +1,11 @@
-//! Figures with their goals, as people and programs read them.
+//! Figures with their goals, as a table for readers and as JSON for programs.
 
 use std::fs;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-/// What the rounds measured of one peer, in one unit.
+/// The values that the rounds measured for one peer, in one unit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds(Vec<f64>);
 
@@ -20,7 +20,7 @@ impl Rounds {
         sorted[sorted.len() / 2]
     }
 
-    /// The largest alone.
+    /// Returns the largest value alone.
     pub(crate) fn longest(&self) -> Self {
         Self(vec![self.max()])
     }
@@ -33,7 +33,7 @@ impl Rounds {
         self.0.iter().copied().fold(f64::MAX, f64::min)
     }
 
-    /// Each round's own ratio.
+    /// Returns each round's own ratio to `limit`.
     fn over(&self, limit: &Self) -> Self {
         Self(
             self.0
@@ -45,7 +45,7 @@ impl Rounds {
     }
 }
 
-/// What a figure should be.
+/// The value that a figure should reach.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {
@@ -61,7 +61,7 @@ impl Goal {
         }
     }
 
-    /// What is reached, where 1 is the goal and more is worse.
+    /// Returns `value` as a part of the goal: 1 is the goal, and more is worse.
     pub(crate) fn part(self, value: f64) -> f64 {
         match self {
             Self::AtMost(most) => value / most,
@@ -93,7 +93,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What a goal is of.
+    /// Returns the number that a goal applies to.
     pub(crate) fn verdict(&self) -> f64 {
         self.ratio.unwrap_or(self.median)
     }
@@ -109,7 +109,8 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(figure: &'static str) -> Self {
         println!(
-            "| {figure} | who | median | least … most | ratio | goal | |\n|---|---|---|---|---|---|---|"
+            "| {figure} | who | median | least … most | ratio | goal | |\n\
+             |---|---|---|---|---|---|---|"
         );
         Self {
             figure: figure.to_owned(),
@@ -117,7 +118,7 @@ impl Table {
         }
     }
 
-    /// The one that was written last, if any was.
+    /// Reads the table of a figure that was written last, if the file exists.
     pub(crate) fn written(figure: &str) -> Result<Option<Self>> {
         let file = lab::report::folder()?.join(format!("redis-{figure}.json"));
         if !file.exists() {
@@ -130,7 +131,7 @@ impl Table {
         &self.rows
     }
 
-    /// The goal that ours has for the same figure.
+    /// Returns the goal that leasehold has for the same figure.
     pub(crate) fn goal_of(&self, row: &Row) -> Option<Goal> {
         let same = |other: &&Row| {
             other.what == row.what && other.beside == row.beside && other.goal.is_some()
@@ -138,7 +139,7 @@ impl Table {
         self.rows.iter().find(same).and_then(|other| other.goal)
     }
 
-    /// A figure that stands for itself; the goal, if any, is of its median.
+    /// Adds a figure without a comparison. The goal, if any, applies to its median.
     pub(crate) fn add(
         &mut self,
         what: &str,
@@ -150,7 +151,7 @@ impl Table {
         self.put(what, who, unit, rounds, None, goal);
     }
 
-    /// A figure beside another of the same rounds; the goal, if any, is of their ratio.
+    /// Adds a figure beside another of the same rounds. The goal, if any, applies to their ratio.
     pub(crate) fn add_beside(
         &mut self,
         (what, who, unit): (&str, &str, &str),
@@ -177,7 +178,9 @@ impl Table {
         ratio: Option<(&str, f64)>,
         goal: Option<Goal>,
     ) {
-        let (median, min, max) = (rounds.median(), rounds.min(), rounds.max());
+        let median = rounds.median();
+        let min = rounds.min();
+        let max = rounds.max();
         let met = goal.map(|goal| goal.is_met(ratio.map_or(median, |(_, ratio)| ratio)));
         let shown_ratio = ratio.map_or(String::new(), |(beside, ratio)| {
             format!("{ratio:.2} × {beside}")
@@ -188,20 +191,15 @@ impl Table {
         println!(
             "| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |"
         );
-        let (beside, ratio) = (
-            ratio.map(|(beside, _)| beside.to_owned()),
-            ratio.map(|(_, ratio)| ratio),
-        );
-        let (what, who, unit) = (what.to_owned(), who.to_owned(), unit.to_owned());
         self.rows.push(Row {
-            what,
-            who,
-            unit,
+            what: what.to_owned(),
+            who: who.to_owned(),
+            unit: unit.to_owned(),
             median,
             min,
             max,
-            beside,
-            ratio,
+            beside: ratio.map(|(beside, _)| beside.to_owned()),
+            ratio: ratio.map(|(_, ratio)| ratio),
             goal,
             met,
         });
@@ -215,7 +213,7 @@ impl Table {
     }
 }
 
-/// With three digits that count.
+/// Formats a value with three significant digits.
 fn shown(value: f64) -> String {
     match value.abs() {
         0.0..1.0 => format!("{value:.3}"),

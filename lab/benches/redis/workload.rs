@@ -1,5 +1,7 @@
-//! What a peer is told to do: one line of JSON on its stdin. It answers with one line on its stdout: a list of whole
-//! numbers, or `null` if it knows no such task. Times are nanoseconds; moments are of `CLOCK_BOOTTIME`.
+//! The tasks that the benchmark sends to a peer, each as one line of JSON on the peer's stdin.
+//!
+//! The peer replies with one line on its stdout: a list of whole numbers, or `null` if it does not
+//! know the task. Times are in nanoseconds, and moments are readings of `CLOCK_BOOTTIME`.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,26 +9,29 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase")]
 pub(crate) enum Workload {
-    /// Acquires and releases a lock that nobody else wants, `count` times. Answers how long each took.
+    /// Acquires and releases a lock that no other client wants, `count` times. Returns the time of
+    /// each pair.
     Pairs { name: String, count: usize },
-    /// The same with `names` locks at once, each `each` times. Answers how long all took together.
+    /// Does the same with `names` locks at once, each of them `each` times. Returns the time of all
+    /// pairs together.
     Names { names: usize, each: usize },
-    /// `threads` want the lock `c`, each again and again until a moment. Answers for each turn when it asked, was granted,
-    /// and began to release.
+    /// `threads` threads acquire the lock `c` again and again until a moment. Returns three moments
+    /// for each acquisition: the request, the grant, and the begin of the release.
     Contend {
         threads: usize,
         hold_micros: u64,
         think_micros: u64,
         until: u64,
     },
-    /// Acquires so many locks, and keeps them. Answers how long that took.
+    /// Acquires this number of locks, and keeps them. Returns the time that this took.
     Hold { names: usize },
-    /// Makes so many keys live on, `batch` requests in one go, without any condition. Answers no numbers.
+    /// Renews the expiry of this number of keys without any condition, `batch` requests at once.
+    /// Returns an empty list.
     Renew { names: usize, batch: usize },
-    /// Publishes `count` messages, one each `gap_micros`. Answers when each was sent.
+    /// Publishes `count` messages, one every `gap_micros`. Returns the moment of each send.
     Publish { count: usize, gap_micros: u64 },
-    /// Subscribes, if it has not, and answers at once, without numbers.
+    /// Subscribes, unless the peer has subscribed before. Returns an empty list at once.
     Subscribe,
-    /// Waits for `count` messages. Answers when each came.
+    /// Waits for `count` messages. Returns the moment at which each arrived.
     Hear { count: usize },
 }

@@ -1,4 +1,6 @@
-//! The ZooKeeper store beside what the servers need for the least of it, over the same client library, and beside peers.
+//! The ZooKeeper store beside its limit and beside peers.
+//!
+//! The limit is the least that the servers need for a lock, over the same client library.
 
 mod peers;
 
@@ -12,12 +14,14 @@ use tokio::runtime::Builder;
 
 use peers::{Bare, Foreign, Leasehold, Peer, Workload};
 
-/// What is shown is the median of so many.
+/// A figure is the median of this number of rounds.
 const ROUNDS: usize = 5;
 const PAIRS: usize = 400;
 const HAND_OVERS: usize = 200;
 const CRASHES: usize = 5;
-/// Measured in turn, so that a slow moment of the machine meets all alike.
+/// The number of samples in each turn of a peer.
+///
+/// The peers alternate, so that a slow moment of the machine affects all of them alike.
 const TURN: usize = 20;
 
 fn main() -> Result<()> {
@@ -56,7 +60,7 @@ fn beside_peers(report: &mut Report) -> Result<()> {
             "delete to a watch's notice",
         ),
     ] {
-        // In the first, which is not counted, Java's compiler is at work.
+        // The first round does not count, because Java's compiler runs in it.
         let rounds = (0..=ROUNDS)
             .map(|_| round(&mut peers, task, count))
             .collect::<Result<Vec<_>>>()?;
@@ -68,7 +72,7 @@ fn beside_peers(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What each takes, in turns.
+/// Measures the times of each peer, in turns.
 fn round(
     peers: &mut [(&str, Box<dyn Peer + '_>)],
     task: Workload,
@@ -83,7 +87,9 @@ fn round(
     Ok(times.into_iter().map(Samples::from_iter).collect())
 }
 
-/// Of one peer, in the round of the middle ratio to the bare requests, and those.
+/// Returns the samples of one peer and of the bare requests, from one round.
+///
+/// It is the round with the median ratio of the two.
 fn median(rounds: &[Vec<Samples>], number: usize) -> (&Samples, &Samples) {
     let p50 = |samples: &Samples| u128::from(samples.spread().p50_ns);
     let mut rounds: Vec<_> = rounds
@@ -94,18 +100,21 @@ fn median(rounds: &[Vec<Samples>], number: usize) -> (&Samples, &Samples) {
     rounds[rounds.len() / 2]
 }
 
-/// From `kill -9` until the next holds, beside the session's timeout and a tick.
+/// Measures the time from `kill -9` until the next waiter holds.
+///
+/// The limit is the session's timeout and a tick.
 fn crashes(report: &mut Report) -> Result<()> {
     let server = ZooKeeper::setup().tick(500).start();
     let url = format!("{}?session=2s", server.url());
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let observer = runtime.block_on(leasehold::open(&url))?;
-    let (mut leasehold, mut limit) = (Samples::default(), Samples::default());
+    let mut leasehold = Samples::default();
+    let mut limit = Samples::default();
     for _ in 0..CRASHES {
         let mut holder = start(&url, 0)?;
         holder.wait_for_grant()?;
         let mut next = start(&url, 1)?;
-        until("somebody to wait", || {
+        until("a client to wait", || {
             let lock_state = runtime.block_on(observer.inspect("a"))?;
             Ok((lock_state.waiters().count() > 0).then_some(()))
         })?;

@@ -1,4 +1,4 @@
-//! Who is measured: each has two clients, with a session each.
+//! The peers that the benchmark measures. Each peer has two clients, with one session each.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
@@ -14,21 +14,22 @@ use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};
 
 const NODE: CreateOptions<'static> = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
 
-/// What is measured.
+/// The operation that a benchmark measures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Workload {
-    /// Acquire and release when nobody else wants the lock.
+    /// Acquire and release when no other client wants the lock.
     Pairs,
-    /// From the moment one client begins to release until the other, in line, knows that it holds.
+    /// A hand-over: from the moment at which one client begins to release until the waiter receives
+    /// its grant.
     HandOvers,
 }
 
-/// One that is measured.
+/// A library or program that the benchmark measures.
 pub(crate) trait Peer {
     fn run(&mut self, task: Workload, count: usize) -> Result<Vec<Duration>>;
 }
 
-/// leasehold.
+/// leasehold, with its async API.
 pub(crate) struct Leasehold<'a> {
     runtime: &'a Runtime,
     near: Locks,
@@ -58,7 +59,7 @@ impl<'a> Leasehold<'a> {
         let waiting =
             tokio::spawn(async move { lock.acquire().await.map(|guard| (guard, Instant::now())) });
         while self.near.inspect("h").await?.waiters().count() == 0 {}
-        // The watch is set a moment after the node is there.
+        // The waiter sets its watch a moment after it has created its node.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let released = Instant::now();
         held.release().await?;
@@ -78,7 +79,9 @@ impl Peer for Leasehold<'_> {
     }
 }
 
-/// The least that the servers must do for it, over the same client library: a node made and deleted; a watch's notice.
+/// The least that the servers must do for a lock, over the same client library.
+///
+/// A pair is the creation and deletion of a node. A hand-over is the notification of a watch.
 pub(crate) struct Bare<'a> {
     runtime: &'a Runtime,
     one: Client,
@@ -88,7 +91,8 @@ pub(crate) struct Bare<'a> {
 impl<'a> Bare<'a> {
     pub(crate) fn connect(runtime: &'a Runtime, server: &ZooKeeper) -> Result<Self> {
         let connect = || runtime.block_on(Client::connect(&server.address()));
-        let (one, other) = (connect()?, connect()?);
+        let one = connect()?;
+        let other = connect()?;
         runtime.block_on(one.mkdir(
             "/bare",
             &CreateMode::Persistent.with_acls(Acls::anyone_all()),
@@ -134,7 +138,7 @@ impl Peer for Bare<'_> {
     }
 }
 
-/// A program in another language, which is told its tasks and tells its times.
+/// A program in another language, which reads its tasks from stdin and prints its times.
 pub(crate) struct Foreign {
     child: Child,
     stdin: ChildStdin,
@@ -192,7 +196,7 @@ impl Peer for Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // Dead already is as good.
+        // The process may have ended already. An error is harmless then.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

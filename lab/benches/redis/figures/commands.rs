@@ -1,5 +1,6 @@
-//! How many commands clients send for each acquisition while many want the same lock: two is the limit, one to get in line
-//! and one to release.
+//! The number of commands that clients send for each acquisition while many want the same lock.
+//!
+//! The limit is two commands: one to enter the queue and one to release.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -35,7 +36,8 @@ fn measure(waiters: usize) -> Result<Rounds> {
         think: Duration::ZERO,
         lasts: LASTS,
     };
-    // The scripts are unknown the first time, and connections are greeted.
+    // The first contest loads the scripts and performs the handshakes.
+    // It does not count.
     Contest {
         threads: 1,
         lasts: LASTS / 10,
@@ -51,7 +53,7 @@ fn measure(waiters: usize) -> Result<Rounds> {
     Ok(rounds)
 }
 
-/// Counts all that clients send, by `MONITOR`, and not what scripts do.
+/// Counts the commands that clients send, by `MONITOR`, but not the commands of scripts.
 pub(super) struct Watch {
     counting: JoinHandle<Result<usize>>,
 }
@@ -78,7 +80,7 @@ impl Watch {
 fn watch(raw: &mut Raw) -> Result<usize> {
     let mut seen = 0;
     loop {
-        // `+TIME [DATABASE ADDRESS] "COMMAND" ...`, where the address of a script is `lua`.
+        // The line is `+TIME [DATABASE ADDRESS] "COMMAND" ...`; the address of a script is `lua`.
         let line = std::str::from_utf8(raw.receive_bytes()?)?;
         let (_, said) = line
             .split_once('[')

@@ -1,4 +1,4 @@
-//! `kill -9` of a holder: when the next, in another process, knows that it holds.
+//! `kill -9` of a holder: the time until the next waiter, in another process, receives its grant.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -13,7 +13,7 @@ use super::float;
 use crate::cpus;
 use crate::table::{Goal, Rounds, Table};
 
-/// A grace, and how often a holder is killed with it.
+/// Each crash grace in seconds, and the number of holders that are killed with it.
 const GRACES: [(u64, usize); 2] = [(1, 10), (5, 5)];
 
 pub(super) fn show() -> Result<()> {
@@ -45,7 +45,7 @@ fn measure(grace: u64, times: usize) -> Result<Rounds> {
         holder.wait_for_grant()?;
         let mut next = start(&url, 1)?;
         see_waiting(&runtime, &observer)?;
-        // At another moment of what is done now and then.
+        // Each kill comes at another moment of the periodic tasks.
         sleep(Duration::from_millis(time as u64 * 170));
         let killed = holder.kill_now()?;
         took.add(float(next.wait_for_grant()?.at - killed) / 1e9);
@@ -67,7 +67,7 @@ fn start(url: &str, first_thread: u32) -> Result<Process> {
 }
 
 fn see_waiting(runtime: &Runtime, observer: &Locks) -> Result<()> {
-    until("somebody to wait", || {
+    until("a client to wait", || {
         let lock_state = runtime.block_on(observer.inspect("a"))?;
         Ok((lock_state.waiters().count() > 0).then_some(()))
     })

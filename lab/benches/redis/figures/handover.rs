@@ -1,5 +1,8 @@
-//! From a holder that begins to release to the next, in another process, that knows it holds, when a round trip takes
-//! 1 ms: the limit is one message by way of the server, and a library that asks again after it was woken needs two.
+//! The time of a hand-over to another process, when a round trip takes 1 ms.
+//!
+//! The time begins when the holder begins to release. It ends when the next holder, in another
+//! process, has received its grant. The limit is one message by way of the server. A library that
+//! sends another request after its wake-up needs two.
 
 use std::time::Duration;
 
@@ -13,10 +16,10 @@ use crate::holds::Contest;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
-/// Each way.
+/// The delay of each direction.
 const DELAY: Duration = Duration::from_micros(500);
 const MESSAGES: usize = 1_000;
-/// What the limit is called.
+/// The name of the limit in the table.
 pub(super) const HOP: &str = "PUBLISH to another process";
 const CONTEST: Contest = Contest {
     threads: 8,
@@ -41,7 +44,8 @@ pub(super) fn show() -> Result<()> {
         footnote(hand_overs, p50, p99);
     }
     let [hop_p50, hop_p99, p50, p99] = &rounds;
-    let (what, hop) = ("hand-over, 1 ms round trip", HOP);
+    let what = "hand-over, 1 ms round trip";
+    let hop = HOP;
     let mut table = Table::new("handover");
     table.add(&format!("{what}, p50"), hop, "µs", hop_p50, None);
     table.add_beside(
@@ -60,7 +64,7 @@ pub(super) fn show() -> Result<()> {
     table.finish()
 }
 
-/// How long messages take from one process to another.
+/// Measures the time that messages take from one process to another.
 pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
     let [sender, receiver] = raw else {
         unreachable!("there are two")
@@ -72,8 +76,8 @@ pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
             count: MESSAGES,
             gap_micros: 100,
         })?
-        .context("it can publish")?;
-    let came = receiver.end()?.context("it can hear")?;
+        .context("the peer can publish")?;
+    let came = receiver.end()?.context("the peer can receive")?;
     Ok(sent
         .iter()
         .zip(came)

@@ -1,5 +1,6 @@
-//! As many pairs as possible on 64 names at once, over one connection, and what they cost the server: each peer batches
-//! as it does.
+//! As many pairs as possible on 64 names at once, over one connection, and their server CPU time.
+//!
+//! Each peer batches its requests in its own way.
 
 use anyhow::{Context, Result};
 use lab_servers::Redis;
@@ -12,9 +13,9 @@ use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
 const NAMES: usize = 64;
-/// A round takes each peer about this long.
+/// The number of pairs per name and round of a peer.
 const EACH: usize = 400;
-/// A peer that is so much slower than the limit does less.
+/// The same number for a peer that is much slower than the limit.
 const EACH_SLOW: usize = 20;
 
 struct Measured {
@@ -59,7 +60,7 @@ fn start(name: String, server: &Redis) -> Result<Measured> {
         rate: Rounds::default(),
         server: Rounds::default(),
     };
-    // Names are new and scripts unknown the first time.
+    // The first pass creates the names and loads the scripts. It does not count.
     peer.pass(EACH_SLOW)?;
     Ok(peer)
 }
@@ -78,16 +79,14 @@ impl Measured {
     fn pass(&mut self, each: usize) -> Result<u64> {
         let took = self.client.run(&Workload::Names { names: NAMES, each })?;
         took.and_then(|took| took.first().copied())
-            .context("every peer knows names")
+            .context("every peer supports names")
     }
 }
 
 fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
-    let (raw, rslock, leasehold) = (
-        find(peers, "raw")?,
-        find(peers, "rslock")?,
-        find(peers, "ours")?,
-    );
+    let raw = find(peers, "raw")?;
+    let rslock = find(peers, "rslock")?;
+    let leasehold = find(peers, "ours")?;
     let what = "pairs, 64 names at once";
     table.add(what, "raw", "/ms", &raw.rate, None);
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
@@ -130,5 +129,5 @@ fn find<'a>(peers: &'a [Measured], name: &str) -> Result<&'a Measured> {
     peers
         .iter()
         .find(|peer| peer.name == name)
-        .with_context(|| format!("there is no peer {name}"))
+        .with_context(|| format!("peer {name} does not exist"))
 }

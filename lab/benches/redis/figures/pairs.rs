@@ -1,4 +1,4 @@
-//! Peers that acquire and release in turns, when nobody else wants the lock.
+//! Peers that acquire and release one after the other, when no other client wants the lock.
 
 use anyhow::{Context, Result};
 
@@ -7,10 +7,12 @@ use crate::client::Client;
 use crate::table::Rounds;
 use crate::workload::Workload;
 
-/// A round is so many turns of each peer, so that a slow moment of the machine meets all.
+/// The number of turns of each peer in a round.
+///
+/// The peers alternate, so that a slow moment of the machine affects all of them.
 const TURNS: usize = 10;
 
-/// A peer, and what its pairs took.
+/// A peer, and the times of its pairs.
 pub(super) struct Measured {
     pub(super) name: String,
     pub(super) p50: Rounds,
@@ -30,7 +32,7 @@ impl Measured {
     }
 }
 
-/// All rounds of all peers, so many pairs in a turn.
+/// Measures all rounds of all peers, with `pairs` pairs in each turn.
 pub(super) fn measure(peers: &mut [Measured], pairs: usize) -> Result<()> {
     (0..ROUNDS).try_for_each(|_| round(peers, pairs))
 }
@@ -43,7 +45,7 @@ fn round(peers: &mut [Measured], pairs: usize) -> Result<()> {
                 name: "a".to_owned(),
                 count: pairs,
             })?;
-            took.append(&mut pairs.context("every peer knows pairs")?);
+            took.append(&mut pairs.context("every peer supports pairs")?);
         }
     }
     for (peer, mut took) in peers.iter_mut().zip(took) {

@@ -1,4 +1,4 @@
-//! What Redisson's clients send while they wait, and after a crash.
+//! The requests that Redisson's clients send while they wait, and after a crash.
 //!
 //! `RedissonWaiters.java` beside this folder runs the clients. The figures need its library, which
 //! `cargo xtask bench` fetches to `target/jars`.
@@ -19,7 +19,7 @@ use super::waiting::LASTS;
 use crate::cpus;
 use crate::table::Rounds;
 
-/// Requests per second of each of so many clients that wait for one lock.
+/// Measures the requests per second of each client, while `waiters` clients wait for one lock.
 pub(super) fn rate(kind: &str, waiters: usize) -> Result<Rounds> {
     let server = cpus::server();
     let mut clients = Clients::start(&server, kind, waiters + 1, true)?;
@@ -35,8 +35,10 @@ pub(super) fn rate(kind: &str, waiters: usize) -> Result<Rounds> {
     Ok(rounds)
 }
 
-/// How long another client takes to hold after the holder and some waiters are killed together, and
-/// how many requests all clients send until then.
+/// Measures a takeover after the holder and some waiters are killed together.
+///
+/// Returns the time until another client holds, and the number of requests that all clients send
+/// until then.
 pub(super) fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
     let dying = usize::try_from(dying)?;
     let server = cpus::server();
@@ -104,7 +106,7 @@ impl Drop for Clients {
     }
 }
 
-/// The library and the compiled program.
+/// Returns the class path of the library and the compiled program.
 fn class_path() -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let library = root.join("../target/jars/redisson-all.jar");
@@ -130,7 +132,10 @@ fn class_path() -> Result<String> {
     joined.into_string().ok().context("the path is not UTF-8")
 }
 
-/// A waiter on an `RLock` has subscribed to its channel; one on an `RFairLock` is in its queue.
+/// Waits until all clients wait.
+///
+/// A waiter on an `RLock` has subscribed to its channel.
+/// A waiter on an `RFairLock` is in its queue.
 fn see_waiting(server: &Redis, kind: &str, waiters: usize) -> Result<()> {
     let wanted = i64::try_from(waiters)?;
     until("all clients of Redisson to wait", || {

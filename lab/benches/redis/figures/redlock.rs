@@ -1,5 +1,8 @@
-//! Acquire and release on five masters when nobody else wants the lock: the goal is one and a half times our own pair on one.
-//! Beside each other on the machine, where five servers share a CPU, and over wires on which a round trip takes 1 ms.
+//! Acquire and release on five masters when no other client wants the lock.
+//!
+//! The goal is one and a half times leasehold's own pair on one master. The benchmark measures two
+//! set-ups. In the first, five servers share a CPU of the machine. In the second, the requests pass
+//! over wires on which a round trip takes 1 ms.
 
 use std::time::Duration;
 
@@ -10,7 +13,7 @@ use super::pairs::{Measured, measure};
 use crate::cpus::{self, Cpus};
 use crate::table::{Goal, Table};
 
-/// Each way.
+/// The delay of each direction.
 const DELAY: Duration = Duration::from_micros(500);
 
 pub(super) fn show() -> Result<()> {
@@ -39,7 +42,8 @@ pub(super) fn show() -> Result<()> {
 
 fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<()> {
     let urls: Vec<String> = hosts.iter().map(|host| format!("redis://{host}")).collect();
-    let (alone, all) = (&urls[0], urls.join(","));
+    let alone = &urls[0];
+    let all = urls.join(",");
     let fenced = format!("redlock://{}?quarantine=off", hosts.join(","));
     let classic = format!("redlock://{}?dialect=classic", hosts.join(","));
     let plain = format!("{alone}?dialect=plain");

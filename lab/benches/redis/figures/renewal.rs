@@ -1,4 +1,6 @@
-//! Keeping 100,000 locks, each renewed every 10 s, beside the same keys made to live on without any condition.
+//! The renewal of 100,000 locks, each every 10 s.
+//!
+//! The limit renews the expiry of the same number of keys without any condition.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,11 +15,11 @@ use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
 const NAMES: usize = 100_000;
-/// Every lease of 30 s is renewed once in such a time.
+/// The time in which every lease of 30 s is renewed once.
 const PERIOD: Duration = Duration::from_secs(10);
 const BATCH: usize = 100;
 
-/// One server with its client.
+/// One server with its client, and the CPU shares of both.
 struct Measured {
     server: Redis,
     client: Client,
@@ -31,9 +33,9 @@ pub(super) fn show() -> Result<()> {
     leasehold
         .client
         .run(&Workload::Hold { names: NAMES })?
-        .context("it can hold")?;
+        .context("the peer can hold")?;
     raw.renew()?;
-    // Until all that the beginning has brought is done.
+    // The work of the start is done after one period.
     sleep(PERIOD);
     leasehold
         .server
@@ -46,7 +48,7 @@ pub(super) fn show() -> Result<()> {
         leasehold.server.command(&["SLOWLOG", "RESET"]);
         period(&mut leasehold, &mut raw)?;
         let took = scripts(&leasehold.server);
-        ensure!(!took.is_empty(), "nothing was renewed");
+        ensure!(!took.is_empty(), "the client did not renew any lock");
         longest.add(took.iter().copied().fold(0.0, f64::max));
         mean.add(took.iter().sum::<f64>() / float(took.len() as u64));
     }
@@ -103,7 +105,7 @@ impl Measured {
                 names: NAMES,
                 batch: BATCH,
             })?
-            .context("it can renew")
+            .context("the peer can renew")
             .map(drop)
     }
 
@@ -134,7 +136,7 @@ fn period(leasehold: &mut Measured, raw: &mut Measured) -> Result<()> {
     raw.footnote(before[1], passed)
 }
 
-/// How many microseconds each script took.
+/// Returns the time that each script took, in microseconds.
 fn scripts(server: &Redis) -> Vec<f64> {
     let events = server.command(&["SLOWLOG", "GET", "10000"]);
     let is_script = |entry: &&Reply| {

@@ -1,4 +1,6 @@
-//! Acquire and release when nobody else wants the lock: the goal is 1.10 round trips of the limit, with a token.
+//! Acquire and release when no other client wants the lock.
+//!
+//! The goal is 1.10 round trips of the limit, including a token.
 
 use anyhow::{Context, Result};
 
@@ -25,7 +27,7 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
     let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
     let mut peers = names.map(start).collect::<Result<Vec<_>>>()?;
     measure(&mut peers, PAIRS)?;
-    let (raw, others) = peers.split_first().context("the limit is the first")?;
+    let (raw, others) = peers.split_first().context("the limit is the first peer")?;
     let cpus_name = cpus.name();
     for (what, of, goal) in [
         (

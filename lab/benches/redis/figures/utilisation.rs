@@ -1,5 +1,6 @@
-//! Eight that want the same lock, hold it for 2 ms and then need it for 10 ms no more: how much of the time somebody holds
-//! it, and how long the one waits that waits longest.
+//! Eight contenders of one lock: each holds it for 2 ms, and then does not need it for 10 ms.
+//!
+//! The figures are the share of the time in which a client holds the lock, and the longest wait.
 
 use std::time::Duration;
 
@@ -84,7 +85,10 @@ pub(super) fn show() -> Result<()> {
 }
 
 impl Measured {
-    /// Timers hold a little longer than they are told to, so the share is that of the 2 ms asked for.
+    /// Adds the figures of one contest.
+    ///
+    /// Timers fire a little late, so a hold is longer than 2 ms. The share counts the configured
+    /// 2 ms only.
     fn footnote(&mut self, hold_spans: &HoldSpans) {
         let idle = hold_spans.idle_times();
         let mean = float(idle.iter().sum()) / count(idle.len()) / 1e3;

@@ -1,4 +1,6 @@
-//! What clients that wait send, and how long the next takes to hold when the first waiters die together with the holder.
+//! The requests of clients that wait, and the time of a takeover after a crash.
+//!
+//! The takeover is measured when the first waiters are killed together with the holder.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -19,11 +21,11 @@ use crate::peers::nanos;
 use crate::table::{Goal, Rounds, Table};
 use crate::workload::Workload;
 
-/// How many clients wait, and how many requests a second each may send.
+/// The number of clients that wait, and the requests per second that each may send.
 const WAITING: [(usize, f64); 2] = [(60, 0.2), (1_000, 0.15)];
-/// Two thirds of a lease and more, so that all renew twice.
+/// More than two thirds of a lease, so that all clients renew twice.
 pub(super) const LASTS: Duration = Duration::from_secs(21);
-/// How many of the first waiters die together with the holder.
+/// The number of first waiters that are killed together with the holder.
 const DYING: [u64; 5] = [0, 1, 2, 5, 20];
 const GRACE: u64 = 5;
 const LEASE: u64 = 30;
@@ -83,7 +85,7 @@ pub(super) fn show() -> Result<()> {
         } else {
             (2 * (dying + 1)).min(LEASE / 3)
         };
-        // The first looks come before the absence is seen.
+        // The first polls come before a waiter observes the absence.
         let most = float(GRACE) + 0.6 + float(looks);
         table.add(
             &format!("{what}, to the next holds"),
@@ -103,6 +105,8 @@ pub(super) fn show() -> Result<()> {
     table.finish()
 }
 
+/// Measures the requests per second and waiter.
+///
 /// Each waiter is a client of its own, with its own connections.
 fn rate(waiters: usize) -> Result<Rounds> {
     let server = cpus::server();
@@ -136,13 +140,13 @@ fn rate(waiters: usize) -> Result<Rounds> {
     Ok(rounds)
 }
 
-/// It asks again every 100 ms.
+/// Measures the same for redis-py, which sends a request every 100 ms.
 fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
     const LASTS: Duration = Duration::from_secs(5);
     let server = cpus::server();
     server.command(&["SET", "c", "held", "PX", "60000"]);
     let mut clients = cpus::clients("redis_py", 1, Cpus::Split, &server.url())?;
-    let client = clients.first_mut().context("one was started")?;
+    let client = clients.first_mut().context("one client was started")?;
     let until = lab::now() + nanos(LASTS + Duration::from_secs(2));
     client.begin(&Workload::Contend {
         threads: waiters,
@@ -160,7 +164,7 @@ fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
     Ok(rounds)
 }
 
-/// How long the next takes, and how many requests all clients send meanwhile.
+/// Measures the time until the next waiter holds, and the requests that all clients send meanwhile.
 fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
     let server = cpus::server();
     let url = format!("{}?crash-grace={GRACE}s", server.url());
@@ -182,7 +186,8 @@ fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
     for mut waiter in waiters {
         waiter.kill_now()?;
     }
-    let (mut took, mut sent) = (Rounds::default(), Rounds::default());
+    let mut took = Rounds::default();
+    let mut sent = Rounds::default();
     took.add(float(next.wait_for_grant()?.at - killed) / 1e9);
     sent.add(count(watch.end(&server)?));
     next.send_signal()?;
@@ -190,7 +195,7 @@ fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
     Ok((took, sent))
 }
 
-/// The observer's last requests are done by then.
+/// Waits until the server has handled the observer's last requests.
 fn next_second(server: &Redis) {
     server.command(&["PING"]);
     sleep(Duration::from_secs(1));
@@ -209,7 +214,7 @@ fn start(url: &str, first_thread: u32) -> Result<Process> {
 }
 
 fn see_waiting(runtime: &Runtime, observer: &Locks, waiters: usize) -> Result<()> {
-    until("all to wait", || {
+    until("all clients to wait", || {
         let lock_state = runtime.block_on(observer.inspect("a"))?;
         Ok((lock_state.waiters().count() >= waiters).then_some(()))
     })

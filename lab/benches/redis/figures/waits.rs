@@ -1,4 +1,6 @@
-//! How evenly 256 who want the same lock wait: where everybody gets it in the order of arrival, all wait the same.
+//! The spread of the waits of 256 threads that contend for the same lock.
+//!
+//! If every thread is granted in the order of arrival, all threads wait for the same time.
 
 use std::time::Duration;
 

@@ -1,8 +1,10 @@
 // Redisson clients that wait for one lock, each with connections of its own.
 //
 // usage: RedissonWaiters ADDRESS lock|fair CLIENTS [hold]
-// With `hold`, the first client acquires the lock before the others wait, and the program prints "held".
-// Prints "granted" for each other client whose acquire returns; runs until its standard input ends.
+// With `hold`, the first client acquires the lock before the others wait.
+// The program then prints "held".
+// The program prints "granted" for each other client whose acquire returns.
+// It runs until its standard input ends.
 
 import java.util.ArrayList;
 import java.util.List;

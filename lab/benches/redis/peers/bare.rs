@@ -1,4 +1,6 @@
-//! The tasks with requests that are made beforehand, over a blocking socket: what the server and the system need.
+//! The tasks with requests that are built beforehand, over a blocking socket.
+//!
+//! The measured time is the time that the server and the system need.
 
 use std::time::Instant;
 
@@ -9,21 +11,21 @@ use super::Peer;
 use super::library::nanos;
 use crate::workload::Workload;
 
-/// How a lock is taken and given back: the bytes of two requests.
+/// The bytes of two requests: one acquires a lock, and one releases it.
 pub(crate) trait Requests: Sized {
-    /// Those of one lock.
+    /// Builds the requests of one lock.
     fn of(raw: &mut Raw, name: &str) -> Result<Self>;
-    /// The request to acquire, written at the end of `requests`.
+    /// Appends the request to acquire to `requests`.
     fn acquire(&mut self, requests: &mut Vec<u8>);
-    /// The request to release, written at the end of `requests`.
+    /// Appends the request to release to `requests`.
     fn release(&mut self, requests: &mut Vec<u8>);
-    /// Whether an answer says that it holds.
+    /// Returns whether a reply reports that the lock is held.
     fn is_granted(reply: &[u8]) -> bool;
-    /// Whether an answer says that it held until now.
+    /// Returns whether a reply reports that the lock was held until the release.
     fn is_released(reply: &[u8]) -> bool;
 }
 
-/// Does [`Workload::Pairs`] and [`Workload::Names`].
+/// Runs [`Workload::Pairs`] and [`Workload::Names`].
 pub(crate) fn run<R: Requests>(raw: &mut Raw, task: &Workload) -> Result<Option<Vec<u64>>> {
     match task {
         Workload::Pairs { name, count } => pairs::<R>(raw, name, *count).map(Some),
@@ -42,20 +44,22 @@ fn pairs<R: Requests>(raw: &mut Raw, name: &str, count: usize) -> Result<Vec<u64
         lock.acquire(&mut request);
         ensure!(
             R::is_granted(raw.request_bytes(&request)?),
-            "it was not granted"
+            "the lock was not granted"
         );
         request.clear();
         lock.release(&mut request);
         ensure!(
             R::is_released(raw.request_bytes(&request)?),
-            "it was not held"
+            "the lock was not held"
         );
         took.push(nanos(begun.elapsed()));
     }
     Ok(took)
 }
 
-/// All names at once: those who acquire send in one go, and release in one go when all have been granted.
+/// Acquires all names with one write.
+///
+/// When all of them are granted, it releases all of them with another write.
 fn many_names<R: Requests>(raw: &mut Raw, names: usize, each: usize) -> Result<Vec<u64>> {
     let mut locks = (0..names)
         .map(|name| R::of(raw, &format!("n{name}")))
@@ -80,12 +84,12 @@ fn wave<R>(
     }
     raw.send(&requests)?;
     for _ in locks {
-        ensure!(is_done(raw.receive_bytes()?), "it was refused");
+        ensure!(is_done(raw.receive_bytes()?), "the request was refused");
     }
     Ok(())
 }
 
-/// Any pair of requests as a peer.
+/// A peer that sends any pair of requests.
 pub(crate) struct Bare<R> {
     raw: Raw,
     requests: std::marker::PhantomData<R>,

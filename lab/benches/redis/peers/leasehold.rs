@@ -1,4 +1,4 @@
-//! leasehold: the async face on a runtime with one thread, which drives the near connection.
+//! leasehold: the async API on a runtime with one thread, which drives the caller link.
 
 use anyhow::Result;
 use leasehold::{Guard, Locks};

@@ -13,18 +13,18 @@ use crate::workload::Workload;
 
 /// A lock library.
 pub(crate) trait Library: Sized + Send + Sync + 'static {
-    /// What one has who holds a lock.
+    /// The value that a holder of a lock has.
     type Held: Send;
 
-    /// Connects to the server; called in the runtime that asks later.
+    /// Connects to the server, in the runtime that sends the later requests.
     fn open(url: &str) -> impl Future<Output = Result<Self>> + Send;
-    /// Waits until it holds.
+    /// Waits until the client holds the lock.
     fn acquire(&self, name: &str) -> impl Future<Output = Result<Self::Held>> + Send;
-    /// Gives it back.
+    /// Releases the lock.
     fn release(&self, held: Self::Held) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// A library at work: each hand is a task.
+/// A peer that runs the tasks with a library. Each thread of a contest is a tokio task.
 pub(crate) struct Tasks<L: Library> {
     runtime: Runtime,
     library: Arc<L>,
@@ -61,7 +61,7 @@ impl<L: Library> Peer for Tasks<L> {
                 think_micros,
                 until,
             } => {
-                // Holding, and needing it no more.
+                // The time to hold the lock, and the time without the lock.
                 let pauses = [hold_micros, think_micros].map(Duration::from_micros);
                 self.runtime
                     .block_on(contend(&library, threads, pauses, until))
@@ -162,7 +162,7 @@ async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>
     Ok(held)
 }
 
-/// As whole nanoseconds.
+/// Converts a time to whole nanoseconds.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,6 @@
-//! The limit: `SET NX PX` and a script that compares and deletes, over a blocking socket. No token and no line.
+//! The limit: `SET NX PX` and a script that compares and deletes, over a blocking socket.
+//!
+//! It does not have a token or a queue.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,11 +12,12 @@ use super::Peer;
 use super::bare::{self, Requests};
 use crate::workload::Workload;
 
-const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
+const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+    return redis.call('del', KEYS[1]) else return 0 end";
 const OWNER: &str = "0123456789abcdef0123456789abcdef";
 const CHANNEL: &str = "hop";
 
-/// Two connections, as one that is subscribed cannot ask.
+/// A peer with two connections, as a subscribed connection cannot send requests.
 struct Limit {
     url: String,
     requests: Raw,
@@ -27,7 +30,11 @@ struct SetAndDelete {
 }
 
 pub(super) fn connect(url: &str) -> Result<Box<dyn Peer>> {
-    Ok(Box::new(Limit { url: url.to_owned(), requests: bare::connect(url)?, pushes: None }))
+    Ok(Box::new(Limit {
+        url: url.to_owned(),
+        requests: bare::connect(url)?,
+        pushes: None,
+    }))
 }
 
 impl Peer for Limit {
@@ -35,7 +42,9 @@ impl Peer for Limit {
         match *task {
             Workload::Subscribe => self.subscribe().map(Some),
             Workload::Hear { count } => self.receive(count).map(Some),
-            Workload::Publish { count, gap_micros } => self.publish(count, Duration::from_micros(gap_micros)).map(Some),
+            Workload::Publish { count, gap_micros } => self
+                .publish(count, Duration::from_micros(gap_micros))
+                .map(Some),
             Workload::Renew { names, batch } => self.renew(names, batch).map(Some),
             _ => bare::run::<SetAndDelete>(&mut self.requests, task),
         }
@@ -47,7 +56,10 @@ impl Requests for SetAndDelete {
         let key = format!("raw:{name}");
         let hash = raw.request(&["SCRIPT", "LOAD", RELEASE])?.text().to_owned();
         let set = request(&["SET", &key, OWNER, "NX", "PX", "30000"]);
-        Ok(Self { set, delete: request(&["EVALSHA", &hash, "1", &key, OWNER]) })
+        Ok(Self {
+            set,
+            delete: request(&["EVALSHA", &hash, "1", &key, OWNER]),
+        })
     }
 
     fn acquire(&mut self, requests: &mut Vec<u8>) {
@@ -78,7 +90,7 @@ impl Limit {
     }
 
     fn receive(&mut self, count: usize) -> Result<Vec<u64>> {
-        let hears = self.pushes.as_mut().context("it is not subscribed")?;
+        let hears = self.pushes.as_mut().context("the peer is not subscribed")?;
         let mut came = Vec::with_capacity(count);
         for _ in 0..count {
             hears.receive_bytes()?;
@@ -88,7 +100,11 @@ impl Limit {
     }
 
     fn publish(&mut self, count: usize, gap: Duration) -> Result<Vec<u64>> {
-        let publish = request(&["PUBLISH", CHANNEL, "H00000000000000001234567890123456789012"]);
+        let publish = request(&[
+            "PUBLISH",
+            CHANNEL,
+            "H00000000000000001234567890123456789012",
+        ]);
         let mut sent = Vec::with_capacity(count);
         for _ in 0..count {
             sent.push(lab::now());
@@ -98,10 +114,14 @@ impl Limit {
         Ok(sent)
     }
 
-    /// What must be done at least: the keys are there and get a new time to live, unconditionally.
+    /// Does the least that a renewal needs.
+    ///
+    /// It creates the keys, and sets a new time to live without any condition.
     fn renew(&mut self, names: usize, batch: usize) -> Result<Vec<u64>> {
         let requests = |first: usize, command: fn(String) -> Vec<u8>| {
-            (first..names.min(first + batch)).flat_map(|name| command(format!("raw:h{name}"))).collect::<Vec<u8>>()
+            (first..names.min(first + batch))
+                .flat_map(|name| command(format!("raw:h{name}")))
+                .collect::<Vec<u8>>()
         };
         for command in [
             |key: String| request(&["SET", &key, OWNER, "NX", "PX", "30000"]),

@@ -1,5 +1,8 @@
 # needs: redis==8.1.0
-"""The Lock of redis-py: no token, no line, no renewal; it asks again every 100 ms. One pool of connections."""
+"""The Lock of redis-py: no token, no queue, no renewal. It polls every 100 ms.
+
+All threads share one pool of connections.
+"""
 
 import redis
 

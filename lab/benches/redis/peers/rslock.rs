@@ -1,4 +1,4 @@
-//! rslock: no token, no line, no renewal; it asks again every 200 ms.
+//! rslock: no token, no queue, no renewal. It polls every 200 ms.
 
 use std::time::Duration;
 

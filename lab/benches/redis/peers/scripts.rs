@@ -1,5 +1,7 @@
-//! leasehold's own two requests, sent as the limit sends its: what the store asks of the server, without what its client
-//! costs. They are those that leasehold was seen to send.
+//! leasehold's own two requests, sent in the same way as the requests of the limit.
+//!
+//! The figure is the cost of the store's requests on the server, without the cost of the client.
+//! The peer records the requests that leasehold sends, by `MONITOR`.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +15,9 @@ use super::bare::{Bare, Requests};
 
 const NAME: &str = "template";
 const TOKEN_LEN: usize = 16;
-/// Where in a request to enter is the second after which it is refused, and one that does not come.
+/// The index of the argument of a request to enter that holds its deadline in seconds.
+///
+/// The server refuses the request after the deadline; `NEVER` is a deadline that does not pass.
 const NOT_AFTER_AT: usize = 7;
 const NEVER: &str = "9999999999";
 
@@ -23,21 +27,29 @@ pub(super) fn connect(url: &str) -> Result<Box<dyn Peer>> {
 
 struct Scripts {
     enter: Vec<u8>,
-    /// Where in `enter` the proposed token is.
+    /// The offset of the proposed token in `enter`.
     token_at: usize,
     leave: Vec<u8>,
 }
 
 impl Requests for Scripts {
     fn of(raw: &mut Raw, name: &str) -> Result<Self> {
-        let [mut enter, leave] = seen(raw.stream().peer_addr()?)?.map(|pushes| of_name(&pushes, name));
+        let [mut enter, leave] =
+            seen(raw.stream().peer_addr()?)?.map(|pushes| of_name(&pushes, name));
         NEVER.clone_into(&mut enter[NOT_AFTER_AT]);
-        // The record begins with its token, and follows the key.
+        // The record follows the key, and begins with its token.
         let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
         let record = enter[4].as_bytes();
-        let token_at = enter_bytes.windows(record.len()).position(|bytes| bytes == record).context("it is in there")?;
+        let token_at = enter_bytes
+            .windows(record.len())
+            .position(|bytes| bytes == record)
+            .context("the request contains the record")?;
         let leave = request(&leave.iter().map(String::as_str).collect::<Vec<_>>());
-        Ok(Self { enter: enter_bytes, token_at, leave })
+        Ok(Self {
+            enter: enter_bytes,
+            token_at,
+            leave,
+        })
     }
 
     fn acquire(&mut self, requests: &mut Vec<u8>) {
@@ -59,17 +71,22 @@ impl Requests for Scripts {
     }
 }
 
-/// What leasehold sends for a pair, when the scripts are known to the server.
+/// Returns the requests that leasehold sends for a pair, once the server has loaded the scripts.
 fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
     let mut watch = Raw::connect(server)?;
     watch.request(&["MONITOR"])?;
-    Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let lock = leasehold::open(&format!("redis://{server}")).await?.mutex(NAME);
-        for _ in 0..2 {
-            lock.acquire().await?.release().await?;
-        }
-        anyhow::Ok(())
-    })?;
+    Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let lock = leasehold::open(&format!("redis://{server}"))
+                .await?
+                .mutex(NAME);
+            for _ in 0..2 {
+                lock.acquire().await?.release().await?;
+            }
+            anyhow::Ok(())
+        })?;
     Raw::connect(server)?.request(&["ECHO", "that is all"])?;
     let mut pair = Vec::new();
     loop {
@@ -77,25 +94,44 @@ fn seen(server: SocketAddr) -> Result<[Vec<String>; 2]> {
         let pushes = words(&line);
         match pushes.first().map(String::as_str) {
             Some("ECHO") => break,
-            Some("EVALSHA") if pushes.get(3).is_some_and(|key| key.contains(NAME)) => pair.push(pushes),
+            Some("EVALSHA") if pushes.get(3).is_some_and(|key| key.contains(NAME)) => {
+                pair.push(pushes);
+            }
             _ => {}
         }
     }
-    let first = pair.len().checked_sub(2).context("leasehold sends two requests for a pair")?;
-    pair.split_off(first).try_into().ok().context("there are two")
+    let first = pair
+        .len()
+        .checked_sub(2)
+        .context("leasehold sends two requests for a pair")?;
+    pair.split_off(first)
+        .try_into()
+        .ok()
+        .context("a pair is two requests")
 }
 
-/// The words of a line of MONITOR. None of ours has a quote or a backslash in it.
+/// Returns the words of a line of MONITOR. leasehold's words do not contain quotes or backslashes.
 fn words(line: &str) -> Vec<String> {
-    line.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    line.split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
-/// The same request about another lock.
+/// Returns the same request for another lock.
 fn of_name(pushes: &[String], name: &str) -> Vec<String> {
     let key = format!("leasehold:{{{name}}}");
-    pushes.iter().enumerate().map(|(at, push)| if at == 3 { key.clone() } else { push.clone() }).collect()
+    pushes
+        .iter()
+        .enumerate()
+        .map(|(at, push)| if at == 3 { key.clone() } else { push.clone() })
+        .collect()
 }
 
 fn micros() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_micros()
 }

@@ -1,6 +1,7 @@
-"""The tasks of ../task.rs for any blocking lock library: a hand is a thread.
+"""The tasks of ../workload.rs for any blocking lock library. Each contender is a thread.
 
-A library is a class: `Library(url)`, `acquire(name)` returning what one has who holds, `release(held)`.
+A library is a class with `Library(url)`, `acquire(name)` and `release(held)`. `acquire` returns the
+value that a holder has, and `release` takes it.
 """
 
 import json
@@ -66,7 +67,7 @@ def pause(seconds):
 
 
 def together(work, hands):
-    """All that so many threads answer, one after the other; the first trouble of one is everybody's."""
+    """Returns the results of all threads in one list. Raises the first exception of any thread."""
     answers = [None] * hands
     troubles = []
 

@@ -8,7 +8,7 @@ import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** Does with Curator what kazoo_line.py does with kazoo. */
+/** Runs the tasks of kazoo_line.py with Curator. */
 public class CuratorLine {
     static final ExecutorService WAITER = Executors.newSingleThreadExecutor(task -> {
         Thread thread = new Thread(task);
@@ -17,7 +17,8 @@ public class CuratorLine {
     });
 
     static InterProcessMutex connect(String host) throws InterruptedException {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(host, new ExponentialBackoffRetry(100, 5));
+        CuratorFramework client =
+                CuratorFrameworkFactory.newClient(host, new ExponentialBackoffRetry(100, 5));
         client.start();
         client.blockUntilConnected();
         return new InterProcessMutex(client, "/curator/a");
@@ -40,7 +41,7 @@ public class CuratorLine {
         });
         while (near.getParticipantNodes().size() < 2) {
         }
-        // The watch is set a moment after the node is there.
+        // The waiter sets its watch a moment after it has created its node.
         Thread.sleep(2);
         long begun = System.nanoTime();
         near.release();

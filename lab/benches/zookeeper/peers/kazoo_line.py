@@ -1,5 +1,8 @@
 # needs: kazoo==2.11.0
-"""Does with kazoo what its lines of stdin say, `pairs COUNT` or `hand_overs COUNT`, and tells how many nanoseconds each took."""
+"""Runs the tasks on its stdin with kazoo: `pairs COUNT` or `hand_overs COUNT`, one task per line.
+
+It prints the time of each pair or hand-over in nanoseconds.
+"""
 
 import sys
 import threading
@@ -35,7 +38,7 @@ def hand_overs(near, far, count):
         waiter.start()
         while len(near.contenders()) < 2:
             pass
-        # The watch is set a moment after the node is there.
+        # The waiter sets its watch a moment after it has created its node.
         time.sleep(0.002)
         begun = time.perf_counter_ns()
         near.release()
