@@ -29,7 +29,7 @@ def run(library, task, kept):
             return [now() - begun]
         case "contend":
             pauses = task["hold_micros"] / 1e6, task["think_micros"] / 1e6
-            return together(lambda _: one_hand(library, pauses, task["until"]), task["hands"])
+            return together(lambda _: one_hand(library, pauses, task["until"]), task["threads"])
         case "hold":
             begun = now()
             kept += [library.acquire(f"h{name}") for name in range(task["names"])]
