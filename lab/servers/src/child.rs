@@ -70,7 +70,7 @@ impl ServerProcess {
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process
             .try_wait()
-            .expect("nobody else waits for this child")
+            .expect("only this object waits for the child")
     }
 
     /// Ends the program by SIGKILL, unless it has already ended.
@@ -80,7 +80,7 @@ impl ServerProcess {
             .expect("a process may kill its own child");
         self.process
             .wait()
-            .expect("nobody else waits for this child");
+            .expect("only this object waits for the child");
     }
 
     /// Sends SIGTERM to the program and waits until the program has ended.

@@ -138,7 +138,7 @@ impl Clock {
         let file = File::options()
             .write(true)
             .open(&self.file)
-            .expect("it was made");
+            .expect("the file was made with the clock");
         file.write_all_at(&bytes, spec(next))
             .expect("a temporary folder can be written");
         file.write_all_at(&next.to_ne_bytes(), 0)
@@ -147,7 +147,7 @@ impl Clock {
 
     fn number(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
-        let file = File::open(&self.file).expect("it was made");
+        let file = File::open(&self.file).expect("the file was made with the clock");
         file.read_exact_at(&mut bytes, at)
             .expect("the file has its full length");
         u64::from_ne_bytes(bytes)

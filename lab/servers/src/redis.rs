@@ -104,7 +104,7 @@ impl Redis {
         self.spec
             .tls_port
             .as_ref()
-            .expect("it was set up with TLS")
+            .expect("the server was set up with TLS")
             .number()
     }
 
@@ -180,7 +180,7 @@ impl Redis {
         self.spec
             .clock
             .as_ref()
-            .expect("it was set up with a clock of its own")
+            .expect("the server was set up with its own clock")
     }
 
     /// Sets the server's clock `ahead` seconds ahead of the machine's clock, or behind it if
@@ -229,14 +229,14 @@ impl Redis {
     pub fn connection(&self) -> Raw {
         self.spec
             .connect()
-            .expect("a living server takes connections")
+            .expect("a living server accepts connections")
     }
 
     /// Opens a connection as [`connection`](Self::connection) does, through the Unix socket.
     #[must_use]
     pub fn socket_connection(&self) -> Raw<UnixStream> {
         let stream =
-            UnixStream::connect(self.socket_path()).expect("a living server takes connections");
+            UnixStream::connect(self.socket_path()).expect("a living server accepts connections");
         stream
             .set_read_timeout(Some(TIMEOUT))
             .expect("the timeout is not zero");

@@ -310,7 +310,7 @@ impl Shared {
                 Ok((client, _)) => self.take(client),
                 Err(_) if self.rules().closed => return,
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
-                Err(e) => panic!("a wire cannot take connections: {e}"),
+                Err(e) => panic!("a wire cannot accept connections: {e}"),
             }
         }
     }

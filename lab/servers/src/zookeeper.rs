@@ -93,7 +93,7 @@ impl ZooKeeper {
             .spec
             .tls_port
             .as_ref()
-            .expect("it was set up with TLS")
+            .expect("the server was set up with TLS")
             .number();
         format!("zookeeper+tls://localhost:{port}")
     }
@@ -140,7 +140,7 @@ impl ZooKeeper {
         self.spec
             .clock
             .as_ref()
-            .expect("it was set up with a clock of its own")
+            .expect("the server was set up with its own clock")
     }
 
     /// The whole log of the server.

@@ -159,8 +159,8 @@ impl ZooKeeperSetup {
         let port = port.number();
         let mut text = format!(
             "tickTime={tick}\ninitLimit=10\ndataDir={folder}\nclientPortAddress=127.0.0.1\n\
-             clientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
-             preAllocSize=1024\nskipACL=no\n"
+             clientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=*\npreAllocSize=1024\nskipACL=no\n"
         );
         if let Some(port) = tls_port {
             let port = port.number();
