@@ -57,7 +57,7 @@ mod tests {
         for port in &ports {
             let spec = (Ipv4Addr::LOCALHOST, port.number());
             for _ in 0..2 {
-                let listener = TcpListener::bind(spec).expect("its server binds by number");
+                let listener = TcpListener::bind(spec).expect("the server binds by number");
                 TcpStream::connect(spec).expect("a client reaches the server");
                 drop(listener);
                 TcpStream::connect(spec).expect_err("no server listens");

@@ -50,7 +50,8 @@ pub struct PostgresSession {
 }
 
 impl Postgres {
-    /// Starts a server with an empty database. The database does not survive a loss of power.
+    /// Starts a server with an empty database. The server does not sync its data, so the database
+    /// may not survive a loss of power.
     #[must_use]
     pub fn start() -> Self {
         let folder = tempfile::Builder::new()
@@ -79,7 +80,8 @@ impl Postgres {
             ],
             &log,
         );
-        let status = until("initdb to end", || Ok(made.ended())).expect("it takes a second");
+        let status =
+            until("initdb to end", || Ok(made.ended())).expect("initdb takes about a second");
         assert!(
             status.success(),
             "initdb did not create a database: {}",
@@ -149,7 +151,7 @@ impl Postgres {
                 .try_for_each(|line| printed.send(line).ok())
         });
         PostgresSession {
-            input: child.stdin.take().expect("its stdin is a pipe"),
+            input: child.stdin.take().expect("the stdin of psql is a pipe"),
             psql: child,
             output: heard,
         }

@@ -237,7 +237,7 @@ fn used_cpu_time_increases() {
     let redis = Redis::start();
     let before = redis.cpu_used();
     let busy = || Ok((redis.cpu_used() > before).then_some(()));
-    until("its CPU time to grow", busy).expect("requests cost CPU time");
+    until("the server's CPU time to grow", busy).expect("requests cost CPU time");
     assert!(redis.info("server").contains("redis_version:"));
     assert!(redis.log().contains("Ready to accept connections"));
 }
@@ -318,7 +318,13 @@ fn redis_dies_with_its_parent() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a test can be started");
-    let output = BufReader::new(starter.stdout.take().expect("its stdout is a pipe")).lines();
+    let output = BufReader::new(
+        starter
+            .stdout
+            .take()
+            .expect("the stdout of the starter is a pipe"),
+    )
+    .lines();
     let line = output
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix("started ").map(str::to_owned));
