@@ -1,4 +1,5 @@
-//! What a wire costs, and how exact its delays are: `cargo bench -p lab-servers`.
+//! Measures the latency that a wire adds, and the precision of its delays: `cargo bench -p
+//! lab-servers`.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,7 @@ fn main() {
         wire.delay(Duration::from_micros(delay));
         tell(
             &format!("a wire of {delay} µs"),
-            &mut Raw::connect(wire.address()).expect("a wire takes connections"),
+            &mut Raw::connect(wire.address()).expect("a wire accepts connections"),
         );
     }
 }
@@ -28,7 +29,7 @@ fn tell<S: std::io::Read + std::io::Write>(what: &str, client: &mut Raw<S>) {
     let ping = request(&["PING"]);
     let trip = |_| {
         let begun = Instant::now();
-        client.request_bytes(&ping).expect("it is answered");
+        client.request_bytes(&ping).expect("the server replies");
         begun.elapsed()
     };
     let mut trips: Vec<Duration> = (0..TRIPS).map(trip).collect();

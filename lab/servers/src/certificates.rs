@@ -1,4 +1,5 @@
-//! Certificates of a service that speaks TLS, made anew each time and valid for two days.
+//! Certificates of a service that speaks TLS, which are generated for each test and are valid for
+//! two days.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +10,14 @@ use crate::child::Program;
 const CONFIGURATION: &str = include_str!("openssl.cnf");
 const DAYS: &str = "2";
 
-/// Makes `ca.crt`, an authority; `server.crt` and `server.key`, which it signed for `localhost` and `127.0.0.1`; `client.crt`
-/// and `client.key`, which it signed for a client; and `other.crt`, an authority that signed nothing.
+/// Generates two authorities and the certificates of a server and a client.
+///
+/// `ca.crt` is the authority. It signs `server.crt` with `server.key` for `localhost` and
+/// `127.0.0.1`, and `client.crt` with `client.key` for a client. `other.crt` is an authority that
+/// does not sign any certificate.
 pub(crate) fn make(folder: &Path) {
     Program::installed("openssl", "openssl").must_be_there();
-    fs::write(folder.join("openssl.cnf"), CONFIGURATION)
-        .expect("a temporary folder can be written");
+    fs::write(folder.join("openssl.cnf"), CONFIGURATION).expect("a temporary folder is writable");
     certificate(
         folder,
         "ca",
@@ -43,9 +46,10 @@ pub(crate) fn make(folder: &Path) {
     }
 }
 
-/// Makes a key and its certificate.
+/// Generates a key and its certificate.
 fn certificate(folder: &Path, name: &str, output: &[&str]) {
-    let (key, certificate) = (format!("{name}.key"), format!("{name}.crt"));
+    let key = format!("{name}.key");
+    let certificate = format!("{name}.crt");
     let mut openssl = Command::new("openssl");
     openssl.args([
         "req",
@@ -75,7 +79,7 @@ fn certificate(folder: &Path, name: &str, output: &[&str]) {
         .expect("openssl can be started");
     assert!(
         done.status.success(),
-        "openssl makes no {name}: {}",
+        "openssl did not make {name}: {}",
         String::from_utf8_lossy(&done.stderr)
     );
 }

@@ -1,4 +1,4 @@
-//! Programs started, which do not outlive who started them.
+//! Child processes that end no later than the process that started them.
 
 use std::env;
 use std::fs::{self, File};
@@ -14,23 +14,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::clock::Clock;
 use crate::until;
 
-/// A running program. Dropping it kills it, and so does the kernel when this process ends in any way.
+/// A running program. Dropping it kills the program. The kernel also kills the program when this
+/// process ends in any way.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     name: String,
     process: process::Child,
 }
 
-/// What a program is given besides its arguments.
+/// The settings of a program besides its arguments.
 pub(crate) struct Environment<'a> {
-    /// The one CPU it runs on, if not any.
+    /// The one CPU that the program runs on. `None` allows every CPU.
     pub(crate) cpu: Option<usize>,
-    /// Its wall clock, if not the machine's.
+    /// The program's wall clock. `None` is the machine's clock.
     pub(crate) clock: Option<&'a Clock>,
 }
 
 impl ServerProcess {
-    /// Starts a program with what it says appended to a file.
+    /// Starts a program and appends its output to a file.
     pub(crate) fn start(
         program: &Program,
         args: &[&str],
@@ -42,7 +43,7 @@ impl ServerProcess {
             .create(true)
             .append(true)
             .open(output)
-            .expect("its folder is there");
+            .expect("the folder of the output file exists");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
         if let Some(cpu) = around.cpu {
@@ -65,22 +66,24 @@ impl ServerProcess {
         self.process.id()
     }
 
-    /// How it ended, if it did.
+    /// The exit status, if the program has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.process
             .try_wait()
-            .expect("nobody else waits for this child")
+            .expect("only this object waits for the child")
     }
 
-    /// Ends it by SIGKILL, unless it is dead.
+    /// Ends the program by SIGKILL, unless it has already ended.
     pub(crate) fn kill(&mut self) {
-        self.process.kill().expect("one may kill one's own child");
+        self.process
+            .kill()
+            .expect("a process may kill its own child");
         self.process
             .wait()
-            .expect("nobody else waits for this child");
+            .expect("only this object waits for the child");
     }
 
-    /// Asks it to end, by SIGTERM, and waits until it did.
+    /// Sends SIGTERM to the program and waits until the program has ended.
     pub(crate) fn terminate(&mut self) {
         if self.ended().is_some() {
             return;
@@ -88,10 +91,10 @@ impl ServerProcess {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
         let what = format!("{} to end after SIGTERM", self.name);
-        until(&what, || Ok(self.ended())).expect("a server asked to end does");
+        until(&what, || Ok(self.ended())).expect("a server ends after SIGTERM");
     }
 
-    /// Stops it, as `kill -STOP` does, and waits until it stands still.
+    /// Stops the program, as `kill -STOP` does, and waits until the kernel reports it as stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         until("a process to be stopped", || {
@@ -100,18 +103,19 @@ impl ServerProcess {
         .expect("a living process can be stopped");
     }
 
-    /// Lets it go on.
+    /// Continues the program, as `kill -CONT` does.
     pub(crate) fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a process has a number");
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("the id of a process is positive");
         kill_process(pid, signal)
-            .unwrap_or_else(|e| panic!("{} cannot be signalled: {e}", self.name));
+            .unwrap_or_else(|e| panic!("cannot send a signal to {}: {e}", self.name));
     }
 
-    /// The word after the program's name in parentheses, and all that follows.
+    /// The part of `/proc/PID/stat` after the program's name in parentheses. It begins with the
+    /// state of the process.
     fn state(&self) -> io::Result<String> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
         Ok(stat.rsplit(") ").next().unwrap_or_default().to_owned())
@@ -120,18 +124,18 @@ impl ServerProcess {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // Both calls fail only if the process has already ended, which is the aim.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A program that is installed or was fetched.
+/// A program that is installed or was fetched by `cargo xtask test`.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    /// Its name, or the path of its file.
+    /// The name of the program, or the path of its file.
     pub(crate) name: String,
-    /// The Debian package that has it, if one does.
+    /// The Debian package that contains the program, if there is one.
     package: Option<&'static str>,
 }
 
@@ -150,7 +154,7 @@ impl Program {
         }
     }
 
-    /// Panics with what to do about it if the program is missing.
+    /// Panics if the program is missing. The message says how to install it.
     pub(crate) fn must_be_there(&self) {
         let name = &self.name;
         let path = env::var_os("PATH").unwrap_or_default();
@@ -161,15 +165,18 @@ impl Program {
             .unwrap_or_default();
         assert!(
             found,
-            "{name} is missing: run `cargo xtask test`, which sees to it{or}"
+            "{name} is missing: run `cargo xtask test`, which installs it{or}"
         );
     }
 }
 
 type Start = (Command, Sender<io::Result<process::Child>>);
 
-/// A parent's death signal comes when the *thread* dies that started the child. So one thread starts them all, and lives
-/// as long as the process; a server may be shared by tests whose threads come and go.
+/// Starts a child process from one thread that lives as long as this process.
+///
+/// The kernel sends the parent's death signal when the *thread* that started the child ends.
+/// Several tests may share one server, and the threads of tests end earlier than the process. So
+/// one thread starts all children.
 fn spawn(command: Command) -> io::Result<process::Child> {
     static PARENT: LazyLock<Sender<Start>> = LazyLock::new(|| {
         let (sender, orders) = channel::<Start>();
@@ -177,7 +184,7 @@ fn spawn(command: Command) -> io::Result<process::Child> {
             for (mut command, reply) in orders {
                 reply
                     .send(command.spawn())
-                    .expect("who ordered waits for the answer");
+                    .expect("the caller waits for the reply");
             }
         };
         thread::Builder::new()
@@ -190,5 +197,5 @@ fn spawn(command: Command) -> io::Result<process::Child> {
     PARENT
         .send((command, reply))
         .expect("the thread lives as long as the process");
-    started.recv().expect("every order is answered")
+    started.recv().expect("the thread replies to every order")
 }

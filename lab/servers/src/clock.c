@@ -1,5 +1,6 @@
-/* A wall clock that goes as a file says: for LD_PRELOAD, with the file in LAB_SERVERS_CLOCK. The file is shared memory, so that
- * the clock can be set while the program runs, and tells how often it was read. */
+/* A wall clock that a file controls. LD_PRELOAD loads it, and LAB_SERVERS_CLOCK names the file. The
+ * file is shared memory, so that a test can set the clock while the program runs. The file also
+ * counts the readings of the clock. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -13,15 +14,15 @@
 #define SECOND 1000000000
 #define SETTINGS 128
 
-/* At `since` of the machine's clock it told `told`, both in nanoseconds; from there it gains so many millionths. So it was
- * read so often. */
+/* The clock showed `told` when the machine's clock showed `since`, both in nanoseconds. From then
+ * on the clock gains `gain` millionths of the time that passes. `readings` counts its readings. */
 struct setting {
     int64_t since, told, gain;
     uint64_t readings;
 };
 
-/* Settings are written before `current` says that they count, and stay as they are for so long that nobody still reads one
- * that is written over. */
+/* A setting is written before `current` makes it valid. The next 127 settings do not overwrite it. So
+ * a program has long stopped reading a setting when the setting is overwritten. */
 struct shared {
     uint64_t current;
     struct setting settings[SETTINGS];
@@ -32,13 +33,16 @@ static struct shared *shared;
 __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("LAB_SERVERS_CLOCK");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
-    void *memory = file < 0 ? MAP_FAILED : mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    void *memory = file < 0
+        ? MAP_FAILED
+        : mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (memory == MAP_FAILED) abort();
     shared = memory;
     close(file);
 }
 
-/* The setting comes first: of a newer one the machine's clock would not have reached `since`. */
+/* The setting is loaded before the machine's clock is read. With the other order, a newer setting
+ * could have a `since` later than the reading. */
 static int tell(struct timespec *time) {
     uint64_t current = __atomic_load_n(&shared->current, __ATOMIC_ACQUIRE);
     struct setting *setting = &shared->settings[current % SETTINGS];

@@ -1,4 +1,4 @@
-//! A wall clock of its own for a program, which a test can set, and let run faster or slower.
+//! A separate wall clock for a program. A test can set this clock and make it run faster or slower.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,15 +10,20 @@ use crate::child::Program;
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// A library that takes the place of the C library's wall clock, and the file that sets it: with its
-/// [environment](Self::environment) a program goes by it. One that asks the kernel without the C library does not.
+/// A library that replaces the C library's wall clock, and the file that sets the clock.
+///
+/// A program that is started with its [environment](Self::environment) uses this clock. A program
+/// that calls the kernel without the C library still reads the machine's clock.
 #[derive(Debug)]
 pub struct Clock {
     library: PathBuf,
     file: PathBuf,
 }
 
-/// As in `clock.c`: at `since` of the machine's clock it told `reading`, and gains so many millionths from there.
+/// One setting, with the layout of `clock.c`.
+///
+/// The clock showed `reading` when the machine's clock showed `since`. From then on the clock gains
+/// `gain` millionths of the time that passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Setting {
     since: i64,
@@ -26,20 +31,24 @@ struct Setting {
     gain: i64,
 }
 
-/// How many settings the file has room for, each after the other, and in bytes what one takes and where they begin.
+/// The number of settings that fit into the file, one after another.
 const SETTINGS: u64 = 128;
+/// The size of one setting in bytes.
 const SETTING: u64 = 32;
+/// The offset of the first setting in bytes.
 const HEAD: u64 = 8;
 
 const SECOND: i64 = 1_000_000_000;
 
 impl Clock {
-    /// Makes one that agrees with the machine's.
+    /// Makes a clock that shows the same time as the machine's clock.
     pub(crate) fn make(folder: &Path) -> Self {
-        Self::several(folder, 1).pop().expect("one was asked for")
+        Self::several(folder, 1)
+            .pop()
+            .expect("the list has one clock")
     }
 
-    /// Makes some that agree with the machine's, in a folder.
+    /// Makes `count` clocks in a folder. Each shows the same time as the machine's clock.
     #[must_use]
     pub fn several(folder: &Path, count: usize) -> Vec<Self> {
         let library = compile(folder);
@@ -47,7 +56,7 @@ impl Clock {
             let file = folder.join(format!("clock-{number}"));
             let made =
                 File::create(&file).and_then(|made| made.set_len(spec(0) + SETTINGS * SETTING));
-            made.expect("a temporary folder can be written");
+            made.expect("a temporary folder is writable");
             Self {
                 library: library.clone(),
                 file,
@@ -56,7 +65,8 @@ impl Clock {
         (0..count).map(one).collect()
     }
 
-    /// Sets it ahead of the machine's by so many seconds, or behind. It runs as the machine's from there.
+    /// Sets the clock `ahead` seconds ahead of the machine's clock, or behind it if negative. From
+    /// then on the clock runs at the speed of the machine's clock.
     pub fn set(&self, ahead: i64) {
         let now = machine();
         self.write(Setting {
@@ -66,9 +76,11 @@ impl Clock {
         });
     }
 
-    /// Sets it ahead by so many seconds, or back, from where it is. It runs as before.
+    /// Moves the clock forward by `by` seconds from its current time, or back if negative. The
+    /// clock keeps its speed.
     pub fn step(&self, by: i64) {
-        let (now, before) = (machine(), self.read());
+        let now = machine();
+        let before = self.read();
         self.write(Setting {
             since: now,
             reading: before.at(now) + by * SECOND,
@@ -76,7 +88,8 @@ impl Clock {
         });
     }
 
-    /// Lets it gain so many millionths of the time that passes from now on, or lose them.
+    /// Makes the clock gain `millionths` of the time that passes from now on, or lose them if
+    /// negative.
     pub fn gain(&self, millionths: i64) {
         let now = machine();
         self.write(Setting {
@@ -86,13 +99,13 @@ impl Clock {
         });
     }
 
-    /// How often it has been read since it was set last.
+    /// The number of readings of the clock since the last setting.
     #[must_use]
     pub fn readings(&self) -> u64 {
         self.number(spec(self.number(0)) + 24)
     }
 
-    /// What a program that goes by it is started with.
+    /// The environment variables for a program that uses this clock.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, &Path); 2] {
         [
@@ -125,7 +138,7 @@ impl Clock {
         let file = File::options()
             .write(true)
             .open(&self.file)
-            .expect("it was made");
+            .expect("the file was made with the clock");
         file.write_all_at(&bytes, spec(next))
             .expect("a temporary folder can be written");
         file.write_all_at(&next.to_ne_bytes(), 0)
@@ -134,19 +147,19 @@ impl Clock {
 
     fn number(&self, at: u64) -> u64 {
         let mut bytes = [0; 8];
-        let file = File::open(&self.file).expect("it was made");
+        let file = File::open(&self.file).expect("the file was made with the clock");
         file.read_exact_at(&mut bytes, at)
-            .expect("it is as long as it was made");
+            .expect("the file has its full length");
         u64::from_ne_bytes(bytes)
     }
 }
 
 impl Setting {
-    /// What it tells when the machine's clock tells `now`.
+    /// The reading of the clock when the machine's clock shows `now`.
     fn at(self, now: i64) -> i64 {
         let passed = now - self.since;
         let gained = i128::from(passed) * i128::from(self.gain) / 1_000_000;
-        self.reading + passed + i64::try_from(gained).expect("some hours")
+        self.reading + passed + i64::try_from(gained).expect("a gain of some hours fits")
     }
 }
 
@@ -154,20 +167,21 @@ fn spec(number: u64) -> u64 {
     HEAD + number % SETTINGS * SETTING
 }
 
-/// Nanoseconds of the machine's wall clock.
+/// The machine's wall clock in nanoseconds since 1970.
 fn machine() -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .expect("it is later than 1970");
-    i64::try_from(now.as_nanos()).expect("it is earlier than 2262")
+        .expect("the machine's clock is later than 1970");
+    i64::try_from(now.as_nanos()).expect("the machine's clock is earlier than 2262")
 }
 
 fn compile(folder: &Path) -> PathBuf {
-    // Rust links with it, so it is there; the check says so where it is not.
+    // Rust links with `cc`, so most machines have it. The check reports a machine without it.
     let compiler = Program::installed("cc", "gcc");
     compiler.must_be_there();
-    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
-    fs::write(&source, SOURCE).expect("a temporary folder can be written");
+    let source = folder.join("clock.c");
+    let library = folder.join("clock.so");
+    fs::write(&source, SOURCE).expect("a temporary folder is writable");
     let mut compile = Command::new("cc");
     compile
         .args(["-O2", "-shared", "-fPIC", "-o"])
@@ -176,7 +190,7 @@ fn compile(folder: &Path) -> PathBuf {
     let done = compile.output().expect("cc can be started");
     assert!(
         done.status.success(),
-        "cc makes no clock: {}",
+        "cc did not compile the clock: {}",
         String::from_utf8_lossy(&done.stderr)
     );
     library

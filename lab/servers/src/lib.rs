@@ -1,9 +1,14 @@
-//! Real services on free loopback ports, and a wire that can fail, for tests and benchmarks.
+//! Real services on free loopback ports, and a proxy that injects network faults, for tests and
+//! benchmarks.
 //!
-//! A [`Redis`] and a [`ZooKeeper`] are real servers that can be killed, stopped and started again at the same place, an
-//! [`Ensemble`] is three of the latter, a [`Postgres`] a database; a [`Clock`] is their wall clock, to be set; a [`Wire`] stands before any service and delays, cuts or loses what passes. Nothing here knows leasehold, so that its own tests can use it.
+//! [`Redis`] and [`ZooKeeper`] are real servers. A test can kill, pause and restart them, and they
+//! keep their address. An [`Ensemble`] is three ZooKeeper servers, and a [`Postgres`] is a
+//! database. A test can set the wall clock of a server through a [`Clock`]. A [`Wire`] is a proxy
+//! in front of any service: it delays, cuts or loses the bytes that pass. This crate does not
+//! depend on leasehold, so that leasehold's own tests can use it.
 //!
-//! What cannot be done is a panic that says what is missing: a test has nothing better to do with it.
+//! A function that cannot do its work panics, and the message says what is missing. A test could
+//! not handle an error in a better way.
 //!
 //! ```
 //! use lab_servers::Redis;

@@ -1,4 +1,4 @@
-//! Ports that nobody else is given.
+//! Ports that the kernel does not give to another process.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
@@ -7,10 +7,12 @@ use rustix::net::{
     AddressFamily, SocketType, bind, getsockname, socket, sockopt::set_socket_reuseaddr,
 };
 
-/// A loopback port, kept for one service for as long as this lives, also while the service is dead.
+/// A loopback port, reserved for one service until this value is dropped. The reservation lasts
+/// while the service is dead.
 ///
-/// It is a socket that is bound and never listens. The kernel then gives the port to nobody who asks for any free one,
-/// and refuses who connects; but a server that asks for this one by number, with `SO_REUSEADDR` as servers do, has it.
+/// The reservation is a socket that is bound and never listens. The kernel then does not give the
+/// port to a process that binds any free port. The kernel also refuses connections to the port. A
+/// server that binds this port by number, with `SO_REUSEADDR` as servers do, gets it.
 #[derive(Debug)]
 pub(crate) struct Port {
     number: u16,
@@ -18,7 +20,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Takes a free port.
+    /// Reserves a free port.
     pub(crate) fn reserve() -> Self {
         Self::try_reserve().expect("the machine has a free loopback port")
     }
@@ -55,10 +57,10 @@ mod tests {
         for port in &ports {
             let spec = (Ipv4Addr::LOCALHOST, port.number());
             for _ in 0..2 {
-                let listener = TcpListener::bind(spec).expect("its server binds by number");
-                TcpStream::connect(spec).expect("its server is reached");
+                let listener = TcpListener::bind(spec).expect("the server binds by number");
+                TcpStream::connect(spec).expect("a client reaches the server");
                 drop(listener);
-                TcpStream::connect(spec).expect_err("nobody listens");
+                TcpStream::connect(spec).expect_err("no server listens");
             }
         }
     }

@@ -17,13 +17,15 @@ use crate::{DEADLINE, until};
 
 /// Debian keeps each release in a folder of its own.
 const RELEASES: &str = "/usr/lib/postgresql";
-/// The server refuses to run as root; then it runs as this user, whose number is the same everywhere.
+/// The user that runs the server if the test runs as root, because the server refuses to run as
+/// root. The number of this user is the same on every machine.
 const UNPRIVILEGED: u32 = 65534;
 const LOG: &str = "postgres.log";
-/// Ends what a session says to one statement.
+/// The last line of the output of one statement.
 const DONE: &str = "--done--";
 
-/// A PostgreSQL server of its own, in a temporary folder, reached by a Unix socket only. Dropping it ends it.
+/// A PostgreSQL server in a temporary folder. Clients reach it through a Unix socket only. Dropping
+/// it ends the server.
 ///
 /// ```
 /// use lab_servers::Postgres;
@@ -33,12 +35,13 @@ const DONE: &str = "--done--";
 /// ```
 #[derive(Debug)]
 pub struct Postgres {
-    // Before the folder: it is ended first.
+    // Declared before the folder, so that the server ends before the folder is removed.
     child: ServerProcess,
     folder: TempDir,
 }
 
-/// A connection, through psql: statements one after another, transactions too. Dropping it closes it.
+/// A connection through psql, which executes one statement after another, including transactions.
+/// Dropping it closes the connection.
 #[derive(Debug)]
 pub struct PostgresSession {
     psql: process::Child,
@@ -47,7 +50,8 @@ pub struct PostgresSession {
 }
 
 impl Postgres {
-    /// Starts one with an empty database that keeps nothing over a loss of power.
+    /// Starts a server with an empty database. The server does not sync its data, so the database
+    /// may not survive a loss of power.
     #[must_use]
     pub fn start() -> Self {
         let folder = tempfile::Builder::new()
@@ -58,7 +62,8 @@ impl Postgres {
             chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
                 .expect("root may give a folder away");
         }
-        let (spec, data) = (text(folder.path()), text(&folder.path().join("data")));
+        let spec = text(folder.path());
+        let data = text(&folder.path().join("data"));
         let log = folder.path().join(LOG);
         let mut made = run(
             "initdb",
@@ -75,10 +80,11 @@ impl Postgres {
             ],
             &log,
         );
-        let status = until("initdb to end", || Ok(made.ended())).expect("it takes a second");
+        let status =
+            until("initdb to end", || Ok(made.ended())).expect("initdb takes about a second");
         assert!(
             status.success(),
-            "initdb makes no database: {}",
+            "initdb did not create a database: {}",
             output(&log)
         );
         let settings = [
@@ -97,8 +103,8 @@ impl Postgres {
     }
 
     fn serves(mut self) -> Self {
-        let started = until("postgres to answer", || {
-            ensure!(self.child.ended().is_none(), "it ended instead");
+        let started = until("a reply from postgres", || {
+            ensure!(self.child.ended().is_none(), "the server ended instead");
             let sent_at = self
                 .psql()
                 .args(["-c", "SELECT 1"])
@@ -111,19 +117,20 @@ impl Postgres {
         self
     }
 
-    /// All it has logged.
+    /// The whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         output(&self.folder.path().join(LOG))
     }
 
-    /// The folder of its Unix socket, which clients take for its host; the user and the database are `postgres`.
+    /// The folder of the server's Unix socket, which clients use as the host. The user and the
+    /// database are both named `postgres`.
     #[must_use]
     pub fn host(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A connection.
+    /// Opens a new connection.
     #[must_use]
     pub fn session(&self) -> PostgresSession {
         let (output, both) = pipe().expect("a pipe can be made");
@@ -132,18 +139,19 @@ impl Postgres {
             .stdout(both.try_clone().expect("a pipe can be shared"))
             .stderr(both);
         let mut child = psql.spawn().expect("psql can be started");
-        // Its ends of the pipe are its own alone: what it says ends when it does.
+        // Only the child now holds the writing ends of the pipe. So the output ends when the child
+        // ends.
         drop(psql);
         let (printed, heard) = channel();
         thread::spawn(move || {
-            // Nobody listens any more when the session is dropped.
+            // The channel has no receiver after the session is dropped.
             BufReader::new(output)
                 .lines()
                 .map_while(Result::ok)
                 .try_for_each(|line| printed.send(line).ok())
         });
         PostgresSession {
-            input: child.stdin.take().expect("its stdin is a pipe"),
+            input: child.stdin.take().expect("the stdin of psql is a pipe"),
             psql: child,
             output: heard,
         }
@@ -168,40 +176,46 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // At once, but not by SIGKILL: it gives back its shared memory first.
+        // SIGQUIT ends the server at once. Unlike SIGKILL, it lets the server free its shared
+        // memory first.
         if self.child.ended().is_none() {
             self.child.signal(Signal::QUIT);
-            // If it does not end it is killed.
+            // If the server does not end in time, dropping `child` kills it.
             let _ = until("postgres to end", || Ok(self.child.ended()));
         }
     }
 }
 
 impl PostgresSession {
-    /// Has a statement carried out; the rows, and errors, as psql prints them.
+    /// Executes a statement and returns its rows and errors as psql prints them.
     ///
     /// # Panics
-    /// If psql has ended, or says nothing for two minutes.
+    /// Panics if psql has ended, or does not print anything for two minutes.
     pub fn run(&mut self, statement: &str) -> Vec<String> {
         self.send(statement);
         self.read_reply()
     }
 
-    /// Sends a statement that may have to wait; [`read_reply`](Self::read_reply) has what became of it.
+    /// Sends a statement that may have to wait. [`read_reply`](Self::read_reply) returns its
+    /// result.
     ///
     /// # Panics
-    /// If psql has ended.
+    /// Panics if psql has ended.
     pub fn send(&mut self, statement: &str) {
-        write!(self.input, "{statement};\n\\echo {DONE}\n").expect("psql lives");
+        write!(self.input, "{statement};\n\\echo {DONE}\n").expect("psql is running");
     }
 
-    /// What became of the statement that was sent.
+    /// Returns the result of the statement that was sent.
     ///
     /// # Panics
-    /// If psql has ended, or says nothing for two minutes.
+    /// Panics if psql has ended, or does not print anything for two minutes.
     #[must_use]
     pub fn read_reply(&mut self) -> Vec<String> {
-        let line = || self.output.recv_timeout(DEADLINE).expect("psql answers");
+        let line = || {
+            self.output
+                .recv_timeout(DEADLINE)
+                .expect("psql sends a line")
+        };
         std::iter::repeat_with(line)
             .take_while(|line| line != DONE)
             .collect()
@@ -210,13 +224,13 @@ impl PostgresSession {
 
 impl Drop for PostgresSession {
     fn drop(&mut self) {
-        // It may be dead and buried already, which is as good.
+        // Both calls fail only if psql has already ended, which is the aim.
         let _ = self.psql.kill();
         let _ = self.psql.wait();
     }
 }
 
-/// Starts one of its programs, as a user that may run it.
+/// Starts a PostgreSQL program as a user that may run it.
 fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
     let program = program(name);
     let around = Environment {
@@ -232,7 +246,8 @@ fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
         );
     }
     let nobody = UNPRIVILEGED.to_string();
-    // A change of user takes the death signal away, so it is given after it.
+    // A change of user clears the parent's death signal, so a second `setpriv` sets the signal
+    // again.
     let change = [
         "--reuid",
         &nobody,
@@ -253,7 +268,7 @@ fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
     )
 }
 
-/// The newest that is installed.
+/// The path of a program in the newest installed release.
 fn program(name: &str) -> String {
     let releases = fs::read_dir(RELEASES)
         .into_iter()
@@ -267,12 +282,13 @@ fn program(name: &str) -> String {
             .find_map(|part| part.to_str()?.parse::<u32>().ok())
     };
     let newest = newest.max_by_key(number);
-    let missing = "PostgreSQL is missing: run `cargo xtask test`, which sees to it, or `apt-get install postgresql`";
+    let missing = "PostgreSQL is missing: run `cargo xtask test`, which installs it, \
+                   or `apt-get install postgresql`";
     newest.as_deref().map_or_else(|| panic!("{missing}"), text)
 }
 
 fn text(path: &Path) -> String {
-    path.to_str().expect("its path is text").to_owned()
+    path.to_str().expect("the path is UTF-8").to_owned()
 }
 
 fn output(log: &Path) -> String {

@@ -29,15 +29,16 @@ pub use setup::Setup;
 const CONFIGURATION: &str = "redis.conf";
 const LOG: &str = "redis.log";
 
-/// A `redis-server` of its own, in a temporary folder, on a free loopback port and a Unix socket. Dropping it kills it.
+/// A `redis-server` in a temporary folder, with a free loopback port and a Unix socket. Dropping it
+/// kills the server.
 #[derive(Debug)]
 pub struct Redis {
-    // Before the folder and the ports: it is killed first.
+    // Declared before the folder and the ports, so that the server is killed first.
     child: ServerProcess,
     spec: LaunchSpec,
 }
 
-/// What stays when the server is killed and started again.
+/// The settings and resources that a restart of the server keeps.
 #[derive(Debug)]
 struct LaunchSpec {
     folder: TempDir,
@@ -50,13 +51,13 @@ struct LaunchSpec {
 }
 
 impl Redis {
-    /// Starts one that keeps nothing on disk.
+    /// Starts a server that does not save its data on disk.
     #[must_use]
     pub fn start() -> Self {
         Self::setup().start()
     }
 
-    /// As [`start`](Self::start), with more lines in its `redis.conf`.
+    /// Starts a server as [`start`](Self::start) does, with more lines in its `redis.conf`.
     #[must_use]
     pub fn configured(lines: &[(&str, &str)]) -> Self {
         lines
@@ -67,122 +68,128 @@ impl Redis {
             .start()
     }
 
-    /// A server to be set up before it is started.
+    /// Returns a builder that configures a server before its start.
     pub fn setup() -> Setup {
         Setup::default()
     }
 
-    /// Where clients find it: `redis://127.0.0.1:PORT`, without the password.
+    /// The URL for clients: `redis://127.0.0.1:PORT`, without the password.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    /// Where clients find it by TLS: `rediss://localhost:PORT`, another port than [`port`](Self::port).
+    /// The URL for clients with TLS: `rediss://localhost:PORT`. The port is not
+    /// [`port`](Self::port).
     #[must_use]
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port())
     }
 
-    /// `127.0.0.1:PORT`, without TLS.
+    /// The address `127.0.0.1:PORT` of the port without TLS.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// Its port for clients without TLS.
+    /// The port for clients without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.spec.port.number()
     }
 
-    /// Its port for clients with TLS, which [`Setup::tls`] opened.
+    /// The port for clients with TLS, which [`Setup::tls`] opened.
     #[must_use]
     pub fn tls_port(&self) -> u16 {
         self.spec
             .tls_port
             .as_ref()
-            .expect("it was set up with TLS")
+            .expect("the server was set up with TLS")
             .number()
     }
 
-    /// Its Unix socket.
+    /// The path of the server's Unix socket.
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {
         self.folder().join("socket")
     }
 
-    /// Its temporary folder, with its configuration, its log and what it keeps.
+    /// The temporary folder of the server, which contains its configuration, log and data.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.spec.folder.path()
     }
 
-    /// The authority that signed its certificate, as PEM.
+    /// The authority that signed the server's certificate, as a PEM file.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.folder().join("ca.crt")
     }
 
-    /// An authority that did not sign its certificate, as PEM: who trusts only this one must refuse the server.
+    /// An authority that did not sign the server's certificate, as a PEM file. A client that trusts
+    /// only this authority must refuse the server.
     #[must_use]
     pub fn other_ca_file(&self) -> PathBuf {
         self.folder().join("other.crt")
     }
 
-    /// The number of its process, another one after each [`restart`](Self::restart).
+    /// The id of the server's process. Each [`restart`](Self::restart) changes it.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// All it has logged.
+    /// The whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         self.spec.log()
     }
 
-    /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
+    /// Kills the server as `kill -9` does, unless it is dead. The port stays reserved and refuses
+    /// connections.
     pub fn kill(&mut self) {
         self.child.kill();
     }
 
-    /// Asks it to end, by SIGTERM, and waits until it did.
+    /// Sends SIGTERM to the server and waits until it has ended.
     pub fn shutdown(&mut self) {
         self.child.terminate();
     }
 
-    /// Starts it again at the same place, killing it first if it lives, and waits until it answers.
+    /// Restarts the server on the same ports and waits for its first reply. A server that still
+    /// runs is killed first.
     pub fn restart(&mut self) {
         self.kill();
         self.child = self.spec.start();
     }
 
-    /// Stops it, as `kill -STOP` does: the kernel still takes connections for it, and nothing is answered.
+    /// Pauses the server, as `kill -STOP` does. The kernel still accepts connections, and the
+    /// server does not send replies.
     pub fn pause(&self) {
         self.child.pause();
     }
 
-    /// Lets it go on.
+    /// Resumes the server after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.child.resume();
     }
 
-    /// Its wall clock, which [`Setup::own_clock`] gave it.
+    /// The server's wall clock, which [`Setup::own_clock`] requested.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.spec
             .clock
             .as_ref()
-            .expect("it was set up with a clock of its own")
+            .expect("the server was set up with its own clock")
     }
 
-    /// Sets its clock ahead of the machine's by so many seconds, or behind.
+    /// Sets the server's clock `ahead` seconds ahead of the machine's clock, or behind it if
+    /// negative.
     pub fn set_clock(&self, ahead: i64) {
         self.clock().set(ahead);
     }
 
-    /// What it takes for the time of day, in microseconds.
+    /// The time of day on the server, in microseconds since 1970.
     #[must_use]
     pub fn time(&self) -> i64 {
         let printed = self.command(&["TIME"]);
@@ -191,25 +198,25 @@ impl Redis {
         seconds * 1_000_000 + micros
     }
 
-    /// Asks it one thing over a connection of its own.
-    #[must_use = "an error is a reply too"]
+    /// Sends one request over a new connection and returns the reply.
+    #[must_use = "the reply may be an error"]
     pub fn request(&self, words: &[&str]) -> Reply {
         self.try_request(words)
-            .unwrap_or_else(|e| panic!("redis-server does not answer {words:?}: {e}"))
+            .unwrap_or_else(|e| panic!("redis-server did not reply to {words:?}: {e}"))
     }
 
-    /// As [`request`](Self::request), of a server that may be dead.
+    /// Sends one request as [`request`](Self::request) does, to a server that may be dead.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// Fails if the server does not reply.
     pub fn try_request(&self, words: &[&str]) -> io::Result<Reply> {
         self.spec.connect()?.request(words)
     }
 
-    /// As [`request`](Self::request), and panics if it refuses.
+    /// Sends one request as [`request`](Self::request) does, and panics if the reply is an error.
     #[expect(
         clippy::must_use_candidate,
-        reason = "what it does is often all that is wanted"
+        reason = "many tests need only the effect of the command"
     )]
     pub fn command(&self, words: &[&str]) -> Reply {
         let reply = self.request(words);
@@ -217,34 +224,34 @@ impl Redis {
         reply
     }
 
-    /// A connection one can keep, with the password given if there is one.
+    /// Opens a connection. If the server has a password, the connection is authenticated.
     #[must_use]
     pub fn connection(&self) -> Raw {
         self.spec
             .connect()
-            .expect("a living server takes connections")
+            .expect("a living server accepts connections")
     }
 
-    /// As [`connection`](Self::connection), through its Unix socket.
+    /// Opens a connection as [`connection`](Self::connection) does, through the Unix socket.
     #[must_use]
     pub fn socket_connection(&self) -> Raw<UnixStream> {
         let stream =
-            UnixStream::connect(self.socket_path()).expect("a living server takes connections");
+            UnixStream::connect(self.socket_path()).expect("a living server accepts connections");
         stream
             .set_read_timeout(Some(TIMEOUT))
-            .expect("a minute is something");
+            .expect("the timeout is not zero");
         self.spec
             .admitted(Raw::new(stream))
-            .expect("a living server answers")
+            .expect("a living server replies")
     }
 
-    /// A section of `INFO`.
+    /// Returns one section of `INFO`.
     #[must_use]
     pub fn info(&self, section: &str) -> String {
         self.command(&["INFO", section]).text().to_owned()
     }
 
-    /// The time of a CPU it has used since it was started.
+    /// The CPU time that the server has used since its start.
     #[must_use]
     pub fn cpu_used(&self) -> Duration {
         let printed = self.info("cpu");
@@ -254,7 +261,8 @@ impl Redis {
             .sum()
     }
 
-    /// Waits until this replica follows its master and has all that the master had written when this was asked.
+    /// Waits until this replica follows its master and has all earlier writes of the master.
+    /// Earlier means before this call.
     pub fn in_step_with(&self, master: &Self) {
         let written: f64 = number(&master.info("replication"), "master_repl_offset:");
         until("a replica to be in step", || {
@@ -267,7 +275,7 @@ impl Redis {
 }
 
 impl LaunchSpec {
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits for its first reply.
     fn start(&self) -> ServerProcess {
         let configuration = self.folder.path().join(CONFIGURATION);
         let configuration = configuration
@@ -280,15 +288,16 @@ impl LaunchSpec {
         let log = self.folder.path().join(LOG);
         let mut child =
             ServerProcess::start(&self.release.program(), &[configuration], &around, &log);
-        let started = until("redis-server to answer", || {
-            ensure!(child.ended().is_none(), "it ended instead");
+        let started = until("a reply from redis-server", || {
+            ensure!(child.ended().is_none(), "the server ended instead");
             Ok(self.answers().then_some(()))
         });
         started.unwrap_or_else(|e| panic!("redis-server does not start: {e}\n{}", self.log()));
         child
     }
 
-    /// Any answer is one, also that a password is wanted, but not that it is still reading its files.
+    /// Whether the server replies to `PING`. An error that demands a password counts as a reply.
+    /// `LOADING` does not count, because the server is still reading its files.
     fn answers(&self) -> bool {
         let reply = Raw::connect(self.address()).and_then(|mut raw| raw.request(&["PING"]));
         reply.is_ok_and(|reply| {
@@ -323,7 +332,7 @@ impl LaunchSpec {
     }
 }
 
-/// The number after a key of `INFO`.
+/// Parses the number after a key of `INFO`.
 fn number(printed: &str, key: &str) -> f64 {
     let value = printed.lines().find_map(|line| line.strip_prefix(key));
     value

@@ -5,20 +5,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long a test waits for what must come: no promise, only the end of patience.
+/// How long a test waits for a condition that must become true. This is not a guarantee: the limit
+/// only ends a test that hangs.
 pub const DEADLINE: Duration = Duration::from_secs(120);
-/// How often a condition is looked at that nobody announces.
+/// The interval between two checks of a condition that has no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Waits until `look` finds something.
+/// Waits until `look` returns a value.
 ///
 /// # Errors
-/// After [`DEADLINE`], naming `what` was waited for; and if `look` fails.
+/// Fails after [`DEADLINE`] with a message that names `what`. Fails also if `look` fails.
 pub fn until<T>(what: &str, look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     until_within(DEADLINE, what, look)
 }
 
-/// As [`until`], with another end of patience.
+/// Waits as [`until`] does, with another time limit.
 ///
 /// # Errors
 /// As [`until`].

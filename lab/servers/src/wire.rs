@@ -1,4 +1,4 @@
-//! A wire before a service, which can be slow, cut, frozen or lossy.
+//! A wire, which is a proxy in front of a service. It can delay, cut, freeze or lose traffic.
 
 mod delay;
 mod direction;
@@ -15,10 +15,10 @@ use std::time::Duration;
 use delay::Delay;
 use link::Link;
 
-/// A TCP proxy on a free loopback port before any service. Dropping it cuts all connections.
+/// A TCP proxy on a free loopback port in front of any service. Dropping it cuts all connections.
 ///
-/// Each control is effective when it returns, for the connections that are there and those that come. What was on its
-/// way is not called back: a delay holds for what comes after it was set.
+/// Each control takes effect before it returns, for present and future connections. Bytes that are
+/// already in flight keep their old delay: a new delay applies only to later bytes.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,30 +41,30 @@ pub struct Wire {
     port: u16,
 }
 
-/// What went through a wire so far.
+/// The traffic of a wire since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Connections ever taken.
+    /// Connections accepted since the wire was made.
     pub connections: u64,
-    /// Connections ever refused.
+    /// Connections refused since the wire was made.
     pub refused: u64,
-    /// Connections there now.
+    /// Connections that are open now.
     pub present: u64,
-    /// Bytes given to the service.
+    /// Bytes delivered to the service.
     pub to_server: u64,
-    /// Bytes given to clients.
+    /// Bytes delivered to clients.
     pub to_client: u64,
-    /// Bytes on their way to the service now: delayed or frozen.
+    /// Bytes in flight to the service now: delayed or frozen.
     pub waiting_to_server: u64,
-    /// Bytes on their way to clients now: delayed, frozen or held.
+    /// Bytes in flight to clients now: delayed, frozen or held.
     pub waiting_to_client: u64,
-    /// Bytes that clients were never given.
+    /// Bytes that the wire lost on their way to clients.
     pub lost: u64,
-    /// How often a piece was sent again, as a [lossy](Wire::packet_loss) wire had lost it.
+    /// The number of pieces sent again after a [lossy](Wire::packet_loss) wire had lost them.
     pub resent: u64,
 }
 
-/// What the threads of a wire have in common.
+/// The state that the threads of a wire share.
 #[derive(Debug)]
 struct Shared {
     server: Mutex<SocketAddr>,
@@ -74,9 +74,12 @@ struct Shared {
     counts: Counts,
 }
 
-/// What is done with connections and bytes.
+/// The rules that the wire applies to connections and bytes.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the switches are independent"
+)]
 struct Rules {
     delay: Delay,
     tiny_segments: bool,
@@ -99,7 +102,8 @@ struct Counts {
 }
 
 impl Wire {
-    /// A wire to a service, which need not be there yet: it is connected to whenever a client connects.
+    /// Makes a wire to a service. The service need not be running yet: the wire connects to it when
+    /// a client connects.
     pub fn to(server: impl ToSocketAddrs) -> Self {
         let server = server
             .to_socket_addrs()
@@ -112,8 +116,10 @@ impl Wire {
             .local_addr()
             .expect("a listener has an address")
             .port();
-        let (shared, listener) = (Arc::new(Shared::new(server)), Arc::new(listener));
-        let (accepting, accepted) = (shared.clone(), listener.clone());
+        let shared = Arc::new(Shared::new(server));
+        let listener = Arc::new(listener);
+        let accepting = shared.clone();
+        let accepted = listener.clone();
         let acceptor = start("wire", move || accepting.accept(&accepted));
         Self {
             shared,
@@ -123,25 +129,26 @@ impl Wire {
         }
     }
 
-    /// Where clients find it: `127.0.0.1:PORT`.
+    /// The address for clients: `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its port.
+    /// The port of the wire.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where clients find it: `SCHEME://127.0.0.1:PORT`.
+    /// The URL for clients: `SCHEME://127.0.0.1:PORT`.
     #[must_use]
     pub fn url_of(&self, scheme: &str) -> String {
         format!("{scheme}://{}", self.address())
     }
 
-    /// Leads to another service from now on; connections that are there stay where they are.
+    /// Connects new clients to another service from now on. Present connections stay with the old
+    /// service.
     pub fn lead_to(&self, server: impl ToSocketAddrs) {
         let found = server
             .to_socket_addrs()
@@ -150,37 +157,40 @@ impl Wire {
         *lock(&self.shared.server) = found.expect("the service has an address");
     }
 
-    /// Everything takes this much longer, each way. Throughput is as before. Ends [`jitter`](Self::jitter) and
-    /// [`packet_loss`](Self::packet_loss), whose place it takes.
+    /// Delays all bytes by `delay` in each direction. The throughput does not change. This delay
+    /// replaces [`jitter`](Self::jitter) and [`packet_loss`](Self::packet_loss).
     pub fn delay(&self, delay: Duration) {
         self.rule(|rules| rules.delay = Delay::Even(delay));
     }
 
-    /// Each piece takes longer by a time drawn from this range, each way; what follows it on its connection waits for it. A
-    /// piece is what arrives at once. Ended by [`delay`](Self::delay).
+    /// Delays each piece by a random time from this range, in each direction. Later pieces on the
+    /// same connection wait for the delayed piece. A piece is the bytes that arrive in one read.
+    /// [`delay`](Self::delay) ends the jitter.
     ///
     /// # Panics
-    /// If the range is empty.
+    /// Panics if the range is empty.
     pub fn jitter(&self, range: Range<Duration>) {
-        let micros = |time: Duration| u64::try_from(time.as_micros()).expect("shorter than an age");
+        let micros =
+            |time: Duration| u64::try_from(time.as_micros()).expect("the delay fits into 64 bits");
         let micros = micros(range.start)..micros(range.end);
-        assert!(!micros.is_empty(), "nothing can be drawn from {range:?}");
+        assert!(!micros.is_empty(), "the range {range:?} is empty");
         self.rule(|rules| rules.delay = Delay::Drawn(micros));
     }
 
-    /// Loses pieces at this probability, each way, as an IP network does: TCP sends them again, so that they come 200 ms late,
-    /// 600 ms if lost again, and so on up to 3 s, and all that follows on the connection waits behind. Connecting loses
-    /// nothing. Ended by [`delay`](Self::delay).
+    /// Loses pieces with this probability in each direction, as an IP network does. TCP sends a
+    /// lost piece again, so that it arrives 200 ms late. It arrives 600 ms late if it is lost
+    /// twice, and so on up to 3 s. Later pieces on the same connection wait for it. Opening a
+    /// connection does not lose packets. [`delay`](Self::delay) ends the loss.
     pub fn packet_loss(&self, probability: f64) {
         self.rule(|rules| rules.delay = Delay::Lossy(probability));
     }
 
-    /// Everything passes a few bytes at a time, each way, some 20 kB/s on each connection.
+    /// Forwards a few bytes at a time in each direction, about 20 kB/s on each connection.
     pub fn tiny_segments(&self, dribbles: bool) {
         self.rule(|rules| rules.tiny_segments = dribbles);
     }
 
-    /// Cuts the connections that are there, both ways. What was on its way is lost.
+    /// Cuts all present connections in both directions. Bytes in flight are lost.
     pub fn partition(&self) {
         let links = std::mem::take(&mut *lock(&self.shared.links));
         for link in links {
@@ -188,24 +198,27 @@ impl Wire {
         }
     }
 
-    /// Closes new connections at once, often before the client has seen them open. Those that are there stay.
+    /// Closes new connections at once, often before the client observes them as open. Present
+    /// connections stay open.
     pub fn refuse(&self, refuses: bool) {
         self.rule(|rules| rules.refuses = refuses);
     }
 
-    /// Nothing passes either way, not even the end of a connection, and new connections are taken but not passed on.
-    /// What came meanwhile is delivered when it thaws.
+    /// Freezes both directions: the wire does not forward bytes or the end of a connection. It
+    /// accepts new connections without connecting to the service. After the thaw it delivers
+    /// everything that arrived meanwhile.
     pub fn freeze(&self, frozen: bool) {
         self.rule(|rules| rules.frozen = frozen);
     }
 
-    /// Keeps all replies, to be delivered when this ends.
+    /// Holds all replies, and delivers them when the hold ends.
     pub fn hold_replies(&self, holds: bool) {
         self.rule(|rules| rules.holds_replies = holds);
     }
 
-    /// Loses all replies. A connection that was there when this began, or came before it ended, hears nothing more until
-    /// it is closed, as no TCP stream goes on behind a gap.
+    /// Loses all replies. The loss affects present connections and those that open before it ends.
+    /// Such a connection does not receive any more bytes until it is closed, because a TCP stream
+    /// cannot continue after a gap.
     pub fn lose_replies(&self, loses: bool) {
         self.rule(|rules| rules.loses_replies = loses);
         if loses {
@@ -213,20 +226,22 @@ impl Wire {
         }
     }
 
-    /// Loses all replies to the connections that are there, until they are closed. New ones hear.
+    /// Loses all replies to the present connections until they are closed. New connections receive
+    /// replies.
     pub fn drop_replies_silently(&self) {
         lock(&self.shared.links)
             .iter()
             .for_each(|link| link.drop_replies_silently());
     }
 
-    /// Loses the next `number` replies, each with all that follows it on the same connection. So it concerns as many
-    /// connections: a reply is what arrives in one piece at one that still hears.
+    /// Loses the next `number` replies, each with all later replies on the same connection. So the
+    /// loss affects `number` connections. A reply here is one piece on a connection that still
+    /// receives replies.
     pub fn drop_replies(&self, number: u64) {
         self.rule(|rules| rules.replies_to_drop = number);
     }
 
-    /// What went through so far.
+    /// Returns the traffic since the wire was made.
     #[must_use]
     pub fn traffic(&self) -> Traffic {
         let Counts {
@@ -261,10 +276,11 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.rule(|rules| rules.closed = true);
-        // Wakes the acceptor; if it is gone already, that is as good.
+        // This wakes the acceptor. It fails only if the acceptor has already ended, which is the
+        // aim.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         if let Some(acceptor) = self.acceptor.take() {
-            // If it has panicked, its panic has been printed, and a drop must not panic.
+            // If the acceptor panicked, its panic was already printed, and a drop must not panic.
             let _ = acceptor.join();
         }
         self.partition();
@@ -294,7 +310,7 @@ impl Shared {
                 Ok((client, _)) => self.take(client),
                 Err(_) if self.rules().closed => return,
                 Err(e) if e.kind() == ErrorKind::ConnectionAborted => {}
-                Err(e) => panic!("a wire cannot take connections: {e}"),
+                Err(e) => panic!("a wire cannot accept connections: {e}"),
             }
         }
     }
@@ -310,7 +326,8 @@ impl Shared {
         start("wire up", move || link.run());
     }
 
-    /// Connects to the service, not before it thaws, unless nobody wants it any more.
+    /// Connects to the service once the wire is not frozen. Returns early if the wire or the link
+    /// is closed.
     fn connect(&self, is_over: impl Fn() -> bool) -> io::Result<TcpStream> {
         let waits = |rules: &mut Rules| rules.frozen && !rules.closed && !is_over();
         drop(
@@ -325,9 +342,10 @@ impl Shared {
         }
     }
 
-    /// Lets who waits for a thaw look again.
+    /// Wakes the threads that wait for a thaw, so that they check the rules again.
     fn wake(&self) {
-        // With the lock: who is about to wait has either seen what changed, or waits by now.
+        // The lock prevents a missed notification. A thread has either observed the change, or
+        // already waits.
         let _rules = self.rules();
         self.rules_changed.notify_all();
     }
@@ -337,9 +355,10 @@ impl Shared {
     }
 }
 
-/// Ends it in a way that nobody takes for a good end: with a reset, once the last who uses it lets go.
+/// Closes a connection with a reset, so that the peer does not observe an orderly end. The kernel
+/// sends the reset once the last user drops the stream.
 fn close_hard(stream: &TcpStream) {
-    // Both fail only if the other end was faster.
+    // Both calls fail only if the peer closed the connection first.
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
     let _ = stream.shutdown(Shutdown::Both);
 }
@@ -351,7 +370,8 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
         .expect("a thread can be started")
 }
 
-/// Nothing is half done when a thread of a wire panics.
+/// Locks a mutex and ignores poisoning, because a panicking thread of a wire leaves its data
+/// consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

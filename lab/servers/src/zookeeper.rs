@@ -25,10 +25,10 @@ pub use setup::ZooKeeperSetup;
 
 const CONFIGURATION: &str = "zoo.cfg";
 const LOG: &str = "zookeeper.log";
-/// How long one waits for an answer of a living server.
+/// The timeout of a reply from a living server.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A small heap and a quick start matter here, speed in the long run does not.
+/// Options for a small heap and a quick start. Long-term speed does not matter in tests.
 const JVM: [&str; 6] = [
     "-Xms32m",
     "-Xmx96m",
@@ -38,7 +38,7 @@ const JVM: [&str; 6] = [
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 ];
 
-/// A ZooKeeper server of its own, in a temporary folder, on a free loopback port. Dropping it kills it.
+/// A ZooKeeper server in a temporary folder, on a free loopback port. Dropping it kills the server.
 ///
 /// ```
 /// use lab_servers::ZooKeeper;
@@ -51,12 +51,12 @@ const JVM: [&str; 6] = [
 /// ```
 #[derive(Debug)]
 pub struct ZooKeeper {
-    // Before the folder and the ports: it is killed first.
+    // Declared before the folder and the ports, so that the server is killed first.
     child: ServerProcess,
     spec: LaunchSpec,
 }
 
-/// What stays when the server is killed and started again.
+/// The settings and resources that a restart of the server keeps.
 #[derive(Debug)]
 struct LaunchSpec {
     folder: TempDir,
@@ -69,87 +69,88 @@ struct LaunchSpec {
 }
 
 impl ZooKeeper {
-    /// Starts one.
+    /// Starts a server with the default settings.
     #[must_use]
     pub fn start() -> Self {
         Self::setup().start()
     }
 
-    /// A server to be set up before it is started.
+    /// Returns a builder that configures a server before its start.
     pub fn setup() -> ZooKeeperSetup {
         ZooKeeperSetup::default()
     }
 
-    /// Where clients find it: `zookeeper://127.0.0.1:PORT`.
+    /// The URL for clients: `zookeeper://127.0.0.1:PORT`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("zookeeper://{}", self.address())
     }
 
-    /// Where clients find it by TLS: `zookeeper+tls://localhost:PORT`.
+    /// The URL for clients with TLS: `zookeeper+tls://localhost:PORT`.
     #[must_use]
     pub fn tls_url(&self) -> String {
         let port = self
             .spec
             .tls_port
             .as_ref()
-            .expect("it was set up with TLS")
+            .expect("the server was set up with TLS")
             .number();
         format!("zookeeper+tls://localhost:{port}")
     }
 
-    /// `127.0.0.1:PORT`, without TLS.
+    /// The address `127.0.0.1:PORT` of the port without TLS.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// Its port for clients without TLS.
+    /// The port for clients without TLS.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.spec.port.number()
     }
 
-    /// Its temporary folder, with its configuration, its log and what it keeps.
+    /// The temporary folder of the server, which contains its configuration, log and data.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.spec.folder.path()
     }
 
-    /// The authority that signed its certificate, as PEM.
+    /// The authority that signed the server's certificate, as a PEM file.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.folder().join("ca.crt")
     }
 
-    /// An authority that did not sign its certificate, as PEM.
+    /// An authority that did not sign the server's certificate, as a PEM file.
     #[must_use]
     pub fn other_ca_file(&self) -> PathBuf {
         self.folder().join("other.crt")
     }
 
-    /// The number of its process, another one after each [`restart`](Self::restart).
+    /// The id of the server's process. Each [`restart`](Self::restart) changes it.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.pid()
     }
 
-    /// Its wall clock, which [`ZooKeeperSetup::own_clock`] gave it.
+    /// The server's wall clock, which [`ZooKeeperSetup::own_clock`] requested.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         self.spec
             .clock
             .as_ref()
-            .expect("it was set up with a clock of its own")
+            .expect("the server was set up with its own clock")
     }
 
-    /// All it has logged.
+    /// The whole log of the server.
     #[must_use]
     pub fn log(&self) -> String {
         self.spec.log()
     }
 
-    /// What it has logged of its data not being those of its leader.
+    /// The lines of the log that report a difference between the server's data and its leader's
+    /// data.
     #[must_use]
     pub fn election_log(&self) -> Vec<String> {
         let marks = [
@@ -164,47 +165,52 @@ impl ZooKeeper {
             .collect()
     }
 
-    /// Kills it as `kill -9` does, unless it is dead. Its port stays its own, and refuses who connects.
+    /// Kills the server as `kill -9` does, unless it is dead. The port stays reserved and refuses
+    /// connections.
     pub fn kill(&mut self) {
         self.child.kill();
     }
 
-    /// Starts it again at the same place, killing it first if it lives, and waits until it serves.
+    /// Restarts the server on the same ports and waits until it serves. A server that still runs is
+    /// killed first.
     pub fn restart(&mut self) {
         self.start_after_kill();
         self.serves();
     }
 
-    /// As [`restart`](Self::restart), without waiting for what it may need others for.
+    /// Restarts the server as [`restart`](Self::restart) does, without waiting until it serves. In
+    /// an ensemble the server may need the others to serve.
     pub fn start_after_kill(&mut self) {
         self.kill();
         self.child = self.spec.start();
     }
 
-    /// Restarts it with other counters, by path: the number that the next sequential child of the
-    /// node gets.
+    /// Restarts the server with other child counters, by path. A counter is the number that the
+    /// next sequential child of the node gets.
     ///
-    /// # Panics If a node is not there.
+    /// # Panics
+    /// Panics if a node does not exist.
     pub fn restart_with_child_counters(&mut self, counters: &[(&str, i32)]) {
         self.kill();
         self.spec.set_child_counters(counters);
         self.restart();
     }
 
-    /// Stops it, as `kill -STOP` does: the kernel still takes connections for it, and nothing is answered.
+    /// Pauses the server, as `kill -STOP` does. The kernel still accepts connections, and the
+    /// server does not send replies.
     pub fn pause(&self) {
         self.child.pause();
     }
 
-    /// Lets it go on.
+    /// Resumes the server after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.child.resume();
     }
 
-    /// What it answers to a word of four letters.
+    /// Sends a four-letter word and returns the reply.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// Fails if the server does not reply.
     pub fn request(&self, word: &str) -> io::Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -214,10 +220,10 @@ impl ZooKeeper {
         Ok(printed)
     }
 
-    /// One of the counts that `mntr` tells.
+    /// Returns one of the counts in the reply to `mntr`.
     #[must_use]
     pub fn count(&self, key: &str) -> u64 {
-        let printed = self.request("mntr").expect("a living server answers");
+        let printed = self.request("mntr").expect("a living server replies");
         let found = printed.lines().find_map(|line| {
             line.strip_prefix(key)?
                 .trim()
@@ -229,12 +235,12 @@ impl ZooKeeper {
         found.unwrap_or_else(|| panic!("no {key} in:\n{printed}"))
     }
 
-    /// Makes it count from nothing again, for [`count`](Self::count).
+    /// Resets the counts that [`count`](Self::count) returns to zero.
     pub fn forget_counts(&self) {
-        self.request("srst").expect("a living server answers");
+        self.request("srst").expect("a living server replies");
     }
 
-    /// `leader`, `follower` or `standalone`, once it serves.
+    /// Returns `leader`, `follower` or `standalone`, once the server serves.
     #[must_use]
     pub fn mode(&self) -> Option<String> {
         let printed = self.request("srvr").ok()?;
@@ -246,12 +252,12 @@ impl ZooKeeper {
         )
     }
 
-    /// Waits until it serves.
+    /// Waits until the server serves.
     pub fn serves(&self) {
         let served = until("a ZooKeeper server to serve", || Ok(self.mode()));
         served.unwrap_or_else(|e| panic!("{e}:\n{}", self.log()));
 
-        // It listens there a little later.
+        // The server opens the TLS port a little later.
         let Some(port) = &self.spec.tls_port else {
             return;
         };

@@ -1,4 +1,4 @@
-//! A Redis server does what a test asks of it.
+//! Tests of the Redis servers of the lab.
 
 use std::env;
 use std::fs;
@@ -13,11 +13,12 @@ use lab_servers::{Redis, Reply, request, until};
 #[test]
 fn killed_redis_restarts_empty_on_the_same_port() {
     let mut redis = Redis::start();
-    let (url, pid) = (redis.url(), redis.pid());
+    let url = redis.url();
+    let pid = redis.pid();
     redis.command(&["SET", "name", "7"]);
     assert_eq!(redis.command(&["GET", "name"]).text(), "7");
     redis.kill();
-    redis.try_request(&["PING"]).expect_err("nobody listens");
+    redis.try_request(&["PING"]).expect_err("no server listens");
     redis.restart();
     assert_eq!(redis.url(), url);
     assert_ne!(redis.pid(), pid);
@@ -53,13 +54,20 @@ fn paused_redis_sends_no_reply_until_resumed() {
     let mut raw = redis.connection();
     redis.pause();
     raw.wait_at_most(Duration::from_millis(50))
-        .expect("a moment is something");
-    let silence = raw.request(&["PING"]).expect_err("it stands still");
+        .expect("the timeout is not zero");
+    let silence = raw
+        .request(&["PING"])
+        .expect_err("a paused server does not reply");
     assert_eq!(silence.kind(), ErrorKind::WouldBlock);
     redis.resume();
     raw.wait_at_most(Duration::from_secs(60))
-        .expect("a minute is something");
-    assert_eq!(raw.receive_reply().expect("it goes on").text(), "PONG");
+        .expect("the timeout is not zero");
+    assert_eq!(
+        raw.receive_reply()
+            .expect("a resumed server replies")
+            .text(),
+        "PONG"
+    );
     redis.pause();
     redis.shutdown();
     redis.restart();
@@ -76,12 +84,13 @@ fn redis_requires_its_password() {
         redis
             .socket_connection()
             .request(&["PING"])
-            .expect("it lives")
+            .expect("the server is running")
             .text(),
         "PONG"
     );
-    let mut stranger = lab_servers::Raw::connect(("127.0.0.1", redis.port())).expect("it lives");
-    let refused = stranger.request(&["PING"]).expect("it lives");
+    let mut stranger =
+        lab_servers::Raw::connect(("127.0.0.1", redis.port())).expect("the server is running");
+    let refused = stranger.request(&["PING"]).expect("the server is running");
     assert!(
         refused.error().is_some_and(|why| why.starts_with("NOAUTH")),
         "{refused:?}"
@@ -97,21 +106,21 @@ fn acl_user_has_exactly_its_rights() {
     let mut app = redis.connection();
     assert!(
         app.request(&["AUTH", "app", "wrong"])
-            .expect("it lives")
+            .expect("the server is running")
             .is_error()
     );
     assert!(
         !app.request(&["AUTH", "app", "secret"])
-            .expect("it lives")
+            .expect("the server is running")
             .is_error()
     );
     assert!(
         app.request(&["GET", "leasehold:x"])
-            .expect("it lives")
+            .expect("the server is running")
             .is_nil()
     );
     for refused in [["GET", "other"], ["DEL", "leasehold:x"]] {
-        let reply = app.request(&refused).expect("it lives");
+        let reply = app.request(&refused).expect("the server is running");
         assert!(
             reply.error().is_some_and(|why| why.starts_with("NOPERM")),
             "{reply:?}"
@@ -137,7 +146,8 @@ fn tls_clients_must_trust_the_authority() {
     );
 }
 
-/// Whether `openssl s_client` gets an answer. It checks the host's name or address as a strict client does.
+/// Whether `openssl s_client` receives a reply. It checks the host's name or address as a strict
+/// client does.
 fn pings_by_tls(redis: &Redis, host: &str, ca: &Path) -> bool {
     let checks = if host == "localhost" {
         "-verify_hostname"
@@ -146,7 +156,8 @@ fn pings_by_tls(redis: &Redis, host: &str, ca: &Path) -> bool {
     };
     let to = format!("{host}:{}", redis.tls_port());
     let client = format!(
-        "printf 'PING\\r\\nQUIT\\r\\n' | openssl s_client -quiet -verify_return_error -x509_strict {checks} {host} -CAfile {} -connect {to}",
+        "printf 'PING\\r\\nQUIT\\r\\n' | openssl s_client -quiet -verify_return_error \
+         -x509_strict {checks} {host} -CAfile {} -connect {to}",
         ca.display()
     );
     let output = Command::new("sh")
@@ -178,7 +189,8 @@ fn replica_receives_the_writes_of_its_master() {
 #[test]
 fn pinned_redis_runs_on_one_cpu() {
     let redis = Redis::setup().pinned(0).start();
-    let status = fs::read_to_string(format!("/proc/{}/status", redis.pid())).expect("it lives");
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", redis.pid())).expect("the server is running");
     assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
 }
 
@@ -203,18 +215,19 @@ fn redis_clock_rate_can_be_changed() {
     const WHILE: Duration = Duration::from_millis(400);
     let redis = Redis::setup().own_clock().start();
     for (gain, factor) in [(1_000_000, 2.0), (-500_000, 0.5), (0, 1.0)] {
-        let (begun, printed) = (Instant::now(), redis.time());
+        let begun = Instant::now();
+        let printed = redis.time();
         redis.clock().gain(gain);
         let from = redis.time();
         assert!(
             (0..60_000_000).contains(&(from - printed)),
-            "it jumped by {} µs",
+            "the clock jumped by {} µs",
             from - printed
         );
         thread::sleep(WHILE);
         let passed = Duration::from_micros((redis.time() - from).unsigned_abs());
         let range = WHILE.mul_f64(factor)..=begun.elapsed().mul_f64(factor);
-        assert!(range.contains(&passed), "{passed:?} and not {range:?}");
+        assert!(range.contains(&passed), "{passed:?} is not in {range:?}");
     }
     assert!(redis.clock().readings() > 0);
 }
@@ -224,7 +237,7 @@ fn used_cpu_time_increases() {
     let redis = Redis::start();
     let before = redis.cpu_used();
     let busy = || Ok((redis.cpu_used() > before).then_some(()));
-    until("its CPU time to grow", busy).expect("asking costs time");
+    until("the server's CPU time to grow", busy).expect("requests cost CPU time");
     assert!(redis.info("server").contains("redis_version:"));
     assert!(redis.log().contains("Ready to accept connections"));
 }
@@ -240,10 +253,19 @@ fn pipelined_requests_get_replies_in_order() {
     ];
     for mut raw in [redis.connection(), redis.connection()] {
         redis.command(&["DEL", "list"]);
-        raw.send(&requests.concat()).expect("it lives");
-        assert_eq!(raw.receive_reply().expect("it lives").text(), big);
-        assert_eq!(raw.receive_bytes().expect("it lives"), b":2\r\n");
-        assert_eq!(raw.receive_reply().expect("it lives").texts(), ["a", "b"]);
+        raw.send(&requests.concat()).expect("the server is running");
+        assert_eq!(
+            raw.receive_reply().expect("the server is running").text(),
+            big
+        );
+        assert_eq!(
+            raw.receive_bytes().expect("the server is running"),
+            b":2\r\n"
+        );
+        assert_eq!(
+            raw.receive_reply().expect("the server is running").texts(),
+            ["a", "b"]
+        );
     }
 }
 
@@ -252,10 +274,10 @@ fn many_redis_servers_run_in_parallel() {
     let several: Vec<_> = (0..8).map(|_| thread::spawn(Redis::start)).collect();
     let several: Vec<_> = several
         .into_iter()
-        .map(|one| one.join().expect("each starts"))
+        .map(|one| one.join().expect("each server starts"))
         .collect();
     for redis in &several {
-        // Its thread is over by now: that must not have killed it.
+        // The thread that started this server has ended. Its end must not kill the server.
         assert_eq!(redis.command(&["DBSIZE"]).int(), 0);
         redis.command(&["SET", "name", "7"]);
     }
@@ -264,7 +286,8 @@ fn many_redis_servers_run_in_parallel() {
 #[test]
 fn dropped_redis_is_killed_and_its_folder_removed() {
     let redis = Redis::start();
-    let (pid, folder) = (redis.pid(), redis.folder().to_owned());
+    let pid = redis.pid();
+    let folder = redis.folder().to_owned();
     drop(redis);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     assert!(!folder.exists());
@@ -295,22 +318,32 @@ fn redis_dies_with_its_parent() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("a test can be started");
-    let output = BufReader::new(starter.stdout.take().expect("its stdout is a pipe")).lines();
+    let output = BufReader::new(
+        starter
+            .stdout
+            .take()
+            .expect("the stdout of the starter is a pipe"),
+    )
+    .lines();
     let line = output
         .map_while(Result::ok)
         .find_map(|line| line.strip_prefix("started ").map(str::to_owned));
-    let line = line.expect("it tells");
-    let (pid, folder) = line.split_once(' ').expect("it tells both");
+    let line = line.expect("the starter prints its server");
+    let (pid, folder) = line
+        .split_once(' ')
+        .expect("the line has the process id and the folder");
     let stat = format!("/proc/{pid}/stat");
     assert!(Path::new(&stat).exists());
-    starter.kill().expect("it lives");
-    starter.wait().expect("nobody else waits for it");
-    // Whoever inherits it may leave it unburied.
+    starter.kill().expect("the starter is running");
+    starter
+        .wait()
+        .expect("only this test waits for the starter");
+    // The process that inherits the server may leave it as a zombie.
     let dead = || {
         Ok(fs::read_to_string(&stat)
             .map_or(true, |stat| stat.contains(") Z "))
             .then_some(()))
     };
     until("the server to die", dead).expect("the kernel kills it");
-    fs::remove_dir_all(folder).expect("what was killed leaves its folder");
+    fs::remove_dir_all(folder).expect("a killed server leaves its folder");
 }

@@ -1,4 +1,4 @@
-//! A wire does what a test asks of it.
+//! Tests of the wire, the proxy that injects network faults.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lab_servers::{Raw, Redis, Traffic, Wire, request, until};
 
-/// A server behind a wire, and a client of it.
+/// A server behind a wire, and a client that is connected through the wire.
 struct Connection {
     redis: Redis,
     wire: Wire,
@@ -29,55 +29,62 @@ impl Connection {
         pings(&mut self.client);
     }
 
-    /// Nothing is heard for a moment.
+    /// Asserts that the client does not receive a reply for a moment.
     fn is_silent(&mut self) {
         self.client
             .wait_at_most(Duration::from_millis(20))
-            .expect("a moment is something");
+            .expect("the timeout is not zero");
         assert_eq!(
             self.client
                 .receive_reply()
-                .expect_err("nothing passes")
+                .expect_err("the wire does not deliver a reply")
                 .kind(),
             ErrorKind::WouldBlock
         );
         self.client
             .wait_at_most(Duration::from_secs(60))
-            .expect("a minute is something");
+            .expect("the timeout is not zero");
     }
 
     fn send(&mut self, words: &[&str]) {
         self.client
             .send(&request(words))
-            .expect("the connection stays");
+            .expect("the connection is open");
     }
 
     fn until(&self, what: &str, is_so: impl Fn(Traffic) -> bool) {
-        until(what, || Ok(is_so(self.wire.traffic()).then_some(()))).expect("it comes");
+        until(what, || Ok(is_so(self.wire.traffic()).then_some(())))
+            .expect("the condition becomes true");
     }
 }
 
 fn connect(wire: &Wire) -> Raw {
-    Raw::connect(wire.address()).expect("a wire takes connections")
+    Raw::connect(wire.address()).expect("a wire accepts connections")
 }
 
 fn pings(client: &mut Raw) {
     assert_eq!(
-        client.request(&["PING"]).expect("it is answered").text(),
+        client
+            .request(&["PING"])
+            .expect("the server replies")
+            .text(),
         "PONG"
     );
 }
 
-/// The connection is over, in whichever way.
+/// Asserts that the connection has ended, by a reset or by an orderly close.
 fn is_cut(client: &mut Raw) {
-    let error = client.request(&["PING"]).expect_err("it is cut");
+    let error = client
+        .request(&["PING"])
+        .expect_err("the connection is cut");
     assert!(
         !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         "{error}"
     );
 }
 
-/// A new connection is closed at once. The reset may come so soon that connecting fails already.
+/// Asserts that the wire closes a new connection at once. The reset may arrive so early that the
+/// connect itself fails.
 fn is_refused(wire: &Wire) {
     if let Ok(mut refused) = Raw::connect(wire.address()) {
         is_cut(&mut refused);
@@ -96,7 +103,7 @@ fn wire_forwards_and_counts_all_bytes() {
     let reply = connection
         .client
         .request_bytes(&echo)
-        .expect("it is answered")
+        .expect("the server replies")
         .len();
     pings(&mut connect(&connection.wire));
     let traffic = connection.wire.traffic();
@@ -114,7 +121,7 @@ fn wire_forwards_and_counts_all_bytes() {
         ),
         (0, 0, 0)
     );
-    connection.until("the one that went to be forgotten", |traffic| {
+    connection.until("the closed connection to be forgotten", |traffic| {
         traffic.present == 1
     });
     connection.pings();
@@ -124,22 +131,24 @@ fn wire_forwards_and_counts_all_bytes() {
 fn closed_connection_is_forwarded_both_ways() {
     let mut connection = Connection::new();
     let mut other = connect(&connection.wire);
-    other.send(&request(&["PING"])).expect("it is there");
+    other
+        .send(&request(&["PING"]))
+        .expect("the connection is open");
     other
         .stream()
         .shutdown(std::net::Shutdown::Write)
-        .expect("it is there");
+        .expect("the connection is open");
     assert_eq!(
         other
             .receive_reply()
-            .expect("what was asked is answered")
+            .expect("the server replies before it closes")
             .text(),
         "PONG"
     );
     assert_eq!(
         other
             .receive_reply()
-            .expect_err("the server ends too")
+            .expect_err("the server closes too")
             .kind(),
         ErrorKind::UnexpectedEof
     );
@@ -170,7 +179,7 @@ fn delay_applies_each_way_without_reducing_throughput() {
             connection
                 .client
                 .receive_reply()
-                .expect("it is answered")
+                .expect("the server replies")
                 .text(),
             "PONG"
         );
@@ -200,7 +209,7 @@ fn jitter_keeps_the_order() {
             connection
                 .client
                 .receive_reply()
-                .expect("it is answered")
+                .expect("the server replies")
                 .text(),
             number.to_string()
         );
@@ -214,13 +223,14 @@ fn jitter_keeps_the_order() {
 fn lost_packets_arrive_late_and_in_order() {
     let mut connection = Connection::new();
     connection.wire.packet_loss(0.3);
-    let (mut number, begun) = (0, Instant::now());
+    let mut number = 0;
+    let begun = Instant::now();
     while connection.wire.traffic().resent == 0 {
         assert_eq!(
             connection
                 .client
                 .request(&["ECHO", &number.to_string()])
-                .expect("it is answered")
+                .expect("the server replies")
                 .text(),
             number.to_string()
         );
@@ -240,16 +250,18 @@ fn lost_packets_arrive_late_and_in_order() {
 fn tiny_segments_arrive_complete_and_slowly() {
     let mut connection = Connection::new();
     connection.wire.tiny_segments(true);
-    let (text, begun) = ("0123456789".repeat(30), Instant::now());
+    let text = "0123456789".repeat(30);
+    let begun = Instant::now();
     assert_eq!(
         connection
             .client
             .request(&["ECHO", &text])
-            .expect("it is answered")
+            .expect("the server replies")
             .text(),
         text
     );
-    // Three bytes at a time, each way, and a tenth of a millisecond after each.
+    // The wire forwards three bytes at a time in each direction, and pauses 0.1 ms after each
+    // segment.
     assert!(
         begun.elapsed() >= Duration::from_millis(20),
         "{:?}",
@@ -259,7 +271,8 @@ fn tiny_segments_arrive_complete_and_slowly() {
     connection.pings();
 }
 
-/// Half of the round trips are this exact even beside other tests; `cargo bench -p lab-servers` tells how exact alone.
+/// Half of the round trips are this exact even while other tests run. `cargo bench -p lab-servers`
+/// measures the precision on an idle machine.
 #[test]
 fn short_delay_is_exact() {
     const DELAY: Duration = Duration::from_micros(500);
@@ -272,7 +285,8 @@ fn short_delay_is_exact() {
     };
     let mut trips: Vec<Duration> = (0..500).map(trip).collect();
     trips.sort_unstable();
-    let (shortest, median) = (trips[0], trips[trips.len() / 2]);
+    let shortest = trips[0];
+    let median = trips[trips.len() / 2];
     assert!(shortest >= 2 * DELAY, "{shortest:?}");
     assert!(median < 2 * DELAY + Duration::from_millis(1), "{median:?}");
 }
@@ -297,7 +311,7 @@ fn bytes_in_flight_are_lost_on_partition() {
     let mut connection = Connection::new();
     connection.wire.delay(Duration::from_secs(3600));
     connection.send(&["SET", "name", "7"]);
-    connection.until("the request to be on its way", |traffic| {
+    connection.until("the request to be in flight", |traffic| {
         traffic.waiting_to_server > 0
     });
     connection.wire.partition();
@@ -311,11 +325,12 @@ fn partition_releases_a_blocked_sender() {
     connection.redis.pause();
     let address = connection.wire.address();
     let sender = std::thread::spawn(move || {
-        let mut client = Raw::connect(address).expect("a wire takes connections");
+        let mut client = Raw::connect(address).expect("a wire accepts connections");
         let value = request(&["SET", "name", &"x".repeat(1_000_000)]);
         while client.send(&value).is_ok() {}
     });
-    // More than this fits no socket, so it waits for the server, which stands still.
+    // The value is larger than the socket buffers. So the sender waits for the server, which is
+    // paused.
     let mut seen = 0;
     until("the sender to be stuck", || {
         let now = connection.wire.traffic().to_server;
@@ -324,7 +339,7 @@ fn partition_releases_a_blocked_sender() {
     })
     .expect("sockets are finite");
     connection.wire.partition();
-    sender.join().expect("it is let go");
+    sender.join().expect("the cut releases the sender");
     connection.redis.resume();
     connection.client = connect(&connection.wire);
     connection.pings();
@@ -351,18 +366,22 @@ fn frozen_wire_forwards_nothing_until_thawed() {
     connection.send(&["PING"]);
     let mut late = connect(&connection.wire);
     late.send(&request(&["INCR", "count"]))
-        .expect("it is taken");
-    connection.until("a request to be kept", |traffic| {
+        .expect("the connection is open");
+    connection.until("a request to be queued", |traffic| {
         traffic.waiting_to_server > 0 && traffic.connections == 2
     });
     connection.is_silent();
     assert!(connection.redis.command(&["GET", "count"]).is_nil());
     connection.wire.freeze(false);
     assert_eq!(
-        connection.client.receive_reply().expect("it thaws").text(),
+        connection
+            .client
+            .receive_reply()
+            .expect("the wire is thawed")
+            .text(),
         "PONG"
     );
-    assert_eq!(late.receive_reply().expect("it thaws").int(), 1);
+    assert_eq!(late.receive_reply().expect("the wire is thawed").int(), 1);
 }
 
 #[test]
@@ -373,7 +392,7 @@ fn frozen_wire_does_not_forward_a_close() {
     connection.redis.kill();
     connection.is_silent();
     let mut late = connect(&connection.wire);
-    connection.until("the late one to be taken", |traffic| {
+    connection.until("the late connection to be accepted", |traffic| {
         traffic.connections == 2
     });
     connection.wire.partition();
@@ -400,7 +419,7 @@ fn held_replies_arrive_later() {
         connection
             .client
             .receive_reply()
-            .expect("it was held")
+            .expect("the reply was held")
             .int(),
         1
     );
@@ -408,11 +427,11 @@ fn held_replies_arrive_later() {
         connection
             .client
             .receive_reply()
-            .expect("it was held")
+            .expect("the reply was held")
             .int(),
         2
     );
-    connection.until("nothing to be kept", |traffic| {
+    connection.until("the queue of replies to be empty", |traffic| {
         traffic.waiting_to_client == 0
     });
     connection.pings();
@@ -426,13 +445,13 @@ fn lost_reply_follows_an_executed_request() {
     for client in [&mut connection.client, &mut connect(&connection.wire)] {
         client
             .send(&request(&["INCR", "count"]))
-            .expect("it is taken");
+            .expect("the connection is open");
     }
     connection.until("two replies to be lost", |traffic| traffic.lost == 8);
     assert_eq!(connection.redis.command(&["GET", "count"]).text(), "2");
     connection.wire.lose_replies(false);
     pings(&mut connect(&connection.wire));
-    // No stream goes on behind a gap.
+    // A TCP stream does not continue after a gap.
     connection.send(&["PING"]);
     connection.is_silent();
     connection.wire.partition();
@@ -468,7 +487,7 @@ fn dropped_wire_closes_its_port() {
     let address = connection.wire.address();
     drop(connection.wire);
     is_cut(&mut connection.client);
-    TcpStream::connect(address).expect_err("nobody listens");
+    TcpStream::connect(address).expect_err("no server listens");
 }
 
 #[test]
@@ -483,7 +502,7 @@ fn many_connections_work_at_once() {
             .map(|_| std::thread::spawn(count(connect(&connection.wire))))
             .collect();
         for client in clients {
-            client.join().expect("each ends");
+            client.join().expect("each client ends");
         }
     }
     assert_eq!(connection.redis.command(&["GET", "count"]).text(), "2000");

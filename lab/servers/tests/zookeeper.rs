@@ -1,16 +1,22 @@
-//! ZooKeeper servers do what is said of them.
+//! Tests of the ZooKeeper servers and ensembles of the lab.
 
 use lab_servers::{Ensemble, ZooKeeper};
 
 #[test]
 fn zookeeper_can_be_killed_paused_and_restarted() {
     let mut server = ZooKeeper::start();
-    let (port, pid) = (server.port(), server.pid());
+    let port = server.port();
+    let pid = server.pid();
     server.pause();
     server.resume();
-    assert_eq!(server.request("ruok").expect("it answers"), "imok");
+    assert_eq!(
+        server.request("ruok").expect("a resumed server replies"),
+        "imok"
+    );
     server.kill();
-    server.request("ruok").expect_err("it is dead");
+    server
+        .request("ruok")
+        .expect_err("a killed server does not reply");
     server.restart();
     assert_eq!(server.mode().as_deref(), Some("standalone"));
     assert!(server.port() == port && server.pid() != pid);
@@ -45,10 +51,10 @@ fn leader_in_one_way_partition_keeps_leading() {
 #[test]
 fn zookeeper_clock_can_be_set_while_running() {
     let server = ZooKeeper::setup().own_clock().start();
-    let begun = server.time().expect("it serves");
+    let begun = server.time().expect("the server serves");
     for ahead in [3_600, -3_600, 0] {
         server.clock().set(ahead);
-        let off = server.time().expect("it serves") - begun - ahead * 1_000_000;
+        let off = server.time().expect("the server serves") - begun - ahead * 1_000_000;
         assert!((0..600_000_000).contains(&off), "{off} µs off");
     }
 }

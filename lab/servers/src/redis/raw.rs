@@ -1,4 +1,4 @@
-//! The barest client there can be: the limit that benchmarks compare with.
+//! The smallest possible Redis client. Benchmarks use its speed as the upper limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use super::reply::{Reply, size};
 
-/// How long an answer may take before a test gives up on it: no promise, only the end of patience.
+/// How long a test waits for a reply before it fails. This is not a guarantee: the limit only ends
+/// a test that hangs.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// Fits the replies of a lock many times over, and grows for others.
+/// The initial size of the buffer in bytes. It fits many replies of a lock, and it grows for larger
+/// replies.
 const BUFFER: usize = 16 * 1024;
 
 /// A blocking connection that speaks RESP2.
@@ -26,16 +28,17 @@ const BUFFER: usize = 16 * 1024;
 pub struct Raw<S = TcpStream> {
     stream: S,
     buffer: Vec<u8>,
-    /// What was received and not read yet is `buffer[begin..end]`.
+    /// The start of the bytes that were received and not read yet: `buffer[begin..end]`.
     begin: usize,
     end: usize,
 }
 
 impl Raw {
-    /// Connects to a server, or to a wire before it. Packets leave at once, and an answer may take a minute.
+    /// Connects to a server, or to a wire in front of it. The socket sends packets at once, and the
+    /// timeout of a reply is one minute.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// Fails if no server listens at the address.
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -44,17 +47,17 @@ impl Raw {
         Ok(raw)
     }
 
-    /// Waits no longer than this for an answer.
+    /// Sets the timeout of a reply.
     ///
     /// # Errors
-    /// If it is nothing.
+    /// Fails if the timeout is zero.
     pub fn wait_at_most(&self, timeout: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(timeout))
     }
 }
 
 impl<S: Read + Write> Raw<S> {
-    /// Speaks over a stream.
+    /// Makes a client of an open stream.
     pub fn new(stream: S) -> Self {
         Self {
             stream,
@@ -64,21 +67,22 @@ impl<S: Read + Write> Raw<S> {
         }
     }
 
-    /// The stream below.
+    /// The stream that carries the requests and replies.
     pub fn stream(&self) -> &S {
         &self.stream
     }
 
-    /// Asks one thing and waits for the answer.
+    /// Sends one request and waits for its reply.
     ///
     /// # Errors
-    /// If the connection fails, or nothing is answered in time.
+    /// Fails if the connection fails, or if the reply does not arrive within the timeout.
     pub fn request(&mut self, words: &[&str]) -> io::Result<Reply> {
         self.send(&request(words))?;
         self.receive_reply()
     }
 
-    /// Asks what [`request`] made, and waits for the answer, which is not read any further.
+    /// Sends the bytes that [`request`] made, and waits for the reply. The reply is returned as
+    /// bytes and is not parsed.
     ///
     /// # Errors
     /// As [`request`](Self::request).
@@ -87,24 +91,24 @@ impl<S: Read + Write> Raw<S> {
         self.receive_bytes()
     }
 
-    /// Sends requests, and waits for nothing.
+    /// Sends requests and does not wait for replies.
     ///
     /// # Errors
-    /// If the connection fails.
+    /// Fails if the connection fails.
     pub fn send(&mut self, requests: &[u8]) -> io::Result<()> {
         self.stream.write_all(requests)
     }
 
-    /// Waits for the next answer, or message.
+    /// Waits for the next reply or pushed message.
     ///
     /// # Errors
     /// As [`request`](Self::request).
     pub fn receive_reply(&mut self) -> io::Result<Reply> {
         let bytes = self.receive_bytes()?;
-        Ok(Reply::read(bytes).expect("its size was measured").0)
+        Ok(Reply::read(bytes).expect("the reply is complete").0)
     }
 
-    /// Waits for the next answer, or message, which is not read any further.
+    /// Waits for the next reply or pushed message, and returns its bytes without parsing them.
     ///
     /// # Errors
     /// As [`request`](Self::request).
@@ -121,7 +125,8 @@ impl<S: Read + Write> Raw<S> {
 
     fn receive(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
+        self.end -= self.begin;
+        self.begin = 0;
         if self.end == self.buffer.len() {
             self.buffer.resize(2 * self.end, 0);
         }
@@ -135,7 +140,7 @@ impl<S: Read + Write> Raw<S> {
     }
 }
 
-/// The bytes of a request.
+/// Encodes a request as RESP2 bytes.
 #[must_use]
 pub fn request(words: &[&str]) -> Vec<u8> {
     let words = words

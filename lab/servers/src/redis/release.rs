@@ -1,22 +1,23 @@
-//! Which server, of those that `cargo xtask test` fetches.
+//! The releases of Redis that `cargo xtask test` installs or fetches.
 
 use std::path::PathBuf;
 
 use crate::child::Program;
 
-/// A release of Redis, or of what speaks like it.
+/// A release of Redis, or of a server with the same protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Release {
-    /// The one that is installed.
+    /// The release that is installed on the machine.
     #[default]
     Installed,
-    /// The oldest that leasehold supports. Knows no TLS.
+    /// The oldest release that leasehold supports. This build does not support TLS.
     Redis62,
-    /// Valkey, which went its own way after Redis 7.2.
+    /// Valkey, a fork of Redis 7.2.
     Valkey9,
 }
 
-/// Keeps nothing, and waits for nobody. What is set up comes after it and wins.
+/// The base configuration: the server does not save data, and replication starts without a delay.
+/// The lines of a [`Setup`](super::Setup) follow these lines and override them.
 const BASE: &str = "\
 bind 127.0.0.1
 daemonize no
@@ -25,7 +26,7 @@ appendonly no
 repl-diskless-sync-delay 0
 ";
 
-/// What came with Redis 7: an end without delay, and `DEBUG` for tests.
+/// The settings that Redis 7 added: shutdown without a delay, and the `DEBUG` command for tests.
 const SINCE_7: &str = "\
 shutdown-timeout 0
 enable-debug-command local
@@ -53,7 +54,7 @@ impl Release {
     }
 }
 
-/// Where `cargo xtask test` unpacks what it fetches.
+/// The folder into which `cargo xtask test` unpacks the servers that it fetches.
 fn wheels() -> PathBuf {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/wheels").into()
 }

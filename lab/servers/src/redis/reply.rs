@@ -1,34 +1,34 @@
-//! What a Redis server answers.
+//! The replies of a Redis server.
 
-/// An answer, as RESP2 has them.
+/// A reply in one of the types of RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Nothing is there.
+    /// The value does not exist.
     Nil,
-    /// A number.
+    /// An integer.
     Int(i64),
-    /// A word or a value.
+    /// A status word or a value.
     Bytes(Vec<u8>),
-    /// It refuses, and why.
+    /// The server refused the request, with the reason.
     Error(String),
-    /// Several.
+    /// A list of replies.
     List(Vec<Reply>),
 }
 
 impl Reply {
-    /// Whether nothing is there.
+    /// Whether the value does not exist.
     #[must_use]
     pub fn is_nil(&self) -> bool {
         *self == Self::Nil
     }
 
-    /// Whether it refuses.
+    /// Whether the server refused the request.
     #[must_use]
     pub fn is_error(&self) -> bool {
         self.error().is_some()
     }
 
-    /// Why it refuses, if it does.
+    /// The reason of the refusal, if the server refused the request.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         if let Self::Error(why) = self {
@@ -38,49 +38,52 @@ impl Reply {
         }
     }
 
-    /// The number. Panics if it is none.
+    /// The number. Panics if the reply is not a number.
     #[must_use]
     pub fn int(&self) -> i64 {
         let Self::Int(number) = self else {
-            panic!("a number was expected: {self:?}")
+            panic!("expected a number: {self:?}")
         };
         *number
     }
 
-    /// The value. Panics if it is none.
+    /// The value. Panics if the reply is not a value.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         let Self::Bytes(bytes) = self else {
-            panic!("a value was expected: {self:?}")
+            panic!("expected a value: {self:?}")
         };
         bytes
     }
 
-    /// The value as text. Panics if it is none.
+    /// The value as text. Panics if the reply is not text.
     #[must_use]
     pub fn text(&self) -> &str {
-        std::str::from_utf8(self.bytes()).unwrap_or_else(|_| panic!("text was expected: {self:?}"))
+        std::str::from_utf8(self.bytes()).unwrap_or_else(|_| panic!("expected text: {self:?}"))
     }
 
-    /// The several. Panics if it is one.
+    /// The list. Panics if the reply is not a list.
     #[must_use]
     pub fn list(&self) -> &[Self] {
         let Self::List(several) = self else {
-            panic!("a list was expected: {self:?}")
+            panic!("expected a list: {self:?}")
         };
         several
     }
 
-    /// The several as texts. Panics if one is none.
+    /// The items of the list as text. Panics if one item is not text.
     #[must_use]
     pub fn texts(&self) -> Vec<&str> {
         self.list().iter().map(Self::text).collect()
     }
 
-    /// Reads the reply at the beginning of `bytes`, and how many bytes it takes; `None` if it is not whole yet.
+    /// Parses the reply at the beginning of `bytes`, and returns it with its size in bytes. Returns
+    /// `None` if the reply is not complete yet.
     pub(super) fn read(bytes: &[u8]) -> Option<(Self, usize)> {
         let end = end_of_line(bytes)?;
-        let (kind, line, next) = (bytes[0], &bytes[1..end], end + 2);
+        let kind = bytes[0];
+        let line = &bytes[1..end];
+        let next = end + 2;
         match kind {
             b'+' => Some((Self::Bytes(line.to_vec()), next)),
             b'-' => Some((
@@ -90,7 +93,7 @@ impl Reply {
             b':' => Some((Self::Int(count(line)), next)),
             b'$' => Self::read_value(bytes, count(line), next),
             b'*' => Self::read_several(bytes, count(line), next),
-            _ => panic!("no RESP2 reply: {}", String::from_utf8_lossy(bytes)),
+            _ => panic!("not a RESP2 reply: {}", String::from_utf8_lossy(bytes)),
         }
     }
 
@@ -128,10 +131,12 @@ impl From<i64> for Reply {
     }
 }
 
-/// How many bytes the reply at the beginning of `bytes` takes, without keeping anything of it; `None` if it is not whole.
+/// Measures the reply at the beginning of `bytes` in bytes, without allocating. Returns `None` if
+/// the reply is not complete.
 pub(super) fn size(bytes: &[u8]) -> Option<usize> {
     let end = end_of_line(bytes)?;
-    let (line, next) = (&bytes[1..end], end + 2);
+    let line = &bytes[1..end];
+    let next = end + 2;
     match bytes[0] {
         b'$' => {
             let whole = usize::try_from(count(line)).map_or(next, |size| next + size + 2);
@@ -150,7 +155,7 @@ fn count(line: &[u8]) -> i64 {
     let number = std::str::from_utf8(line)
         .ok()
         .and_then(|line| line.parse().ok());
-    number.unwrap_or_else(|| panic!("no number: {}", String::from_utf8_lossy(line)))
+    number.unwrap_or_else(|| panic!("not a number: {}", String::from_utf8_lossy(line)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a Redis server is to be.
+//! The builder of a Redis server.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use crate::certificates;
 use crate::clock::Clock;
 use crate::port::Port;
 
-/// A Redis server to be started.
+/// A Redis server that is configured and not started yet.
 ///
 /// ```
 /// use lab_servers::Redis;
@@ -20,7 +20,7 @@ use crate::port::Port;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "it is not started yet"]
+#[must_use = "the server is not started yet"]
 pub struct Setup {
     lines: Vec<String>,
     password: Option<String>,
@@ -31,36 +31,37 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A line of `redis.conf`: `value` stands there as it is, with quotes if it needs some.
+    /// Adds a line to `redis.conf`. `value` is written as it is, so it includes quotes where Redis
+    /// requires them.
     pub fn config(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key} {value}"));
         self
     }
 
-    /// Keeps what is written in an append-only file, synced `always`, `everysec` or `no`.
+    /// Saves all writes in an append-only file, which is synced `always`, `everysec` or `no`.
     pub fn append_only(self, synced: &str) -> Self {
         self.config("appendonly", "yes")
             .config("appendfsync", synced)
     }
 
-    /// Wants this password of the default user.
+    /// Requires this password from the default user.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.into());
         self.config("requirepass", &quoted(password))
     }
 
-    /// Knows a user more: its name and its rules, as after `ACL SETUSER`.
+    /// Adds a user, with the name and the rules in the syntax of `ACL SETUSER`.
     pub fn acl(self, user: &str) -> Self {
         self.config("user", user.strip_prefix("user ").unwrap_or(user))
     }
 
-    /// Speaks TLS too, on a port of its own, with a certificate for `localhost` and `127.0.0.1`.
+    /// Opens an additional port with TLS. The certificate is valid for `localhost` and `127.0.0.1`.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Follows a master, which must live.
+    /// Makes the server a replica of a master, which must be running.
     pub fn replica_of(self, master: &Redis) -> Self {
         let follows = self.config("replicaof", &format!("127.0.0.1 {}", master.port()));
         match &master.spec.password {
@@ -69,28 +70,28 @@ impl Setup {
         }
     }
 
-    /// Is of this release.
+    /// Selects the release of the server.
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
         self
     }
 
-    /// Has a wall clock of its own, for [`Redis::clock`].
+    /// Gives the server a separate wall clock, for [`Redis::clock`].
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
         self
     }
 
-    /// Runs on one CPU only.
+    /// Runs the server on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
         self
     }
 
-    /// Starts it, and waits until it answers.
+    /// Starts the server and waits for its first reply.
     #[must_use]
     pub fn start(self) -> Redis {
-        let spec = self.spec().expect("a temporary folder can be written");
+        let spec = self.spec().expect("a temporary folder is writable");
         Redis {
             child: spec.start(),
             spec,
@@ -144,7 +145,7 @@ impl Setup {
     }
 }
 
-/// A value of `redis.conf` that may have anything in it.
+/// Quotes a value for `redis.conf`. The value may contain any character.
 fn quoted(value: &str) -> String {
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -1,28 +1,29 @@
-//! For how long a piece is on its way.
+//! The time that a piece spends in flight.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// When a sender sends again what was lost for the first time, as Linux has it; then after twice as long, and so on.
+/// The time after which Linux sends a lost packet again. Each further loss doubles this time.
 const RESENT_AFTER: Duration = Duration::from_millis(200);
-/// What was lost so often gets through: three seconds late.
+/// The maximum number of losses. A piece with this number of losses arrives, three seconds late.
 const LOSSES_MAX: u32 = 4;
 
-/// What a wire adds to the time of each piece.
+/// The delay that a wire adds to each piece.
 #[derive(Clone, Debug)]
 pub(super) enum Delay {
-    /// As long for each.
+    /// The same delay for each piece.
     Even(Duration),
-    /// Drawn for each, in microseconds.
+    /// A random delay for each piece, in microseconds.
     Drawn(Range<u64>),
-    /// None, unless it is lost, at this probability each time.
+    /// A delay only for lost pieces. The probability applies to each attempt.
     Lossy(f64),
 }
 
 impl Delay {
-    /// Of one piece, and how often it was lost.
+    /// Returns the delay of one piece, and the number of its losses.
     ///
-    /// Pieces are drawn for by the threads of all connections as they come, which no seed would repeat.
+    /// The threads of all connections draw in the order in which pieces arrive. A seed could not
+    /// repeat this order.
     pub(super) fn of_one(&self) -> (Duration, u32) {
         match self {
             Self::Even(delay) => (*delay, 0),
@@ -31,7 +32,7 @@ impl Delay {
                 let losses = (0..LOSSES_MAX)
                     .take_while(|_| fastrand::f64() < *probability)
                     .count();
-                let losses = u32::try_from(losses).expect("a few");
+                let losses = u32::try_from(losses).expect("at most `LOSSES_MAX`");
                 (RESENT_AFTER * ((1 << losses) - 1), losses)
             }
         }

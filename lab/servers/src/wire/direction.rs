@@ -1,4 +1,4 @@
-//! One way of one connection.
+//! One direction of one connection.
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -14,21 +14,25 @@ use std::time::{Duration, Instant};
 use super::link::{Link, Toward};
 use super::{Rules, lock, start};
 
-/// What a sleeper may wake too late, and so is spent awake.
+/// The time by which a sleeping thread may wake too late. The thread spins for this time instead of
+/// sleeping.
 const AWAKE: Duration = Duration::from_micros(60);
-/// No more is kept: then the sender waits, as behind a full socket. It is a second of 500 Mbit/s.
+/// The maximum number of bytes in the queue. Above it the sender waits, as it does for a full
+/// socket. The limit is one second of 500 Mbit/s.
 const KEPT_MAX: usize = 64 * 1024 * 1024;
 const BUFFER: usize = 64 * 1024;
 
-/// One way of one connection: a thread that reads, and, from the first piece that must wait, one that writes.
+/// One direction of one connection. A thread reads, and a second thread writes from the first piece
+/// that must wait.
 ///
 /// ```text
 /// nothing waits, nothing is to wait:  read ───────────────────────────► deliver     by the reader
 /// otherwise:                          read ──► queue, until it is due ─► deliver    by the writer
 /// ```
 ///
-/// A piece is what arrived at once; an empty one is the end. It leaves the queue after it was delivered. So an empty queue means that the writer does nothing, and the reader
-/// may deliver.
+/// A piece is the bytes of one read. An empty piece marks the end of the stream. A piece leaves the
+/// queue after its delivery. So the writer is idle when the queue is empty, and the reader may
+/// deliver.
 #[derive(Debug)]
 pub(super) struct Direction {
     toward: Toward,
@@ -61,22 +65,24 @@ impl Direction {
         }
     }
 
-    /// Reads until the end.
+    /// Reads and forwards pieces until the end of the stream.
     pub(super) fn read_on(&self, link: &Arc<Link>) {
         let mut buffer = vec![0; BUFFER];
         while !link.is_over() {
             match link.source(self.toward).read(&mut buffer) {
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Ok(size) if size > 0 => self.pass(link, &buffer[..size]),
-                // A reset is passed on as an end: whoever writes then is reset too.
+                // A reset is forwarded as an end of stream. A peer that writes afterwards receives
+                // a reset too.
                 Ok(_) | Err(_) => return self.pass(link, &[]),
             }
         }
     }
 
-    /// Lets who waits look again.
+    /// Wakes the waiting threads, so that they check the rules again.
     pub(super) fn wake(&self) {
-        // With the lock: who is about to wait has either seen what changed, or waits by now.
+        // The lock prevents a missed notification. A thread has either observed the change, or
+        // already waits.
         let _queue = lock(&self.queue);
         self.changed.notify_all();
     }
@@ -85,7 +91,7 @@ impl Direction {
         lock(&self.queue).kept as u64
     }
 
-    /// Whether its end was delivered.
+    /// Whether the end of the stream was delivered.
     pub(super) fn is_done(&self) -> bool {
         self.done.load(SeqCst)
     }
@@ -109,7 +115,8 @@ impl Direction {
         });
         self.changed.notify_all();
         if !std::mem::replace(&mut queue.has_writer, true) {
-            let (link, toward) = (link.clone(), self.toward);
+            let link = link.clone();
+            let toward = self.toward;
             start("wire queue", move || link.direction(toward).write_on(&link));
         }
     }
@@ -125,9 +132,10 @@ impl Direction {
         rules.frozen || rules.holds_replies && self.toward == Toward::Client
     }
 
-    /// Delivers pieces when they are due, until the end.
+    /// Delivers each piece when it is due, until the end of the stream.
     fn write_on(&self, link: &Link) {
-        // By default the kernel may wake a sleeper 50 µs late. Where it cannot be told otherwise, delays are less exact.
+        // By default the kernel may wake a sleeping thread 50 µs late. If this call fails, delays
+        // are less exact.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while let Some(piece) = self.next_due(link) {
             self.deliver(link, &piece);
@@ -141,7 +149,8 @@ impl Direction {
         }
     }
 
-    /// Waits for the next piece to be due, whose place in the queue stays; `None` if the link is over.
+    /// Waits until the next piece is due and takes its bytes. Its entry stays in the queue. Returns
+    /// `None` if the link is closed.
     fn next_due(&self, link: &Link) -> Option<Vec<u8>> {
         let mut queue = lock(&self.queue);
         while !link.is_over() {
@@ -162,7 +171,8 @@ impl Direction {
         None
     }
 
-    /// Sleeps until shortly before, and then stays awake; or until something changed.
+    /// Sleeps until shortly before the due time, and then spins. A change of the queue or the rules
+    /// ends the sleep.
     fn sleep<'a>(&'a self, queue: MutexGuard<'a, Queue>, left: Duration) -> MutexGuard<'a, Queue> {
         if let Some(asleep) = left.checked_sub(AWAKE) {
             let slept = self.changed.wait_timeout(queue, asleep);

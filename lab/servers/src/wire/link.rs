@@ -13,54 +13,46 @@ use std::time::Duration;
 use super::direction::Direction;
 use super::{Shared, close_hard, start};
 
-/// How much passes at a time, in bytes, where it dribbles, and when the next does: too late to be read together.
+/// The size of a tiny segment in bytes.
 const DROP: usize = 3;
+/// The pause after a tiny segment. It is long enough that the peer reads two segments separately.
 const DRIP: Duration = Duration::from_micros(100);
 
-/// Which way.
+/// The direction of a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toward {
     Server,
     Client,
 }
 
-/// A client, the service, and a lane each way.
+/// One connection: the sockets of the client and the service, and a direction toward each.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) shared: Arc<Shared>,
     client: TcpStream,
-    /// Absent until the service was connected to.
+    /// Empty until the wire has connected to the service.
     server: OnceLock<TcpStream>,
     to_server: Direction,
     to_client: Direction,
-    /// Whether the client hears nothing more.
+    /// Whether the client does not receive any more bytes.
     deaf: AtomicBool,
     over: AtomicBool,
 }
 
 impl Link {
     pub(super) fn new(shared: Arc<Shared>, client: TcpStream) -> Self {
-        let (server, deaf, over) = (
-            OnceLock::new(),
-            AtomicBool::new(false),
-            AtomicBool::new(false),
-        );
-        let (to_server, to_client) = (
-            Direction::new(Toward::Server),
-            Direction::new(Toward::Client),
-        );
         Self {
             shared,
             client,
-            server,
-            to_server,
-            to_client,
-            deaf,
-            over,
+            server: OnceLock::new(),
+            to_server: Direction::new(Toward::Server),
+            to_client: Direction::new(Toward::Client),
+            deaf: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         }
     }
 
-    /// Connects to the service, and carries bytes both ways until both ends have ended.
+    /// Connects to the service, and forwards bytes in both directions until both ends have closed.
     pub(super) fn run(self: Arc<Self>) {
         if self.connect().is_err() || self.is_over() {
             return self.close();
@@ -74,7 +66,7 @@ impl Link {
         let server = self.shared.connect(|| self.is_over())?;
         server.set_nodelay(true)?;
         self.client.set_nodelay(true)?;
-        self.server.set(server).expect("it is connected to once");
+        self.server.set(server).expect("the link connects once");
         Ok(())
     }
 
@@ -82,7 +74,7 @@ impl Link {
         self.over.load(SeqCst)
     }
 
-    /// Ends it both ways, at once.
+    /// Closes the connection in both directions at once.
     pub(super) fn close(&self) {
         self.over.store(true, SeqCst);
         close_hard(&self.client);
@@ -92,18 +84,18 @@ impl Link {
         self.shared.forget(self);
     }
 
-    /// The client hears nothing more.
+    /// Drops all later replies, so that the client does not receive any more bytes.
     pub(super) fn drop_replies_silently(&self) {
         self.deaf.store(true, SeqCst);
     }
 
-    /// Lets both lanes look at the rules again.
+    /// Wakes both directions, so that they check the rules again.
     pub(super) fn wake(&self) {
         self.to_server.wake();
         self.to_client.wake();
     }
 
-    /// Bytes on their way to the service, and to the client.
+    /// Returns the bytes in flight to the service, and to the client.
     pub(super) fn waiting(&self) -> (u64, u64) {
         (self.to_server.waiting(), self.to_client.waiting())
     }
@@ -116,7 +108,7 @@ impl Link {
         }
     }
 
-    /// Where what goes this way comes from.
+    /// The socket from which this direction reads.
     pub(super) fn source(&self, toward: Toward) -> &TcpStream {
         if toward == Toward::Server {
             &self.client
@@ -125,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Hands a piece to the end it is for; an empty one is the end.
+    /// Writes a piece to its socket. An empty piece closes the socket for writing.
     pub(super) fn deliver(&self, toward: Toward, piece: &[u8]) {
         let done = if piece.is_empty() {
             self.sink(toward).shutdown(Shutdown::Write)
@@ -152,7 +144,7 @@ impl Link {
         } else {
             &counts.to_client
         };
-        // Before: who has received it must find it counted.
+        // Count before the write: a client that has received the bytes must find them counted.
         count.fetch_add(bytes.len() as u64, Relaxed);
         let mut left = bytes;
         while !left.is_empty() && self.shared.rules().tiny_segments {
@@ -164,7 +156,7 @@ impl Link {
         io::Write::write_all(&mut self.sink(toward), left)
     }
 
-    /// Whether the next reply is lost, and with it all that follow.
+    /// Whether the next reply is lost, together with all later replies.
     fn loses(&self) -> bool {
         if self.deaf.load(SeqCst) {
             return true;
@@ -189,6 +181,6 @@ impl Link {
     fn server(&self) -> &TcpStream {
         self.server
             .get()
-            .expect("nothing is carried before the service was connected to")
+            .expect("bytes are forwarded only after the connect to the service")
     }
 }

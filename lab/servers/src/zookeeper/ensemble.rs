@@ -1,4 +1,5 @@
-//! Three ZooKeeper servers that keep one tree, over wires that can be cut.
+//! Three ZooKeeper servers that keep one tree. They are connected through wires that a test can
+//! cut.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use crate::port::Port;
 use crate::wait::until_within;
 use crate::{Wire, until};
 
-/// Three servers; two of them are enough to serve.
+/// An ensemble of three servers. Two of them are a quorum.
 ///
-/// Each talks to the others through wires, so that one can be [parted](Ensemble::partition) from them while its clients still
-/// reach it.
+/// Each server connects to the others through wires. So a test can [partition](Ensemble::partition)
+/// one server from the others while its clients still reach it.
 ///
 /// ```no_run
 /// use lab_servers::Ensemble;
@@ -24,22 +25,23 @@ use crate::{Wire, until};
 #[derive(Debug)]
 pub struct Ensemble {
     servers: Vec<ZooKeeper>,
-    /// From whom, to whom, and the wires to its two ports.
+    /// The index of the connecting server, the index of its peer, and the wires to the two ports of
+    /// the peer.
     wires: Vec<(usize, usize, [Wire; 2])>,
-    // Kept for the servers: where they hear each other.
+    // The ports that the servers use among themselves, reserved for the life of the ensemble.
     _ports: Vec<[Port; 2]>,
 }
 
 const COUNT: usize = 3;
 
 impl Ensemble {
-    /// Starts three of the newest release.
+    /// Starts three servers of the newest release.
     #[must_use]
     pub fn start() -> Self {
         Self::of(&ZooKeeper::setup().release(ZooKeeperRelease::Newest))
     }
 
-    /// Starts three of this set-up.
+    /// Starts three servers with this set-up.
     #[must_use]
     pub fn of(setup: &ZooKeeperSetup) -> Self {
         let ports: Vec<[Port; 2]> = (0..COUNT)
@@ -70,7 +72,8 @@ impl Ensemble {
         ports: &[[Port; 2]],
         wires: &[(usize, usize, [Wire; 2])],
     ) -> ZooKeeper {
-        // A vote that was lost is repeated soon, and not up to a minute later; and who does not answer is not waited for.
+        // A server repeats a lost vote after one second, and not up to a minute later. A connection
+        // attempt without a reply ends after one second too.
         let quick = |setup: ZooKeeperSetup, what: &str| {
             setup.property(&format!("zookeeper.{what}"), "1000")
         };
@@ -91,37 +94,38 @@ impl Ensemble {
         setup.launch(Port::reserve(), Some(own + 1))
     }
 
-    /// Where clients find it: all servers, `zookeeper://A,B,C`.
+    /// The URL for clients, with all servers: `zookeeper://A,B,C`.
     #[must_use]
     pub fn url(&self) -> String {
         let addresses: Vec<String> = self.servers.iter().map(ZooKeeper::address).collect();
         format!("zookeeper://{}", addresses.join(","))
     }
 
-    /// One of the three.
+    /// Returns one of the three servers.
     #[must_use]
     pub fn server(&self, index: usize) -> &ZooKeeper {
         &self.servers[index]
     }
 
-    /// One of the three, to be killed or started.
+    /// Returns one of the three servers, so that a test can kill or start it.
     pub fn server_mut(&mut self, index: usize) -> &mut ZooKeeper {
         &mut self.servers[index]
     }
 
-    /// How many there are.
+    /// The number of servers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.servers.len()
     }
 
-    /// Waits until there is a leader; which one.
+    /// Waits until the ensemble has a leader, and returns the leader's index.
     #[must_use]
     pub fn leader(&self) -> usize {
         self.leader_without(self.count())
     }
 
-    /// Waits until another than `without` leads, whatever that one thinks of itself; which one.
+    /// Waits until a server other than `without` leads, and returns its index. The mode that
+    /// `without` reports is ignored.
     #[must_use]
     pub fn leader_without(&self, without: usize) -> usize {
         const TIMEOUT: Duration = Duration::from_secs(20);
@@ -133,8 +137,8 @@ impl Ensemble {
             if let Ok(leader) = until_within(TIMEOUT, "a leader", look) {
                 return leader;
             }
-            // Now and then two servers that can reach each other wait for ever to hear of each other's vote. On new
-            // connections they do.
+            // Sometimes two connected servers wait forever for each other's vote. New connections
+            // deliver the votes.
             let others = self
                 .wires
                 .iter()
@@ -143,11 +147,15 @@ impl Ensemble {
                 .flat_map(|(_, _, wires)| wires)
                 .for_each(Wire::partition);
         }
-        until("a leader", look)
-            .unwrap_or_else(|error| panic!("two of three elect none: {error}\n{}", self.logs()))
+        until("a leader", look).unwrap_or_else(|error| {
+            panic!(
+                "two of three servers did not elect a leader: {error}\n{}",
+                self.logs()
+            )
+        })
     }
 
-    /// What the servers last said.
+    /// The last lines of the logs of all servers.
     fn logs(&self) -> String {
         let last = |server: &ZooKeeper| {
             let log = server.log();
@@ -161,9 +169,11 @@ impl Ensemble {
             .join("\n\n")
     }
 
-    /// Cuts a server off from the two others, at once and for those with a reset; its clients still reach it.
+    /// Cuts a server off from the two others at once. The others observe a reset. The clients of
+    /// the server still reach it.
     pub fn partition(&self, one: usize) {
-        // All at once: a vote that slips through while they are cut one by one makes others wait for who is gone.
+        // All wires freeze first. If they were cut one by one, a late vote could make the others
+        // wait for the absent server.
         self.freeze(one);
         self.between(one).for_each(|wire| {
             wire.refuse(true);
@@ -172,13 +182,14 @@ impl Ensemble {
         self.between(one).for_each(|wire| wire.freeze(false));
     }
 
-    /// As [`partition`](Self::partition), but nobody is told: all silence, for both sides.
+    /// Cuts a server off as [`partition`](Self::partition) does, without a reset. Both sides stop
+    /// receiving bytes.
     pub fn freeze(&self, one: usize) {
         self.between(one).for_each(|wire| wire.freeze(true));
     }
 
-    /// Cuts a server off without a word, and starts the others anew: they soon have a leader of their own, while the one
-    /// that is cut off still waits to hear of them.
+    /// Cuts a server off without a reset, and restarts the others. The others soon elect a new
+    /// leader, while the isolated server still waits for their messages.
     pub fn partition_one_way(&mut self, one: usize) {
         self.freeze(one);
         for other in (0..self.count()).filter(|other| *other != one) {
@@ -186,7 +197,8 @@ impl Ensemble {
         }
     }
 
-    /// Lets nobody follow one: it is elected as ever, and then leads nobody.
+    /// Prevents the others from following one server. The server can still win the election, and
+    /// then does not get followers.
     pub fn isolate(&self, one: usize) {
         for (_, _, [following, _]) in self.wires.iter().filter(|(_, to, _)| *to == one) {
             following.refuse(true);
@@ -194,7 +206,7 @@ impl Ensemble {
         }
     }
 
-    /// Lets all reach each other again.
+    /// Lets all servers reach each other again.
     pub fn heal(&self) {
         for wire in self.wires.iter().flat_map(|(_, _, wires)| wires) {
             wire.freeze(false);

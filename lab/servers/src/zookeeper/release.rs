@@ -1,18 +1,18 @@
-//! Which server, of those that `cargo xtask test` sees to.
+//! The releases of ZooKeeper that `cargo xtask test` installs or fetches.
 
 use std::path::{Path, PathBuf};
 
 /// A release of ZooKeeper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZooKeeperRelease {
-    /// Debian's.
+    /// The release of the Debian package.
     #[default]
     Installed,
-    /// The newest one.
+    /// The newest release.
     Newest,
 }
 
-/// The jars of Debian's `libzookeeper-java` and of what it depends on that any server needs.
+/// The jars that every server needs, from Debian's `libzookeeper-java` and its dependencies.
 const COMMON: [&str; 6] = [
     "slf4j-api",
     "slf4j-simple",
@@ -23,10 +23,10 @@ const COMMON: [&str; 6] = [
 ];
 
 impl ZooKeeperRelease {
-    /// All jars of a server.
+    /// Returns the class path with all jars of a server.
     ///
     /// # Panics
-    /// If one is missing.
+    /// Panics if a jar is missing.
     pub(super) fn jars(self) -> String {
         let own = ["zookeeper", "zookeeper-jute"].map(|name| match self {
             Self::Installed => installed(name),
@@ -36,7 +36,7 @@ impl ZooKeeperRelease {
         for jar in &jars {
             assert!(
                 jar.exists(),
-                "{} is missing: run `cargo xtask needs`, which sees to it",
+                "{} is missing: run `cargo xtask needs`, which installs it",
                 jar.display()
             );
         }
@@ -51,7 +51,7 @@ fn installed(name: &str) -> PathBuf {
     Path::new("/usr/share/java").join(format!("{name}.jar"))
 }
 
-/// Where `cargo xtask needs` puts what it fetches.
+/// The path of a jar that `cargo xtask needs` fetches.
 fn fetched(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/jars")).join(format!("{name}.jar"))
 }

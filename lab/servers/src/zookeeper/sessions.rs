@@ -1,19 +1,20 @@
-//! Sessions of no client: ending somebody else's, and asking for the time.
+//! Sessions without a client: closing the session of another client, and reading the server's time.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use super::{TIMEOUT, ZooKeeper};
 
-/// What the server makes passwords of sessions from, with the session's number (`ZooKeeperServer.superSecret`).
+/// The secret from which the server makes the password of a session, together with the session's id
+/// (`ZooKeeperServer.superSecret`).
 const SECRET: i64 = 0xB341_5C00;
 const CLOSE_SESSION: i32 = -11;
 
 impl ZooKeeper {
-    /// The numbers of all sessions.
+    /// The ids of all sessions.
     #[must_use]
     pub fn sessions(&self) -> Vec<i64> {
-        let printed = self.request("cons").expect("a living server answers");
+        let printed = self.request("cons").expect("a living server replies");
         let ids = printed
             .lines()
             .filter_map(|line| line.split("sid=0x").nth(1)?.split([',', ')']).next());
@@ -26,10 +27,10 @@ impl ZooKeeper {
         ids
     }
 
-    /// Takes a session over, and closes it; whether it was there.
+    /// Takes a session over and closes it. Returns whether the session existed.
     ///
     /// # Errors
-    /// If the server does not answer.
+    /// Fails if the server does not reply.
     pub fn close_session(&self, session: i64) -> io::Result<bool> {
         let (mut stream, there) = self.handshake(session)?;
         let is_there = there == Some(session);
@@ -39,12 +40,13 @@ impl ZooKeeper {
         Ok(is_there)
     }
 
-    /// What it takes for the time of day, in microseconds: when a session came that came just now.
+    /// Returns the time of day on the server, in microseconds. It is the start time of a session
+    /// that this call opens.
     ///
     /// # Errors
-    /// If it does not answer, or takes no session.
+    /// Fails if the server does not reply, or does not open a session.
     pub fn time(&self) -> io::Result<i64> {
-        let refused = || io::Error::other("no session of its own");
+        let refused = || io::Error::other("the server did not open a session");
         let (mut stream, session) = self.handshake(0)?;
         let session = session.ok_or_else(refused)?;
         let printed = self.request("cons")?;
@@ -63,7 +65,8 @@ impl ZooKeeper {
         Ok(came.ok_or_else(refused)? * 1_000)
     }
 
-    /// Asks for a session that is there, or for a new one by 0; which one it is, if any.
+    /// Requests an existing session, or a new one if `session` is 0. Returns the id of the session
+    /// that the server granted, if any.
     fn handshake(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -80,9 +83,10 @@ impl ZooKeeper {
             &[0],
         ];
         send(&mut stream, &greeting.concat())?;
-        // It hangs up on who asks for what is not there.
+        // The server closes the connection if the requested session does not exist.
         let reply = receive(&mut stream).unwrap_or_default();
-        // Version and timeout come before the number of the session, which is nothing if there is none.
+        // Version and timeout precede the id of the session. The id is 0 if the server did not
+        // grant a session.
         let id = reply
             .get(8..16)
             .map(|id| i64::from_be_bytes(id.try_into().expect("eight bytes")));
@@ -95,7 +99,7 @@ fn close(stream: &mut TcpStream) -> io::Result<()> {
         stream,
         &[1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat(),
     )?;
-    // It hangs up, with an answer or without.
+    // The server closes the connection, with a reply or without one.
     let _ = receive(stream);
     Ok(())
 }
@@ -111,13 +115,14 @@ fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     let mut packet = vec![
         0;
         usize::try_from(i32::from_be_bytes(size))
-            .expect("no server sends less than nothing")
+            .expect("the size of a packet is not negative")
     ];
     stream.read_exact(&mut packet)?;
     Ok(packet)
 }
 
-/// The first 16 bytes of `java.util.Random` with this seed, as servers make passwords.
+/// Computes the password of a session as servers do: the first 16 bytes of `java.util.Random` with
+/// a seed made from the session's id.
 fn password(session: i64) -> [u8; 16] {
     const FACTOR: u64 = 0x5_DEEC_E66D;
     const MASK: u64 = (1 << 48) - 1;

@@ -1,4 +1,4 @@
-//! How a ZooKeeper server is to be.
+//! The builder of a ZooKeeper server.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::certificates;
 use crate::clock::Clock;
 use crate::port::Port;
 
-/// A ZooKeeper server to be started.
+/// A ZooKeeper server that is configured and not started yet.
 ///
 /// ```
 /// use lab_servers::ZooKeeper;
@@ -17,7 +17,7 @@ use crate::port::Port;
 /// assert_eq!(server.mode().as_deref(), Some("standalone"));
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "it is not started yet"]
+#[must_use = "the server is not started yet"]
 pub struct ZooKeeperSetup {
     tick_millis: u32,
     lines: Vec<String>,
@@ -43,31 +43,33 @@ impl Default for ZooKeeperSetup {
 }
 
 impl ZooKeeperSetup {
-    /// Has ticks of so many milliseconds, 500 unless said: a session lasts from two of them to twenty.
+    /// Sets the length of a tick in milliseconds. The default is 500. A session lasts from two to
+    /// twenty ticks.
     pub fn tick(mut self, millis: u32) -> Self {
         self.tick_millis = millis;
         self
     }
 
-    /// Is of this release, and not of Debian's.
+    /// Selects the release of the server. The default is Debian's release.
     pub fn release(mut self, release: ZooKeeperRelease) -> Self {
         self.release = release;
         self
     }
 
-    /// A line of `zoo.cfg`.
+    /// Adds a line to `zoo.cfg`.
     pub fn config(mut self, key: &str, value: &str) -> Self {
         self.lines.push(format!("{key}={value}"));
         self
     }
 
-    /// A property of its Java machine.
+    /// Sets a property of the server's Java virtual machine.
     pub fn property(mut self, key: &str, value: &str) -> Self {
         self.properties.push(format!("-D{key}={value}"));
         self
     }
 
-    /// Speaks TLS too, on a port of its own, with a certificate for `localhost` and `127.0.0.1`; it asks clients for none.
+    /// Opens an additional port with TLS. The certificate is valid for `localhost` and `127.0.0.1`.
+    /// The server does not request certificates from clients.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self.property(
@@ -76,24 +78,25 @@ impl ZooKeeperSetup {
         )
     }
 
-    /// As [`tls`](Self::tls), and lets in only clients with a certificate of its authority.
+    /// Opens a TLS port as [`tls`](Self::tls) does, and accepts only clients with a certificate of
+    /// the server's authority.
     pub fn client_certificates(self) -> Self {
         self.tls().config("ssl.clientAuth", "need")
     }
 
-    /// Has a wall clock of its own, for [`ZooKeeper::clock`].
+    /// Gives the server a separate wall clock, for [`ZooKeeper::clock`].
     pub fn own_clock(mut self) -> Self {
         self.own_clock = true;
         self
     }
 
-    /// Runs on one CPU only.
+    /// Runs the server on one CPU only.
     pub fn pinned(mut self, cpu: usize) -> Self {
         self.cpu = Some(cpu);
         self
     }
 
-    /// Starts it, and waits until it serves.
+    /// Starts the server and waits until it serves.
     #[must_use]
     pub fn start(self) -> ZooKeeper {
         let server = self.launch(Port::reserve(), None);
@@ -101,7 +104,7 @@ impl ZooKeeperSetup {
         server
     }
 
-    /// Starts it; `number` is its own among others, if it has any.
+    /// Starts the server. `number` is its id in an ensemble, if it is part of one.
     pub(super) fn launch(self, port: Port, number: Option<usize>) -> ZooKeeper {
         let spec = self.spec(port, number);
         ZooKeeper {
@@ -119,9 +122,9 @@ impl ZooKeeperSetup {
         if self.tls {
             certificates::make(folder.path());
             let pem = |name: &str| {
-                fs::read_to_string(folder.path().join(name)).expect("it was just made")
+                fs::read_to_string(folder.path().join(name)).expect("the file was just made")
             };
-            // A store of Java's has the key and its certificate in one file.
+            // A Java key store has the key and its certificate in one file.
             let both = [pem("server.key"), pem("server.crt")].concat();
             fs::write(folder.path().join("server.pem"), both)
                 .expect("a temporary folder can be written");
@@ -152,16 +155,18 @@ impl ZooKeeperSetup {
     }
 
     fn configuration(&self, folder: &str, port: &Port, tls_port: Option<&Port>) -> String {
-        let (tick, port) = (self.tick_millis, port.number());
+        let tick = self.tick_millis;
+        let port = port.number();
         let mut text = format!(
             "tickTime={tick}\ninitLimit=10\ndataDir={folder}\nclientPortAddress=127.0.0.1\n\
-             clientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n4lw.commands.whitelist=*\n\
-             preAllocSize=1024\nskipACL=no\n"
+             clientPort={port}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+             4lw.commands.whitelist=*\npreAllocSize=1024\nskipACL=no\n"
         );
         if let Some(port) = tls_port {
             let port = port.number();
             let line = format!(
-                "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\nssl.keyStore.location={folder}/server.pem\n\
+                "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n\
+                 ssl.keyStore.location={folder}/server.pem\n\
                  ssl.trustStore.location={folder}/authority.pem\n"
             );
             text.push_str(&line);
