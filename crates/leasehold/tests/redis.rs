@@ -161,7 +161,8 @@ async fn tokens_increase_in_any_locale() {
     }
 }
 
-/// A waiter with a shorter grace than the holder would take the holder's lock while it is held.
+/// The waiter's grace is shorter than the grace that the holder counts on. By its own grace the
+/// waiter would take the lock while it is held.
 #[tokio::test]
 async fn grace_of_the_holder_is_respected() {
     let server = Redis::start();
