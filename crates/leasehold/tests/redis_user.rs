@@ -28,7 +28,8 @@ struct Server {
 
 impl Server {
     fn with(line: &str, settings: &'static str) -> Self {
-        // The server has a password of its own. The rights of the user do not apply to another
+        // The default user has a password. So the rights of the user `locks` do not apply to other
+        // clients.
         // user.
         Self {
             redis: Redis::setup().acl(line).password("of another").start(),
