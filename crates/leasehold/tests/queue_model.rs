@@ -97,7 +97,7 @@ fn clients() -> &'static (Redis, tokio::runtime::Runtime, [Arc<stores::Redis>; 2
             .worker_threads(1)
             .enable_all()
             .build()
-            .expect("the task runs");
+            .expect("the runtime starts");
         let connect =
             || runtime.block_on(async { stores::Redis::builder(&server.url())?.connect().await });
         let clients =
@@ -177,7 +177,7 @@ async fn compare(
     model: &mut Model,
 ) -> Result<(), TestCaseError> {
     let granted = model.granted();
-    let lock_state = store.inspect(name).await.expect("inspected");
+    let lock_state = store.inspect(name).await.expect("read");
     let ids =
         |entries: &[leasehold::Entry]| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
     prop_assert_eq!(

@@ -46,14 +46,7 @@ async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks
-        .inspect(name)
-        .await
-        .expect("inspected")
-        .waiters()
-        .count()
-        != count
-    {
+    while locks.inspect(name).await.expect("read").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -428,12 +421,7 @@ async fn persisted_key_stays_held_and_expires_again() {
     let held = ours.mutex("a").acquire().await.expect("granted");
     server.command(&["PERSIST", "leasehold:{a}"]);
     assert_eq!(
-        theirs
-            .inspect("a")
-            .await
-            .expect("inspected")
-            .holders()
-            .count(),
+        theirs.inspect("a").await.expect("read").holders().count(),
         1
     );
     assert_eq!(theirs.list("", 9).await.expect("listed").len(), 1);
@@ -553,14 +541,7 @@ async fn unpolled_waiter_keeps_queue_position() {
         .expect("granted");
     let lock = idle.mutex("a").label("idle");
     let mut acquiring = Box::pin(lock.acquire());
-    while theirs
-        .inspect("a")
-        .await
-        .expect("inspected")
-        .waiters()
-        .count()
-        == 0
-    {
+    while theirs.inspect("a").await.expect("read").waiters().count() == 0 {
         let polled = tokio::time::timeout(Duration::from_millis(5), &mut acquiring).await;
         assert!(polled.is_err(), "two clients hold the lock");
     }
@@ -572,7 +553,7 @@ async fn unpolled_waiter_keeps_queue_position() {
     while theirs
         .inspect("a")
         .await
-        .expect("inspected")
+        .expect("read")
         .holders()
         .all(|holder| holder.info.label != "idle")
     {

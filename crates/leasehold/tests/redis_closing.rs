@@ -14,7 +14,7 @@ fn hundred_closed_stores_leave_no_connection() {
         .worker_threads(1)
         .enable_all()
         .build()
-        .expect("the task runs");
+        .expect("the runtime starts");
     let once = || {
         runtime.block_on(async {
             let locks = leasehold::open(&server.url())

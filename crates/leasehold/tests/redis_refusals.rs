@@ -147,7 +147,7 @@ async fn server_without_memory_is_reported() {
     while locks
         .inspect("queue")
         .await
-        .expect("inspected")
+        .expect("read")
         .waiters()
         .count()
         == 0
@@ -186,12 +186,7 @@ async fn server_without_memory_is_reported() {
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     for name in ["alone", "queue", "short"] {
         assert!(
-            locks
-                .inspect(name)
-                .await
-                .expect("inspected")
-                .entries
-                .is_empty(),
+            locks.inspect(name).await.expect("read").entries.is_empty(),
             "{name}"
         );
     }
@@ -219,26 +214,14 @@ async fn grant_without_its_replicas_is_given_back() {
         "only 0 of 1 replicas",
     );
     assert!(
-        locks
-            .inspect("a")
-            .await
-            .expect("inspected")
-            .entries
-            .is_empty(),
+        locks.inspect("a").await.expect("read").entries.is_empty(),
         "the grant was kept"
     );
     let replica = Redis::setup().replica_of(&master).start();
     replica.in_step_with(&master);
     let held = lock.acquire().await.expect("granted");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while locks
-        .inspect("a")
-        .await
-        .expect("inspected")
-        .waiters()
-        .count()
-        == 0
-    {
+    while locks.inspect("a").await.expect("read").waiters().count() == 0 {
         tokio::task::yield_now().await;
     }
     held.release().await.expect("released");

@@ -37,14 +37,7 @@ async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) ->
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks
-        .inspect(name)
-        .await
-        .expect("inspected")
-        .waiters()
-        .count()
-        != count
-    {
+    while locks.inspect(name).await.expect("read").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -86,7 +86,7 @@ fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let killed = holder.kill_now()?;
     let events = [holder.end()?, waiter.finish()?].concat();
     let holds = check::all(&events)?;
-    let next = holds.last().context("the waiter held")?;
+    let next = holds.last().context("the waiter did not hold")?;
     ensure!(
         Duration::from_nanos(next.granted - killed) < Duration::from_secs(3),
         "the clock delayed crash detection"
