@@ -65,10 +65,7 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
 /// polling.
 fn heard_at_once(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
     until("grants to be notified", || {
-        Ok(
-            (handed_over(testbed, leasehold, "notified")? < Duration::from_millis(200))
-                .then_some(()),
-        )
+        Ok((handed_over(testbed, leasehold, "grant")? < Duration::from_millis(200)).then_some(()))
     })
 }
 
