@@ -1,9 +1,10 @@
-//! Resources that refuse late writers: files, keys of a real Redis server, tables of a real PostgreSQL server.
+//! Resources that reject late writers: files, keys of a real Redis server, tables of a real
+//! PostgreSQL server.
 
 use lab_servers::{Postgres, PostgresSession, Redis, Reply};
 use leasehold::fence::{postgres, redis};
 
-/// Tokens of all sizes; none may be read as a number of Lua, which has 53 bits.
+/// Tokens of all sizes. The script must not read a token as a number of Lua, which has 53 bits.
 const TOKENS: [&str; 7] = [
     "1",
     "9",
@@ -17,7 +18,7 @@ const TOKENS: [&str; 7] = [
 const CLAIM: &str = "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d";
 const OTHER_CLAIM: &str = "0b7d1e5a3c9f4826b1d0e4f7a2c85936";
 
-/// Under a token of one and the same claim.
+/// Runs a command under a token of the claim `CLAIM`.
 fn fenced(server: &Redis, words: &[&str]) -> Reply {
     fenced_as(server, words[0], CLAIM, &words[1..])
 }
@@ -31,7 +32,7 @@ fn fenced_as(server: &Redis, token: &str, claim: &str, words: &[&str]) -> Reply 
 fn assert_late(reply: &Reply, output: &str) {
     let error = reply
         .error()
-        .unwrap_or_else(|| panic!("it was accepted: {reply:?}"));
+        .unwrap_or_else(|| panic!("the late command was accepted: {reply:?}"));
     assert!(
         error.starts_with("LATE ") && error.contains(output),
         "{error}"
@@ -63,7 +64,7 @@ fn redis_equal_token_of_another_claim_is_rejected() {
     }
 }
 
-/// A mark of the version without claim ids; the script of that version took no other.
+/// A mark of the version without claim ids. The script of that version accepted only such marks.
 #[test]
 fn redis_mark_without_claim_is_raised_by_a_larger_token_only() {
     let server = Redis::start();
@@ -87,7 +88,7 @@ fn redis_mark_without_claim_is_raised_by_a_larger_token_only() {
     assert_late(&fenced_as(&server, "8", OTHER_CLAIM, &[]), "another claim");
 }
 
-/// A call in the form of the earlier version has the command where the claim id is expected.
+/// A call in the form of the earlier version has the command at the position of the claim id.
 #[test]
 fn redis_call_without_claim_changes_nothing() {
     let server = Redis::start();
@@ -176,7 +177,8 @@ fn redis_fence_changes_nothing_on_invalid_input() {
     assert!(server.command(&["GET", "{a}"]).is_nil());
 }
 
-/// The command fails; the mark is raised all the same, and the next one is judged by it.
+/// The command fails, but the script raises the mark all the same. The next call is compared with
+/// the raised mark.
 #[test]
 fn redis_fence_returns_the_error_of_the_command() {
     let server = Redis::start();
@@ -200,8 +202,8 @@ fn redis_fence_without_memory_changes_nothing() {
     assert_eq!(fenced(&server, &["7", "GET", "{a}"]).text(), "1");
 }
 
-/// A server and its replica that became a master too. Their last token is ahead of their clocks, so both count on from
-/// it and grant the same one.
+/// A server and its replica, which became a master too. Their last token is ahead of their clocks.
+/// So both servers continue from this token and grant the same next token.
 #[cfg(all(feature = "redis", feature = "file"))]
 #[tokio::test]
 async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {
@@ -216,22 +218,24 @@ async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {
 
     let mut guards = Vec::new();
     for server in [&master, &replica] {
-        let locks = leasehold::open(&server.url()).await.expect("it opens");
+        let locks = leasehold::open(&server.url())
+            .await
+            .expect("the store opens");
         guards.push(locks.mutex("a").acquire().await.expect("granted"));
     }
     let [first, second] = [guards[0].fencing_token(), guards[1].fencing_token()];
     assert_eq!(
         first.token(),
         second.token(),
-        "the case is not what it is meant to be"
+        "the two servers grant different tokens"
     );
 
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = File::open(folder.path(), "a").expect("opened");
-    file.seal(first).expect("the first to seal");
+    file.seal(first).expect("the first holder seals");
     assert!(
         file.seal(second)
-            .expect_err("two holders have sealed it")
+            .expect_err("two holders have sealed the resource")
             .is_lost()
     );
     file.write(first, b"first").expect("written");
@@ -269,7 +273,11 @@ async fn split_brain_grants_one_token_twice_and_resource_accepts_one_claim() {
         ))
     };
     assert_eq!(seal(first), [first.token().to_string()]);
-    assert_eq!(seal(second), [""; 0], "two holders have sealed it");
+    assert_eq!(
+        seal(second),
+        [""; 0],
+        "two holders have sealed the resource"
+    );
 }
 
 fn session(server: &Postgres) -> PostgresSession {
@@ -284,7 +292,8 @@ fn database() -> Postgres {
     let mut session = server.session();
     assert!(session.run(postgres::TABLE).is_empty());
     let table = "CREATE TABLE accounts
-        (id int PRIMARY KEY, balance int NOT NULL, mark bigint NOT NULL DEFAULT 0, claim text NOT NULL DEFAULT '')";
+        (id int PRIMARY KEY, balance int NOT NULL,
+        mark bigint NOT NULL DEFAULT 0, claim text NOT NULL DEFAULT '')";
     assert!(session.run(table).is_empty());
     assert!(
         session
@@ -313,7 +322,7 @@ fn postgres_fence_refuses_stale_tokens() {
     assert_eq!(
         one.run(&format!("EXECUTE seal('b', 1, '{CLAIM}')")),
         ["1"],
-        "another resource has another mark"
+        "each resource has a mark of its own"
     );
     assert!(
         one.run(&format!("EXECUTE seal('b', 0, '{CLAIM}')"))[0]
@@ -321,7 +330,7 @@ fn postgres_fence_refuses_stale_tokens() {
     );
     assert!(
         one.run(postgres::TABLE)[0].contains("already exists"),
-        "asked again it makes no other"
+        "the table is created twice"
     );
 }
 
@@ -355,12 +364,15 @@ fn postgres_equal_token_of_another_claim_is_rejected() {
     assert!(one.run("EXECUTE seal('a', 9, NULL)")[0].contains("violates not-null constraint"));
 }
 
-/// A table of the version that compared tokens alone, its statement, and both versions after the upgrade.
+/// A table of the version that compared tokens alone, the statement of that version, and both
+/// versions after the upgrade.
 #[test]
 fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
-    const OLD_TABLE: &str = "CREATE TABLE leasehold_marks (resource text PRIMARY KEY, mark bigint NOT NULL CHECK (mark > 0))";
+    const OLD_TABLE: &str = "CREATE TABLE leasehold_marks
+        (resource text PRIMARY KEY, mark bigint NOT NULL CHECK (mark > 0))";
     const OLD_SEAL: &str = "INSERT INTO leasehold_marks AS known (resource, mark) VALUES ('a', 9)
-        ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark WHERE known.mark <= EXCLUDED.mark RETURNING mark";
+        ON CONFLICT (resource) DO UPDATE SET mark = EXCLUDED.mark
+        WHERE known.mark <= EXCLUDED.mark RETURNING mark";
     let server = Postgres::start();
     let mut one = server.session();
     one.run(OLD_TABLE);
@@ -394,7 +406,8 @@ fn postgres_mark_without_claim_is_raised_by_a_larger_token_only() {
     assert!(one.run("EXECUTE seal('a', 11, NULL)")[0].contains("violates check constraint"));
 }
 
-/// The earlier holder is in the middle of its transaction: the later one waits for it and sees what it did.
+/// The earlier holder is in the middle of its transaction. The later holder waits for the end of
+/// the transaction and sees its changes.
 #[test]
 fn postgres_fence_waits_for_the_earlier_holder() {
     let server = database();
@@ -415,7 +428,8 @@ fn postgres_fence_waits_for_the_earlier_holder() {
     later.run("COMMIT");
 }
 
-/// A late one waits for the later holder's transaction, and is then refused, at each level of isolation.
+/// A late holder waits for the later holder's transaction, and is then rejected, at each isolation
+/// level.
 #[test]
 fn postgres_fence_refuses_stale_token_after_waiting() {
     let server = database();
@@ -445,7 +459,7 @@ fn postgres_fence_refuses_stale_token_after_waiting() {
     }
 }
 
-/// What is rolled back has raised nothing.
+/// A transaction that is rolled back does not raise the mark.
 #[test]
 fn postgres_fence_forgets_rolled_back_tokens() {
     let server = database();
@@ -498,7 +512,7 @@ mod file {
     use leasehold::{ClaimId, FencingToken, Token};
     use proptest::prelude::*;
 
-    /// A grant of one and the same claim.
+    /// A token of the claim `CLAIM`.
     fn token(number: u64) -> FencingToken {
         token_of(super::CLAIM, number)
     }
@@ -526,7 +540,7 @@ mod file {
             (None, None)
         );
         file.write(token(7), b"seven").expect("written");
-        // Another opening, as of another process.
+        // A second `File` for the same path, as another process would open it.
         let other = File::open(folder.path(), "a").expect("opened");
         assert_eq!(
             other.seal(token(9)).expect("sealed").as_deref(),
@@ -579,10 +593,8 @@ mod file {
     #[test]
     fn file_mark_without_claim_is_raised_by_a_larger_token_only() {
         let folder = folder();
-        let (file, highest) = (
-            File::open(folder.path(), "a").expect("opened"),
-            folder.path().join("a.fence/mark"),
-        );
+        let file = File::open(folder.path(), "a").expect("opened");
+        let highest = folder.path().join("a.fence/mark");
         fs::write(&highest, "7\n").expect("written");
         assert_eq!(file.highest_token().expect("read"), Some(token(7).token()));
         for number in [6, 7] {
@@ -702,7 +714,7 @@ mod file {
         let file = File::open(folder.path(), "a").expect("opened");
         fs::write(
             folder.path().join("a.fence/new"),
-            "half of something long that was never put in place",
+            "half of a long value that was never moved into place",
         )
         .expect("written");
         file.write(token(1), b"new").expect("written");
@@ -713,7 +725,9 @@ mod file {
         );
     }
 
-    /// Many threads with one opening and many: no update of the highest token is lost, none of a lower one comes after it.
+    /// Many threads share one `File`, and each thread opens a `File` of its own. An update of the
+    /// highest token is never lost. A write with a lower token never comes after an update with a
+    /// higher token.
     #[test]
     fn file_fence_threads_exclude_each_other() {
         let folder = folder();
@@ -725,7 +739,7 @@ mod file {
                 scope.spawn(move || {
                     let own = File::open(folder, "a").expect("opened");
                     for file in [shared, &own] {
-                        // Whoever is late is refused, and nothing else goes wrong.
+                        // A thread with a stale token is rejected. All other operations succeed.
                         for done in [
                             file.seal(token(number)).map(drop),
                             file.write(
@@ -751,17 +765,21 @@ mod file {
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-        /// What it accepts is what a mark and a value in memory would accept.
+        /// The file accepts the operations that a mark and a value in memory would accept.
         #[test]
         fn file_fence_matches_the_model(
-            steps in proptest::collection::vec((1_u64..6, any::<bool>(), proptest::option::of(any::<u8>())), 1..20)
+            steps in proptest::collection::vec(
+                (1_u64..6, any::<bool>(), proptest::option::of(any::<u8>())),
+                1..20,
+            )
         ) {
             let folder = folder();
             let file = File::open(folder.path(), "a").expect("opened");
             let mut highest = (0, false);
             let mut value = None;
             for (number, is_other, write) in steps {
-                let token = token_of(if is_other { super::OTHER_CLAIM } else { super::CLAIM }, number);
+                let claim = if is_other { super::OTHER_CLAIM } else { super::CLAIM };
+                let token = token_of(claim, number);
                 let taken = match write {
                     Some(byte) => file.write(token, &[byte]).is_ok(),
                     None => file.seal(token).map(|found| assert_eq!(found, value)).is_ok(),

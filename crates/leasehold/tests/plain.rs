@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The script with which redis-py and others release.
+/// The script with which redis-py and other libraries release a lock.
 const RELEASE: &str = "\
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
 return 0";
@@ -65,7 +65,7 @@ impl Fixture {
         }
     }
 
-    /// Waits for the grant, and returns how long that took.
+    /// Waits for the grant, and returns how long the grant took.
     async fn granted(self) -> Duration {
         let begun = Instant::now();
         let waited = tokio::time::timeout(DEADLINE, self.waiting).await;
@@ -83,7 +83,7 @@ fn release(redis: &Redis) {
     );
 }
 
-/// After seven requests the waiter pauses for 160 ms at least. A grant within 100 ms shows that the
+/// After seven requests the waiter pauses for at least 160 ms. A grant within 100 ms shows that the
 /// notification ended the pause. On a busy machine half of the rounds are enough.
 async fn is_woken(settings: &str, free: fn(&Redis)) {
     const ROUNDS: usize = 4;
@@ -109,13 +109,13 @@ async fn waiter_is_notified_on_a_separate_resp2_connection() {
     is_woken("&protocol=2", release).await;
 }
 
-/// The lease ends earlier than the waiter knows.
+/// The other library's lease ends earlier than the waiter expects.
 #[tokio::test]
 async fn waiter_is_notified_of_an_expired_lease() {
     is_woken("", |redis| drop(redis.command(&["PEXPIRE", "a", "1"]))).await;
 }
 
-/// The waiter does not subscribe, and polls as without notifications.
+/// The waiter does not subscribe, and polls as it does without notifications.
 #[tokio::test]
 async fn waiter_polls_without_keyspace_events() {
     for events in ["\"\"", "Ex", "Kl"] {

@@ -1,4 +1,4 @@
-//! Random lines on Redis, beside the one grant rule.
+//! Compares random queues on Redis with the rule that decides all grants.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -16,14 +16,14 @@ enum Step {
         share: Share,
         on_contention: OnContention,
     },
-    /// The claim at this place leaves, counted around.
+    /// The claim at this position leaves. The position wraps around the length of the queue.
     Leave(usize),
-    /// The claim at this place is asked for again, with the smallest share of its kind.
+    /// The client enters the claim at this position again, with the smallest share of its kind.
     Shrink(usize),
     Renew(usize),
 }
 
-/// What the line must be: claims in order of arrival, with the tokens of those that hold.
+/// The expected queue: claims in order of arrival, with the tokens of the held claims.
 #[derive(Default)]
 struct Model {
     entries: Vec<(Claim, Option<Token>)>,
@@ -97,15 +97,17 @@ fn clients() -> &'static (Redis, tokio::runtime::Runtime, [Arc<stores::Redis>; 2
             .worker_threads(1)
             .enable_all()
             .build()
-            .expect("it runs");
+            .expect("the runtime starts");
         let connect =
             || runtime.block_on(async { stores::Redis::builder(&server.url())?.connect().await });
-        let clients = [connect(), connect()].map(|client| Arc::new(client.expect("it connects")));
+        let clients =
+            [connect(), connect()].map(|client| Arc::new(client.expect("the client connects")));
         (server, runtime, clients)
     })
 }
 
-/// Does a step by one client, and what it must do to the model; says whether the answer was right.
+/// Performs a step through one client, and its expected effect on the model. Checks that the reply
+/// was right.
 async fn step(
     store: &stores::Redis,
     name: &Name,
@@ -142,7 +144,7 @@ async fn step(
             let Some(at) = at(n) else { return Ok(()) };
             let (claim, _) = model.entries.remove(at);
             prop_assert!(store.leave(&claim).await.expect("left"));
-            prop_assert!(!store.leave(&claim).await.expect("asked"));
+            prop_assert!(!store.leave(&claim).await.expect("replied"));
         }
         Step::Shrink(n) => {
             let Some(at) = at(n) else { return Ok(()) };
@@ -160,21 +162,22 @@ async fn step(
         Step::Renew(n) => {
             let Some(at) = at(n) else { return Ok(()) };
             let claims = [model.entries[at].0.clone(), claim(name, Share::MUTEX)];
-            let left = store.renew(&claims).await.expect("asked");
+            let left = store.renew(&claims).await.expect("replied");
             prop_assert!(left[1].is_none(), "a claim that never entered is kept");
         }
     }
     Ok(())
 }
 
-/// The line is the model's, and whoever was granted since has a larger token than all before.
+/// Checks that the server's queue is the model's queue. A claim that was granted since the last
+/// check has a larger token than all claims before it.
 async fn compare(
     store: &stores::Redis,
     name: &Name,
     model: &mut Model,
 ) -> Result<(), TestCaseError> {
     let granted = model.granted();
-    let lock_state = store.inspect(name).await.expect("looked");
+    let lock_state = store.inspect(name).await.expect("read");
     let ids =
         |entries: &[leasehold::Entry]| entries.iter().map(|entry| entry.id).collect::<Vec<_>>();
     prop_assert_eq!(
@@ -195,7 +198,7 @@ async fn compare(
         prop_assert_eq!(
             entry.token().is_some(),
             at < granted,
-            "place {} of {}",
+            "position {} of {}",
             at,
             granted
         );
@@ -208,7 +211,8 @@ async fn compare(
                     token,
                     model.last
                 );
-                (model.last, *known) = (Some(token), Some(token));
+                model.last = Some(token);
+                *known = Some(token);
             }
             (None, known) => prop_assert!(known.is_none(), "a grant was taken back"),
         }
@@ -217,11 +221,15 @@ async fn compare(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 64,
+        max_shrink_iters: 200,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn random_queues_match_the_model(steps in steps()) {
         let (server, runtime, stores) = clients();
-        let name = Name::parse(&format!("line/{}", ClaimId::draw())).expect("a good name");
+        let name = Name::parse(&format!("queue/{}", ClaimId::draw())).expect("a good name");
         runtime.block_on(async {
             let mut model = Model::default();
             for (n, what) in steps.iter().enumerate() {
@@ -234,6 +242,6 @@ proptest! {
             Ok(())
         })?;
         let keys = server.command(&["KEYS", &format!("leasehold:{{{}*", name.as_str())]);
-        prop_assert!(keys.texts().len() <= 1, "a line without anybody left {:?}", keys.texts());
+        prop_assert!(keys.texts().len() <= 1, "an empty queue has the keys {:?}", keys.texts());
     }
 }

@@ -1,4 +1,4 @@
-//! What only the Redis store promises, on real servers.
+//! The guarantees that only the Redis store gives, on real servers.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use lab_servers::{Redis, Wire};
 use leasehold::{Guard, Locks, LossReason};
 
-/// The longest that a test waits for what must come: less than a third of the usual lease.
+/// How long a test waits at most for an event that must come: less than a third of the usual lease.
 const TIMEOUT: Duration = Duration::from_secs(9);
 
 async fn open(url: &str, settings: &str) -> Locks {
     leasehold::open(&format!("{url}?{settings}"))
         .await
-        .expect("it opens")
+        .expect("the store opens")
 }
 
-/// A client whose machine can be cut off.
+/// A client that the wire can cut off from the server.
 async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
     let wire = Wire::to(server.address());
     let locks = open(&wire.url_of("redis"), settings).await;
@@ -46,7 +46,7 @@ async fn eventually(what: &str, mut look: impl FnMut() -> bool) {
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.inspect(name).await.expect("looked").waiters().count() != count {
+    while locks.inspect(name).await.expect("read").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -56,7 +56,8 @@ async fn held_for(guard: &Guard, time: Duration) {
     assert!(lost.is_err(), "{lost:?}");
 }
 
-/// A holder judged by its connection must be heard of within the grace, which is shorter than its lease.
+/// The server must receive a sign of life from a holder within the grace, which is shorter than the
+/// lease. This holds for claims under crash detection.
 #[tokio::test]
 async fn hold_survives_beyond_the_grace() {
     let server = Redis::start();
@@ -67,13 +68,14 @@ async fn hold_survives_beyond_the_grace() {
         waiting
             .try_acquire_for(Duration::from_secs(2))
             .await
-            .expect("asked")
+            .expect("replied")
             .is_none()
     );
     held.check().expect("still held");
 }
 
-/// After an answer that did not come, too, the next question comes within the grace, however long the lease.
+/// After a reply that did not arrive, too, the client sends its next request within the grace. The
+/// length of the lease does not matter.
 #[tokio::test]
 async fn lock_survives_disconnect_shorter_than_grace() {
     let server = Redis::start();
@@ -85,7 +87,7 @@ async fn lock_survives_disconnect_shorter_than_grace() {
         .await
         .expect("granted");
     cut_off(&wire);
-    eventually("a renewal without an answer", || {
+    eventually("a renewal without a reply", || {
         held.renewal() == leasehold::RenewalStatus::Late
     })
     .await;
@@ -93,7 +95,8 @@ async fn lock_survives_disconnect_shorter_than_grace() {
     held_for(&held, Duration::from_secs(8)).await;
 }
 
-/// A connection that has gone deaf is replaced before the hold it vouches for is lost.
+/// The client replaces a connection that delivers no replies before the hold that depends on the
+/// connection is lost.
 #[tokio::test]
 async fn lock_survives_a_deaf_connection() {
     let server = Redis::start();
@@ -103,7 +106,8 @@ async fn lock_survives_a_deaf_connection() {
     held_for(&held, Duration::from_secs(5)).await;
 }
 
-/// A server, or a proxy before it, that hangs up after the handshake is not connected to again at once, over and over.
+/// A server, or a proxy before it, closes the connection after the handshake. The client does not
+/// reconnect over and over without a pause.
 #[tokio::test]
 async fn server_that_hangs_up_after_handshake_gets_no_reconnect_storm() {
     const CONNECTIONS_MAX: u64 = 60;
@@ -120,7 +124,8 @@ async fn server_that_hangs_up_after_handshake_gets_no_reconnect_storm() {
     assert!(made < CONNECTIONS_MAX, "{made} connections in two seconds");
 }
 
-/// Tokens are compared as numbers, whatever the locale of the server says of the bytes behind them.
+/// Tokens are compared as numbers. The locale of the server sorts the bytes behind the tokens, but
+/// it does not affect the comparison.
 #[tokio::test]
 async fn tokens_increase_in_any_locale() {
     let server = Redis::start();
@@ -138,17 +143,19 @@ async fn tokens_increase_in_any_locale() {
         ]);
         token
     };
-    // Ahead of the clock, so that what is proposed next is one above the last that was seen.
+    // The token is ahead of the clock, so that the next proposed token is one above the last token
+    // that the client saw.
     for _ in 0..3 {
         ahead(1_000_000).await;
         let last = ahead(1).await;
         let guard = locks.mutex("a").acquire().await.expect("granted");
-        assert!(guard.token().get() > last, "{last} was given again");
+        assert!(guard.token().get() > last, "token {last} was given again");
         guard.release().await.expect("released");
     }
 }
 
-/// Who waits for less time than a holder counts on would take its lock while it is held.
+/// The waiter's grace is shorter than the grace that the holder counts on. By its own grace the
+/// waiter would take the lock while it is held.
 #[tokio::test]
 async fn grace_of_the_holder_is_respected() {
     let server = Redis::start();
@@ -156,13 +163,13 @@ async fn grace_of_the_holder_is_respected() {
     let impatient = open(&server.url(), "crash-grace=500ms").await;
     let held = locks.mutex("a").acquire().await.expect("granted");
     cut_off(&wire);
-    let _next = within_timeout("the next holds", impatient.mutex("a").acquire())
+    let _next = within_timeout("the next client holds", impatient.mutex("a").acquire())
         .await
         .expect("granted");
-    assert!(held.check().is_err(), "two hold it");
+    assert!(held.check().is_err(), "two clients hold it");
 }
 
-/// A crash is noticed whatever the terms of the claim that waits.
+/// A crash is detected with all options of the waiting claim.
 #[tokio::test]
 async fn every_waiter_detects_a_crash() {
     let server = Redis::start();
@@ -175,7 +182,7 @@ async fn every_waiter_detects_a_crash() {
         let (wire, crashing) = remote(&server, "crash-grace=2s").await;
         let _held = crashing.mutex("a").acquire().await.expect("granted");
         cut_off(&wire);
-        within_timeout("the next holds", lock.acquire())
+        within_timeout("the next client holds", lock.acquire())
             .await
             .expect("granted")
             .release()
@@ -184,7 +191,7 @@ async fn every_waiter_detects_a_crash() {
     }
 }
 
-/// One that crashed is found among many holders.
+/// A crashed holder is found among many holders.
 #[tokio::test]
 async fn crash_among_many_holders_is_detected() {
     let server = Redis::start();
@@ -197,12 +204,15 @@ async fn crash_among_many_holders_is_detected() {
         held.push(slot(locks).acquire().await.expect("granted"));
     }
     cut_off(&wire);
-    let _last = within_timeout("its slot is free", slot(&locks).acquire())
-        .await
-        .expect("granted");
+    let _last = within_timeout(
+        "the slot of the crashed holder is free",
+        slot(&locks).acquire(),
+    )
+    .await
+    .expect("granted");
 }
 
-/// What only renewals touch lives as long as they come.
+/// Keys that only renewals touch live for as long as the renewals come.
 #[tokio::test]
 async fn renewal_keeps_all_keys_of_a_queue() {
     let server = Redis::start();
@@ -223,7 +233,8 @@ async fn renewal_keeps_all_keys_of_a_queue() {
     }
 }
 
-/// Keys that somebody deleted by hand take their claims with them, and nothing of what those had taken stays taken.
+/// A user who deletes keys by hand deletes the claims in these keys too. The share that those
+/// claims had taken becomes free.
 #[tokio::test]
 async fn deleted_claims_free_their_share() {
     let server = Redis::start();
@@ -239,7 +250,7 @@ async fn deleted_claims_free_their_share() {
         .expect("granted");
 }
 
-/// Waiting for a replica that does not answer is in nobody else's way.
+/// Waiting for a replica that sends no reply does not delay the requests of other locks.
 #[tokio::test]
 async fn waiting_for_replicas_does_not_cost_other_locks() {
     let server = Redis::start();
@@ -263,12 +274,13 @@ async fn waiting_for_replicas_does_not_cost_other_locks() {
     replica.resume();
 }
 
-/// A grant whose answer took longer than it may be trusted is asked for again before it is passed on.
+/// The reply with a grant took longer than the client may trust it. The client confirms the grant
+/// with another request before it returns the guard.
 #[tokio::test]
 async fn late_grant_is_confirmed_before_it_is_returned() {
     let server = Redis::start();
     let (wire, locks) = remote(&server, "crash-grace=500ms").await;
-    // So that the server knows the script.
+    // The server learns the script.
     locks
         .mutex("b")
         .acquire()
@@ -280,35 +292,34 @@ async fn late_grant_is_confirmed_before_it_is_returned() {
     wire.hold_replies(true);
     let lock = locks.mutex("a");
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    eventually("it is granted", || {
+    eventually("the lock is granted", || {
         server.command(&["EXISTS", "leasehold:{a}"]).int() == 1
     })
     .await;
     tokio::time::sleep(Duration::from_millis(700)).await;
     wire.hold_replies(false);
-    let guard = within_timeout("granted", acquiring)
+    let guard = within_timeout("the lock is granted", acquiring)
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted");
     guard.check().expect("held");
 }
 
-/// Somebody who only looks at the clock, and waits for nothing, hears too that his hold was broken.
+/// A holder that only calls `check`, and waits for no notification, also learns that its hold was
+/// broken.
 #[tokio::test]
 async fn broken_hold_is_reported_lost_soon() {
     let server = Redis::start();
-    let (ours, theirs) = (
-        open(&server.url(), "crash-grace=1s").await,
-        open(&server.url(), "").await,
-    );
+    let ours = open(&server.url(), "crash-grace=1s").await;
+    let theirs = open(&server.url(), "").await;
     let held = ours.mutex("a").acquire().await.expect("granted");
     theirs
         .break_hold("a", held.token())
         .await
-        .expect("asked")
-        .expect("it was held");
+        .expect("replied")
+        .expect("the lock was held");
     let started = Instant::now();
-    eventually("it is over", || held.check().is_err()).await;
+    eventually("the hold ends", || held.check().is_err()).await;
     assert!(
         started.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -316,7 +327,7 @@ async fn broken_hold_is_reported_lost_soon() {
     );
 }
 
-/// A name is no error message.
+/// A name is not mistaken for an error message.
 #[tokio::test]
 async fn lock_names_are_not_parsed_as_error_codes() {
     let server = Redis::start();
@@ -328,28 +339,27 @@ async fn lock_names_are_not_parsed_as_error_codes() {
     }
 }
 
-/// A claim that nobody judges finds out that it is its turn, even if nobody may tell it.
+/// A claim without crash detection finds its turn even if no client may send it a notification.
 #[tokio::test]
 async fn waiter_is_granted_without_notifications() {
     let silent = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
     let server = Redis::setup().acl(silent).start();
     let url = server.url().replace("redis://", "redis://app:x@");
-    let (ours, theirs) = (
-        open(&url, "crash-grace=off").await,
-        open(&url, "crash-grace=off").await,
-    );
+    let ours = open(&url, "crash-grace=off").await;
+    let theirs = open(&url, "crash-grace=off").await;
     let held = ours.mutex("a").acquire().await.expect("granted");
     let lock = theirs.mutex("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     waiters(&ours, "a", 1).await;
     held.release().await.expect("released");
-    let _next = within_timeout("the next holds", waiting)
+    let _next = within_timeout("the next client holds", waiting)
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted");
 }
 
-/// A connection that has gone deaf is found out, whoever gives up asking meanwhile.
+/// A client detects that a connection delivers no replies, although other requests on it are
+/// cancelled meanwhile.
 #[tokio::test]
 async fn cancelled_request_does_not_mask_dead_connection() {
     let server = Redis::start();
@@ -366,12 +376,12 @@ async fn cancelled_request_does_not_mask_dead_connection() {
         }
     };
     tokio::select! {
-        _guard = within_timeout("it is granted", acquiring) => {}
+        _guard = within_timeout("the lock is granted", acquiring) => {}
         () = giving_up => {}
     }
 }
 
-/// Waiting for replicas is not taken for a connection that has gone deaf.
+/// Waiting for replicas is not mistaken for a connection that delivers no replies.
 #[tokio::test]
 async fn missing_replicas_refuse_the_grant() {
     let server = Redis::start();
@@ -380,14 +390,14 @@ async fn missing_replicas_refuse_the_grant() {
         .mutex("a")
         .acquire()
         .await
-        .expect_err("there is no replica");
+        .expect_err("the server has no replica");
     assert!(
         error.to_string().contains("only 0 of 1 replicas"),
         "{error}"
     );
 }
 
-/// A hold of which the server knows nothing any more is over long before a third of a long lease.
+/// A hold that the server has forgotten ends long before a third of a long lease.
 #[tokio::test]
 async fn forgotten_hold_is_reported_lost_soon() {
     let server = Redis::start();
@@ -399,18 +409,19 @@ async fn forgotten_hold_is_reported_lost_soon() {
         .await
         .expect("granted");
     server.command(&["FLUSHALL"]);
-    eventually("it is over", || held.check().is_err()).await;
+    eventually("the hold ends", || held.check().is_err()).await;
 }
 
-/// Somebody ran PERSIST on a held lock: it stays held, and its end comes back.
+/// A user ran PERSIST on the key of a held lock. The lock stays held, and its key expires again.
 #[tokio::test]
 async fn persisted_key_stays_held_and_expires_again() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
     let held = ours.mutex("a").acquire().await.expect("granted");
     server.command(&["PERSIST", "leasehold:{a}"]);
     assert_eq!(
-        theirs.inspect("a").await.expect("looked").holders().count(),
+        theirs.inspect("a").await.expect("read").holders().count(),
         1
     );
     assert_eq!(theirs.list("", 9).await.expect("listed").len(), 1);
@@ -419,22 +430,21 @@ async fn persisted_key_stays_held_and_expires_again() {
             .mutex("a")
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("replied")
             .is_none(),
-        "two hold"
+        "two clients hold the lock"
     );
     assert!(server.command(&["PTTL", "leasehold:{a}"]).int() > 0);
     held.release().await.expect("released");
 }
 
-/// A server that refuses to write refuses to renew, though it answers: the hold is over before its lease is.
+/// A server that refuses writes also refuses renewals, although it sends replies. The hold ends
+/// before its lease does.
 #[tokio::test]
 async fn write_refusal_ends_the_hold_before_its_lease() {
     let server = Redis::start();
-    let (ours, theirs) = (
-        open(&server.url(), "crash-grace=500ms").await,
-        open(&server.url(), "").await,
-    );
+    let ours = open(&server.url(), "crash-grace=500ms").await;
+    let theirs = open(&server.url(), "").await;
     let held = ours
         .mutex("a")
         .lease(Duration::from_secs(3))
@@ -443,18 +453,23 @@ async fn write_refusal_ends_the_hold_before_its_lease() {
         .expect("granted");
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     assert_eq!(
-        within_timeout("it is lost", held.lost()).await,
+        within_timeout("the hold is lost", held.lost()).await,
         LossReason::RenewalTimedOut
     );
     server.command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     let next = within_timeout("the lease ends", theirs.mutex("a").acquire())
         .await
         .expect("granted");
-    assert!(held.check().expect_err("two hold").is_lost());
+    assert!(
+        held.check()
+            .expect_err("two clients hold the lock")
+            .is_lost()
+    );
     next.release().await.expect("released");
 }
 
-/// The first in line, whose connections break again and again, and break when its turn comes, is granted and hears of nothing.
+/// The connections of the first waiter break again and again, and break when its turn comes. It is
+/// granted the lock without an error.
 #[tokio::test]
 async fn waiter_survives_reconnect_without_error() {
     let server = Redis::start();
@@ -474,13 +489,14 @@ async fn waiter_survives_reconnect_without_error() {
         held.release().await.expect("released");
         let next = within_timeout("the waiter holds", waiting)
             .await
-            .expect("it runs")
-            .expect("no error");
+            .expect("the task runs")
+            .expect("acquired without an error");
         next.release().await.expect("released");
     }
 }
 
-/// What is lost is given back to a silent server for no longer than a second, and to one that denies it not at all.
+/// The client tries to release a lost lock on a silent server for a second at most. It does not
+/// retry on a server that denies the release.
 #[tokio::test]
 async fn release_of_a_lost_lock_gives_up_soon() {
     const MUCH_LESS_THAN_TEN: Duration = Duration::from_secs(7);
@@ -492,13 +508,11 @@ async fn release_of_a_lost_lock_gives_up_soon() {
         "crash-grace=500ms",
     )
     .await;
-    let (silent, denied) = (
-        locks.mutex("a").acquire().await,
-        locks.mutex("b").no_renewal().acquire().await,
-    );
-    let (silent, denied) = (silent.expect("granted"), denied.expect("granted"));
+    let silent = locks.mutex("a").acquire().await.expect("granted");
+    let denied = locks.mutex("b").no_renewal().acquire().await;
+    let denied = denied.expect("granted");
     server.pause();
-    within_timeout("it is lost", silent.lost()).await;
+    within_timeout("the hold is lost", silent.lost()).await;
     let begun = Instant::now();
     assert!(silent.release().await.expect_err("lost").is_lost());
     server.resume();
@@ -511,15 +525,14 @@ async fn release_of_a_lost_lock_gives_up_soon() {
     );
 }
 
-/// A waiter whose future nobody polls is alive: it keeps its place, is granted in its turn, and looks after nobody before it.
+/// A waiter whose future is not polled is alive: it keeps its position, and is granted in its turn.
+/// It does not check for absent claims before it.
 #[tokio::test]
 async fn unpolled_waiter_keeps_queue_position() {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=500ms").await;
-    let (idle, theirs) = (
-        open(&server.url(), "").await,
-        open(&server.url(), "crash-grace=500ms").await,
-    );
+    let idle = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "crash-grace=500ms").await;
     let _held = gone
         .mutex("a")
         .lease(Duration::from_secs(4))
@@ -528,9 +541,9 @@ async fn unpolled_waiter_keeps_queue_position() {
         .expect("granted");
     let lock = idle.mutex("a").label("idle");
     let mut acquiring = Box::pin(lock.acquire());
-    while theirs.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while theirs.inspect("a").await.expect("read").waiters().count() == 0 {
         let polled = tokio::time::timeout(Duration::from_millis(5), &mut acquiring).await;
-        assert!(polled.is_err(), "two hold");
+        assert!(polled.is_err(), "two clients hold the lock");
     }
     let lock = theirs.mutex("a");
     let next = tokio::spawn(async move { lock.acquire().await });
@@ -540,27 +553,28 @@ async fn unpolled_waiter_keeps_queue_position() {
     while theirs
         .inspect("a")
         .await
-        .expect("looked")
+        .expect("read")
         .holders()
         .all(|holder| holder.info.label != "idle")
     {
         assert!(
             started.elapsed() < TIMEOUT,
-            "it is not granted when the lease is over"
+            "the idle waiter is not granted when the lease ends"
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(!next.is_finished(), "two hold");
+    assert!(!next.is_finished(), "two clients hold the lock");
     drop(acquiring);
-    let next = within_timeout("the next holds", next)
+    let next = within_timeout("the next client holds", next)
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted");
     next.release().await.expect("released");
 }
 
-/// The answer to its first question is lost; it is granted, loses that without hearing of it, and gets in line again with
-/// the same claim. What it was told of the first grant says nothing of the second.
+/// The reply to the first request of a waiter is lost. It is granted the lock, loses it without a
+/// notification, and enters the queue again with the same claim. A notification of the first grant
+/// does not apply to the second entry.
 #[tokio::test]
 async fn pushed_grant_of_an_earlier_entry_is_ignored() {
     let server = Redis::start();
@@ -575,12 +589,12 @@ async fn pushed_grant_of_an_earlier_entry_is_ignored() {
     )
     .await;
     let url = format!("{}?crash-grace=off", wire.url_of("redis"));
-    // It asks by another connection than the one on which it hears of grants.
+    // The waiter sends its requests on another connection than the one on which it receives grants.
     let ours = tokio::task::spawn_blocking(move || leasehold::blocking::open(&url))
         .await
-        .expect("it runs");
+        .expect("the task runs");
     let lock = ours
-        .expect("it opens")
+        .expect("the store opens")
         .mutex("a")
         .lease(Duration::from_secs(1));
     let first = loud.mutex("a").acquire().await.expect("granted");
@@ -588,24 +602,28 @@ async fn pushed_grant_of_an_earlier_entry_is_ignored() {
     let acquiring = tokio::task::spawn_blocking(move || lock.acquire());
     waiters(&loud, "a", 1).await;
     first.release().await.expect("released");
-    let second = within_timeout("the lease is over", silent.mutex("a").acquire())
+    let second = within_timeout("the lease ends", silent.mutex("a").acquire())
         .await
         .expect("granted");
-    within_timeout("it is in line again", waiters(&loud, "a", 1)).await;
+    within_timeout("the waiter is in the queue again", waiters(&loud, "a", 1)).await;
     let token = second.token();
     second.release().await.expect("released");
-    let third = within_timeout("it is granted again", acquiring)
+    let third = within_timeout("the waiter is granted again", acquiring)
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted");
-    assert!(third.token() > token, "it held together with the second");
+    assert!(
+        third.token() > token,
+        "the waiter held together with the second client"
+    );
     tokio::task::spawn_blocking(move || third.release())
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("released");
 }
 
-/// Each answer comes after the lease it tells of: what is granted then is over by the time it is heard of.
+/// Each reply arrives after the end of the lease that it reports. So the lease of a grant is over
+/// when the client receives the grant.
 #[tokio::test]
 async fn lease_shorter_than_every_reply_is_refused() {
     let server = Redis::start();
@@ -616,13 +634,13 @@ async fn lease_shorter_than_every_reply_is_refused() {
     let _ = tokio::time::timeout(Duration::from_millis(300), held.lost()).await;
     let _ = held.release().await;
     wire.delay(Duration::from_millis(60));
-    let error = within_timeout("it is refused", lock.acquire())
+    let error = within_timeout("the grant is refused", lock.acquire())
         .await
-        .expect_err("no answer comes in time");
+        .expect_err("no reply arrives in time");
     assert!(error.is_unavailable(), "{error}");
     wire.delay(Duration::ZERO);
-    within_timeout("nothing is left", waiters(&locks, "a", 0)).await;
-    within_timeout("it is granted", lock.acquire())
+    within_timeout("the queue is empty", waiters(&locks, "a", 0)).await;
+    within_timeout("the lock is granted", lock.acquire())
         .await
         .expect("granted")
         .release()

@@ -13,7 +13,7 @@ async fn local_claim_state_is_dropped_on_release() {
     const SOON: Duration = Duration::from_millis(5);
     let server = Server::start();
     let builder = Redis::builder(&server.url()).expect("a good URL");
-    let store = builder.connect().await.expect("it connects");
+    let store = builder.connect().await.expect("the client connects");
     let tracked_claims = tracked_redis_claims(&store);
     let locks = Locks::from_store(store, "redis:").expect("the background thread runs");
 
@@ -35,7 +35,7 @@ async fn local_claim_state_is_dropped_on_release() {
 }
 
 /// The claim's connection may have just broken. Its client reconnects, or a contender finds the
-/// absence later, as that of any holder.
+/// absence later, as with other holders.
 #[test]
 fn requesting_claim_counts_as_alive() {
     let server = Server::start();
@@ -62,7 +62,7 @@ fn record_without_connection(server: &Server, id: &str) -> String {
     let history = info
         .lines()
         .find_map(|line| line.strip_prefix("master_replid:"))
-        .expect("every server has one");
+        .expect("every server has a replication id");
     let history = &history[..redis_layout::record::SERVER.len];
 
     let token = "0".repeat(redis_layout::record::TOKEN.len);

@@ -1,4 +1,5 @@
-//! A store that is closed leaves nothing open. Alone in its program, as it counts what the process has.
+//! A closed store keeps no file descriptor, thread, task or connection open. This test is alone in
+//! its program, because it counts the resources of the whole process.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -13,17 +14,19 @@ fn hundred_closed_stores_leave_no_connection() {
         .worker_threads(1)
         .enable_all()
         .build()
-        .expect("it runs");
+        .expect("the runtime starts");
     let once = || {
         runtime.block_on(async {
-            let locks = leasehold::open(&server.url()).await.expect("it opens");
+            let locks = leasehold::open(&server.url())
+                .await
+                .expect("the store opens");
             let held = locks.mutex("a").acquire().await.expect("granted");
             let waiting = locks.mutex("a");
             tokio::spawn(async move { waiting.acquire().await });
             drop(held);
         });
     };
-    // What is kept for the life of the process is there now.
+    // The first round creates the resources that live as long as the process.
     once();
     let left = || {
         (
@@ -34,13 +37,12 @@ fn hundred_closed_stores_leave_no_connection() {
         )
     };
     let is_quiet = || Ok(((left().2, left().3) == (0, 0)).then_some(()));
-    until("the first to be gone", is_quiet).expect("it goes");
+    until("the first store's resources to be released", is_quiet).expect("the first store closes");
     let before = left();
     (0..100).for_each(|_| once());
-    until(
-        "nothing to be left",
-        || Ok((left() <= before).then_some(())),
-    )
+    until("all stores' resources to be released", || {
+        Ok((left() <= before).then_some(()))
+    })
     .unwrap_or_else(|error| {
         panic!(
             "{error}: {:?} after {before:?} (descriptors, threads, tasks, clients)",
@@ -57,11 +59,11 @@ fn hundred_closed_stores_leave_no_connection() {
 
 fn count(what: &str) -> usize {
     fs::read_dir(format!("/proc/self/{what}"))
-        .expect("it is there")
+        .expect("the process reads its own directory in /proc")
         .count()
 }
 
-/// Clients of the library, which say who they are.
+/// Counts the library's clients, which are the clients with a subscription.
 fn clients(server: &Redis) -> usize {
     server
         .command(&["CLIENT", "LIST"])

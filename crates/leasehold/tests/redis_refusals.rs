@@ -1,4 +1,5 @@
-//! What a Redis server may refuse, and what is said of it: the kind of the error, a remedy, and never the password.
+//! The requests that a Redis server may refuse, and the library's errors for them: the kind of the
+//! error, a remedy, and never the password.
 #![cfg(all(feature = "redis", feature = "tls"))]
 #![allow(missing_docs)]
 
@@ -10,7 +11,7 @@ use lab_servers::{Redis, Reply};
 use leasehold::{Error, Guard, Locks};
 
 async fn open(url: &str) -> Locks {
-    leasehold::open(url).await.expect("it opens")
+    leasehold::open(url).await.expect("the store opens")
 }
 
 async fn refused(url: &str) -> Error {
@@ -103,7 +104,7 @@ async fn replicas_are_refused() {
         "connect to its master",
     );
     let locks = open(&master.url()).await;
-    // Turned into one while we are connected.
+    // The master becomes a replica while the client is connected.
     master.command(&["REPLICAOF", "127.0.0.1", "1"]);
     check(
         &locks.mutex("a").acquire().await.expect_err("read-only"),
@@ -139,13 +140,14 @@ async fn wrong_passwords_are_refused() {
 async fn server_without_memory_is_reported() {
     let server = Redis::start();
     let locks = open(&server.url()).await;
-    let (alone, first) = (hold(&locks, "alone").await, hold(&locks, "line").await);
-    let second = locks.mutex("line");
+    let alone = hold(&locks, "alone").await;
+    let first = hold(&locks, "queue").await;
+    let second = locks.mutex("queue");
     let waiting = tokio::spawn(async move { second.acquire().await });
     while locks
-        .inspect("line")
+        .inspect("queue")
         .await
-        .expect("looked")
+        .expect("read")
         .waiters()
         .count()
         == 0
@@ -160,11 +162,15 @@ async fn server_without_memory_is_reported() {
         .expect("granted");
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     check(
-        &locks.mutex("new").acquire().await.expect_err("no room"),
+        &locks
+            .mutex("new")
+            .acquire()
+            .await
+            .expect_err("the server has no memory"),
         Error::is_unavailable,
         "raise its maxmemory",
     );
-    // What is held can still be renewed, released, and handed over.
+    // The client can still renew, release, and hand over the locks that it holds.
     let kept = tokio::time::timeout(Duration::from_secs(4), short.lost()).await;
     assert!(kept.is_err(), "{kept:?}");
     short.release().await.expect("released");
@@ -172,20 +178,15 @@ async fn server_without_memory_is_reported() {
     first.release().await.expect("released");
     waiting
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted")
         .release()
         .await
         .expect("released");
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    for name in ["alone", "line", "short"] {
+    for name in ["alone", "queue", "short"] {
         assert!(
-            locks
-                .inspect(name)
-                .await
-                .expect("looked")
-                .entries
-                .is_empty(),
+            locks.inspect(name).await.expect("read").entries.is_empty(),
             "{name}"
         );
     }
@@ -208,25 +209,25 @@ async fn grant_without_its_replicas_is_given_back() {
     let locks = open(&format!("{}?replicas=1", master.url())).await;
     let lock = locks.mutex("a").lease(Duration::from_secs(12));
     check(
-        &lock.acquire().await.expect_err("short of one"),
+        &lock.acquire().await.expect_err("a replica is missing"),
         Error::is_unavailable,
         "only 0 of 1 replicas",
     );
     assert!(
-        locks.inspect("a").await.expect("looked").entries.is_empty(),
-        "it was kept"
+        locks.inspect("a").await.expect("read").entries.is_empty(),
+        "the grant was kept"
     );
     let replica = Redis::setup().replica_of(&master).start();
     replica.in_step_with(&master);
     let held = lock.acquire().await.expect("granted");
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    while locks.inspect("a").await.expect("looked").waiters().count() == 0 {
+    while locks.inspect("a").await.expect("read").waiters().count() == 0 {
         tokio::task::yield_now().await;
     }
     held.release().await.expect("released");
     waiting
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("handed over")
         .release()
         .await
@@ -251,16 +252,17 @@ async fn busy_script_is_reported() {
     drop(hold(&locks, "a").await);
 }
 
-/// Answers every request with what `reply` says of its first word.
+/// Sends the result of `reply` for the words of each request.
 fn fake_server(reply: fn(&str) -> String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = listener.local_addr().expect("it has one");
+    let address = listener.local_addr().expect("the listener has an address");
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {
-                let mut lock_states = BufReader::new(stream.try_clone().expect("twice"))
-                    .lines()
-                    .map_while(Result::ok);
+                let mut lock_states =
+                    BufReader::new(stream.try_clone().expect("the stream is cloned"))
+                        .lines()
+                        .map_while(Result::ok);
                 let mut stream = stream;
                 while let Some(count) = lock_states
                     .next()
@@ -304,7 +306,8 @@ async fn old_servers_are_refused() {
     );
 }
 
-/// A server that passes the handshake as far as its scripts; `role` and `eval` are its replies to INFO and EVAL.
+/// A server that passes the handshake as far as its scripts. `role` and `eval` are its replies to
+/// INFO and EVAL.
 fn other_server(request: &str, role: &str, eval: &str) -> String {
     match request.split(' ').next().unwrap_or_default() {
         "INFO" => bulk(&format!(
@@ -337,7 +340,8 @@ async fn server_that_refuses_undeclared_keys_is_unsupported() {
 #[tokio::test]
 async fn server_with_another_lua_is_unsupported() {
     let raises = |request: &str| {
-        let error = "-ERR bad argument #2 to 'format' (number has no integer representation) script: on @user_script:11.\r\n";
+        let error = "-ERR bad argument #2 to 'format' (number has no integer representation) \
+            script: on @user_script:11.\r\n";
         other_server(request, "master", error)
     };
     check(
@@ -355,7 +359,7 @@ async fn server_with_another_lua_is_unsupported() {
     );
 }
 
-/// `KeyDB` calls a server so if clients of other servers write the same data.
+/// `KeyDB` has this role on a server if clients of other servers write the same data.
 #[tokio::test]
 async fn active_replica_is_unsupported() {
     let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");
@@ -366,7 +370,7 @@ async fn active_replica_is_unsupported() {
     );
 }
 
-/// Ends every connection of other clients than the one that asks.
+/// Ends all connections of other clients than the one that sends the request.
 fn kill_clients(admin: &mut lab_servers::Raw) {
     for kind in ["normal", "pubsub"] {
         let reply = admin
@@ -386,7 +390,7 @@ async fn reconnected(locks: &Locks, server: &Redis) {
     let done = tokio::time::timeout(Duration::from_secs(10), reconnects).await;
     assert!(
         done.is_ok(),
-        "no connection within ten seconds: {}",
+        "the client did not reconnect within ten seconds: {}",
         server.log()
     );
 }
@@ -424,7 +428,8 @@ async fn hold_survives_a_rotated_password_in_its_file() {
     held.release().await.expect("released");
 }
 
-/// A connect does not read the authorities again, whatever became of their file, unless they reject the server.
+/// A reconnect does not read the file of authorities again, even if the file has changed or is
+/// missing. Only a rejection of the server causes another read.
 #[tokio::test]
 async fn authorities_are_read_again_only_after_a_rejection() {
     let server = Redis::setup().tls().start();
@@ -487,7 +492,8 @@ async fn other_services_are_refused() {
 #[tokio::test]
 async fn untrusted_certificates_are_refused() {
     let server = Redis::setup().tls().start();
-    let (ca, other) = (server.ca_file(), server.other_ca_file());
+    let ca = server.ca_file();
+    let other = server.other_ca_file();
     let with = |url: String, ca: &std::path::Path| format!("{url}?ca={}", ca.display());
     let locks = open(&with(server.tls_url(), &ca)).await;
     let held = hold(&locks, "a").await;
@@ -496,7 +502,7 @@ async fn untrusted_certificates_are_refused() {
             .mutex("a")
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("replied")
             .is_none()
     );
     held.release().await.expect("released");

@@ -28,7 +28,9 @@ struct Server {
 
 impl Server {
     fn with(line: &str, settings: &'static str) -> Self {
-        // What has been switched on for a user is not for anybody else.
+        // The default user has a password. So the rights of the user `locks` do not apply to other
+        // clients.
+        // user.
         Self {
             redis: Redis::setup().acl(line).password("of another").start(),
             settings,
@@ -58,29 +60,28 @@ mod with_all_of_them {
     leasehold::conformance_tests!(Server::with(line(), ""));
 }
 
-/// Everything that needs a right of its own.
+/// Performs every operation that needs a right of its own.
 async fn exercise(server: &Server) -> Result<Locks> {
     let locks = leasehold::open(&server.url()).await?;
-    // Alone.
+    // A client that is alone.
     locks.mutex("a").acquire().await?.release().await?;
-    // Handed over, twice.
+    // The lock is handed over, twice.
     let first = locks.mutex("a").acquire().await?;
     let waiting = [wait_behind(&locks, 1).await?, wait_behind(&locks, 2).await?];
     first.release().await?;
     for next in waiting {
-        next.await.expect("it runs")?.release().await?;
+        next.await.expect("the task runs")?.release().await?;
     }
-    let (slots, begun) = (locks.semaphore("s", 2), Instant::now());
-    let (one, two) = (
-        slots
-            .clone()
-            .lease(Duration::from_millis(500))
-            .acquire()
-            .await?,
-        slots.acquire().await?,
-    );
+    let slots = locks.semaphore("s", 2);
+    let begun = Instant::now();
+    let one = slots
+        .clone()
+        .lease(Duration::from_millis(500))
+        .acquire()
+        .await?;
+    let two = slots.acquire().await?;
     assert_eq!(locks.list("", 10).await?.len(), 1);
-    // Both outlast what they would have without being renewed.
+    // Both holds outlast the leases that they would have without renewal.
     while one.remaining() + two.remaining() > Duration::ZERO
         && begun.elapsed() < Duration::from_millis(1200)
     {
@@ -88,14 +89,14 @@ async fn exercise(server: &Server) -> Result<Locks> {
     }
     one.release().await?;
     two.release().await?;
-    // What is left of a line whose key somebody deleted is cleared away.
+    // A user deleted one key of a queue. The client clears the remaining keys away.
     let _gone = locks.semaphore("d", 2).acquire().await?;
     server.redis.command(&["DEL", "leasehold:{d}"]);
     locks.semaphore("d", 2).acquire().await?.release().await?;
     Ok(locks)
 }
 
-/// Gets in line, so that so many wait.
+/// Enters the queue, and waits until this number of claims wait.
 async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Guard>>> {
     let lock = locks.mutex("a");
     let waiting = tokio::spawn(async move { lock.acquire().await });
@@ -103,15 +104,15 @@ async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Gu
         if waiting.is_finished() {
             return Err(waiting
                 .await
-                .expect("it runs")
-                .expect_err("it is held by another"));
+                .expect("the task runs")
+                .expect_err("another client holds the lock"));
         }
         tokio::task::yield_now().await;
     }
     Ok(waiting)
 }
 
-/// Without these rights leasehold gives less, as docs/stores/redis.md says.
+/// Without these rights leasehold guarantees less, as docs/stores/redis.md says.
 const OPTIONAL: [&str; 3] = ["+info", "+pubsub|numsub", "+publish"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -142,14 +143,14 @@ async fn every_documented_right_is_needed() {
     }
 }
 
-/// Where scripts may not ask who is there, a crash is noticed when the lease ends.
+/// Scripts may not query the connected clients. So a crash is detected when the lease ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn crash_detection_falls_back_to_the_lease_without_rights() {
     for right in ["+info", "+pubsub|numsub"] {
         let less = line().replace(&format!(" {right}"), "");
         let locks = exercise(&Server::with(&less, ""))
             .await
-            .expect("it does with less");
+            .expect("leasehold works with fewer rights");
         assert_eq!(
             locks.guarantees().crash,
             CrashDetection::LeaseExpiry,
@@ -158,7 +159,7 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
     }
     let locks = exercise(&Server::with(line(), ""))
         .await
-        .expect("it has all");
+        .expect("the user has all rights");
     assert_eq!(
         locks.guarantees().crash,
         CrashDetection::Within(Duration::from_secs(10))
@@ -168,7 +169,9 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
 #[tokio::test]
 async fn user_without_key_rights_gets_help() {
     let server = Server::with(&line().replace("~leasehold:*", "~other:*"), "");
-    let locks = leasehold::open(&server.url()).await.expect("it opens");
+    let locks = leasehold::open(&server.url())
+        .await
+        .expect("the store opens");
     let error = locks.mutex("a").acquire().await.expect_err("refused");
     assert!(
         error.is_denied()

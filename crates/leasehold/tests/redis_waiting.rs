@@ -1,4 +1,4 @@
-//! What waiting on a Redis server costs, and what becomes of waiters and requests that come late.
+//! The cost of waiting on a Redis server, and the handling of waiters and requests that come late.
 #![cfg(feature = "redis")]
 #![allow(missing_docs)]
 
@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 use lab_servers::{Raw, Redis, Wire};
 use leasehold::{Guard, Locks};
 
-/// The longest that a test waits for what must come.
+/// How long a test waits at most for an event that must come.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const DAY: i64 = 24 * 60 * 60;
 
 async fn open(url: &str, settings: &str) -> Locks {
     leasehold::open(&format!("{url}?{settings}"))
         .await
-        .expect("it opens")
+        .expect("the store opens")
 }
 
-/// A client whose machine can be cut off.
+/// A client that the wire can cut off from the server.
 async fn remote(server: &Redis, settings: &str) -> (Wire, Locks) {
     let wire = Wire::to(server.address());
     let locks = open(&wire.url_of("redis"), settings).await;
@@ -37,7 +37,7 @@ async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) ->
 }
 
 async fn waiters(locks: &Locks, name: &str, count: usize) {
-    while locks.inspect(name).await.expect("looked").waiters().count() != count {
+    while locks.inspect(name).await.expect("read").waiters().count() != count {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -57,19 +57,19 @@ async fn wait_with_lease(locks: &Locks, ahead: usize, lease: Duration) -> Waitin
 }
 
 async fn granted(waiting: Waiting) -> Guard {
-    within_timeout("it is granted", waiting)
+    within_timeout("the lock is granted", waiting)
         .await
-        .expect("it runs")
+        .expect("the task runs")
         .expect("granted")
 }
 
-/// Hears every command that the server runs.
+/// Receives every command that the server runs.
 struct Monitor;
 
 impl Monitor {
     fn of(server: &Redis) -> Raw {
         let mut raw = server.connection();
-        raw.request(&["MONITOR"]).expect("it listens");
+        raw.request(&["MONITOR"]).expect("MONITOR starts");
         raw
     }
 }
@@ -92,7 +92,7 @@ fn commands(server: &Redis, monitor: &mut Raw) -> Vec<String> {
     }
 }
 
-/// Those that clients sent: what scripts run is tagged.
+/// The commands that clients sent. MONITOR tags the commands that scripts run.
 fn requests(commands: &[String]) -> usize {
     commands
         .iter()
@@ -100,7 +100,7 @@ fn requests(commands: &[String]) -> usize {
         .count()
 }
 
-/// The words of a command, as MONITOR shows them; none of ours has a quote in it.
+/// The words of a command, as MONITOR shows them. The library's commands contain no quotes.
 fn words(command: &str) -> Vec<String> {
     command
         .split('"')
@@ -118,7 +118,7 @@ fn entering(commands: &[String], name: &str) -> Vec<String> {
             && words.get(3) == Some(&key)
             && words.get(4).is_some_and(|word| word.len() > 80)
     });
-    let mut found = found.expect("it was sent");
+    let mut found = found.expect("the request was sent");
     assert!(
         found[0].eq_ignore_ascii_case("evalsha"),
         "the server did not know the script"
@@ -131,8 +131,8 @@ fn again(server: &Redis, request: &[String]) -> lab_servers::Reply {
     server.request(&request.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// 60 clients wait for one lock: each renews its claim every third of its lease, and all together look a few times a
-/// second after the holder. No look writes.
+/// 60 clients wait for one lock. Each client renews its claim every third of its lease. All clients
+/// together poll the holder a few times a second. A poll does not write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     const WAITERS: u32 = 60;
@@ -145,7 +145,8 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
         .acquire()
         .await
         .expect("granted");
-    let (mut clients, mut waiting) = (Vec::new(), Vec::new());
+    let mut clients = Vec::new();
+    let mut waiting = Vec::new();
     for ahead in 0..WAITERS {
         let client = open(&server.url(), "").await;
         waiting.push(wait_behind(&client, ahead as usize).await);
@@ -158,7 +159,7 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     let sent = requests(&commands);
     let most =
         usize::try_from(WAITERS * u32::try_from(WINDOW.as_secs()).expect("few") / 5).expect("few");
-    // The holder sends a few of its own.
+    // The holder sends a few requests of its own.
     assert!(sent < most + 30, "{sent} requests in {WINDOW:?}");
     let renewed = commands
         .iter()
@@ -175,7 +176,7 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
             .any(|word| command.contains(&format!(" lua] \"{word}\"")))
     };
     let written: Vec<_> = commands.iter().filter(is_write).collect();
-    assert!(written.len() <= 1, "a look writes: {written:?}");
+    assert!(written.len() <= 1, "a poll writes: {written:?}");
 
     held.release().await.expect("released");
     let next = granted(waiting.remove(0)).await;
@@ -183,7 +184,8 @@ async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
     waiting.iter().for_each(Waiting::abort);
 }
 
-/// A look writes once what it sees first, and nothing when it sees the same again.
+/// A poll writes an absence once when it first sees it, and writes nothing when it sees the same
+/// absence again.
 #[tokio::test]
 async fn repeated_look_at_an_absent_holder_writes_once() {
     let server = Redis::start();
@@ -206,7 +208,7 @@ async fn repeated_look_at_an_absent_holder_writes_once() {
             .filter(|command| command.contains(&format!(" lua] \"{word}\"")))
             .count()
     };
-    assert!(requests(&commands) >= 5, "it looks");
+    assert!(requests(&commands) >= 5, "the waiter polls");
     assert_eq!(
         (wrote("SETRANGE"), wrote("SET"), wrote("HSET")),
         (1, 0, 0),
@@ -214,8 +216,9 @@ async fn repeated_look_at_an_absent_holder_writes_once() {
     );
 }
 
-/// The first `dead` of the waiters die together with the holder: the next takes over within the grace and 2 s for each
-/// position, or a third of its lease where that is less.
+/// The first `dead` of the waiters die together with the holder. The next waiter takes over within
+/// the grace and 2 s for each position, or within a third of its lease where that is less. Returns
+/// the time, and the number of requests sent.
 async fn takeover_behind(dead: usize) -> (Duration, usize) {
     let server = Redis::start();
     let (wire, gone) = remote(&server, "crash-grace=1s").await;
@@ -227,7 +230,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
     }
     let next = open(&server.url(), "crash-grace=1s").await;
     let waiting = wait_behind(&next, dead).await;
-    // So that the server learns nothing new from it.
+    // The server receives no new state from the waiters after this pause.
     tokio::time::sleep(Duration::from_millis(200)).await;
     let mut monitor = Monitor::of(&server);
     let died = Instant::now();
@@ -247,7 +250,7 @@ async fn takeover_behind(dead: usize) -> (Duration, usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_takes_over_when_the_first_die_with_the_holder() {
-    // By the test's own clock, on a machine that others use too.
+    // The test measures by its own clock, on a machine that other processes use too.
     const BUSY: Duration = Duration::from_secs(2);
     for dead in [0usize, 1, 2] {
         let (took, sent) = takeover_behind(dead).await;
@@ -262,7 +265,7 @@ async fn waiter_takes_over_when_the_first_die_with_the_holder() {
     }
 }
 
-/// Behind more of them its renewal, each third of its lease, does the looking.
+/// Behind more dead waiters, the waiter's renewal in each third of its lease detects the crash.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     let server = Redis::start();
@@ -282,7 +285,7 @@ async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     let died = Instant::now();
     cut_off(&wire);
     let guard = granted(waiting).await;
-    // The grace, a third of the lease, and what a busy machine adds.
+    // The grace, a third of the lease, and the time that a busy machine adds.
     assert!(
         died.elapsed() < Duration::from_millis(1_600 + 4_000 + 2_000),
         "{:?}",
@@ -292,8 +295,8 @@ async fn renewal_of_a_waiter_far_behind_notices_the_crash() {
     dying.iter().for_each(Waiting::abort);
 }
 
-/// The first in the queue has no connection when its turn comes. It is passed over without a grace, keeps its position,
-/// and is granted next when it is back.
+/// The first waiter in the queue has no connection when its turn comes. It is passed over without a
+/// grace, keeps its position, and is granted next when its connection is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     let server = Redis::start();
@@ -301,7 +304,8 @@ async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     let held = ours.mutex("a").acquire().await.expect("granted");
     let (wire, away) = remote(&server, "").await;
     let first = wait_behind(&away, 0).await;
-    let (second, third) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let second = open(&server.url(), "").await;
+    let third = open(&server.url(), "").await;
     let second = wait_behind(&second, 1).await;
     let third = wait_behind(&third, 2).await;
     cut_off(&wire);
@@ -318,7 +322,7 @@ async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     let second = granted(second).await;
     assert!(
         released.elapsed() < Duration::from_secs(3),
-        "it waited for a grace: {:?}",
+        "the second waiter waited for a grace: {:?}",
         released.elapsed()
     );
     wire.refuse(false);
@@ -332,20 +336,18 @@ async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
     }
     second.release().await.expect("released");
     let first = granted(first).await;
-    assert!(!third.is_finished(), "two hold");
+    assert!(!third.is_finished(), "two clients hold the lock");
     first.release().await.expect("released");
     granted(third).await.release().await.expect("released");
 }
 
-/// A grant that comes long after anything was heard of the waiter is confirmed before it counts: the hold is judged by
-/// its grace, the waiting claim was kept for its lease.
+/// A grant that comes long after the last message of the waiter is confirmed before it counts. The
+/// grace decides the end of a hold, but the server kept the waiting claim for its lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_of_a_waiter_counts_for_the_grace_not_for_its_lease() {
     let server = Redis::start();
-    let (ours, theirs) = (
-        open(&server.url(), "crash-grace=1s").await,
-        open(&server.url(), "crash-grace=1s").await,
-    );
+    let ours = open(&server.url(), "crash-grace=1s").await;
+    let theirs = open(&server.url(), "crash-grace=1s").await;
     let held = ours.mutex("a").acquire().await.expect("granted");
     let waiting = wait_with_lease(&theirs, 0, Duration::from_secs(3600)).await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
@@ -356,11 +358,12 @@ async fn hold_of_a_waiter_counts_for_the_grace_not_for_its_lease() {
     next.check().expect("held");
 }
 
-/// A server's clock was two days ahead, and was set right.
+/// A server's clock was two days ahead, and an operator corrected it.
 #[tokio::test]
 async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
     let server = Redis::setup().own_clock().start();
-    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
     server.set_clock(2 * DAY);
     for locks in [&ours, &theirs] {
         locks
@@ -380,7 +383,7 @@ async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
             .mutex("a")
             .try_acquire()
             .await
-            .expect("asked")
+            .expect("replied")
             .is_none()
     );
     let token = held.token();
@@ -390,7 +393,7 @@ async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
     next.release().await.expect("released");
 }
 
-/// Doubles, in which scripts count, stop counting at 2^53.
+/// Scripts count in doubles, which cannot count beyond 2^53.
 #[tokio::test]
 async fn token_ten_years_ahead_is_damage() {
     let server = Redis::start();
@@ -406,11 +409,13 @@ async fn token_ten_years_ahead_is_damage() {
     }
 }
 
-/// A lock that a client with another layout holds is refused by name, and stays as it is.
+/// A lock that a client with another layout holds is refused with an error that names the reason.
+/// Its keys stay as they are.
 #[tokio::test]
 async fn record_of_another_version_is_refused() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
     let _held = ours
         .mutex("a")
         .lease(Duration::from_secs(300))
@@ -437,7 +442,7 @@ async fn record_of_another_version_is_refused() {
             "it was written"
         );
     }
-    // Only a token is left of a free lock, which every version can read.
+    // A free lock keeps only a token, which every version can read.
     server.command(&[
         "SET",
         "leasehold:{a}",
@@ -454,22 +459,26 @@ async fn record_of_another_version_is_refused() {
         .expect("released");
 }
 
-/// Somebody deleted the keys of a queue: those that a new waiter makes have an end.
+/// A user deleted the keys of a queue. The keys that a new waiter creates have an expiry.
 #[tokio::test]
 async fn keys_that_a_waiter_makes_anew_have_an_end() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
     let _held = ours.mutex("a").acquire().await.expect("granted");
     let _first = wait_behind(&theirs, 0).await;
     server.command(&["DEL", "leasehold:{a}:claims", "leasehold:{a}:queue"]);
     let third = open(&server.url(), "").await;
     let _second = wait_behind(&third, 0).await;
     for key in ["leasehold:{a}:claims", "leasehold:{a}:queue"] {
-        assert!(server.command(&["PTTL", key]).int() > 0, "{key} has no end");
+        assert!(
+            server.command(&["PTTL", key]).int() > 0,
+            "{key} has no expiry"
+        );
     }
 }
 
-/// One damaged key among many locks: a round of renewals stays one script.
+/// One key of many locks is damaged. A round of renewals is still one script.
 #[tokio::test]
 async fn damaged_key_leaves_the_renewal_of_others_one_request() {
     let server = Redis::start();
@@ -493,12 +502,13 @@ async fn damaged_key_leaves_the_renewal_of_others_one_request() {
     }
 }
 
-/// A request to enter comes to the server after its client has left, and waits there until it is granted: the client
-/// releases what nobody wants.
+/// A request to enter reaches the server after its client has left. Its claim waits on the server
+/// until it is granted. The client then releases a grant that no caller wants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn grant_to_a_claim_that_has_left_is_released() {
     let server = Redis::start();
-    let (ours, theirs) = (open(&server.url(), "").await, open(&server.url(), "").await);
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
     let hour = Duration::from_secs(3600);
     // The server learns the script.
     ours.mutex("b")
@@ -528,8 +538,8 @@ async fn grant_to_a_claim_that_has_left_is_released() {
     next.release().await.expect("released");
 }
 
-/// The same request is refused where it is later than its client waits; and a clock that jumps refuses nobody for longer
-/// than one request.
+/// The same request is refused if it arrives later than its client waits. A clock that jumps causes
+/// the refusal of one request at most.
 #[tokio::test]
 async fn request_later_than_its_client_waits_is_refused() {
     let server = Redis::setup().own_clock().start();
@@ -560,14 +570,15 @@ async fn request_later_than_its_client_waits_is_refused() {
     );
     for ahead in [20, 2 * DAY, 0, 30] {
         server.set_clock(ahead);
-        let guard = within_timeout("it is granted", locks.mutex("c").acquire())
+        let guard = within_timeout("the lock is granted", locks.mutex("c").acquire())
             .await
             .expect("granted");
         guard.release().await.expect("released");
     }
 }
 
-/// A request to enter is not answered, its client leaves, and then the server carries the request out and grants at once.
+/// A client receives no reply to its request to enter, and leaves. Then the server carries the
+/// request out and grants the lock at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn request_carried_out_after_leaving_ends_within_seconds() {
     let server = Redis::start();
@@ -583,7 +594,7 @@ async fn request_carried_out_after_leaving_ends_within_seconds() {
     let mut monitor = Monitor::of(&server);
     wire.drop_replies(1);
     let lock = ours.mutex("a").lease(Duration::from_secs(3600));
-    let guard = within_timeout("it is granted", lock.acquire())
+    let guard = within_timeout("the lock is granted", lock.acquire())
         .await
         .expect("granted");
     guard.release().await.expect("released");
@@ -596,7 +607,8 @@ async fn request_carried_out_after_leaving_ends_within_seconds() {
     next.release().await.expect("released");
 }
 
-/// No position is named twice, and none is forgotten, when waiters come and go: all are granted in the end.
+/// A position is never given twice, and never forgotten, when waiters come and go. All waiters are
+/// granted in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_that_come_and_go_are_all_granted_once() {
     let server = Redis::start();

@@ -1,5 +1,6 @@
-//! That the machinery behind docs/four-conditions.md sees what it is there to see: locks that are known to be broken are found
-//! broken, and ours are not. `cargo xtask four-conditions` has all of it.
+//! The machinery behind docs/four-conditions.md detects the violations that it exists for. It finds
+//! that the locks known to be broken are broken, and that leasehold's locks are not. `cargo xtask
+//! four-conditions` runs all of it.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -14,7 +15,7 @@ fn testbed(contender: Contender) -> Result<BaselineTestbed> {
     BaselineTestbed::start(Path::new(BASELINE), contender)
 }
 
-/// A lock that is not told when its holder may be given up is never free again.
+/// A lock without an expiry is never free again after its holder has crashed.
 #[test]
 fn setnx_crash_locks_forever() -> Result<()> {
     locks_for_ever(Contender::Setnx, Request::Acquire(1_000))
@@ -41,12 +42,13 @@ fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
         paused.next_held && paused.both_claimed && paused.lost.unfenced == 1,
         "{paused:?}"
     );
-    ensure!(paused.lost.fenced.is_none(), "it has no token to show");
+    ensure!(paused.lost.fenced.is_none(), "the baseline has no token");
     Ok(())
 }
 
-/// The lock of the articles as leasehold has it: nobody takes it from another, a holder that was stopped hears that it is lost, and
-/// what it writes all the same is refused where the resource goes by tokens, and lost where it does not.
+/// The lock of the articles in leasehold's version: another client never takes the lock from its
+/// holder. A holder that was stopped finds that its lock is lost. A resource that checks tokens
+/// rejects the holder's late write. Other resources lose it.
 #[test]
 fn leasehold_release_is_owner_only_and_tokens_refuse_late_writes() -> Result<()> {
     let testbed = testbed(Contender::LeaseholdPlain)?;
@@ -61,7 +63,7 @@ fn leasehold_release_is_owner_only_and_tokens_refuse_late_writes() -> Result<()>
     Ok(())
 }
 
-/// On files a crash is known at once, and a few who contend lose nothing.
+/// The file store detects a crash at once, and a few contending clients lose no updates.
 #[test]
 fn leasehold_on_files_loses_no_update() -> Result<()> {
     let testbed = testbed(Contender::LeaseholdFile)?;

@@ -1,4 +1,4 @@
-//! The same on a Redis server, and what else can happen to one.
+//! The common faults on a Redis server, and the faults that only a Redis server has.
 
 mod cancelled;
 mod connections;

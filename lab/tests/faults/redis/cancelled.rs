@@ -1,5 +1,6 @@
-//! Acquiring is dropped after every number of polls, on a free lock and on one that is being handed over, while answers are lost,
-//! late or refused, or the connection is reset: the line is empty afterwards, and the next one gets the lock.
+//! The tests drop an acquire after every number of polls, on a free lock and on a lock that is
+//! being handed over. Meanwhile replies are lost, late or refused, or the connection is reset. The
+//! queue is empty afterwards, and the next client is granted the lock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,18 +20,18 @@ use super::testbed;
 
 const SETTINGS: &str = "crash-grace=1s";
 const POLLS: u32 = 12;
-/// The longest that anything may be found of what was dropped: a connection that is silent is replaced after two seconds, and
-/// then what was asked on it is asked again.
+/// How long a trace of the dropped acquire may remain at most. The client replaces a silent
+/// connection after two seconds, and then sends its requests again.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What becomes of the answers to whoever acquires.
+/// The fate of the replies to the client that acquires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Replies {
     Arrive,
-    /// The first is lost, with all that follow on the same connection.
+    /// The first reply is lost, with all that follow on the same connection.
     AreLost,
     AreLate,
-    /// The connection is reset in the middle.
+    /// The connection is reset in the middle of a reply.
     AreReset,
 }
 
@@ -77,7 +78,7 @@ fn cancellation_with_refused_requests_leaves_no_entry() -> Result<()> {
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-/// Every number of polls at once, each with a client and a wire of its own.
+/// Tries every number of polls at once, each with a client and a wire of its own.
 fn sweep(replies: Replies) -> Result<()> {
     let testbed = testbed(SETTINGS)?;
     let cases = (0..POLLS).flat_map(|polls| {
@@ -88,7 +89,8 @@ fn sweep(replies: Replies) -> Result<()> {
         })
     });
     let cases: Vec<Case> = cases.collect();
-    let (redis, url) = (testbed.redis()[0], &testbed.url());
+    let redis = testbed.redis()[0];
+    let url = &testbed.url();
     thread::scope(|scope| {
         let tries: Vec<_> = cases
             .iter()
@@ -108,7 +110,7 @@ fn sweep(replies: Replies) -> Result<()> {
     )
 }
 
-/// One drop.
+/// One dropped acquire.
 #[derive(Clone, Copy)]
 struct Case {
     replies: Replies,
@@ -179,14 +181,15 @@ async fn halfway(wire: &Wire, replies: Replies, holder: Option<Guard>) {
         holder
             .release()
             .await
-            .expect("it was held, and the server can be reached");
+            .expect("the client holds the lock, and the server is reachable");
     }
     if replies == Replies::AreReset {
         wire.partition();
     }
 }
 
-/// Polls a future so many times, with pauses in which something else is done, and drops it.
+/// Polls a future this number of times, with pauses in which the caller does something else, and
+/// drops it.
 async fn poll<T>(
     polls: u32,
     pause: Duration,
@@ -209,7 +212,10 @@ async fn poll<T>(
 async fn nothing_left(theirs: &Locks, name: &str) -> Result<()> {
     let begun = Instant::now();
     while !theirs.inspect(name).await?.entries.is_empty() {
-        ensure!(begun.elapsed() < TIMEOUT, "left in the line of {name}");
+        ensure!(
+            begun.elapsed() < TIMEOUT,
+            "a claim remains in the queue of {name}"
+        );
         sleep(Duration::from_millis(1)).await;
     }
     Ok(theirs.mutex(name).acquire().await?.release().await?)

@@ -1,4 +1,4 @@
-//! Connections that break, freeze or go deaf while a lock is held.
+//! Connections that break, freeze or stop delivering while a client holds a lock.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use super::testbed;
 
 const SETTINGS: &str = "crash-grace=1s";
 
-/// A client of the site's server behind a wire.
+/// A client of the testbed's server behind a wire.
 fn behind(testbed: &Testbed, wire: &Wire, settings: &str) -> Result<Locks> {
     Ok(testbed.run(leasehold::open(&format!(
         "{}?{settings}",
@@ -22,7 +22,7 @@ fn behind(testbed: &Testbed, wire: &Wire, settings: &str) -> Result<Locks> {
     )))?)
 }
 
-/// Each time shorter than the grace, for many graces.
+/// Each interruption is shorter than the grace. The test repeats it for many graces.
 #[test]
 fn killed_connections_do_not_cost_the_lock() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
@@ -46,7 +46,8 @@ fn killed_connections_do_not_cost_the_lock() -> Result<()> {
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-/// A connection on which nothing arrives any more, while a new one would do, costs no lock.
+/// A connection delivers nothing any more, while a new connection would work. The client keeps the
+/// lock.
 #[test]
 fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
@@ -60,7 +61,8 @@ fn deaf_connections_do_not_cost_the_lock() -> Result<()> {
     Ok(testbed.run(guard.release())?)
 }
 
-/// Whoever asks by another connection notices that the one by which grants are told is deaf.
+/// A client whose request on another connection succeeds notices that the connection for grants is
+/// silent.
 #[test]
 fn deaf_push_connection_is_replaced() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
@@ -71,13 +73,13 @@ fn deaf_push_connection_is_replaced() -> Result<()> {
     while handed_over(&testbed, &leasehold)? > Duration::from_millis(200) {
         ensure!(
             begun.elapsed() < Duration::from_secs(15),
-            "grants are still found by looking"
+            "the waiter still finds its grants by polling"
         );
     }
     Ok(())
 }
 
-/// How long after a release the one who waited held.
+/// Returns how long after the release the waiter held the lock.
 fn handed_over(testbed: &Testbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
     let held = testbed.run(testbed.locks().mutex("a").acquire())?;
     let waiting = leasehold.mutex("a").label("1");
@@ -90,13 +92,13 @@ fn handed_over(testbed: &Testbed, leasehold: &leasehold::blocking::Locks) -> Res
     Ok(granted - released)
 }
 
-/// The server does not see that it is frozen out, so its lease decides.
+/// The server does not notice the freeze, so the lease decides when the hold ends.
 #[test]
 fn frozen_connections_end_the_hold_before_the_next_grant() -> Result<()> {
     cut_off(|wire| wire.freeze(true))
 }
 
-/// The server sees it gone, so the grace decides.
+/// The server sees the connection gone, so the grace decides when the hold ends.
 #[test]
 fn long_partition_ends_the_hold_before_the_next_grant() -> Result<()> {
     cut_off(|wire| {
@@ -128,7 +130,7 @@ fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
     events.extend(holder.finish()?);
     events.extend(next.finish()?);
     let holds = check::all(&events)?;
-    let first = holds.first().context("the first holds")?;
+    let first = holds.first().context("the first process did not hold")?;
     ensure!(holds.len() == 2 && first.until < u64::MAX);
     redis::check_clean(&testbed, &WorkerConfig::default())
 }

@@ -1,5 +1,6 @@
-//! What a server has forgotten is free, and so is what its clock says is over: exclusion ends with the server's data and time.
-//! These tests show what happens then. The holder hears of it, and tokens still tell who came later.
+//! A lock that the server has forgotten is free, and so is a lock whose lease has ended by the
+//! server's clock. Exclusion ends with the server's data and time. These tests show the
+//! consequences. The holder is notified of the loss, and tokens still show which holder came later.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::WORKER;
 
 const SETTINGS: &str = "crash-grace=1s";
 const LEASE: Duration = Duration::from_secs(10);
-/// What a busy machine adds.
+/// The time that a busy machine adds.
 const SLACK: Duration = Duration::from_secs(1);
 
 #[test]
@@ -23,14 +24,20 @@ fn flushall_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup(), |testbed| {
         drop(testbed.redis()[0].command(&["FLUSHALL"]));
     })?;
-    ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
+    ensure!(
+        overlap < LEASE / 3 + SLACK,
+        "two clients held for {overlap:?}"
+    );
     Ok(())
 }
 
 #[test]
 fn restart_without_data_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup(), |testbed| testbed.server_mut(0).restart())?;
-    ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
+    ensure!(
+        overlap < LEASE / 3 + SLACK,
+        "two clients held for {overlap:?}"
+    );
     Ok(())
 }
 
@@ -39,11 +46,15 @@ fn clock_jump_beyond_the_lease_overlap_is_bounded() -> Result<()> {
     let overlap = met(Redis::setup().own_clock(), |testbed| {
         testbed.redis()[0].set_clock(15);
     })?;
-    ensure!(overlap < LEASE / 3 + SLACK, "two held for {overlap:?}");
+    ensure!(
+        overlap < LEASE / 3 + SLACK,
+        "two clients held for {overlap:?}"
+    );
     Ok(())
 }
 
-/// A hold that is judged by its connection is renewed in its lock every third of its lease, so it has two thirds left.
+/// A hold under crash detection is renewed in its lock every third of its lease. So at least two
+/// thirds of the lease remain.
 #[test]
 fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
@@ -55,13 +66,16 @@ fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
             .mutex("a")
             .try_acquire_for(Duration::from_secs(2)),
     )?;
-    ensure!(waited.is_none(), "it was free");
+    ensure!(waited.is_none(), "the lock was free");
     let first = only(&holder.kill()?)?;
-    ensure!(first.until < u64::MAX, "it held until it was killed");
+    ensure!(
+        first.until < u64::MAX,
+        "the holder held until it was killed"
+    );
     Ok(())
 }
 
-/// Tokens go on rising, and a crash is noticed in the same time.
+/// Tokens keep rising, and the server detects a crash in the same time.
 #[test]
 fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
@@ -72,10 +86,10 @@ fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let killed = holder.kill_now()?;
     let events = [holder.end()?, waiter.finish()?].concat();
     let holds = check::all(&events)?;
-    let next = holds.last().context("the waiter held")?;
+    let next = holds.last().context("the waiter did not hold")?;
     ensure!(
         Duration::from_nanos(next.granted - killed) < Duration::from_secs(3),
-        "the clock took part"
+        "the clock delayed crash detection"
     );
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
@@ -84,15 +98,11 @@ fn testbed(setup: Setup) -> Result<Testbed> {
     redis::start(WORKER, setup, SETTINGS)
 }
 
-/// A process that holds until it finds that it does not.
+/// A process that holds the lock until it finds that its hold is lost.
 fn holder(testbed: &Testbed, lease: Duration) -> Result<Process> {
-    let (lease, work) = (
-        Some(u64::try_from(lease.as_millis())?),
-        HoldWork::CheckedSleep(u64::MAX),
-    );
     let mut holder = testbed.start(WorkerConfig {
-        lease_millis: lease,
-        work,
+        lease_millis: Some(u64::try_from(lease.as_millis())?),
+        work: HoldWork::CheckedSleep(u64::MAX),
         on_error: OnError::Retry,
         ..WorkerConfig::default()
     })?;
@@ -100,20 +110,20 @@ fn holder(testbed: &Testbed, lease: Duration) -> Result<Process> {
     Ok(holder)
 }
 
-/// Lets the server forget a holder. Another is granted at once, with a larger token, and the holder hears of it; for how long
-/// both held.
+/// Makes the server forget a holder. Another client is granted the lock at once, with a larger
+/// token, and the holder is notified. Returns how long both clients held the lock.
 fn met(setup: Setup, forget: impl FnOnce(&mut Testbed)) -> Result<Duration> {
     let mut testbed = testbed(setup)?;
     let mut holder = holder(&testbed, LEASE)?;
     forget(&mut testbed);
     let second = testbed
         .run(testbed.locks().mutex("a").try_acquire())?
-        .context("what was forgotten is free")?;
+        .context("a forgotten lock is not free")?;
     let granted = now();
     holder.wait_for(|kind| matches!(kind, EventKind::Revoked | EventKind::Expired))?;
     let first = only(&holder.finish()?)?;
     let overlap = Duration::from_nanos(first.until.saturating_sub(granted));
-    println!("two held for {overlap:?}");
+    println!("two clients held for {overlap:?}");
     check_later(&first, &second)?;
     testbed.run(second.release())?;
     Ok(overlap)

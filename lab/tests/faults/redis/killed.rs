@@ -1,4 +1,4 @@
-//! kill -9: the server sees the connection end, and the next one holds when the grace is over.
+//! kill -9: the server sees the connection end, and the next waiter holds when the grace is over.
 
 use std::time::Duration;
 
@@ -11,30 +11,32 @@ use crate::killed::survive;
 
 const SETTINGS: &str = "crash-grace=1s";
 const GRACE: Duration = Duration::from_secs(1);
-/// How long after the grace the first in line may hold.
+/// How long after the grace the first waiter may be granted the lock.
 const DETECTED: Duration = Duration::from_millis(600);
-/// How often the second waiter looks, in case the first is gone too.
+/// How often the second waiter polls, in case the first waiter is gone too.
 const FOREMOST_POLL: Duration = Duration::from_secs(4);
-/// What a busy machine adds.
+/// The time that a busy machine adds.
 const SLACK: Duration = Duration::from_millis(700);
 
 #[test]
 fn next_waiter_is_granted_within_the_grace() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
     for _ in 0..3 {
-        let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
+        let holder = start(&testbed, 1)?;
+        let next = waiter(&testbed)?;
         check_time(took(holder, next)?, DETECTED)?;
     }
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
-/// Whoever is subscribed to everything is not taken for a holder.
+/// A client that subscribes to all channels is not mistaken for a holder.
 #[test]
 fn subscriber_to_all_channels_is_not_a_holder() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
     let mut monitor = testbed.redis()[0].connection();
     monitor.request(&["PSUBSCRIBE", "*"])?;
-    let (holder, next) = (start(&testbed, 1)?, waiter(&testbed)?);
+    let holder = start(&testbed, 1)?;
+    let next = waiter(&testbed)?;
     check_time(took(holder, next)?, DETECTED)
 }
 
@@ -77,7 +79,8 @@ fn check_clean_in_the_end(testbed: &Testbed) -> Result<()> {
     redis::check_clean(testbed, &last)
 }
 
-/// Hands of one process, of which the first to come holds until it is killed.
+/// Starts a process with contending threads. The first thread that is granted holds until the
+/// process is killed.
 fn start(testbed: &Testbed, threads: u32) -> Result<Process> {
     let mut process = testbed.start(WorkerConfig {
         threads,
@@ -94,7 +97,7 @@ fn waiter(testbed: &Testbed) -> Result<Process> {
     Ok(waiter)
 }
 
-/// How long after the kill the other held.
+/// Returns how long after the kill the other process was granted the lock.
 fn took(mut holder: Process, mut next: Process) -> Result<Duration> {
     let killed = holder.kill_now()?;
     let granted = next.wait_for_grant()?.at;
@@ -104,11 +107,11 @@ fn took(mut holder: Process, mut next: Process) -> Result<Duration> {
 }
 
 fn check_time(took: Duration, noticed: Duration) -> Result<()> {
-    println!("held {took:?} after the kill");
-    ensure!(took >= GRACE, "only {took:?} after the kill");
+    println!("granted {took:?} after the kill");
+    ensure!(took >= GRACE, "granted only {took:?} after the kill");
     ensure!(
         took <= GRACE + noticed + SLACK,
-        "as late as {took:?} after the kill"
+        "granted as late as {took:?} after the kill"
     );
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Runtimes that end, stand idle or are busy. A store's near connection is driven by the one it was opened in.
+//! Runtimes that end, are idle or are busy. The runtime in which a store was opened drives the
+//! store's caller link.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
@@ -54,23 +55,21 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
     )))?;
     wire.partition();
     heard_at_once(&testbed, &blocking::Locks::from(locks))?;
-    // The one that drove the connection, and one that was to make it again.
+    // The task that drove the connection, and the task that was to reconnect.
     let tasks = idle.metrics().num_alive_tasks();
-    ensure!(
-        tasks <= 2,
-        "{tasks} tasks wait for a runtime that stands idle"
-    );
+    ensure!(tasks <= 2, "{tasks} tasks wait for an idle runtime");
     Ok(())
 }
 
-/// In the end a grant is heard of, not found by looking.
+/// In the end the waiter receives a notification of its grant, and does not find the grant by
+/// polling.
 fn heard_at_once(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
-    until("grants to be heard of", || {
-        Ok((handed_over(testbed, leasehold, "heard")? < Duration::from_millis(200)).then_some(()))
+    until("grants to be notified", || {
+        Ok((handed_over(testbed, leasehold, "grant")? < Duration::from_millis(200)).then_some(()))
     })
 }
 
-/// How long after a release the one who waited held.
+/// Returns how long after the release the waiter held the lock.
 fn handed_over(testbed: &Testbed, leasehold: &blocking::Locks, name: &str) -> Result<Duration> {
     let held = testbed.run(testbed.locks().mutex(name).acquire())?;
     let waiting = leasehold.mutex(name).label("1");
@@ -93,7 +92,7 @@ fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
             let locks = leasehold::open(&url).await?;
             let held = locks.mutex("a").acquire().await?;
             events.send(())?;
-            // Nothing else runs on this runtime meanwhile.
+            // No other task runs on this runtime meanwhile.
             sleep(Duration::from_secs(3));
             held.check()?;
             Ok(held.release().await?)
@@ -105,7 +104,7 @@ fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
         testbed
             .run(lock.mutex("a").try_acquire_for(Duration::from_secs(2)))?
             .is_none(),
-        "it was taken over"
+        "another client took the lock over"
     );
     busy.join().expect("a holder does not panic")
 }

@@ -1,4 +1,4 @@
-//! Those who are killed clear nothing away. What they leave ends by itself.
+//! Killed clients do not clean up. The keys that they leave expire without a client.
 
 use anyhow::{Result, ensure};
 use lab::backends::redis;
@@ -9,7 +9,7 @@ use crate::WORKER;
 
 const LATER_DAYS: i64 = 3;
 
-/// On each name a kind of lock, one who holds it and one who waits.
+/// For each name: the kind of lock, for the client that holds and for the client that waits.
 const LINES: [(&str, LockKind, LockKind); 3] = [
     ("mutex", LockKind::Mutex, LockKind::Mutex),
     ("readers", LockKind::Reader, LockKind::Writer),
@@ -48,9 +48,12 @@ fn every_key_of_killed_clients_expires() -> Result<()> {
         holder.kill()?;
         waiter.kill()?;
     }
-    ensure!(keys(&testbed) >= LINES.len(), "they left nothing");
+    ensure!(
+        keys(&testbed) >= LINES.len(),
+        "the killed clients left no keys"
+    );
     testbed.redis()[0].set_clock(LATER_DAYS * 24 * 60 * 60);
-    until("all keys to have ended", || {
+    until("all keys to have expired", || {
         Ok((keys(&testbed) == 0).then_some(()))
     })
 }

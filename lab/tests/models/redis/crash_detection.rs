@@ -1,5 +1,6 @@
-//! Crash detection: a holder whose connection breaks and comes back, and somebody who waits for its lock. The holder counts on
-//! what the library counts on, who waits takes what the library would; no clock is compared, and nothing has a longest delay.
+//! Crash detection: the connection of a holder breaks and comes back, while a waiter wants its
+//! lock. The holder trusts its hold for as long as the library does. The waiter takes the lock when
+//! the library would. The model compares no clocks, and a delay has no upper limit.
 
 use std::time::Duration;
 
@@ -17,30 +18,30 @@ use super::{breaks, holds};
 
 const HOLDER: Id = 0;
 const CONTENDER: Id = 1;
-/// Two ticks, less what the library adds for clocks that differ.
+/// Two ticks, less the margin that the library adds for clocks that differ.
 const GRACE: Duration = Duration::from_millis(1_900);
 const LEASE: Duration = Duration::from_secs(3_600);
-/// The last moment there is.
+/// The last moment of the model.
 const END: u8 = 4;
 const CONNECTIONS: usize = 2;
-/// How often the holder asks, and who waits looks.
+/// How often the holder sends a renewal, and how often the waiter polls.
 const REQUESTS: u8 = 2;
 const POLLS: u8 = 3;
 
-/// What is different from the library, to see whether it matters.
+/// A difference from the library. It shows whether the mutated rule matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutation {
-    /// Nothing.
+    /// No difference.
     None,
     /// A sign of life on any connection counts.
     AnyConnection,
-    /// A renewal leaves what was noted of an absence.
+    /// A renewal keeps the note of an absence.
     AbsenceIsNotCleared,
-    /// Who waits counts an absence from before the question that told of it.
+    /// The waiter counts an absence from before the request whose reply reported it.
     CountedFromRequest,
-    /// The holder counts on its connection for longer than who waits waits.
+    /// The holder trusts its connection for longer than the waiter waits.
     LongerGrace,
-    /// What notes an absence is always the same.
+    /// The nonce that notes an absence is always the same.
     SameNonce,
 }
 
@@ -53,22 +54,22 @@ struct State {
     model: LockModel,
     /// The holder's connections, one after the other.
     connections: Vec<Connection>,
-    /// Whether the holder takes the last of them for whole.
+    /// Whether the holder considers the last of them intact.
     is_up: bool,
     known: ClaimState,
-    /// The holder trusts its hold before this.
+    /// The holder trusts its hold before this moment.
     until: BootInstant,
     observed: Observed,
     flight: Flight,
     requests: u8,
     polled: u8,
-    /// When the lock was given to who waits.
+    /// When the lock was granted to the waiter.
     taken: Option<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Connection {
-    /// As the server sees it.
+    /// Whether the connection exists from the server's view.
     is_there: bool,
     sent_at: Option<Request>,
     replied_at: Option<(Request, bool)>,
@@ -86,7 +87,7 @@ enum RequestKind {
     Renewal,
 }
 
-/// The question of who waits, and its answer.
+/// The waiter's request, and its reply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Flight {
     None,
@@ -168,7 +169,8 @@ impl Model for CrashDetection {
             sent_at: None,
             replied_at: None,
         }];
-        let (observed, flight) = (Observed::default(), Flight::None);
+        let observed = Observed::default();
+        let flight = Flight::None;
         let until = self.trusted_from(0);
         vec![State {
             now: 0,
@@ -189,7 +191,10 @@ impl Model for CrashDetection {
         if state.now < END {
             actions.push(Action::Tick);
         }
-        let last = state.connections.last().expect("there is one");
+        let last = state
+            .connections
+            .last()
+            .expect("the holder has a connection");
         if state.is_up {
             actions.push(Action::Break);
             if last.sent_at.is_none() && last.replied_at.is_none() && state.requests < REQUESTS {
@@ -228,7 +233,7 @@ impl Model for CrashDetection {
             Action::Tick => next.now += 1,
             Action::Break => {
                 next.is_up = false;
-                // What is on its way to the server may still come there.
+                // A request that is on its way to the server may still arrive there.
                 next.connections.last_mut()?.replied_at = None;
             }
             Action::Connect => {
@@ -240,7 +245,8 @@ impl Model for CrashDetection {
                 next.is_up = true;
             }
             Action::Drop(at) => {
-                (next.connections[at].is_there, next.connections[at].sent_at) = (false, None);
+                next.connections[at].is_there = false;
+                next.connections[at].sent_at = None;
             }
             Action::Send => self.send(&mut next),
             Action::Serve(at) => self.serve(&mut next, at),
@@ -257,7 +263,7 @@ impl Model for CrashDetection {
             Property::always("no two hold", |_, state: &State| {
                 state.taken.is_none_or(|at| state.until <= moment(at))
             }),
-            Property::sometimes("a crash is noticed", |_, state: &State| {
+            Property::sometimes("a crash is detected", |_, state: &State| {
                 state.taken.is_some()
             }),
             Property::sometimes("signs of life are enough", |model: &Self, state: &State| {
@@ -266,7 +272,7 @@ impl Model for CrashDetection {
                     && state.until > model.trusted_from(1)
             }),
             Property::sometimes(
-                "it is held on over a reconnect",
+                "the hold survives a reconnect",
                 |model: &Self, state: &State| {
                     state.known.renewed_at.is_some_and(|(_, epoch)| epoch == 3)
                         && state.until > model.trusted_from(1)
@@ -322,7 +328,7 @@ impl CrashDetection {
                 Script::on(&mut state.model, &|_| true).renew(HOLDER, link(at), noted) == Kept::Held
             }
         };
-        // To a connection that the holder has given up nothing is answered.
+        // The server sends no reply to a connection that the holder has given up.
         if state.is_up && at + 1 == state.connections.len() {
             state.connections[at].replied_at = Some((request, is_there));
         }
@@ -341,7 +347,7 @@ impl CrashDetection {
                 .known
                 .apply_renewal(Renewed::Held, moment(request.at), u32::from(link(at).epoch));
         }
-        // What has run out never comes back.
+        // A hold whose validity has ended never comes back.
         if moment(state.now) < state.until {
             state.until = state.until.max(self.trusted_from(request.at));
         }
@@ -363,7 +369,8 @@ impl CrashDetection {
         } else {
             state.polled
         };
-        // After a reconnect it is kept as well, else it only looks.
+        // After a reconnect a renewal extends the hold as well. Otherwise it only inspects the
+        // lock.
         let mode = if state.polled == 2 {
             EnterMode::Refresh
         } else {
@@ -427,7 +434,7 @@ fn serve_poll(state: &mut State) -> Option<()> {
     Some(())
 }
 
-/// As the client reads it.
+/// The reply as the client reads it.
 pub(super) fn answer(reply: Reply) -> EnterReply {
     let absences = reply.absences.into_iter().map(|(id, number)| Absence {
         claim: claim(id),
@@ -445,7 +452,8 @@ pub(super) fn answer(reply: Reply) -> EnterReply {
     };
     let is_checked = reply.is_next || reply.standing == ModelStanding::Gone;
     let soonest = is_checked.then_some(LEASE);
-    let (last, position) = (u64::from(reply.last), u32::from(reply.position));
+    let last = u64::from(reply.last);
+    let position = u32::from(reply.position);
     EnterReply {
         standing,
         last_token: last,

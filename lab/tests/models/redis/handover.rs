@@ -1,5 +1,5 @@
-//! Hand-over and cancelling: one of our claims among others, with answers and messages that are late, lost or overtaken, leases
-//! that end, and a departure at any time.
+//! Hand-over and cancelling: one of our claims among others. Replies and messages are late, lost or
+//! overtaken, leases end, and our client leaves at any time.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use super::lock_model::{EnterMode, EnterRequest, Id, Link, LockModel, ModelPush,
 use super::{breaks, holds};
 
 const OWN: Id = 1;
-/// Who holds at first, and who comes later.
+/// The claim that holds at first, and the claim that comes later.
 const OTHERS: [Id; 2] = [0, 2];
-/// In ticks.
+/// The lease, in ticks.
 const LEASE: u8 = 2;
-/// For so long a holder's connection must be gone before its hold is ended.
+/// How long a holder's connection must be gone before a contender ends its hold.
 const GRACE: u8 = 1;
-/// The last moment there is.
+/// The last moment of the model.
 const END: u8 = 4;
-/// So often our claim enters: for the first time, and again where it was not answered.
+/// How often our claim enters: for the first time, and again where it received no reply.
 const REQUESTS: u8 = 2;
 
-/// What is different from the library, to see whether it matters.
+/// A difference from the library. It shows whether the mutated rule matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutation {
-    /// Nothing.
+    /// No difference.
     None,
-    /// Answers do not say which tokens were given before.
+    /// Replies do not contain the last token that the server gave before.
     RepliesWithoutTokens,
-    /// A grant counts from when it is heard of.
+    /// A grant counts from the moment at which the client receives it.
     FromReceipt,
-    /// A hold is trusted for as long as the claim was kept while it waited.
+    /// The client trusts a hold for as long as the server kept the claim while it waited.
     WaitersLease,
-    /// Leaving does not wait for a question that is under way.
+    /// Leaving does not wait for a request that is under way.
     LeavingOvertakes,
-    /// Leaving hands over to nobody.
+    /// Leaving does not hand over to the next waiter.
     NoHandOver,
 }
 
@@ -48,16 +48,17 @@ struct HandOver(Mutation);
 struct State {
     now: u8,
     model: LockModel,
-    /// When the lease of each claim ends, by its number.
+    /// When the lease of each claim ends, by the number of the claim.
     ends: [u8; 3],
     known: ClaimState,
-    /// When the last script ran that granted or found our claim: no absence that began before counts.
+    /// When the last script ran that granted or found our claim. An absence that began before this
+    /// moment does not count.
     served: u8,
-    /// When the grant was heard of.
+    /// When the client received the grant.
     pushed: u8,
     flight: Flight,
     requests: u8,
-    /// Told to our client, and not read yet.
+    /// Notifications for our client that it has not read yet.
     inbox: Vec<ModelPush>,
     leaving: Leaving,
     has_entered: bool,
@@ -82,16 +83,16 @@ enum Action {
     Tick,
     Send,
     Serve,
-    /// A question, or an answer, is lost.
+    /// A request, or a reply, is lost.
     LoseReply,
     ReceiveReply,
     ReceivePush,
     LosePush,
     Leave,
     ServeLeave,
-    /// The other one comes.
+    /// The other claim enters.
     Enter,
-    /// Somebody else who holds leaves.
+    /// Another client that holds leaves.
     OtherLeaves,
     /// Our connection has been gone for the grace: a contender ends our hold.
     Revoke,
@@ -251,8 +252,9 @@ impl Model for HandOver {
                     .is_some_and(|holder| holder.id != OWN && !holder.expired);
                 !other || !state.trusts(model.0)
             }),
-            Property::always("what has left is not in line", |_, state: &State| {
-                // A lease that is over is nobody's, whatever is still written.
+            Property::always("a claim that has left is not queued", |_, state: &State| {
+                // A claim whose lease has ended is not a holder, even if its record is still
+                // written.
                 let is_there = state
                     .model
                     .holder
@@ -260,13 +262,13 @@ impl Model for HandOver {
                     || state.model.queue.iter().any(|waiter| waiter.id == OWN);
                 state.leaving != Leaving::Done || !is_there
             }),
-            Property::always("nobody waits for nobody", |_, state: &State| {
+            Property::always("a free lock has no waiters", |_, state: &State| {
                 state.model.queue.is_empty() || state.model.holder.is_some()
             }),
-            Property::sometimes("a grant is told", |model: &Self, state: &State| {
+            Property::sometimes("a grant is notified", |model: &Self, state: &State| {
                 state.requests == 1 && state.flight == Flight::None && state.trusts(model.0)
             }),
-            Property::sometimes("it is handed over when it leaves", |_, state: &State| {
+            Property::sometimes("a claim that leaves hands over", |_, state: &State| {
                 state.leaving == Leaving::Done
                     && state
                         .model
@@ -278,7 +280,8 @@ impl Model for HandOver {
 }
 
 impl State {
-    /// Runs a script for a claim, whose lease begins anew, as does that of whoever is granted.
+    /// Runs a script for a claim. The lease of this claim begins again, and so does the lease of a
+    /// claim that the script grants.
     fn run<T>(&mut self, of: Id, ask: impl FnOnce(&mut Script<'_>) -> T) -> T {
         let mut script = Script::on(&mut self.model, &|_| true);
         let reply = ask(&mut script);
@@ -303,7 +306,8 @@ impl State {
 
     fn tick(&mut self) {
         self.now += 1;
-        let (now, ends) = (self.now, self.ends);
+        let now = self.now;
+        let ends = self.ends;
         let is_over = |id: Id| ends[usize::from(id)] <= now;
         if let Some(holder) = &mut self.model.holder {
             holder.expired |= is_over(holder.id);
@@ -313,7 +317,7 @@ impl State {
         }
     }
 
-    /// Whether our client counts on holding.
+    /// Whether our client trusts its hold.
     fn trusts(&self, mutation: Mutation) -> bool {
         let [lease, grace] = [LEASE, GRACE].map(|ticks| Duration::from_secs(u64::from(ticks)));
         let kept_until = self
@@ -356,11 +360,11 @@ fn hold_trusted_for_the_waiters_lease_makes_two() {
 fn leave_that_overtakes_enter_leaves_an_entry() {
     breaks(
         HandOver(Mutation::LeavingOvertakes),
-        "what has left is not in line",
+        "a claim that has left is not queued",
     );
 }
 
 #[test]
 fn leave_without_handover_is_detected() {
-    breaks(HandOver(Mutation::NoHandOver), "nobody waits for nobody");
+    breaks(HandOver(Mutation::NoHandOver), "a free lock has no waiters");
 }

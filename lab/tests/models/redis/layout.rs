@@ -7,7 +7,7 @@ const PAGE: &str = include_str!("../../../../docs/protocols/redis-layout.md");
 #[test]
 fn layout_page_has_the_table_of_fields() {
     for layout in LAYOUTS {
-        // Two layouts are parts of the record, as scripts read it.
+        // Two layouts are parts of the record, as the scripts read it.
         if ["stored", "liveness"].contains(&layout.name) {
             continue;
         }

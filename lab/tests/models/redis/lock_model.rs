@@ -1,9 +1,10 @@
-//! What the scripts do with the line of one mutex, without its clock: that a lease ends is something that happens to it.
+//! A model of the scripts on the queue of one mutex, without the server's clock. The end of a lease
+//! is an event of the model.
 
-/// A claim, by number; each is a client's only one.
+/// A claim, by number. Each claim is the only one of its client.
 pub(super) type Id = u8;
 
-/// How enter.lua is asked.
+/// The mode of a request to enter.lua.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum EnterMode {
     Queue,
@@ -12,23 +13,23 @@ pub(super) enum EnterMode {
     Poll,
 }
 
-/// A question to enter.
+/// A request to enter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct EnterRequest {
     pub(super) id: Id,
     pub(super) mode: EnterMode,
     pub(super) link: Link,
-    /// A fresh one, never 0.
+    /// A fresh nonce, never 0.
     pub(super) nonce: u8,
-    /// Absences that have lasted for the holder's grace: whose, and which.
+    /// Absences that have lasted for the holder's grace: the claim, and the nonce of its absence.
     pub(super) expired: Vec<(Id, u8)>,
 }
 
-/// Which connection vouches for a claim.
+/// The connection that proves that a claim's client is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Link {
     pub(super) epoch: u8,
-    /// Whether its absence says anything: it is to this very server.
+    /// Whether its absence counts: the connection is to this very server.
     pub(super) verdict: bool,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Holder {
     pub(super) id: Id,
     pub(super) token: u8,
     pub(super) link: Link,
-    /// What notes its absence; 0 if nothing does.
+    /// The nonce that notes its absence; 0 without an absence.
     pub(super) nonce: u8,
     pub(super) expired: bool,
 }
@@ -49,7 +50,7 @@ pub(super) struct Waiter {
     pub(super) expired: bool,
 }
 
-/// Where a claim stands.
+/// The standing of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ModelStanding {
     Held(u8),
@@ -57,39 +58,39 @@ pub(super) enum ModelStanding {
     Gone,
 }
 
-/// The answer to entering.
+/// The reply to a request to enter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reply {
     pub(super) standing: ModelStanding,
-    /// The last token that was given.
+    /// The last token that the server gave.
     pub(super) last: u8,
-    /// First of those who wait.
+    /// Whether the claim is the first of the waiters.
     pub(super) is_next: bool,
-    /// The position among those who wait.
+    /// The position among the waiters.
     pub(super) position: u8,
     pub(super) absences: Vec<(Id, u8)>,
 }
 
-/// The answer to a renewal.
+/// The reply to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kept {
     Held,
-    /// It waits at a position, and of the holder is known whether it is there.
+    /// The claim waits at a position. The renewal sees whether the holder is present.
     Queued(u8, Seen),
     Gone,
 }
 
-/// What a renewal sees of the holder.
+/// The state of the holder that a renewal sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Seen {
     Present,
-    /// Absent, or over, or there is none.
+    /// The holder is absent, or its lease has ended, or the lock has no holder.
     Absent,
-    /// Absent, and its absence is noted.
+    /// The holder is absent, and its absence is noted.
     AbsenceNote,
 }
 
-/// What a client is told in its inbox.
+/// A notification in the inbox of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ModelPush {
     Held(u8),
@@ -97,12 +98,12 @@ pub(super) enum ModelPush {
     Gone,
 }
 
-/// The claims that renewing clears of what was noted of them.
+/// The effect of a renewal on the noted absence of its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AbsenceNote {
-    /// As the scripts do.
+    /// The renewal clears the note, as the scripts do.
     Ends,
-    /// A broken twin.
+    /// The renewal keeps the note. This variant is wrong on purpose.
     Stays,
 }
 
@@ -111,11 +112,11 @@ pub(super) struct LockModel {
     pub(super) last: u8,
     pub(super) holder: Option<Holder>,
     pub(super) queue: Vec<Waiter>,
-    /// Who was told last that it is next.
+    /// The claim that was last notified that it is next.
     notified: Option<Id>,
 }
 
-/// One script that runs: the line, who has a connection, and what is told.
+/// One script that runs: the queue, the clients that have a connection, and the notifications sent.
 pub(super) struct Script<'a> {
     pub(super) model: &'a mut LockModel,
     pub(super) there: &'a dyn Fn(Id) -> bool,
@@ -234,7 +235,7 @@ impl<'a> Script<'a> {
         let before = self.model.holder;
         self.load_but(id);
         if !self.has(id) {
-            // Nothing is written.
+            // The script writes nothing.
             self.model.holder = before;
             return false;
         }
@@ -243,14 +244,14 @@ impl<'a> Script<'a> {
         true
     }
 
-    /// Whose lease is over holds no more, and is told so.
+    /// A holder whose lease has ended loses its hold, and is notified of the loss.
     fn load(&mut self) {
         if let Some(over) = self.model.holder.take_if(|holder| holder.expired) {
             self.push(over.id, ModelPush::Gone);
         }
     }
 
-    /// Leaving polls at the time only where it must look at the whole line.
+    /// Leaving reads the clock only where the script must read the whole queue.
     fn load_but(&mut self, id: Id) {
         let next_is_there =
             |next: &Waiter| !next.expired && (!next.link.verdict || (self.there)(next.id));
@@ -271,16 +272,19 @@ impl<'a> Script<'a> {
     }
 
     fn keep(&mut self, request: &EnterRequest) {
-        let (id, link) = (request.id, request.link);
+        let id = request.id;
+        let link = request.link;
         if let Some(holder) = self.model.holder.as_mut().filter(|holder| holder.id == id) {
-            (holder.nonce, holder.link) = (0, newer(link, holder.link));
+            holder.nonce = 0;
+            holder.link = newer(link, holder.link);
         }
         if let Some(waiter) = self.model.queue.iter_mut().find(|waiter| waiter.id == id) {
             waiter.link = newer(link, waiter.link);
         }
     }
 
-    /// Looks whether the holder is there: notes its absence, or ends it if it has lasted.
+    /// Checks whether the holder is present. Notes its absence, or ends the hold if the absence has
+    /// lasted.
     fn settle_expired(&mut self, request: &EnterRequest) {
         let Some(holder) = self
             .model
@@ -305,7 +309,8 @@ impl<'a> Script<'a> {
     }
 
     fn settle(&mut self, check_next: bool) {
-        let (mut rank, mut checked) = (0, false);
+        let mut rank = 0;
+        let mut checked = false;
         loop {
             let Some(next) = self.model.queue.get(rank).copied() else {
                 self.model.notified = None;
@@ -389,7 +394,7 @@ impl<'a> Script<'a> {
 
     fn reply(&mut self, standing: ModelStanding, is_next: bool, position: u8) -> Reply {
         let absences = std::mem::take(&mut self.absences);
-        // Only who is first, or polls, or is gone, is told who is absent.
+        // A reply reports absences only to a claim that is first, that polls, or that is gone.
         let is_reported = is_next || standing == ModelStanding::Gone || self.polls && position > 0;
         let absences = if is_reported { absences } else { Vec::new() };
         Reply {

@@ -18,7 +18,7 @@ const DAY: i64 = 24 * 60 * 60 * 1_000;
 const LEASE: i64 = 30_000;
 const IDS: Id = 4;
 const NONE: &str = "-----------";
-/// A second of the server's clock that does not come.
+/// A second that the server's clock never reaches.
 const NEVER: &str = "9999999999";
 
 /// An event at a lock.
@@ -48,7 +48,7 @@ struct Both {
     enter_script: &'static str,
     leave_script: &'static str,
     renew_script: &'static str,
-    /// The begin of `master_replid`, as records have it.
+    /// The first characters of `master_replid`, as records store them.
     history: String,
     clients: BTreeMap<Id, Raw>,
     here: BTreeSet<Id>,
@@ -56,7 +56,7 @@ struct Both {
     inbox: Raw,
     model: LockModel,
     nonces: u8,
-    /// The tokens of the scripts; the index is the token of the model.
+    /// The tokens of the scripts. The index is the token of the model.
     tokens: Vec<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Both {
         let history = about
             .lines()
             .find_map(|line| line.strip_prefix("master_replid:"))
-            .expect("every server has one");
+            .expect("every server has a replication id");
         let history = history[..record::SERVER.len].to_owned();
         let mut inbox = server.connection();
         inbox
@@ -106,7 +106,7 @@ impl Both {
             let channel = format!("leasehold:alive:{}", client(id));
             self.clients
                 .get_mut(&id)
-                .expect("there are as many")
+                .expect("each claim has a connection")
                 .request(&["SUBSCRIBE", &channel])
                 .expect("subscribed");
         }
@@ -117,7 +117,7 @@ impl Both {
             let channel = format!("leasehold:alive:{}", client(id));
             self.clients
                 .get_mut(&id)
-                .expect("there are as many")
+                .expect("each claim has a connection")
                 .request(&["UNSUBSCRIBE", &channel])
                 .expect("subscribed");
         }
@@ -139,7 +139,7 @@ impl Both {
                     waiter.expired = true;
                     let claims = format!("{KEY}:claims");
                     let present = self.server.command(&["HGET", &claims, &text(id)]);
-                    let present = entry::RECORD.read(present.text()).expect("it waits");
+                    let present = entry::RECORD.read(present.text()).expect("the claim waits");
                     let over = format!("{:016}{present}", 1);
                     self.server.command(&["HSET", &claims, &text(id), &over]);
                 }
@@ -291,14 +291,14 @@ impl Both {
         known.expect("a script gave it").1
     }
 
-    /// Remembers the token in the key. A new token must exceed all earlier ones.
+    /// Remembers the token in the key. A new token must exceed all earlier tokens.
     fn observe_tokens(&mut self) {
         let state = self.server.request(&["GET", KEY]);
         if state.is_nil() {
             return;
         }
         let last: u64 = read(record::TOKEN, state.text()).parse().expect("digits");
-        let known = *self.tokens.last().expect("there is a first");
+        let known = *self.tokens.last().expect("the first token exists");
         assert!(last >= known, "a token fell from {known} to {last}");
         if last > known {
             self.tokens.push(last);
@@ -336,7 +336,7 @@ impl Both {
         }
     }
 
-    /// Returns the notifications until now.
+    /// Returns the notifications that were sent until now.
     fn receive(&mut self) -> Vec<(Id, ModelPush)> {
         static TURN: AtomicU32 = AtomicU32::new(0);
         let end = format!("end {}", TURN.fetch_add(1, Ordering::Relaxed));
@@ -345,7 +345,7 @@ impl Both {
         let mut pushes = Vec::new();
         loop {
             let RedisReply::List(message) = self.inbox.receive_reply().expect("a message") else {
-                panic!("no message")
+                panic!("the reply is not a message")
             };
             let push = message[3].text();
             if push == end {
@@ -426,7 +426,7 @@ fn read(field: Field, text: &str) -> &str {
     field.read(text).expect("the text has the field")
 }
 
-/// A generator whose runs are repeated by their seeds.
+/// A random generator. The same seed repeats a run.
 struct Dice(u64);
 
 impl Dice {
@@ -575,7 +575,7 @@ fn second_absence_has_a_new_nonce() {
         epoch: 1,
         verdict: true,
     };
-    let first = both.model.holder.expect("it holds").nonce;
+    let first = both.model.holder.expect("the claim holds").nonce;
     both.step(Step::Renew { id: 0, link });
     both.step(Step::Enter {
         id: 1,
@@ -607,8 +607,8 @@ fn second_absence_has_a_new_nonce() {
     );
 }
 
-/// The holder is connected to another server, or to this one before a failover. This server knows
-/// nothing about it.
+/// The holder is connected to another server, or to this server before a failover. This server has
+/// no record of the connection.
 fn absence_on_another_server_is_ignored() {
     let mut both = Both::new();
     let link = Link {
@@ -682,7 +682,7 @@ fn handover_scripts_match_the_model() {
     }
 }
 
-/// A client may propose the token that was given last.
+/// A client may propose the token that the server gave last.
 #[test]
 fn proposed_token_must_exceed_the_last_token() {
     let server = Redis::start();
