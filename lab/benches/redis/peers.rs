@@ -55,7 +55,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 
 /// Returns the names of all libraries to compare with.
 pub(crate) fn others() -> Result<Vec<String>> {
-    let own = ["raw", "scripts", "quorum", "ours"];
+    let own = ["raw", "scripts", "quorum", "leasehold"];
     let in_rust = IN_RUST
         .iter()
         .map(|(name, _)| (*name).to_owned())

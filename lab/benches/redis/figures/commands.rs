@@ -22,14 +22,14 @@ pub(super) fn show() -> Result<()> {
     for waiters in WAITERS {
         let each = measure(waiters)?;
         let what = format!("commands per acquisition, {waiters} waiters");
-        table.add(&what, "ours", "", &each, Some(Goal::AtMost(2.05)));
+        table.add(&what, "leasehold", "", &each, Some(Goal::AtMost(2.05)));
     }
     table.finish()
 }
 
 fn measure(waiters: usize) -> Result<Rounds> {
     let server = cpus::server();
-    let mut leasehold = cpus::clients("ours", PROCESSES, Cpus::Split, &server.url())?;
+    let mut leasehold = cpus::clients("leasehold", PROCESSES, Cpus::Split, &server.url())?;
     let contest = Contest {
         threads: waiters / PROCESSES,
         hold: Duration::ZERO,

@@ -21,11 +21,11 @@ pub(super) fn show() -> Result<()> {
     for (grace, times) in GRACES {
         let took = measure(grace, times)?;
         let what = format!("kill -9 to the next holds, crash-grace={grace}s");
-        table.add(&what, "ours", "s", &took, None);
+        table.add(&what, "leasehold", "s", &took, None);
         let goal = Goal::AtMost(float(grace) + 0.6);
         table.add(
             &format!("{what}, longest"),
-            "ours",
+            "leasehold",
             "s",
             &took.longest(),
             Some(goal),

@@ -34,7 +34,7 @@ pub(super) fn show() -> Result<()> {
     wire.delay(DELAY);
     let url = wire.url_of("redis");
     let mut raw = cpus::clients("raw", 2, Cpus::Split, &url)?;
-    let mut leasehold = cpus::clients("ours", 2, Cpus::Split, &url)?;
+    let mut leasehold = cpus::clients("leasehold", 2, Cpus::Split, &url)?;
     let mut rounds: [Rounds; 4] = Default::default();
     for _ in 0..ROUNDS {
         let hops = hops(&mut raw)?;
@@ -49,14 +49,14 @@ pub(super) fn show() -> Result<()> {
     let mut table = Table::new("handover");
     table.add(&format!("{what}, p50"), hop, "µs", hop_p50, None);
     table.add_beside(
-        (&format!("{what}, p50"), "ours", "µs"),
+        (&format!("{what}, p50"), "leasehold", "µs"),
         p50,
         (hop, hop_p50),
         Some(Goal::AtMost(1.05)),
     );
     table.add(&format!("{what}, p99"), hop, "µs", hop_p99, None);
     table.add_beside(
-        (&format!("{what}, p99"), "ours", "µs"),
+        (&format!("{what}, p99"), "leasehold", "µs"),
         p99,
         (hop, hop_p99),
         Some(Goal::AtMost(1.2)),

@@ -28,7 +28,7 @@ struct Measured {
 
 pub(super) fn show() -> Result<()> {
     let server = cpus::server();
-    let names = ["raw", "scripts", "ours"]
+    let names = ["raw", "scripts", "leasehold"]
         .map(str::to_owned)
         .into_iter()
         .chain(peers::others()?);
@@ -86,11 +86,11 @@ impl Measured {
 fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
     let raw = find(peers, "raw")?;
     let rslock = find(peers, "rslock")?;
-    let leasehold = find(peers, "ours")?;
+    let leasehold = find(peers, "leasehold")?;
     let what = "pairs, 64 names at once";
     table.add(what, "raw", "/ms", &raw.rate, None);
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
-        let goal = (peer.name == "ours").then_some(Goal::AtLeast(0.6));
+        let goal = (peer.name == "leasehold").then_some(Goal::AtLeast(0.6));
         table.add_beside(
             (what, &peer.name, "/ms"),
             &peer.rate,
@@ -99,7 +99,7 @@ fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
         );
     }
     table.add_beside(
-        (what, "ours", "/ms"),
+        (what, "leasehold", "/ms"),
         &leasehold.rate,
         ("rslock", &rslock.rate),
         Some(Goal::AtLeast(0.95)),
@@ -112,7 +112,7 @@ fn costs(table: &mut Table, peers: &[Measured]) -> Result<()> {
     let what = "server CPU per pair";
     table.add(what, "raw", "µs", &raw.server, None);
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
-        let goal = ["ours", "scripts"]
+        let goal = ["leasehold", "scripts"]
             .contains(&peer.name.as_str())
             .then_some(Goal::AtMost(2.0));
         table.add_beside(

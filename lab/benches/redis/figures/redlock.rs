@@ -49,11 +49,11 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
     let plain = format!("{alone}?dialect=plain");
     let peers = [
         ("raw, one master", "raw", alone),
-        ("ours, one master", "ours", alone),
-        ("ours, dialect=plain, one master", "ours", &plain),
+        ("ours, one master", "leasehold", alone),
+        ("ours, dialect=plain, one master", "leasehold", &plain),
         ("raw, quorum of five", "quorum", &all),
-        ("ours, redlock", "ours", &fenced),
-        ("ours, dialect=classic", "ours", &classic),
+        ("ours, redlock", "leasehold", &fenced),
+        ("ours, dialect=classic", "leasehold", &classic),
         ("rslock, five masters", "rslock", &all),
     ];
     let start = |(name, peer, url): (&str, &str, &String)| {

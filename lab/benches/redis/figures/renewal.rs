@@ -28,7 +28,7 @@ struct Measured {
 }
 
 pub(super) fn show() -> Result<()> {
-    let mut leasehold = Measured::start("ours")?;
+    let mut leasehold = Measured::start("leasehold")?;
     let mut raw = Measured::start("raw")?;
     leasehold
         .client
@@ -58,28 +58,34 @@ pub(super) fn show() -> Result<()> {
     table.add(what, limit, "%", &raw.server_share, None);
     table.add(
         what,
-        "ours",
+        "leasehold",
         "%",
         &leasehold.server_share,
         Some(Goal::AtMost(1.2)),
     );
     table.add_beside(
-        (what, "ours", "%"),
+        (what, "leasehold", "%"),
         &leasehold.server_share,
         (limit, &raw.server_share),
         None,
     );
     table.add(
         "client CPU, 100,000 locks",
-        "ours",
+        "leasehold",
         "%",
         &leasehold.client_share,
         None,
     );
-    table.add("script that renews 100, mean", "ours", "µs", &mean, None);
+    table.add(
+        "script that renews 100, mean",
+        "leasehold",
+        "µs",
+        &mean,
+        None,
+    );
     table.add(
         "script that renews 100, longest",
-        "ours",
+        "leasehold",
         "µs",
         &longest,
         Some(Goal::AtMost(250.0)),

@@ -21,7 +21,7 @@ pub(super) fn show() -> Result<()> {
 
 fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
     let server = cpus::server();
-    let names = ["raw".to_owned(), "ours".to_owned()]
+    let names = ["raw".to_owned(), "leasehold".to_owned()]
         .into_iter()
         .chain(peers::others()?);
     let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
@@ -40,7 +40,7 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
         let what = format!("{what}, {cpus_name} CPUs");
         table.add(&what, "raw", "µs", &of(raw), None);
         for peer in others {
-            let goal = (peer.name == "ours").then_some(Goal::AtMost(goal));
+            let goal = (peer.name == "leasehold").then_some(Goal::AtMost(goal));
             table.add_beside(
                 (&what, &peer.name, "µs"),
                 &of(peer),

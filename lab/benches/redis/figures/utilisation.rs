@@ -45,7 +45,7 @@ pub(super) fn show() -> Result<()> {
             longest,
         })
     };
-    let mut peers = ["ours".to_owned()]
+    let mut peers = ["leasehold".to_owned()]
         .into_iter()
         .chain(peers::others()?)
         .map(start)
@@ -62,7 +62,7 @@ pub(super) fn show() -> Result<()> {
     let mut table = Table::new("utilisation");
     table.add("message, p50", HOP, "µs", &hop, None);
     for peer in &peers {
-        let goal = (peer.name == "ours").then_some(Goal::AtLeast(97.0));
+        let goal = (peer.name == "leasehold").then_some(Goal::AtLeast(97.0));
         table.add(
             "time held, 8 contenders, 2 ms",
             &peer.name,

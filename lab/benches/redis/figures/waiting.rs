@@ -35,7 +35,7 @@ pub(super) fn show() -> Result<()> {
     for (waiters, most) in WAITING {
         let each = rate(waiters)?;
         let what = format!("requests per second and waiter, {waiters} clients wait");
-        table.add(&what, "ours", "/s", &each, Some(Goal::AtMost(most)));
+        table.add(&what, "leasehold", "/s", &each, Some(Goal::AtMost(most)));
     }
     table.add(
         "requests per second and waiter, 60 threads wait",
@@ -89,14 +89,14 @@ pub(super) fn show() -> Result<()> {
         let most = float(GRACE) + 0.6 + float(looks);
         table.add(
             &format!("{what}, to the next holds"),
-            "ours",
+            "leasehold",
             "s",
             &took,
             Some(Goal::AtMost(most)),
         );
         table.add(
             &format!("{what}, requests until then"),
-            "ours",
+            "leasehold",
             "",
             &sent,
             None,

@@ -20,7 +20,7 @@ const CONTEST: Contest = Contest {
 
 pub(super) fn show() -> Result<()> {
     let server = cpus::server();
-    let mut leasehold = cpus::clients("ours", 2, Cpus::Split, &server.url())?;
+    let mut leasehold = cpus::clients("leasehold", 2, Cpus::Split, &server.url())?;
     let mut rounds: [Rounds; 4] = Default::default();
     for _ in 0..ROUNDS {
         let hold_spans = CONTEST.run(&mut leasehold)?;
@@ -35,21 +35,21 @@ pub(super) fn show() -> Result<()> {
     }
     let [p50, p99, max, rate] = &rounds;
     let mut table = Table::new("waits");
-    table.add("wait, 256 waiters, p50", "ours", "ms", p50, None);
+    table.add("wait, 256 waiters, p50", "leasehold", "ms", p50, None);
     table.add(
         "wait, 256 waiters, p99 / p50",
-        "ours",
+        "leasehold",
         "",
         p99,
         Some(Goal::AtMost(1.2)),
     );
     table.add(
         "wait, 256 waiters, longest / p50",
-        "ours",
+        "leasehold",
         "",
         max,
         Some(Goal::AtMost(1.3)),
     );
-    table.add("acquisitions, 256 waiters", "ours", "/ms", rate, None);
+    table.add("acquisitions, 256 waiters", "leasehold", "/ms", rate, None);
     table.finish()
 }

@@ -48,8 +48,8 @@ pub(super) fn connect(urls: &str) -> Result<Box<dyn Peer>> {
     let release = request(&["EVALSHA", &hash, "1", "quorum:a", OWNER]);
     Ok(Box::new(Quorum {
         masters,
-        set,
         release,
+        set,
     }))
 }
 
