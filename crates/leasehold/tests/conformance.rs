@@ -43,8 +43,8 @@ stores! {
     plain: Plain::with("", "\"\"");
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx");
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off");
-    redlock_classic: Masters::start("dialect=classic");
+    redlock: Masters::start("quarantine=off&longest-lease=120s");
+    redlock_classic: Masters::start("dialect=classic&longest-lease=120s");
     zookeeper: Tree("/curator");
     zookeeper_kazoo: Tree("/kazoo?dialect=kazoo");
 }

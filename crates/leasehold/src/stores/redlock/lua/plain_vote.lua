@@ -41,7 +41,7 @@ end
 if ARGV[5] == 'K' or ARGV[5] == 'R' and value then
     return reply('L', proposal, '0000000000')
 end
-if ARGV[3] ~= '' then last = redis.call('GET', KEYS[2]) or NOBODY end
+if ARGV[3] ~= '' then last = redis.call('GET', KEYS[2]) or NO_TOKEN end
 -- The token of a request that a later one of the same claim has overtaken is too low as well.
 if value and last < sub(value, 44, 62) then last = sub(value, 44, 62) end
 if last < proposal then
