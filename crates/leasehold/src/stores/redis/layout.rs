@@ -1,7 +1,7 @@
 //! The layout of all texts that clients and scripts exchange.
 //!
 //! One table of fields generates the encoding and the decoding in Rust, and the positions in the
-//! scripts. A script names a field as `@LAYOUT.FIELD@`; [`expand`] replaces it with the positions
+//! scripts. A script names a field as `@LAYOUT.FIELD@`; `expand` replaces it with the positions
 //! that `string.sub` takes. docs/protocols/redis.md has the same table for readers.
 
 use std::fmt::Write as _;
