@@ -60,7 +60,7 @@ fn read_only_folder_is_reported() {
     assert_eq!(done.out, "77\n77\n");
     assert_eq!(
         done.err
-            .matches("read-only; choose a folder that can be written")
+            .matches("the file system is read-only; choose a")
             .count(),
         2,
         "{}",
