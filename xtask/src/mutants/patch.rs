@@ -181,12 +181,13 @@ mod tests {
                 .rsplit("::")
                 .find(|part| *part != "mutex")
                 .unwrap_or_default();
-            let function = format!("fn {test}(");
-            ensure!(
-                sources.contains(&function),
-                "{}: test {test} does not exist",
-                mutant.name
-            );
+            // A filter of `cargo test` names every test that contains it.
+            let exists = sources
+                .split("fn ")
+                .skip(1)
+                .filter_map(|text| text.split(['(', '<']).next())
+                .any(|name| name.contains(test));
+            ensure!(exists, "{}: test {test} does not exist", mutant.name);
         }
         Ok(())
     }
