@@ -1,8 +1,10 @@
 //! Opening a store by its URL: the one list of schemes.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
 
-use crate::{Error, Locks, Result, stores};
+use crate::{Error, Locks, Result, Store, stores};
 
 /// Opens the store of a URL.
 ///
@@ -40,9 +42,33 @@ pub async fn open(url: &str) -> Result<Locks> {
 
 /// Opens as [`open`]; `runtime` drives connections beside those of the background, if it is given.
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+    let opened = open_store(url, runtime).await;
+    opened
+        .and_then(|Opened { store, shown_url }| Locks::from_arc(store, &shown_url))
+        .map_err(|error| error.during("open the store", &redacted(url), None))
+}
+
+/// A store without an engine.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    /// The URL without its password.
+    shown_url: String,
+}
+
+impl Opened {
+    fn new(store: impl Store, shown_url: String) -> Self {
+        Self {
+            store: Arc::new(store),
+            shown_url,
+        }
+    }
+}
+
+/// Opens the store of a URL without an engine.
+pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Opened> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
-        "memory" if rest.is_empty() => Locks::from_store(stores::Memory::new(), "memory:"),
+        "memory" if rest.is_empty() => Ok(Opened::new(stores::Memory::new(), "memory:".to_owned())),
         "memory" => Err(Error::invalid(format!(
             "{url:?} has a path, and memory: takes none"
         ))),
@@ -53,32 +79,31 @@ pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks>
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
         _ => Err(unknown_scheme(scheme)),
     }
-    .map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
 #[cfg(feature = "file")]
-fn open_file(path: &str) -> Result<Locks> {
+fn open_file(path: &str) -> Result<Opened> {
     let store = stores::File::at_url_path(path)?;
     let shown_url = store.url();
-    Locks::from_store(store, &shown_url)
+    Ok(Opened::new(store, shown_url))
 }
 
 #[cfg(not(feature = "file"))]
-fn open_file(_path: &str) -> Result<Locks> {
+fn open_file(_path: &str) -> Result<Opened> {
     Err(Error::unsupported("this build has no file store")
         .help("build leasehold with its feature `file`"))
 }
 
 #[cfg(feature = "redis")]
-async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Opened> {
     let builder = stores::Redis::builder(url)?;
     let shown_url = builder.url();
-    Locks::from_store(builder.connect_on(runtime).await?, &shown_url)
+    Ok(Opened::new(builder.connect_on(runtime).await?, shown_url))
 }
 
 #[cfg(not(feature = "redis"))]
 #[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<Locks> {
+async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<Opened> {
     Err(Error::unsupported("this build has no Redis store")
         .help("build leasehold with its feature `redis`"))
 }
@@ -93,28 +118,28 @@ fn has_dialect(url: &str) -> bool {
 }
 
 #[cfg(feature = "redis")]
-async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Opened> {
     let builder = stores::Redlock::builder(url)?;
     let shown_url = builder.url();
-    Locks::from_store(builder.connect_on(runtime).await?, &shown_url)
+    Ok(Opened::new(builder.connect_on(runtime).await?, shown_url))
 }
 
 #[cfg(not(feature = "redis"))]
 #[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Locks> {
+async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Opened> {
     open_redis(url, runtime).await
 }
 
 #[cfg(feature = "zookeeper")]
-async fn open_zookeeper(url: &str) -> Result<Locks> {
+async fn open_zookeeper(url: &str) -> Result<Opened> {
     let builder = stores::ZooKeeper::builder(url)?;
     let shown_url = builder.url();
-    Locks::from_store(builder.connect().await?, &shown_url)
+    Ok(Opened::new(builder.connect().await?, shown_url))
 }
 
 #[cfg(not(feature = "zookeeper"))]
 #[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_zookeeper(_url: &str) -> Result<Locks> {
+async fn open_zookeeper(_url: &str) -> Result<Opened> {
     Err(Error::unsupported("this build has no ZooKeeper store")
         .help("build leasehold with its feature `zookeeper`"))
 }

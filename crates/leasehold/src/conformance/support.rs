@@ -7,6 +7,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
+
 use super::Service;
 use crate::{
     Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Share, Store, blocking,
@@ -88,6 +90,18 @@ pub fn claim(name: &str) -> Claim {
         auto_renew: true,
         info: ClaimantInfo::here("").expect("a valid label").into(),
     }
+}
+
+/// Opens the store of a URL without an engine, for tests that send requests themselves.
+///
+/// # Errors
+/// As [`open`](crate::open()).
+///
+/// # Cancel safety
+/// Dropping the future closes every connection.
+pub async fn open_store(url: &str) -> Result<Arc<dyn Store>> {
+    let opened = crate::open::open_store(url, Handle::try_current().ok()).await?;
+    Ok(opened.store)
 }
 
 /// One more client of the service.
