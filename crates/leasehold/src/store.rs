@@ -21,8 +21,13 @@ pub use crate::claim::{Claim, ClaimId, Share};
 ///
 /// The trait has no default methods: a wrapper that forgets one does not compile.
 ///
-/// The module `conformance` has the suites that a store must pass. CONTRIBUTING.md
-/// explains how to add one.
+/// [`Memory`](crate::stores::Memory) is the smallest store. The module `conformance` has the suites
+/// that a store must pass. CONTRIBUTING.md explains how to add one.
+///
+/// # Requests without a reply
+/// A request that receives no reply ends with [`Error::unavailable`](crate::Error::unavailable)
+/// after a time that the store bounds. The engine sets a limit of its own for `renew`, `leave`,
+/// `inspect` and `list`, but none for `enter` and `changed`.
 #[async_trait]
 pub trait Store: Debug + Send + Sync + 'static {
     /// Returns what this store guarantees.
@@ -36,13 +41,30 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// # Repeated calls
     /// The store finds the claim by its id. The claim keeps its position, and its lease starts
     /// again. With a smaller share than before it gives back the difference. A larger share is
-    /// rejected as invalid.
+    /// rejected as invalid: [`Share::check_shrinks_from`] returns the error.
+    ///
+    /// # Errors
+    /// [`is_mismatch`](crate::Error::is_mismatch) if the name is in use with another capacity:
+    /// [`Share::check_same_kind`] returns the error.
     ///
     /// # Cancel safety
     /// The engine never drops this future; it runs to its end.
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered>;
 
     /// Waits until the standing of a claim differs from `seen`, and returns it.
+    ///
+    /// Another number of claims ahead is a change. So is the end of a hold: a holder waits here for
+    /// the loss of its lock, and a renewal would find that loss too late.
+    ///
+    /// Where the service sends no notification when a lease ends, the store polls at the next end
+    /// of a lease in the queue. The other clients may all have crashed.
+    ///
+    /// A connection that broke may have lost a notification. The store reads the standing again
+    /// when the connection is back.
+    ///
+    /// # Errors
+    /// The engine calls this again after an error, for as long as an outage may last. An error does
+    /// not end a hold.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing. The next call finds a grant that was under way.

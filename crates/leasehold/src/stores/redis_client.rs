@@ -1,4 +1,19 @@
 //! The parts that all stores on Redis servers share: connections, handshake, scripts, errors.
+//!
+//! How a store uses them:
+//!
+//! 1. [`Address::parse`] reads the URL.
+//! 2. `background::start` starts the background thread; [`Link::spawn`] panics without it. The
+//!    store connects inside `background::on_background`, which gives any executor timers and I/O.
+//! 3. [`Link::spawn`] takes the channel of the client, the function that receives notifications,
+//!    and the handshake: [`handshake()`], and what the store checks besides. [`Link::first`]
+//!    returns the error of the first attempt to connect.
+//! 4. Each request takes the session of [`Link::session`], and runs a [`Script`] inside
+//!    [`with_reply_timeout`]. The macro [`script!`](script) reads files:
+//!    `script!("NAME/lua/enter")` in `stores/NAME.rs` is `stores/NAME/lua/enter.lua`.
+//! 5. [`Link::states`] reports each reconnect, which may have lost notifications.
+//!
+//! The key of a name is made of [`PLAIN`] characters. [`list`] finds keys of type string only.
 
 mod address;
 mod handshake;

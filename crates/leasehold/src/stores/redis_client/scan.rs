@@ -10,7 +10,7 @@ use super::script::Script;
 use crate::{Name, Result};
 
 /// Returns the first `count_max` names in order, of the keys that match `pattern` and that `script`
-/// reports as in use.
+/// reports as in use. It finds keys of type string only.
 pub(in crate::stores) async fn list(
     link: &Link,
     pattern: &str,
