@@ -41,17 +41,22 @@ pub trait Backend: fmt::Debug + Sync {
 
     /// Starts the servers of the store with the set-up that a fault requires.
     ///
+    /// With [`Capability::Network`] there is a wire before each server. It is in
+    /// [`Testbed::wires`], and `worker_url` leads through it. The client that inspects has the URL
+    /// without wires.
+    ///
     /// # Errors
     /// If a server cannot be started or the store cannot be opened.
     fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed>;
 
-    /// Waits until every server serves and its reply counts.
+    /// Waits until every server serves and its reply counts. Faults that restart servers call it.
     ///
     /// # Errors
     /// If a server does not serve before the deadline.
     fn wait_until_ready(&self, testbed: &Testbed) -> Result<()>;
 
-    /// Puts data of another application beside the locks: the canaries.
+    /// Puts data of another application beside the locks: the canaries, whose names are near those
+    /// of the locks.
     ///
     /// # Errors
     /// If the data cannot be written.
@@ -63,7 +68,8 @@ pub trait Backend: fmt::Debug + Sync {
     /// If a canary is there and was changed.
     fn verify_and_remove(&self, testbed: &Testbed) -> Result<usize>;
 
-    /// Checks that the workers, which have all ended, left nothing behind in the store.
+    /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
+    /// no key without an expiry, no connection and no subscription.
     ///
     /// # Errors
     /// If something is left behind.
@@ -86,7 +92,8 @@ pub struct Profile {
     /// How far tokens may fall when the server loses its data. It is not zero where the store does
     /// not promise rising tokens: the clients then derive them from their clocks, in nanoseconds.
     pub token_slack: u64,
-    /// The fewest acquisitions per second without a fault. A run with fewer proves nothing.
+    /// The fewest acquisitions per second without a fault. A run with fewer proves nothing. It is a
+    /// small part of what an idle machine reaches, because two cells and other tests run at once.
     pub load_min: f64,
     /// The capabilities that faults need and checkers rely on.
     pub has: &'static [Capability],

@@ -55,23 +55,26 @@ pub struct Fault {
 }
 
 /// The set-up with which a store must be started.
+///
+/// A backend receives a variant only if it has the capability that the variant names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// The usual set-up.
     None,
-    /// Servers keep their data over a restart.
+    /// Servers keep their data over a restart. [`Capability::ServerProcess`].
     PersistentData,
-    /// Servers have their own clocks.
+    /// Servers have their own clocks. [`Capability::ServerClock`].
     ServerClock,
-    /// Workers have their own wall clocks.
+    /// Workers have their own wall clocks. [`FaultRun`] does this, on every backend.
     WorkerClocks,
-    /// Workers have their own user.
+    /// Workers have their own user, [`USER`](crate::backends::USER), with all rights.
+    /// [`Capability::RedisCommands`].
     DedicatedUser,
-    /// The disk is small.
+    /// The disk is small. [`Capability::SmallDisk`].
     SmallDisk,
-    /// Servers keep their data and load it slowly.
+    /// Servers keep their data and load it slowly. [`Capability::RedisCommands`].
     SlowStart,
-    /// The names of the locks have a meaning elsewhere.
+    /// The names of the locks have a meaning elsewhere. [`FaultRun`] does this, on every backend.
     HostileNames,
 }
 

@@ -65,7 +65,7 @@ struct Invariant {
     evidence: Evidence,
 }
 
-/// Names of what shows a statement; `lab/tests/promises/guarantees.rs` checks that they exist.
+/// Names of what shows a statement; `lab/tests/guarantees/guarantees.rs` checks that they exist.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Evidence {
