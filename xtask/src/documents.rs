@@ -324,16 +324,18 @@ const GUARANTEES_HEAD: &str = "\
 <!-- Generated from docs/guarantees.toml by `cargo xtask documents`. Edit the data. -->
 
 What leasehold guarantees, store by store, under which conditions, and with which limits.
-[docs/evidence.md](docs/evidence.md) names the tests that show each of them. Anything else
-is not guaranteed. A store that is missing in a table does not have the subject of that guarantee.
+[docs/evidence.md](docs/evidence.md) names the tests that show each of them. Anything else is not
+guaranteed. A guarantee does not apply to stores that its table does not list. The terms are those
+of [ARCHITECTURE.md](ARCHITECTURE.md#terms); a *broken* hold is one that an operator has ended with
+`break`.
 
 ";
 
 const INVARIANTS_HEAD: &str = "
 ## Invariants
 
-Statements that are always true. [docs/evidence.md](docs/evidence.md) names the checkers and tests that find a
-violation.
+Statements that are always true. [docs/evidence.md](docs/evidence.md) names the checkers and tests
+that find a violation.
 
 | | invariant | |
 |---|---|---|
@@ -344,15 +346,16 @@ const EVIDENCE_HEAD: &str = "\
 
 <!-- Generated from docs/guarantees.toml by `cargo xtask documents`. Edit the data. -->
 
-The tests that show each guarantee of [GUARANTEES.md](../GUARANTEES.md). A test fails when a name here does
-not exist.
+The tests that show each guarantee of [GUARANTEES.md](../GUARANTEES.md). A test fails when a name
+here does not exist. [lab/README.md](../lab/README.md#terms) explains the terms of the lab.
 
 - *suites* are in `crates/leasehold/src/conformance`. Every suite runs on every store
   (`crates/leasehold/tests/conformance.rs`).
 - *tests* are test functions of the library, the command, or the models in `lab/tests/models`.
 - *lab* names files of tests with real processes, below `lab/tests`.
 - *cells* are cells of [the matrix](matrix.md), a store and a fault: `*` means every store.
-- *checkers* are in `lab/src/check.rs`. They check the recorded history of every cell that they apply to.
+- *checkers* are in `lab/src/check.rs`. They check the recorded history of every cell that they
+  apply to.
 ";
 
 #[cfg(test)]

@@ -196,12 +196,12 @@ impl Guard {
 
     /// Releases the lock and waits for the store's reply.
     ///
-    /// The guard is invalid from the first poll on, before any reply.
+    /// The guard is invalid from the first poll of this future on.
     ///
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: the work may have overlapped
     /// with another holder's. [`is_unavailable`](crate::Error::is_unavailable) if the store sent no
-    /// reply: the background then retries the release until the lease has ended.
+    /// reply: the background thread then repeats the release until the lease has ended.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release goes on in the background.

@@ -19,21 +19,22 @@
 //! | the clients run on | store | after a crash the lock is free |
 //! |---|---|---|
 //! | one machine | `file:` | at once |
-//! | many machines, with one Redis server | `redis://` | after the crash grace, 10 s |
-//! | many machines, with Redis servers that may fail | `redlock://` | after the lease, 30 s |
-//! | many machines, with a ZooKeeper ensemble | `zookeeper://` | after the session, 10 s |
-//! | one process, in tests and examples | `memory:` | with the process |
+//! | many machines, with one Redis server | `redis://` | after the crash grace (10 s) |
+//! | many machines, with several Redis servers | `redlock://` | when the lease ends (30 s) |
+//! | many machines, with a ZooKeeper ensemble | `zookeeper://` | when the session expires (10 s) |
+//! | one process, in tests and examples | `memory:` | (the store ends too) |
 //!
-//! [`open()`] lists all URLs. [`Guarantees`] states what the open store guarantees, and
-//! GUARANTEES.md names the test behind each guarantee.
+//! The *crash grace* is how long a holder's connection may be missing before a waiter is granted
+//! the lock. [`open()`] lists all URLs. [`Guarantees`] states what the open store guarantees, and
+//! docs/evidence.md names the tests behind each guarantee.
 //!
 //! # Acquire
 //!
-//! [`Locks`] creates a [`Lock`]: [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
-//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant). The lock has options and
-//! three methods. [`acquire`](Lock::acquire) waits in the queue,
-//! [`try_acquire`](Lock::try_acquire) does not wait, and
-//! [`try_acquire_for`](Lock::try_acquire_for) waits for a limited time.
+//! [`Locks`] creates locks: a [`mutex`](Locks::mutex), [`rwlock`](Locks::rwlock),
+//! [`semaphore`](Locks::semaphore) or [`reentrant`](Locks::reentrant) mutex. A [`Lock`] has options
+//! and three ways to acquire it. [`acquire`](Lock::acquire) waits in the queue,
+//! [`try_acquire`](Lock::try_acquire) does not wait, and [`try_acquire_for`](Lock::try_acquire_for)
+//! waits for a limited time.
 //!
 //! ```
 //! use std::time::Duration;
@@ -51,15 +52,16 @@
 //! # Loss
 //!
 //! A background thread renews the lease while the [`Guard`] exists. If the store cannot be reached
-//! for too long, the lock is lost before the store gives it to the next waiter.
+//! for too long, the guard is lost, before the store can grant the lock to the next waiter.
 //! [`Guard::while_held`] then drops the work, [`Guard::lost`] resolves, and [`Guard::check`] fails.
 //! [`LossReason`] states why.
 //!
 //! # Fencing
 //!
-//! No lock stops a client that sleeps past its lease and then writes. The resource stops it: every
-//! grant has a larger [`Token`] than the one before, and the resource rejects smaller tokens than
-//! it has seen. [`fence`] has such resources, and explains how to build one.
+//! No lock can stop a client that sleeps past its lease and then writes. The resource can: every
+//! grant has a larger [`Token`] than the one before, and the resource rejects tokens that are
+//! smaller than the largest one it has seen. [`fence`] has such resources, and explains how to
+//! build one.
 //!
 //! # Errors
 //!
@@ -82,7 +84,7 @@
 //! | `tls` | TLS for the stores on a network |
 //! | `conformance` | suites that test any store |
 //!
-//! Features only add: none changes a result. A store of your own implements [`store::Store`].
+//! A feature never changes a result. To add a store of your own, implement [`store::Store`].
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -120,7 +120,7 @@ async fn wrong_passwords_are_refused() {
     check(
         &refused(&format!("redis://{at}")).await,
         Error::is_denied,
-        "the server asks for a password",
+        "the server requires a password",
     );
     for wrong in [
         "redis://:hunter22@",
@@ -130,7 +130,7 @@ async fn wrong_passwords_are_refused() {
         check(
             &refused(&format!("{wrong}{at}")).await,
             Error::is_denied,
-            "does not accept user and password",
+            "does not accept the user name and password",
         );
     }
     drop(hold(&open(&format!("redis://:hunter2@{at}")).await, "a").await);

@@ -15,9 +15,9 @@ pub fn page(rows: &[Row], server: &str) -> String {
     let _ = writeln!(
         page,
         "![each lock beside each condition](four-conditions.svg)\n\n\
-         `cargo xtask four-conditions` measured these figures on {cores} cores, {server}, with \
-         all\n\
-         processes and servers on one machine. It writes this page and its picture again.\n"
+         `cargo xtask four-conditions` measured these figures on {cores} cores with {server}. All \
+         processes\n\
+         and servers ran on one machine. The command writes this page and its picture again.\n"
     );
     summary(&mut page, rows);
     page.push_str(CASES);
@@ -57,12 +57,13 @@ fn title(row: &Row) -> String {
 fn settings(page: &mut String) {
     let _ = writeln!(
         page,
-        "Leases, watchdogs and sessions are {}. They are {} where servers are replaced, and {} \
-         where a\nlease must not end before the case is over (for `leasehold redlock:` as before, \
-         and sessions of\nZooKeeper are never longer than 10 s). `leasehold redis:` has \
-         `crash-grace=1s`, `leasehold\nredlock:` has `longest-lease={}s`, and `dialect=plain` has \
-         `tokens=on`. Clients that poll do so\nevery 50 ms, Redlock after a random pause below \
-         100 ms. A case waits at most {} for a client,\nand in the crowd of {CROWD} at most {}.\n",
+        "Leases, watchdogs and sessions last {}, and {} where servers are replaced. They last {} \
+         where a\nlease must not end during the case. `leasehold redlock:` and sessions of \
+         ZooKeeper are exceptions:\nthere the lease stays as before, and a session lasts at most \
+         10 s. `leasehold redis:` has\n`crash-grace=1s`, `leasehold redlock:` has \
+         `longest-lease={}s`, and `dialect=plain` has\n`tokens=on`. Clients that poll do so every \
+         50 ms, and Redlock does after a random pause below\n100 ms. A case waits at most {} for \
+         a client, and at most {} for {CROWD} contenders.\n",
         time(LEASE_MILLIS),
         time(LONG_MILLIS),
         time(AMPLE_MILLIS),
@@ -123,36 +124,37 @@ const HEAD: &str = "\
 A lock between machines should keep four conditions:
 
 - *exclusion*: never two holders at once;
-- *no deadlock*: a crash frees the lock;
-- *only the owner unlocks*;
-- *fault tolerance*: the lock serves while most of its servers do.
+- *no deadlock*: a crash of the holder frees the lock;
+- *only the owner unlocks*: no other client can release the lock;
+- *fault tolerance*: the lock stays available while most of its servers are.
 
-Articles and libraries build such a lock in different ways. Here each of these baselines is
-written as its article or library has it. All of them, and the stores of leasehold, go through
-the same faults.
+Articles and libraries build such a lock in different ways. For this comparison, each of these
+baselines is written as in its article or library. All of them, and the stores of leasehold, go
+through the same faults.
 
 ";
 
 const CASES: &str = "
 The cases, with real processes and servers:
 
-- **Holder killed**: SIGKILL while it holds, and another process waits. Where acquiring takes
-  several requests, it is also killed between them.
-- **Holder paused**: it has read a value, is paused for longer than its lease, and writes when it
-  continues, while the next holder has written. *Lost updates* counts writes that were
-  overwritten by a process that had not read them: on a plain counter, and on a fenced register.
-  The register is *sealed* by the first read under a new token. It rejects lower tokens, and the
-  same token of another holder, as `leasehold::fence` does for files, Redis and PostgreSQL.
-- **Released by others**: by a process that was refused the lock and releases it all the same,
-  and by the process that was paused.
-- **Contended for** by a hundred processes, while the first holds for a second and then releases.
-  Requests are counted at the servers.
+- **Holder killed**: the holder gets SIGKILL while another process waits. If acquiring takes several
+  requests, a process is also killed between them.
+- **Holder paused**: the holder has read a value, and is paused for longer than its lease. Meanwhile
+  the next holder writes. Then the first holder continues, and writes too. *Lost updates* counts
+  writes that were overwritten by a process that had not read them. They are counted on a plain
+  counter and on a fenced register. The first read under a new token *seals* the register: from then
+  on it rejects lower tokens, and the same token of another holder. `leasehold::fence` does the same
+  for files, Redis and PostgreSQL.
+- **Released by others**: a process that was refused the lock releases it all the same, and so does
+  the process that was paused.
+- **Contended for**: a hundred processes wait while the first one holds for a second and then
+  releases. Requests are counted at the servers.
 - **Servers replaced** during a hold: a Redis server by its replica that had not received the
-  grant; one of five masters by an empty one, where the holder had reached only three; the leader
-  of three ZooKeeper servers is killed while another one lags.
+  grant; one of five masters by an empty one, where the holder had the votes of only three. Of three
+  ZooKeeper servers, the leader is killed while another one lags.
 - **Servers killed**: two of five or one of three, and then one more; or the only one.
 
-*Exclusion* is judged by what two holders report at one instant, without a request to a server. A
+*Exclusion* compares what two holders report at the same instant, without a request to a server. A
 lock that does not notify its user of a loss reports that it holds.
 
 ";
@@ -166,12 +168,12 @@ the next client gets an error | contended |
 const READING: &str = "\
 Notes on the tables:
 
-- The memory store is missing, because all of it ends with its process.
+- The memory store is missing, because it ends with its process.
 - A paused process keeps its position on the file store, because the kernel does not count it as
   dead. No other process is granted the lock meanwhile, so no update is lost.
-- A lease cannot keep a paused holder from writing late. The last two columns show the difference
-  that a resource with tokens makes. Redisson, the five steps of Redlock and the ZooKeeper recipe
-  have no token.
+- A lease cannot keep a paused holder from writing late. The two columns of lost updates show how a
+  resource that checks tokens prevents the damage. Redisson, the five steps of Redlock and the
+  ZooKeeper recipe have no token.
 - A lock on one Redis server does not survive the loss of that server's data. The holder of
-  leasehold is notified; the holder of a baseline is not.
+  leasehold is notified. The holder of a baseline is not.
 ";

@@ -153,28 +153,32 @@ impl Page {
 const HEAD: &str = "\
 # The matrix
 
-Every store under every fault that exists for it. Eight processes take three locks over and over, with
-short and long holds; some stop waiting soon. For every process with the blocking API another one uses
-the async API. Two processes have two threads on one handle, and one process acquires again what it
-holds. One of the locks is a semaphore or a readers' lock where the store has these. Meanwhile an
-observer inspects the queues, and an intruder tries to renew and release claims of others. A fault is
-injected, ended, and injected again when every lock has been granted again. The checkers of
-`lab/src/check.rs` read the whole history. Redis is Debian's 7.0.15, one ZooKeeper server is Debian's
-3.8.0, and three are of 3.9.6.
+Every store under every fault that applies to it. [lab/README.md](../lab/README.md#terms) explains
+the terms.
+
+Eight processes take three locks again and again, with short and long holds. Some of them stop
+waiting soon. Half of the processes use the blocking API, and half the async API. Two processes have
+two threads that share one handle. One process acquires a lock again that it already holds. One of
+the locks is a semaphore or a reader-writer lock, if the store has these. Meanwhile an observer
+inspects the queues, and an intruder tries to renew and release claims of others. A fault is
+injected and ended. It is injected again when every lock has been granted again. The checkers of
+`lab/src/check.rs` read the whole history. Redis is Debian's 7.0.15. A single ZooKeeper server is
+Debian's 3.8.0, and an ensemble of three runs 3.9.6.
 
 | letter | the store's guarantee under the fault |
 |---|---|
 | **E** | exclusion: no two clients hold at once by the machine's clock, and tokens rise |
-| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the wrong one is notified |
-| **R** | refuses: as E, and a request during the fault is refused |
+| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the earlier one is notified |
+| **R** | refuses: as E, and requests during the fault are refused |
 
-*Lost* counts holds that ended before their release. *Recovered* is the longest time from the end of a
-fault until the last of the locks was granted again. The bound on it holds on a busy machine too. A run
-with too little work, or whose faults had no effect, fails.
+*Lost* counts holds that ended before their release. *Longest* is the longest overlap. *Recovered*
+is the longest time from the end of a fault until the last of the locks was granted again. *Bound*
+is the time limit for this, which also applies on a busy machine. A run fails if the workers did too
+little, or if its faults had no effect.
 
-`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N --seconds
-T` runs one, with a timeline in `target/lab`. `cargo xtask lab --long` runs all of them and writes this
-page.
+`cargo xtask lab --list` lists the cells. `cargo xtask lab --store STORE --fault FAULT --seed N
+--seconds T` runs one, with a timeline in `target/lab`. `cargo xtask lab --long` runs all of them
+and writes this page.
 ";
 
 const COLUMNS: &str = "\

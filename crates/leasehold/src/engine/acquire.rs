@@ -386,7 +386,7 @@ pub fn hold_from(
 
 /// The error of a grant that has always expired by the time at which the client receives it.
 fn replies_too_slow(url: &str, claim: &Claim) -> Error {
-    Error::unavailable("the store's replies take longer than its grants are valid")
+    Error::unavailable("the store replies too slowly: its grants expire before they arrive")
         .help("use a longer lease, or a longer crash-grace if the store has one")
         .during("acquire", url, Some(claim.name.as_str()))
 }

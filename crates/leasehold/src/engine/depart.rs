@@ -89,7 +89,7 @@ fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
     }
 
     let name = claim.name.as_str();
-    tracing::warn!(name, %error, "cannot leave; the store has to end the claim by itself");
+    tracing::warn!(name, %error, "the claim cannot leave; it remains until the store ends it");
 }
 
 /// Leaves a store without leases, which would keep the claim while it is open.

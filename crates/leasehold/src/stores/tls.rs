@@ -21,8 +21,10 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
     }
 
     if roots.is_empty() {
-        return Err(Error::invalid("there is no authority to trust")
-            .help("give one with ca=/path/to/ca.pem"));
+        return Err(
+            Error::invalid("the system has no certificate authorities to trust")
+                .help("name a file with one: ca=/path/to/ca.pem"),
+        );
     }
     Ok(roots)
 }

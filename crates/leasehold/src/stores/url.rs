@@ -193,8 +193,8 @@ fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
         name.contains('@') || value.contains('@') && !PATHS.contains(&name)
     };
     if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
-        return Err(Error::invalid("the URL has a # or a late @")
-            .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in user and password"));
+        return Err(Error::invalid("the URL has a # or an @ in a wrong place")
+            .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password"));
     }
     Ok(())
 }

@@ -78,10 +78,10 @@ impl ZooKeeper {
     /// | setting | |
     /// |---|---|
     /// | `session=10s` | see [`ZooKeeperBuilder::session`] |
-    /// | `dialect=kazoo` | names nodes as kazoo does; the default is Curator's way |
+    /// | `dialect=kazoo` | uses kazoo's node names; the default is Curator's |
     /// | `acl=creator` | only clients with the same user and password may use the nodes |
     /// | `password-file=/path` | a file with the password |
-    /// | `ca=/path` | the authority to trust, in PEM; the default are the system's |
+    /// | `ca=/path` | the certificate authority to trust, in PEM; the default is the system's |
     /// | `cert=/path`, `key=/path` | the client's certificate, for servers that require one |
     ///
     /// The settings `ca`, `cert` and `key` require `zookeeper+tls://`. Their files are PEM.

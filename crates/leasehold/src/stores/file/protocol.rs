@@ -63,7 +63,8 @@ pub(super) enum Situation {
     },
 }
 
-/// The situation of a claim. Grants the claim if it fits, and removes dead processes ahead of it.
+/// Returns the situation of a claim. Grants the claim if it fits, and removes dead processes ahead
+/// of it.
 pub(super) fn poll(
     shared: &Shared,
     transaction: &mut Transaction,
@@ -219,7 +220,9 @@ fn grant(
     Ok(Situation::Decided(Standing::Held { token }))
 }
 
-/// The processes that the waiter at this position must watch; `None` after a dead one was removed.
+/// Returns the processes that the waiter at this position must watch.
+///
+/// If one of them is dead, removes its claims and returns `None`.
 fn watch_or_remove(
     shared: &Shared,
     transaction: &mut Transaction,
@@ -272,7 +275,7 @@ enum LiveProcess {
     Other(Peer),
 }
 
-/// Finds a process of the store; `None` if it is dead. This process is alive and is not a peer.
+/// Finds a process of the store; `None` if it is dead.
 fn find_process(shared: &Shared, process: ProcessId) -> Result<Option<LiveProcess>> {
     if process == shared.own_process() {
         return Ok(Some(LiveProcess::Own));

@@ -188,11 +188,11 @@ impl ClaimState {
         lease.saturating_sub(passed).saturating_sub(passed / 2_000)
     }
 
-    /// Whether a ping of the connection of `epoch` is enough to renew the hold.
+    /// Returns whether a ping on the connection of `epoch` is enough to renew the hold.
     ///
-    /// A script that named this very connection must have returned. It must be recent: otherwise
-    /// the lease needs a renewal, or the server may have lost the claim since. A claim that was
-    /// notified as gone needs a script too.
+    /// A script must have bound the claim to this connection. The script must be recent. Otherwise
+    /// the lease needs a renewal, or the server may have lost the claim since. A claim whose end
+    /// was notified needs a script too.
     #[must_use]
     pub fn is_covered_by_liveness(
         &self,

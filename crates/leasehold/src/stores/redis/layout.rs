@@ -2,7 +2,7 @@
 //!
 //! One table of fields generates the encoding and the decoding in Rust, and the positions in the
 //! scripts. A script names a field as `@LAYOUT.FIELD@`; `expand` replaces it with the positions
-//! that `string.sub` takes. docs/protocols/redis.md has the same table for readers.
+//! that `string.sub` takes. docs/protocols/redis-layout.md has the same table for readers.
 
 use std::fmt::Write as _;
 

@@ -126,7 +126,7 @@ impl Address {
             }
             "ca" => match &mut self.target {
                 Target::Tcp { tls: Some(tls), .. } => tls.authority = Some(value.into()),
-                _ => return Err(Error::invalid("ca= goes with rediss:// only")),
+                _ => return Err(Error::invalid("ca= requires rediss://")),
             },
             _ => {
                 return Err(
@@ -151,8 +151,8 @@ fn check_end(url: &Url) -> Result<()> {
         .any(|(key, value)| key.contains('@') || value.contains('@') && !is_path(&key));
     let in_path = url.has_host() && url.path().contains('@');
     if in_settings || in_path || url.fragment().is_some() {
-        return Err(Error::invalid("the URL has a # or a late @")
-            .help("write %2F, %3F and %23 for /, ? and # in user and password"));
+        return Err(Error::invalid("the URL has a # or an @ in a wrong place")
+            .help("write %2F, %3F and %23 for /, ? and # in the user name and password"));
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ impl Link {
     fn last_error(&self) -> Error {
         match &*self.states.borrow() {
             State::Down(_, error) => error.clone(),
-            State::Connecting | State::Up(..) => Error::unavailable("the server does not answer"),
+            State::Connecting | State::Up(..) => Error::unavailable("the server does not reply"),
         }
     }
 }

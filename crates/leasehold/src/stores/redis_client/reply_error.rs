@@ -17,43 +17,43 @@ const ROWS: &[Row] = &[
     (
         "WRONGPASS",
         denied,
-        "the server does not accept user and password",
+        "the server does not accept the user name and password",
         "check them in the URL, or in its password-file",
     ),
     (
         "NOAUTH",
         denied,
-        "the server asks for a password",
+        "the server requires a password",
         "put it in the URL, or in a file named by password-file=",
     ),
     (
         "AUTH failed",
         denied,
-        "the server does not accept user and password",
+        "the server does not accept the user name and password",
         "check them in the URL",
     ),
     (
         "AUTH",
         denied,
-        "the server does not accept user and password",
+        "the server does not accept the user name and password",
         "check them in the URL",
     ),
     (
         "NOPERM",
         denied,
-        "the user may not do this",
+        "the user lacks a right on the server",
         "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
         "No permissions",
         denied,
-        "the user may not do this",
+        "the user lacks a right on the server",
         "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
         "can't run this command",
         denied,
-        "the user may not do this",
+        "the user lacks a right on the server",
         "give it the rights that leasehold needs: docs/stores/redis.md has the ACL line",
     ),
     (
@@ -224,7 +224,7 @@ fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
 
 /// The error for a reply that no script of leasehold gives.
 pub(in crate::stores) fn protocol_error() -> Error {
-    Error::unavailable("the answer belongs to another question; the connection was closed")
+    Error::unavailable("the reply belongs to another request; the connection was closed")
 }
 
 /// The help for a lock of another layout version.

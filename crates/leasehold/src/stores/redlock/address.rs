@@ -206,8 +206,8 @@ fn split_hosts(rest: &str) -> Result<Vec<String>> {
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let (user, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
     if hosts.contains('#') || path.contains(['#', '@']) {
-        return Err(Error::invalid("the URL has a # or a late @")
-            .help("write %2F, %3F and %23 for /, ? and # in user and password"));
+        return Err(Error::invalid("the URL has a # or an @ in a wrong place")
+            .help("write %2F, %3F and %23 for /, ? and # in the user name and password"));
     }
 
     let hosts = hosts.split(',');

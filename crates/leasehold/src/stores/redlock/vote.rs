@@ -110,9 +110,10 @@ impl Redlock {
         }
     }
 
-    /// A master that forgets tokens restores a lost vote only while a quorum of votes is valid.
+    /// Returns how a master votes on a request.
     ///
-    /// One server alone restores none: there the lost key was the lock.
+    /// In a format without a last token, a renewal restores a lost vote only while a quorum of
+    /// votes is valid. With a single server it never restores a vote: the lost key was the lock.
     fn vote_kind(&self, tracked: &TrackedClaim, mode: VoteMode) -> VoteKind {
         if mode != VoteMode::Renew {
             return VoteKind::Grant;

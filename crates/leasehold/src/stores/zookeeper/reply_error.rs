@@ -7,10 +7,10 @@ use crate::Error;
 /// Maps an error of the client library.
 pub(super) fn store_error(error: ZkError) -> Error {
     let mapped = match &error {
-        ZkError::NoAuth => Error::denied("the user may not do this to the node of this lock")
+        ZkError::NoAuth => Error::denied("the user lacks a right on this lock's node")
             .help("connect as the user who created the node, or change its ACL"),
         ZkError::AuthFailed => Error::denied("the server does not accept the credentials")
-            .help("check user and password in the URL"),
+            .help("check the user name and password in the URL"),
         ZkError::InvalidAcl => {
             Error::denied("the server does not accept acl=creator from this user")
                 .help("name a user and a password in the URL")

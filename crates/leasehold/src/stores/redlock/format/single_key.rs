@@ -43,7 +43,7 @@ impl VoteFormat for SingleKey {
     fn keys(&self, name: &Name) -> Result<Keys> {
         if name.as_str().starts_with(OWN_PREFIX) {
             return Err(Error::invalid(
-                "in this format a name is a key, and keys that begin with leasehold: are reserved",
+                "the name is the key in this format, and the prefix \"leasehold:\" is reserved",
             )
             .help("use another name"));
         }
