@@ -80,13 +80,21 @@ impl ClaimantInfo {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn write_words(&self, text: &mut String) {
+        self.write_words_encoded(text, ENCODED);
+    }
+
+    /// Appends the words of [`write_words`](Self::write_words) with other characters encoded.
+    ///
+    /// A space and a percent sign must be among them. [`parse_words`](Self::parse_words) reads the
+    /// words of every such set.
+    pub(crate) fn write_words_encoded(&self, text: &mut String, encoded: &'static AsciiSet) {
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         // Writing to a string cannot fail.
         let _ = write!(text, " {} {}", since.as_millis(), self.pid);
 
         for word in [&self.host, &self.program, &self.label] {
             text.push(' ');
-            text.extend(utf8_percent_encode(word, UNENCODED));
+            text.extend(utf8_percent_encode(word, encoded));
         }
     }
 
@@ -142,8 +150,8 @@ fn truncate(text: &str, max: usize) -> String {
     text[..end].to_owned()
 }
 
-/// Characters of a word that stay as they are. A space is not among them, as it ends a word.
-const UNENCODED: &AsciiSet = &NON_ALPHANUMERIC
+/// Characters of a word that are percent-encoded. A space is among them, as it ends a word.
+pub(crate) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')

@@ -2,12 +2,12 @@
 //!
 //! The data are for people. Only the token of a downgraded claim decides anything.
 
-use std::fmt::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::AsciiSet;
 use zookeeper_client::Stat;
 
+use crate::claimant_info;
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
 
 /// The data that leasehold writes.
@@ -23,44 +23,25 @@ pub(super) fn write(claim: &Claim, token: Option<Token>) -> Vec<u8> {
     let weight = claim.share.weight();
     let capacity = claim.share.capacity();
     let token = token.map_or(0, Token::get);
-    let mut text = format!("{HEAD}{weight} {capacity} {token}");
-    write_info(&mut text, &claim.info);
-    text.into_bytes()
-}
 
-fn write_info(text: &mut String, info: &ClaimantInfo) {
-    let since = info.since.duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Writing to a string cannot fail.
-    let _ = write!(text, " {} {}", since.as_millis(), info.pid);
-    for word in [&info.host, &info.program, &info.label] {
-        text.push(' ');
-        text.extend(utf8_percent_encode(word, PLAIN));
-    }
+    let mut text = format!("{HEAD}{weight} {capacity} {token}");
+    claim.info.write_words_encoded(&mut text, ENCODED);
+    text.into_bytes()
 }
 
 /// Parses the data of a node; `None` if leasehold did not write them.
 pub(super) fn read(data: &[u8]) -> Option<Record> {
     let text = std::str::from_utf8(data).ok()?;
     let mut words = text.strip_prefix(HEAD)?.split(' ');
+
     let weight = words.next()?.parse().ok()?;
     let capacity = words.next()?.parse().ok()?;
     let token = words.next()?.parse().ok()?;
+
     Some(Record {
         share: Share::from_parts(weight, capacity).ok()?,
         token: Token::new(token),
-        info: parse_info(&mut words)?,
-    })
-}
-
-fn parse_info<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<ClaimantInfo> {
-    let decode = |word| Some(percent_decode_str(word).decode_utf8().ok()?.into_owned());
-    let since = Duration::from_millis(words.next()?.parse().ok()?);
-    Some(ClaimantInfo {
-        since: UNIX_EPOCH + since,
-        pid: words.next()?.parse().ok()?,
-        host: decode(words.next()?)?,
-        program: decode(words.next()?)?,
-        label: decode(words.next()?)?,
+        info: ClaimantInfo::parse_words(&mut words)?,
     })
 }
 
@@ -69,27 +50,29 @@ fn parse_info<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<ClaimantI
 /// A node that replaces another one keeps the token of that one in its data. The sequence number
 /// of a node cannot be the token, because it starts again when a lock's node was removed.
 pub(super) fn token(data: Option<&[u8]>, stat: &Stat) -> Result<Token> {
-    let kept = data.and_then(read).and_then(|record| record.token);
-    let created = || u64::try_from(stat.czxid).ok().and_then(Token::new);
-    kept.or_else(created)
-        .ok_or_else(|| Error::damaged("the server gave a node no transaction number"))
+    let record = data.and_then(read);
+    if let Some(kept) = record.and_then(|record| record.token) {
+        return Ok(kept);
+    }
+
+    let created = u64::try_from(stat.czxid).ok().and_then(Token::new);
+    created.ok_or_else(|| Error::damaged("the server gave a node no transaction number"))
 }
 
 /// Returns the information about a claim of another library: its data, mostly an address, and the
 /// time of its creation.
 pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> ClaimantInfo {
     let text = String::from_utf8_lossy(data);
+    let printable = text.chars().filter(|c| !c.is_control());
+    let host = printable.take(ClaimantInfo::HOST_MAX / 4).collect();
+
     let since = Duration::from_millis(created_millis.try_into().unwrap_or(0));
     ClaimantInfo {
-        host: text
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(ClaimantInfo::HOST_MAX / 4)
-            .collect(),
+        host,
         pid: 0,
         program: library.to_owned(),
         label: String::new(),
-        since: SystemTime::UNIX_EPOCH + since,
+        since: UNIX_EPOCH + since,
     }
 }
 
@@ -116,13 +99,8 @@ const HEAD: &str = "leasehold ";
 /// A drawn id never starts with these bytes: it has a 4 in its seventh byte.
 const FOREIGN_HEAD: &[u8; 8] = b"czxid:\0\0";
 
-/// The characters that are not encoded. A space is encoded, so a space ends a word.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b':')
-    .remove(b'@');
+/// A slash is encoded too, unlike in other stores: nodes keep their bytes from release to release.
+const ENCODED: &AsciiSet = &claimant_info::ENCODED.add(b'/');
 
 #[cfg(test)]
 mod tests {
@@ -131,18 +109,43 @@ mod tests {
     use super::*;
     use crate::Name;
 
-    #[test]
-    fn record_round_trips() {
-        let mut info = ClaimantInfo::here("two words, and %ü").expect("a label");
-        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
-        let claim = Claim {
+    fn claim(info: ClaimantInfo) -> Claim {
+        Claim {
             name: Name::parse("a").expect("a name"),
             id: ClaimId::draw(),
             share: Share::READER,
             lease: Duration::from_secs(30),
             auto_renew: true,
-            info: Arc::new(info.clone()),
-        };
+            info: Arc::new(info),
+        }
+    }
+
+    fn info(label: &str) -> ClaimantInfo {
+        let mut info = ClaimantInfo::here(label).expect("a short label");
+        info.since = UNIX_EPOCH + Duration::from_millis(1_763_731_234_567);
+        info
+    }
+
+    /// Other releases read and write these bytes.
+    #[test]
+    fn record_has_stable_bytes() {
+        let mut info = info("a/b c%ü-_.:@");
+        info.host = "node-1".to_owned();
+        info.pid = 42;
+        info.program = "worker".to_owned();
+
+        let bytes = write(&claim(info), Token::new(7));
+        let text = String::from_utf8(bytes).expect("it is encoded");
+        assert_eq!(
+            text,
+            "leasehold 1 1073741824 7 1763731234567 42 node-1 worker a%2Fb%20c%25%C3%BC-_.:@"
+        );
+    }
+
+    #[test]
+    fn record_round_trips() {
+        let info = info("two words, and %ü");
+        let claim = claim(info.clone());
 
         let token = Token::new(7);
         let record = Record {
