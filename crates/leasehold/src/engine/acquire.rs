@@ -1,5 +1,8 @@
 //! From acquire options to a hold: deadlines, attempts, cancellation.
 
+mod grant;
+mod options;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +18,12 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
 use crate::{
-    Claim, ClaimantInfo, CrashDetection, Entered, Error, LossReason, Name, OnContention, Result,
-    Share, Standing, Token,
+    Claim, ClaimantInfo, Entered, Error, LossReason, OnContention, Result, Standing, Token,
 };
+
+use grant::Grant;
+pub use grant::hold_from;
+pub(crate) use options::{AcquireOptions, WaitLimit};
 
 /// Acquires a lock. Returns `None` if it was not granted in time; the claim is then not queued.
 ///
@@ -52,46 +58,6 @@ pub(crate) async fn acquire(
     }
 }
 
-/// The validated options of a lock.
-#[derive(Clone, Debug)]
-pub(crate) struct AcquireOptions {
-    pub(crate) name: Name,
-    pub(crate) share: Share,
-    pub(crate) lease: Duration,
-    pub(crate) label: String,
-    /// The lease is not renewed.
-    pub(crate) no_renewal: bool,
-    pub(crate) max_hold: Option<Duration>,
-}
-
-/// How long the claim may wait in the queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum WaitLimit {
-    Forever,
-    Never,
-    AtMost(Duration),
-}
-
-impl WaitLimit {
-    fn deadline(self) -> Option<Instant> {
-        match self {
-            // A deadline beyond the clock's range does not limit the wait.
-            Self::AtMost(limit) if !limit.is_zero() => Instant::now().checked_add(limit),
-            // A limit of zero bounds the wait in the queue, not the request: the store may have to
-            // wait for its disk.
-            Self::AtMost(_) | Self::Forever | Self::Never => None,
-        }
-    }
-
-    fn on_contention(self) -> OnContention {
-        match self {
-            Self::Never => OnContention::Fail,
-            Self::AtMost(limit) if limit.is_zero() => OnContention::Fail,
-            Self::Forever | Self::AtMost(_) => OnContention::Queue,
-        }
-    }
-}
-
 /// One claim on its way to a grant. Dropping it makes the claim leave.
 struct Attempt<'a> {
     engine: &'a Arc<Engine>,
@@ -105,14 +71,6 @@ enum Outcome {
     Granted(Hold),
     Refused,
     Gone,
-}
-
-/// A grant, as far as the client may trust it.
-struct Grant {
-    token: Token,
-    sent_at: BootInstant,
-    valid_until: BootInstant,
-    lease: Duration,
 }
 
 impl<'a> Attempt<'a> {
@@ -348,40 +306,6 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         drop(self.start_departure());
     }
-}
-
-impl Grant {
-    /// The grant in the reply to the request to enter.
-    fn replied(token: Token, entered: &Timed<Entered>) -> Self {
-        let lease = entered.reply.lease;
-        Self {
-            token,
-            sent_at: entered.sent_at,
-            valid_until: entered.sent_at.saturating_add(safe_duration(lease)),
-            lease,
-        }
-    }
-}
-
-/// Returns until when a grant that the store pushed is valid, and the lease of its hold.
-///
-/// A waiting claim is valid until `until`, which is one lease after its last request that has a
-/// reply. The hold counts from that request too. Its lease is never longer than the time for which
-/// the store waits for a crashed holder.
-#[must_use]
-pub fn hold_from(
-    until: BootInstant,
-    lease: Duration,
-    crash: CrashDetection,
-) -> (BootInstant, Duration) {
-    let CrashDetection::Within(grace) = crash else {
-        return (until, lease);
-    };
-
-    let held = lease.min(grace);
-    let sent_at = until.before(safe_duration(lease));
-    let held_until = sent_at.saturating_add(safe_duration(held));
-    (until.min(held_until), held)
 }
 
 /// The error of a grant that has always expired by the time at which the client receives it.
