@@ -33,13 +33,17 @@
     reason = "panicking is how a suite reports"
 )]
 
+mod downgrade;
 mod exclusion;
 mod faults;
+mod faulty_client;
 mod intercept;
 mod leases;
 mod protocol;
 mod reentry;
+mod shares;
 mod sharing;
+mod slots;
 pub mod support;
 mod waiting;
 
@@ -49,6 +53,7 @@ use async_trait::async_trait;
 
 use crate::{Result, Store};
 
+pub use downgrade::{downgrade_is_not_reported_as_loss, downgrade_lets_readers_in};
 pub use exclusion::{holders_exclude_each_other, released_guard_is_invalid, tokens_increase};
 pub use faults::{
     broken_writer_does_not_hold_again, cancelled_acquire_leaves_no_entry,
@@ -67,10 +72,9 @@ pub use protocol::{
 pub use reentry::{
     nested_acquire_never_waits, nested_acquire_sends_no_request, owners_exclude_each_other,
 };
-pub use sharing::{
-    downgrade_is_not_reported_as_loss, downgrade_lets_readers_in, large_claims_are_not_overtaken,
-    mixed_kinds_are_refused, mutex_excludes_readers_and_writers, readers_share,
-    semaphore_slots_are_counted, writers_are_not_starved,
+pub use sharing::{mutex_excludes_readers_and_writers, readers_share, writers_are_not_starved};
+pub use slots::{
+    large_claims_are_not_overtaken, mixed_kinds_are_refused, semaphore_slots_are_counted,
 };
 pub use support::LockKind;
 pub use waiting::{

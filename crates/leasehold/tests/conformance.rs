@@ -18,14 +18,24 @@ use leasehold::conformance::{
     broken_hold_is_reported_lost,
 };
 use leasehold::store::{Claim, Standing, Store};
-use leasehold::{Result, stores};
+use leasehold::{Guarantees, Result, stores};
 
 /// Makes the tests of each store, and the list of the stores from the same names.
+///
+/// A store names the guarantees that it lacks. Its suites then check the refusal, or the weaker
+/// behaviour, so a guarantee that is lost by mistake must not pass for one that is lacking.
 macro_rules! stores {
-    ($($store:ident: $service:expr;)*) => {
+    ($($store:ident: $service:expr, lacks $lacks:expr;)*) => {
         $(mod $store {
             use super::*;
             leasehold::conformance_tests!($service);
+
+            #[tokio::test]
+            async fn lacking_guarantees_are_the_named_ones() {
+                let store = $service.connect().await.expect("the service is connected");
+                let lacks: &[&str] = &$lacks;
+                assert_eq!(lacking(store.guarantees()), lacks);
+            }
         })*
 
         const STORES: &[&str] = &[$(stringify!($store)),*];
@@ -33,20 +43,34 @@ macro_rules! stores {
 }
 
 stores! {
-    memory: Memory(stores::Memory::new());
-    file: Folder::new();
-    redis: Server::start(Release::Installed);
-    redis_6_2: Server::start(Release::Redis62);
-    valkey: Server::start(Release::Valkey9);
-    redis_resp2: Server::resp2();
-    redis_without_crash_detection: Server::without_crash_detection();
-    plain: Plain::with("", "\"\"");
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx");
+    memory: Memory(stores::Memory::new()), lacks [];
+    file: Folder::new(), lacks ["lease_expiry"];
+    redis: Server::start(Release::Installed), lacks [];
+    redis_6_2: Server::start(Release::Redis62), lacks [];
+    valkey: Server::start(Release::Valkey9), lacks [];
+    redis_resp2: Server::resp2(), lacks [];
+    redis_without_crash_detection: Server::without_crash_detection(), lacks [];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s");
-    redlock_classic: Masters::start("dialect=classic&longest-lease=120s");
-    zookeeper: Tree("/curator");
-    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo");
+    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares"];
+    redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
+        lacks ["fifo", "tokens", "shares"];
+    zookeeper: Tree("/curator"), lacks ["lease_expiry"];
+    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry"];
+}
+
+/// The names of the guarantees that a store does not give.
+fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
+    let given = [
+        ("fifo", guarantees.fifo),
+        ("tokens", guarantees.tokens),
+        ("shares", guarantees.shares),
+        ("lease_expiry", guarantees.lease_expiry),
+    ];
+
+    let lacking = given.into_iter().filter(|(_, is_given)| !is_given);
+    lacking.map(|(name, _)| name).collect()
 }
 
 /// Fails if a pair of store and suite does not have a test.

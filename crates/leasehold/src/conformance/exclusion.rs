@@ -1,5 +1,6 @@
 //! Mutual exclusion, and a larger token with every grant.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::support::{client, fresh_name, within_timeout};
 use super::{LockKind, Service};
+use crate::Token;
 
 /// Many clients with many tasks each count one number down. No two of them hold the lock at once.
 pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
@@ -45,10 +47,23 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
 }
 
 /// Each grant has a larger token than every grant before it, for all clients together.
+///
+/// A store that does not guarantee it says so in its guarantees. Its tokens differ all the same,
+/// because a token names the hold that an operator breaks.
 pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
-    if !client(service).await.guarantees().tokens {
+    let granted = granted_tokens(service, kind).await;
+    assert_eq!(granted.len(), 40);
+
+    if client(service).await.guarantees().tokens {
+        assert!(granted.is_sorted_by(|one, next| one < next), "{granted:?}");
         return;
     }
+    let distinct: HashSet<Token> = granted.iter().copied().collect();
+    assert_eq!(distinct.len(), granted.len(), "{granted:?}");
+}
+
+/// Grants one lock to four clients, ten times each. Returns the tokens in the order of the grants.
+async fn granted_tokens(service: &dyn Service, kind: LockKind) -> Vec<Token> {
     let name = fresh_name("tokens");
     let granted = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
@@ -68,35 +83,29 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
         done.expect("no task fails");
     }
-    let granted = granted.lock();
-    assert_eq!(granted.len(), 40);
-    assert!(granted.is_sorted_by(|one, next| one < next), "{granted:?}");
+    let tokens = granted.lock().clone();
+    tokens
 }
 
 /// A released lock is free for a second client. The release of a lost guard reports the loss.
 pub async fn released_guard_is_invalid(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("released");
-    let ours = client(service).await;
-    let theirs = client(service).await;
-    let held = kind.lock(&ours, &name).acquire().await.expect("granted");
-    assert!(held.check().is_ok() && held.loss().is_none());
-    assert!(
-        kind.lock(&theirs, &name)
-            .try_acquire()
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
+    let ours = kind.lock(&client(service).await, &name);
+    let operator = client(service).await;
+    let theirs = kind.lock(&operator, &name);
+
+    let held = ours.acquire().await.expect("granted");
+    assert!(held.check().is_ok());
+    assert!(held.loss().is_none());
+    let refused = theirs.try_acquire().await.expect("the store replies");
+    assert!(refused.is_none(), "two hold at once");
+
     held.release().await.expect("released");
-    let again = kind
-        .lock(&theirs, &name)
-        .try_acquire()
-        .await
-        .expect("the store replies")
-        .expect("the lock is free");
-    theirs
-        .break_hold(&name, again.token())
-        .await
+    let again = theirs.try_acquire().await.expect("the store replies");
+    let again = again.expect("the lock is free");
+
+    let broken = operator.break_hold(&name, again.token()).await;
+    broken
         .expect("the store replies")
         .expect("the lock was held");
     assert!(again.release().await.expect_err("it was broken").is_lost());

@@ -3,21 +3,15 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::intercept::{Intercept, Intercepted, Request};
-use super::support::{
-    acquire, client, empty, eventually, fresh_name, locks_over, release, store, within_timeout,
-};
-use super::{Service, sharing};
-use crate::{Error, Guard, Lock, Locks, LossReason, RenewalStatus, Result, Store};
+use super::faulty_client::{FaultyClient, ReplyFault};
+use super::support::{acquire, client, empty, eventually, fresh_name, release, within_timeout};
+use super::{Service, shares};
+use crate::{Guard, Lock, Locks, LossReason, RenewalStatus};
 
 /// An acquire is dropped after every number of polls, on a free lock and during a hand-over, with
 /// every kind of reply. Afterwards the queue is empty and the next client gets the lock.
@@ -88,7 +82,7 @@ async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>)
 /// A downgrade is dropped after every number of polls, and its guard right after it. The claim does
 /// not enter the queue again behind its own departure.
 pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
-    if !sharing::has_shares(service).await {
+    if shares::are_refused(service).await {
         return;
     }
     let faulty = FaultyClient::connect(service).await;
@@ -100,14 +94,7 @@ pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
             let held = acquire(&faulty.locks.rwlock(&name).exclusive()).await;
             faulty.faults.inject(fault);
 
-            let mut downgrading = Box::pin(held.downgrade());
-            for _ in 0..polls {
-                let mut context = Context::from_waker(Waker::noop());
-                if downgrading.as_mut().poll(&mut context).is_ready() {
-                    break;
-                }
-            }
-            drop(downgrading);
+            poll_up_to(polls, held.downgrade());
             drop(held);
             crate::drain().await;
 
@@ -118,9 +105,21 @@ pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
     }
 }
 
+/// Polls a future until it is ready, at most `polls` times, and drops it.
+fn poll_up_to(polls: u32, future: impl Future) {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+
+    for _ in 0..polls {
+        if future.as_mut().poll(&mut context).is_ready() {
+            return;
+        }
+    }
+}
+
 /// A writer whose hold was broken does not enter the queue again by a downgrade.
 pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
-    if !sharing::has_shares(service).await {
+    if shares::are_refused(service).await {
         return;
     }
     let ours = client(service).await;
@@ -128,9 +127,8 @@ pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
     let name = fresh_name("broken");
 
     let held = acquire(&ours.rwlock(&name).exclusive()).await;
-    theirs
-        .break_hold(&name, held.token())
-        .await
+    let broken = theirs.break_hold(&name, held.token()).await;
+    broken
         .expect("the store replies")
         .expect("the lock was held");
 
@@ -254,105 +252,4 @@ async fn disconnected_hold_is_kept(faulty: &FaultyClient, theirs: &Locks, name: 
     faulty.faults.set_disconnected(false);
     drop(held);
     empty(theirs, name).await;
-}
-
-/// A client whose requests meet injected faults.
-pub(super) struct FaultyClient {
-    pub(super) locks: Locks,
-    pub(super) faults: Arc<InjectedFaults>,
-}
-
-impl FaultyClient {
-    pub(super) async fn connect(service: &dyn Service) -> Self {
-        let faults = Arc::new(InjectedFaults::default());
-        let store = Intercepted(FaultyStore {
-            store: store(service).await,
-            faults: Arc::clone(&faults),
-        });
-        Self {
-            locks: locks_over(Arc::new(store)),
-            faults,
-        }
-    }
-}
-
-/// The faults of a [`FaultyStore`].
-#[derive(Debug, Default)]
-pub(super) struct InjectedFaults {
-    calls: AtomicU32,
-    next: Mutex<ReplyFault>,
-    /// No request reaches the store.
-    disconnected: AtomicBool,
-}
-
-impl InjectedFaults {
-    /// The number of requests so far.
-    pub(super) fn calls(&self) -> u32 {
-        self.calls.load(Ordering::SeqCst)
-    }
-
-    /// Injects a fault into the next request.
-    fn inject(&self, fault: ReplyFault) {
-        *self.next.lock() = fault;
-    }
-
-    fn set_disconnected(&self, disconnected: bool) {
-        self.disconnected.store(disconnected, Ordering::SeqCst);
-    }
-}
-
-/// The fault of one request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ReplyFault {
-    #[default]
-    Ok,
-    /// The request never arrives.
-    NotSent,
-    /// The request is executed, and its reply is lost.
-    Lost,
-    /// The request is executed, and its reply comes some turns of the scheduler later.
-    Late,
-}
-
-impl ReplyFault {
-    const ALL: [Self; 4] = [Self::Ok, Self::NotSent, Self::Lost, Self::Late];
-}
-
-/// A store that counts its requests and injects faults into them.
-#[derive(Debug)]
-struct FaultyStore {
-    store: Arc<dyn Store>,
-    faults: Arc<InjectedFaults>,
-}
-
-#[async_trait]
-impl Intercept for FaultyStore {
-    fn inner(&self) -> &dyn Store {
-        &*self.store
-    }
-
-    async fn around<T: Send>(
-        &self,
-        _request: Request,
-        reply: impl Future<Output = Result<T>> + Send,
-    ) -> Result<T> {
-        self.faults.calls.fetch_add(1, Ordering::SeqCst);
-        let fault = std::mem::take(&mut *self.faults.next.lock());
-        let refused = || Err(Error::unavailable("injected: the connection broke"));
-
-        tokio::task::yield_now().await;
-        if fault == ReplyFault::NotSent || self.faults.disconnected.load(Ordering::SeqCst) {
-            return refused();
-        }
-        let reply = reply.await;
-
-        let turns = if fault == ReplyFault::Late { 5 } else { 1 };
-        for _ in 0..turns {
-            tokio::task::yield_now().await;
-        }
-        if fault == ReplyFault::Lost {
-            return refused();
-        }
-        reply
-    }
 }

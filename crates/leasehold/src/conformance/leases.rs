@@ -19,20 +19,13 @@ pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockK
     let name = fresh_name("renewed");
     let ours = client(service).await;
     let theirs = client(service).await;
-    let held = kind
-        .lock(&ours, &name)
-        .with(|lock| lock.lease(RENEWED))
-        .acquire()
-        .await
-        .expect("granted");
+    let lock = kind.lock(&ours, &name).with(|lock| lock.lease(RENEWED));
     let others = kind.lock(&theirs, &name);
-    assert!(
-        others
-            .try_acquire_for(RENEWED * 5 / 2)
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
+
+    let held = lock.acquire().await.expect("granted");
+    let refused = others.try_acquire_for(RENEWED * 5 / 2).await;
+    assert!(refused.expect("the store replies").is_none());
+
     held.check().expect("still held");
     held.release().await.expect("released");
 }
@@ -64,12 +57,9 @@ async fn ends(service: &dyn Service, kind: LockKind, reason: LossReason) {
     assert!(sent_at.elapsed() >= SHORT / 2, "the hold ended too early");
     assert!(held.check().expect_err("it has ended").is_lost());
 
-    let next = within_timeout(
-        "the next client is granted",
-        kind.lock(&theirs, &name).acquire(),
-    )
-    .await
-    .expect("granted");
+    let next = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", next.acquire()).await;
+    let next = next.expect("granted");
     assert!(held.release().await.expect_err("lost").is_lost());
     next.check().expect("a late release is not of this claim");
     next.release().await.expect("released");
@@ -105,39 +95,32 @@ pub async fn broken_hold_is_reported_lost(service: &dyn Service, kind: LockKind)
     assert_eq!(held.loss(), Some(LossReason::Revoked));
 
     drop(held);
-    within_timeout(
-        "the next client is granted",
-        kind.lock(&theirs, &name).acquire(),
-    )
-    .await
-    .expect("granted")
-    .release()
-    .await
-    .expect("released");
+    let next = kind.lock(&theirs, &name);
+    let next = within_timeout("the next client is granted", next.acquire()).await;
+    let next = next.expect("granted");
+    next.release().await.expect("released");
 }
 
 /// A hold that its own client breaks ends before the next claim is granted.
 pub async fn hold_broken_by_own_client_is_lost(service: &dyn Service, kind: LockKind) {
     let locks = client(service).await;
     let name = fresh_name("own");
-    let held = kind.lock(&locks, &name).acquire().await.expect("granted");
     let lock = kind.lock(&locks, &name);
+
+    let held = lock.acquire().await.expect("granted");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     waiters(&locks, &name, 1).await;
-    locks
-        .break_hold(&name, held.token())
-        .await
+    let broken = locks.break_hold(&name, held.token()).await;
+    broken
         .expect("the store replies")
         .expect("the lock was held");
-    let next = within_timeout("the next client is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted");
+
+    let next = within_timeout("the next client is granted", waiting).await;
+    let next = next.expect("the task ran").expect("granted");
     assert!(held.check().expect_err("two hold at once").is_lost());
-    assert_eq!(
-        within_timeout("the holder is notified", held.lost()).await,
-        LossReason::Revoked
-    );
+    let reason = within_timeout("the holder is notified", held.lost()).await;
+    assert_eq!(reason, LossReason::Revoked);
+
     assert!(held.release().await.expect_err("broken").is_lost());
     next.check().expect("a late release is not of this claim");
     next.release().await.expect("released");

@@ -1,7 +1,7 @@
 //! The requests of the engine, sent to a store directly.
 
 use super::support::{acquire, claim, client, fresh_name, release, store};
-use super::{Service, sharing};
+use super::{Service, shares};
 use crate::{Claim, LockState, OnContention, Share, Standing, Store};
 
 /// A repeated enter finds the claim where it is, holding or waiting, with the same token.
@@ -32,7 +32,7 @@ pub async fn repeated_enter_is_idempotent(service: &dyn Service) {
 
 /// A claim in the queue may keep a smaller share. It never takes a larger one.
 pub async fn share_can_only_shrink(service: &dyn Service) {
-    if !sharing::has_shares(service).await {
+    if shares::are_refused(service).await {
         return;
     }
     let store = store(service).await;

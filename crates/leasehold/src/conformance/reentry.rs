@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Service;
-use super::faults::FaultyClient;
+use super::faulty_client::FaultyClient;
 use super::support::{client, fresh_name, try_acquire, waiters, within_timeout};
 use crate::Owner;
 
@@ -19,54 +19,26 @@ pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
     let mut held = vec![lock.acquire(&owner).await.expect("granted")];
     let calls = faulty.faults.calls();
     for _ in 1..5 {
-        held.push(
-            faulty
-                .locks
-                .reentrant(&name)
-                .try_acquire(&owner)
-                .await
-                .expect("the store replies")
-                .expect("the owner holds it"),
-        );
+        let nested = faulty.locks.reentrant(&name);
+        let guard = nested.try_acquire(&owner).await.expect("the store replies");
+        held.push(guard.expect("the owner holds it"));
     }
-    assert_eq!(
-        faulty.faults.calls(),
-        calls,
-        "a nested acquire sent a request"
-    );
-    assert_eq!(
-        (
-            held[0].count(),
-            held.iter()
-                .filter(|guard| guard.token() == held[0].token())
-                .count()
-        ),
-        (5, 5)
-    );
-    assert_eq!(
-        theirs
-            .inspect(&name)
-            .await
-            .expect("inspected")
-            .holders()
-            .count(),
-        1
-    );
+    let sent = faulty.faults.calls() - calls;
+    assert_eq!(sent, 0, "a nested acquire sent a request");
+
+    assert_eq!(held[0].count(), 5);
+    let token = held[0].token();
+    assert!(held.iter().all(|guard| guard.token() == token));
+    let lock_state = theirs.inspect(&name).await.expect("inspected");
+    assert_eq!(lock_state.holders().count(), 1);
+
     while let Some(guard) = held.pop() {
-        assert!(
-            try_acquire(&theirs.mutex(&name)).await.is_none(),
-            "free before the last release"
-        );
+        let refused = try_acquire(&theirs.mutex(&name)).await;
+        assert!(refused.is_none(), "free before the last release");
         guard.release().await.expect("released");
     }
-    drop(
-        theirs
-            .mutex(&name)
-            .try_acquire()
-            .await
-            .expect("the store replies")
-            .expect("free after the last release"),
-    );
+    let free = try_acquire(&theirs.mutex(&name)).await;
+    drop(free.expect("free after the last release"));
 }
 
 /// Another owner waits, in the same process too. The tasks of one owner do not queue behind each
@@ -82,22 +54,19 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     let one = one.expect("granted");
     let two = two.expect("granted");
     assert_eq!(one.token(), two.token());
-    assert!(
-        lock.try_acquire(&other)
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
-    assert!(
-        lock.try_acquire_for(&other, Duration::from_millis(20))
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
+
+    let refused = lock.try_acquire(&other).await;
+    assert!(refused.expect("the store replies").is_none());
+    let refused = lock
+        .try_acquire_for(&other, Duration::from_millis(20))
+        .await;
+    assert!(refused.expect("the store replies").is_none());
+
     let theirs = lock.clone();
     let waiting =
         tokio::spawn(async move { theirs.acquire(&other).await.map(|guard| guard.token()) });
     waiters(&locks, &name, 1).await;
+
     drop(one);
     two.check().expect("one of two guards was dropped");
     two.release().await.expect("released");
@@ -109,18 +78,13 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
     let outer = within_timeout("free again", lock.acquire(&me))
         .await
         .expect("granted");
-    locks
-        .break_hold(&name, outer.token())
-        .await
+    let broken = locks.break_hold(&name, outer.token()).await;
+    broken
         .expect("the store replies")
         .expect("the lock was held");
     within_timeout("the holder is notified", outer.lost()).await;
-    assert!(
-        lock.acquire(&me)
-            .await
-            .expect_err("the outer guard is lost")
-            .is_lost()
-    );
+    let refused = lock.acquire(&me).await;
+    assert!(refused.expect_err("the outer guard is lost").is_lost());
 }
 
 /// Threads of one owner that acquire again at the same moment do not block each other.
@@ -128,20 +92,20 @@ pub async fn nested_acquire_never_waits(service: &dyn Service) {
     let lock = client(service).await.reentrant(&fresh_name("nested"));
     let owner = Owner::new();
     let outer = lock.acquire(&owner).await.expect("granted");
-    let again = || {
-        (0..10_000).all(|_| {
-            pollster::block_on(lock.try_acquire(&owner))
-                .expect("the store replies")
-                .is_some()
-        })
+
+    let acquire_again = || {
+        for _ in 0..10_000 {
+            let nested = pollster::block_on(lock.try_acquire(&owner));
+            let guard = nested.expect("the store replies");
+            drop(guard.expect("a nested acquire was refused"));
+        }
     };
-    let all_held = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4).map(|_| scope.spawn(again)).collect();
-        threads
-            .into_iter()
-            .all(|thread| thread.join().expect("no panic"))
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(acquire_again);
+        }
     });
-    assert!(all_held, "a nested acquire was refused");
+
     assert_eq!(outer.count(), 1);
     outer.release().await.expect("released");
 }

@@ -66,53 +66,37 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     let theirs = client(service).await;
     let held = kind.lock(&ours, &name).acquire().await.expect("granted");
     let lock = kind.lock(&theirs, &name);
+
     let started = Instant::now();
-    assert!(
-        lock.try_acquire_for(WAIT)
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
+    let refused = lock.try_acquire_for(WAIT).await;
+    assert!(refused.expect("the store replies").is_none());
     assert!(started.elapsed() >= WAIT);
-    assert!(
-        lock.try_acquire_for(Duration::ZERO)
-            .await
-            .expect("the store replies")
-            .is_none()
-    );
-    assert_eq!(
-        ours.inspect(&name)
-            .await
-            .expect("inspected")
-            .waiters()
-            .count(),
-        0
-    );
+    let refused = lock.try_acquire_for(Duration::ZERO).await;
+    assert!(refused.expect("the store replies").is_none());
+    let lock_state = ours.inspect(&name).await.expect("inspected");
+    assert_eq!(lock_state.waiters().count(), 0);
+
     let waiting = tokio::spawn(async move { lock.try_acquire_for(Duration::from_secs(60)).await });
     waiters(&theirs, &name, 1).await;
     held.release().await.expect("released");
-    let granted = within_timeout("the waiter is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("the store replies");
-    assert!(granted.expect("in time").check().is_ok());
+    let granted = within_timeout("the waiter is granted", waiting).await;
+    let granted = granted.expect("the task ran").expect("the store replies");
+    granted.expect("in time").check().expect("still held");
 }
 
 /// A dropped guard is released in the background, also if a thread without a runtime drops it.
 pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("dropped");
     let locks = client(service).await;
+    let other = client(service).await;
+
     let held = kind.lock(&locks, &name).acquire().await.expect("granted");
-    std::thread::spawn(move || drop(held))
-        .join()
-        .expect("dropping does not panic");
-    let again = within_timeout(
-        "the lock is free",
-        kind.lock(&client(service).await, &name).acquire(),
-    )
-    .await
-    .expect("granted");
-    drop(again);
+    let dropping = std::thread::spawn(move || drop(held));
+    dropping.join().expect("dropping does not panic");
+
+    let lock = kind.lock(&other, &name);
+    let again = within_timeout("the lock is free", lock.acquire()).await;
+    drop(again.expect("granted"));
     empty(&locks, &name).await;
 }
 
@@ -152,20 +136,11 @@ pub async fn queue_is_shown_in_order(service: &dyn Service, kind: LockKind) {
     assert_eq!(lock_state.last_token, Some(token));
 
     held.release().await.expect("released");
-    within_timeout("the waiter is granted", waiting)
-        .await
-        .expect("the task ran")
-        .expect("granted")
-        .release()
-        .await
-        .expect("released");
-    assert!(
-        ours.inspect(&name)
-            .await
-            .expect("inspected")
-            .entries
-            .is_empty()
-    );
+    let next = within_timeout("the waiter is granted", waiting).await;
+    let next = next.expect("the task ran").expect("granted");
+    next.release().await.expect("released");
+    let lock_state = ours.inspect(&name).await.expect("inspected");
+    assert_eq!(lock_state.entries, []);
 }
 
 /// Names with a meaning in a file system, a protocol or a pattern are valid, and each is its own
@@ -178,33 +153,22 @@ pub async fn hostile_names_are_distinct(service: &dyn Service, kind: LockKind) {
         "", "/", "/..", "/../..", "%2F", "%", "+", "{}", "a}b{c", "{x", "*", "?[a]", "\0", "\r\n",
         "\u{202e}", " ", ":q", ".queue", ".lock", &long,
     ];
+
     let mut held = Vec::new();
     for name in names.map(|name| format!("{base}{name}")) {
         let lock = kind.lock(&locks, &name);
-        held.push(
-            lock.try_acquire()
-                .await
-                .expect("any text is a name")
-                .expect("no other name is this lock"),
-        );
-        assert!(
-            lock.try_acquire()
-                .await
-                .expect("the store replies")
-                .is_none(),
-            "{name:?}"
-        );
+        let guard = lock.try_acquire().await.expect("any text is a name");
+        held.push(guard.expect("no other name is this lock"));
+
+        let refused = lock.try_acquire().await.expect("the store replies");
+        assert!(refused.is_none(), "{name:?}");
     }
     for held in held {
         held.release().await.expect("released");
     }
+
     for name in ["", &"x".repeat(513)] {
-        assert!(
-            kind.lock(&locks, name)
-                .acquire()
-                .await
-                .expect_err("refused")
-                .is_invalid()
-        );
+        let refused = kind.lock(&locks, name).acquire().await;
+        assert!(refused.expect_err("refused").is_invalid());
     }
 }

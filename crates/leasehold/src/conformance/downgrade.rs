@@ -1,0 +1,105 @@
+//! Writers that become readers.
+
+use std::time::Duration;
+
+use tokio::runtime;
+
+use super::Service;
+use super::shares::clients;
+use super::support::{acquire, client, fresh_name, release, try_acquire, waiters, within_timeout};
+use crate::Locks;
+
+/// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
+/// token.
+pub async fn downgrade_lets_readers_in(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return;
+    };
+    let name = fresh_name("downgrade");
+
+    let held = acquire(&ours.rwlock(&name).exclusive()).await;
+    let token = held.token();
+    let reader = theirs.rwlock(&name).shared();
+    let reading = tokio::spawn(async move { reader.acquire().await });
+    waiters(&ours, &name, 1).await;
+
+    held.downgrade().await.expect("downgraded");
+    let again = held.downgrade().await;
+    again.expect("a second downgrade changes nothing");
+    let other = within_timeout("the reader is let in", reading).await;
+    let other = other.expect("the task ran").expect("granted");
+
+    assert_eq!(held.token(), token);
+    held.check().expect("still held");
+    let writer = try_acquire(&theirs.rwlock(&name).exclusive()).await;
+    assert!(writer.is_none(), "a writer was granted beside a reader");
+    release(held).await;
+    release(other).await;
+
+    let mutex = acquire(&ours.mutex(&fresh_name("no-readers"))).await;
+    let refused = mutex.downgrade().await;
+    let error = refused.expect_err("a mutex has no readers");
+    assert!(error.is_unsupported(), "{error}");
+}
+
+/// Rounds on each of the two runtimes. Half of all rounds failed on ZooKeeper while a pending
+/// request counted as a loss.
+const DOWNGRADES: u32 = 25;
+
+/// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
+/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold goes
+/// on.
+pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
+    let on_one_thread = || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime starts");
+        runtime.block_on(downgrade_while_loss_is_awaited(service));
+    };
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(on_one_thread).join();
+        ended.expect("no round fails on a runtime of one thread");
+    });
+
+    downgrade_while_loss_is_awaited(service).await;
+}
+
+async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return downgrade_is_refused(&client(service).await).await;
+    };
+
+    for round in 0..DOWNGRADES {
+        let name = fresh_name("downgrade-awaited");
+        let writer = acquire(&ours.rwlock(&name).exclusive()).await;
+        let pause = Duration::from_millis(u64::from(round % 5));
+
+        let done = writer.while_held(async {
+            tokio::time::sleep(pause).await;
+            writer.downgrade().await
+        });
+        done.await
+            .unwrap_or_else(|error| panic!("round {round}: {error}"))
+            .expect("downgraded");
+        writer.check().expect("still held");
+
+        let other = try_acquire(&theirs.rwlock(&name).shared()).await;
+        let other = other.expect("readers share");
+        let lost = tokio::time::timeout(Duration::from_millis(5), writer.lost()).await;
+        assert!(lost.is_err(), "round {round}: {lost:?}");
+
+        release(writer).await;
+        release(other).await;
+    }
+}
+
+async fn downgrade_is_refused(locks: &Locks) {
+    let writer = acquire(&locks.rwlock(&fresh_name("downgrade-refused")).exclusive()).await;
+
+    let done = writer.while_held(writer.downgrade()).await;
+    let refused = done.expect("still held");
+    let error = refused.expect_err("refused, and not granted with a weaker guarantee");
+    assert!(error.is_unsupported(), "{error}");
+
+    writer.check().expect("still held");
+    release(writer).await;
+}

@@ -1,0 +1,87 @@
+//! Semaphores, and names in use as another kind of lock.
+
+use super::Service;
+use super::shares::clients;
+use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_timeout};
+
+/// The number of holders reaches the number of slots and does not exceed it.
+pub async fn semaphore_slots_are_counted(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return;
+    };
+    let name = fresh_name("slots");
+    let our_slot = ours.semaphore(&name, 3);
+    let their_slot = theirs.semaphore(&name, 3);
+
+    let mut held = Vec::new();
+    for lock in [&our_slot, &their_slot, &our_slot] {
+        let guard = try_acquire(lock).await;
+        held.push(guard.expect("there is a slot"));
+    }
+    assert!(try_acquire(&their_slot).await.is_none());
+
+    release(held.pop().expect("three")).await;
+    let last = try_acquire(&their_slot).await;
+    drop(last.expect("there is a slot again"));
+    drop(held);
+    let all = acquire(&ours.semaphore(&name, 3).permits(3)).await;
+    release(all).await;
+
+    let refused = ours.semaphore(&name, 3).permits(4).acquire().await;
+    let error = refused.expect_err("more permits than slots");
+    assert!(error.is_invalid());
+    let refused = ours.semaphore(&name, 0).acquire().await;
+    assert!(refused.expect_err("zero slots").is_invalid());
+}
+
+/// A claim for many slots keeps its position. Later claims for few slots do not overtake it.
+pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return;
+    };
+    let name = fresh_name("big");
+
+    let small = acquire(&ours.semaphore(&name, 3)).await;
+    let big = theirs.semaphore(&name, 3).permits(3);
+    let waiting = tokio::spawn(async move { big.acquire().await });
+    waiters(&ours, &name, 1).await;
+    let refused = try_acquire(&ours.semaphore(&name, 3)).await;
+    assert!(refused.is_none(), "a small claim overtook");
+
+    let later = ours.semaphore(&name, 3);
+    let later = tokio::spawn(async move { later.acquire().await });
+    waiters(&ours, &name, 2).await;
+    release(small).await;
+    let big = within_timeout("the big claim is granted", waiting).await;
+    let big = big.expect("the task ran").expect("granted");
+    assert!(!later.is_finished(), "a small claim overtook");
+
+    release(big).await;
+    let later = within_timeout("the small claim is granted", later).await;
+    release(later.expect("the task ran").expect("granted")).await;
+}
+
+/// A name in use as one kind or size is refused as another, and the error names the present one.
+/// Afterwards the name is free for any kind.
+pub async fn mixed_kinds_are_refused(service: &dyn Service) {
+    let Some((ours, theirs)) = clients(service).await else {
+        return;
+    };
+    let name = fresh_name("kinds");
+    let held = acquire(&ours.semaphore(&name, 3)).await;
+
+    let others = [
+        theirs.mutex(&name),
+        theirs.semaphore(&name, 4),
+        theirs.rwlock(&name).shared(),
+    ];
+    for other in others {
+        let error = other.try_acquire().await.expect_err("refused");
+        assert!(error.is_mismatch(), "{error}");
+        assert!(error.to_string().contains("3 slots"), "{error}");
+    }
+
+    release(held).await;
+    let mutex = theirs.mutex(&name).acquire().await;
+    release(mutex.expect("free for any kind")).await;
+}
