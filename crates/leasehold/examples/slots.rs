@@ -6,6 +6,7 @@ use std::time::Duration;
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = leasehold::open("file:").await?;
+
     let tasks = (0..10).map(|number| {
         let slot = locks.semaphore("downloads", 4);
         tokio::spawn(async move {
@@ -15,6 +16,7 @@ pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
             guard.release().await
         })
     });
+
     for task in tasks.collect::<Vec<_>>() {
         task.await??;
     }

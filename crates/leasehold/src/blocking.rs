@@ -28,19 +28,19 @@
 //! [`drain`] does the same at any time. A program calls it before it exits if it keeps [`Locks`] in
 //! a `static` (which is never dropped), uses other threads, or wants to wait for longer.
 
-use std::future::Future;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod guard;
+mod handle;
+mod reentrant;
+
 use std::time::Duration;
 
-use tokio::runtime;
-
 use crate::drain::drain_blocking;
-use crate::runtime::background::{block_on, on_background};
-use crate::{
-    Entry, FencingToken, Guarantees, LockState, LossReason, Name, Owner, RenewalStatus, Result,
-    ServerVote, Token,
-};
+use crate::runtime::background::block_on;
+use crate::{Entry, Guarantees, LockState, Name, Result, Token};
+
+pub use guard::Guard;
+use handle::Handle;
+pub use reentrant::{Reentrant, ReentrantGuard};
 
 /// See [`leasehold::open`](crate::open).
 ///
@@ -202,209 +202,5 @@ impl RwLock {
     #[must_use]
     pub fn exclusive(&self) -> Lock {
         Lock::from(self.0.exclusive())
-    }
-}
-
-/// A granted lock; see [`leasehold::Guard`](crate::Guard).
-///
-/// Dropping it releases the lock in the background; see
-/// [the end of a program](self#the-end-of-a-program).
-#[derive(Debug)]
-#[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard(crate::Guard, Handle);
-
-impl Guard {
-    /// See [`leasehold::Guard::token`](crate::Guard::token).
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.0.token()
-    }
-
-    /// See [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.0.fencing_token()
-    }
-
-    /// See [`leasehold::Guard::name`](crate::Guard::name).
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    /// See [`leasehold::Guard::check`](crate::Guard::check).
-    pub fn check(&self) -> Result<()> {
-        self.0.check()
-    }
-
-    /// See [`leasehold::Guard::loss`](crate::Guard::loss).
-    #[must_use]
-    pub fn loss(&self) -> Option<LossReason> {
-        self.0.loss()
-    }
-
-    /// See [`leasehold::Guard::remaining`](crate::Guard::remaining).
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.0.remaining()
-    }
-
-    /// See [`leasehold::Guard::votes`](crate::Guard::votes).
-    #[must_use]
-    pub fn votes(&self) -> Vec<ServerVote> {
-        self.0.votes()
-    }
-
-    /// See [`leasehold::Guard::renewal`](crate::Guard::renewal).
-    #[must_use]
-    pub fn renewal(&self) -> RenewalStatus {
-        self.0.renewal()
-    }
-
-    /// Waits until the lock is lost, for at most `timeout`; returns `None` if it was not lost.
-    #[must_use]
-    pub fn lost_timeout(&self, timeout: Duration) -> Option<LossReason> {
-        block_on_timeout(timeout, self.0.lost())
-    }
-
-    /// See [`leasehold::Guard::inheritable_fds`](crate::Guard::inheritable_fds).
-    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
-        self.0.inheritable_fds()
-    }
-
-    /// See [`leasehold::Guard::downgrade`](crate::Guard::downgrade).
-    pub fn downgrade(&self) -> Result<()> {
-        block_on(self.0.downgrade())
-    }
-
-    /// See [`leasehold::Guard::release`](crate::Guard::release).
-    pub fn release(self) -> Result<()> {
-        block_on(self.0.release())
-    }
-}
-
-impl From<crate::Guard> for Guard {
-    fn from(guard: crate::Guard) -> Self {
-        Self(guard, Handle::new())
-    }
-}
-
-/// Converts the guard for async code; the hold stays the same.
-impl From<Guard> for crate::Guard {
-    fn from(guard: Guard) -> Self {
-        guard.0
-    }
-}
-
-/// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
-#[derive(Clone, Debug)]
-pub struct Reentrant(crate::Reentrant, Handle);
-
-impl Reentrant {
-    /// See [`leasehold::Reentrant::configure`](crate::Reentrant::configure).
-    #[must_use]
-    pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
-        Self(self.0.configure(|lock| change(Lock::from(lock)).0), self.1)
-    }
-
-    /// See [`leasehold::Reentrant::acquire`](crate::Reentrant::acquire).
-    pub fn acquire(&self, owner: &Owner) -> Result<ReentrantGuard> {
-        block_on(self.0.acquire(owner)).map(ReentrantGuard::from)
-    }
-
-    /// See [`leasehold::Reentrant::try_acquire`](crate::Reentrant::try_acquire).
-    pub fn try_acquire(&self, owner: &Owner) -> Result<Option<ReentrantGuard>> {
-        Ok(block_on(self.0.try_acquire(owner))?.map(ReentrantGuard::from))
-    }
-
-    /// See [`leasehold::Reentrant::try_acquire_for`](crate::Reentrant::try_acquire_for).
-    pub fn try_acquire_for(
-        &self,
-        owner: &Owner,
-        timeout: Duration,
-    ) -> Result<Option<ReentrantGuard>> {
-        Ok(block_on(self.0.try_acquire_for(owner, timeout))?.map(ReentrantGuard::from))
-    }
-}
-
-/// One of an owner's acquires; see [`leasehold::ReentrantGuard`](crate::ReentrantGuard).
-#[derive(Debug)]
-#[must_use = "this acquire is undone when the guard is dropped"]
-pub struct ReentrantGuard(crate::ReentrantGuard, Handle);
-
-impl From<crate::ReentrantGuard> for ReentrantGuard {
-    fn from(guard: crate::ReentrantGuard) -> Self {
-        Self(guard, Handle::new())
-    }
-}
-
-impl ReentrantGuard {
-    /// See [`leasehold::ReentrantGuard::token`](crate::ReentrantGuard::token).
-    #[must_use]
-    pub fn token(&self) -> Token {
-        self.0.token()
-    }
-
-    /// See [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.0.fencing_token()
-    }
-
-    /// See [`leasehold::ReentrantGuard::count`](crate::ReentrantGuard::count).
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.0.count()
-    }
-
-    /// See [`leasehold::Guard::check`](crate::Guard::check).
-    pub fn check(&self) -> Result<()> {
-        self.0.check()
-    }
-
-    /// See [`leasehold::ReentrantGuard::release`](crate::ReentrantGuard::release).
-    pub fn release(self) -> Result<()> {
-        block_on(self.0.release())
-    }
-}
-
-fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
-    block_on(on_background(async {
-        tokio::time::timeout(timeout, future).await.ok()
-    }))
-}
-
-/// A part of every value of this module. The last one that a process drops drains.
-#[derive(Debug)]
-struct Handle(());
-
-/// The number of handles.
-static HANDLES: AtomicUsize = AtomicUsize::new(0);
-
-/// A release is one round trip. A store without a reply by then frees the lock by itself.
-const EXIT_DRAIN_MAX: Duration = Duration::from_secs(1);
-
-impl Handle {
-    fn new() -> Self {
-        HANDLES.fetch_add(1, Ordering::Relaxed);
-        Self(())
-    }
-}
-
-impl Clone for Handle {
-    fn clone(&self) -> Self {
-        Self::new()
-    }
-}
-
-/// A struct drops its fields in order, so the guard of this handle has begun its departure.
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let is_last = HANDLES.fetch_sub(1, Ordering::AcqRel) == 1;
-
-        // A thread of a runtime must not be blocked by a drop, and a runtime outlives its tasks.
-        if is_last && runtime::Handle::try_current().is_err() {
-            drain_blocking(EXIT_DRAIN_MAX);
-        }
     }
 }

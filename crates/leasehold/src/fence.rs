@@ -30,7 +30,7 @@
 //! | resource | seal | fenced write |
 //! |---|---|---|
 //! | a file (feature `file`) | `File::seal` | `File::write` |
-//! | [keys of Redis](redis) | [`redis::FENCED`] that reads, or without a command | [`redis::FENCED`] |
+//! | [keys of Redis](redis) | [`redis::FENCED`] with a read or no command | [`redis::FENCED`] |
 //! | [tables of PostgreSQL](postgres) | [`postgres::SEAL`] | a transaction that begins with it |
 //!
 //! A resource of your own keeps the mark with the data, under the same lock as the data. It

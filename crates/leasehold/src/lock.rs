@@ -171,6 +171,7 @@ impl Lock {
                 "a max_hold of zero would lose the lock with its grant",
             ));
         }
+
         Ok(AcquireOptions {
             name: Name::parse(&self.name)?,
             share: self.share.clone()?,

@@ -108,13 +108,11 @@ impl Locks {
     /// A dropped call may have ended the hold. It can be repeated.
     pub async fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
         let lock_state = self.inspect(name).await?;
-        let Some(entry) = lock_state
-            .holders()
-            .find(|entry| entry.token() == Some(token))
-            .cloned()
-        else {
+        let by_token = |entry: &&Entry| entry.token() == Some(token);
+        let Some(entry) = lock_state.holders().find(by_token).cloned() else {
             return Ok(None);
         };
+
         let claim = claim_for_entry(lock_state.name, &entry);
         // A guard of this process becomes invalid before the request is sent. The store treats the
         // request as a release by that guard.

@@ -161,27 +161,26 @@ fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = shown_url.split_once("://") else {
         return shown_url.to_owned();
     };
+
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority
-        .rfind('@')
-        .map_or(authority, |at| &authority[at + 1..]);
-    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
-    let is_one = |host: &str| {
-        host.ends_with(']') || host.rsplit_once(':').is_none_or(|(_, port)| is_port(port))
-    };
-    let is_plain = host.split(',').all(is_one);
-    let is_broken = host.len() == authority.len()
-        && !host.is_empty()
-        && (path.contains('@') || settings.contains('@'));
-    if is_broken || !is_plain {
+    let credentials_end = authority.rfind('@').map_or(0, |at| at + 1);
+    let (credentials, hosts) = authority.split_at(credentials_end);
+
+    let has_late_at = path.contains('@') || settings.contains('@');
+    let is_broken = credentials.is_empty() && !hosts.is_empty() && has_late_at;
+    if is_broken || !hosts.split(',').all(is_host) {
         return format!("{scheme}://…");
     }
-    let user = if host.len() < authority.len() {
-        "…@"
-    } else {
-        ""
-    };
-    format!("{scheme}://{user}{host}{path}")
+
+    let user = if credentials.is_empty() { "" } else { "…@" };
+    format!("{scheme}://{user}{hosts}{path}")
+}
+
+/// Whether a text may be a host, with or without a port.
+fn is_host(text: &str) -> bool {
+    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+
+    text.ends_with(']') || text.rsplit_once(':').is_none_or(|(_, port)| is_port(port))
 }
 
 #[cfg(test)]

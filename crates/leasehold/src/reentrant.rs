@@ -152,6 +152,7 @@ impl Reentrant {
         if let Some(again) = owned_hold.reenter()? {
             return Ok(again);
         }
+
         let _first = owned_hold.first.lock().await;
         match owned_hold.reenter()? {
             Some(again) => Ok(again),
@@ -168,18 +169,17 @@ impl Reentrant {
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
+
         // Another task of this owner waits in the queue, or has just been granted.
         let Ok(_first) = owned_hold.first.try_lock() else {
             return owned_hold.reenter();
         };
-        match owned_hold.reenter()? {
-            Some(again) => Ok(Some(again)),
-            None => Ok(self
-                .lock
-                .try_acquire()
-                .await?
-                .map(|guard| owned_hold.enter_first(guard))),
+        if let Some(again) = owned_hold.reenter()? {
+            return Ok(Some(again));
         }
+
+        let granted = self.lock.try_acquire().await?;
+        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
     }
 
     /// Acquires as [`acquire`](Self::acquire), for at most `timeout`; returns `None` after that.
@@ -195,21 +195,19 @@ impl Reentrant {
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
         }
+
         let started = std::time::Instant::now();
         let first = async { tokio::time::timeout(timeout, owned_hold.first.lock()).await };
         let Ok(_first) = on_background(first).await else {
             return owned_hold.reenter();
         };
+        if let Some(again) = owned_hold.reenter()? {
+            return Ok(Some(again));
+        }
 
         let remaining = timeout.saturating_sub(started.elapsed());
-        match owned_hold.reenter()? {
-            Some(again) => Ok(Some(again)),
-            None => Ok(self
-                .lock
-                .try_acquire_for(remaining)
-                .await?
-                .map(|guard| owned_hold.enter_first(guard))),
-        }
+        let granted = self.lock.try_acquire_for(remaining).await?;
+        Ok(granted.map(|guard| owned_hold.enter_first(guard)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A file that rejects writers with stale tokens.
 
+mod mark;
+
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +15,8 @@ use rustix::io::Errno;
 
 use crate::local_fs::{Locality, check_local};
 use crate::{Error, FencingToken, Result, Token};
+
+use mark::Mark;
 
 /// A file, read and replaced as a whole, that rejects writers with a stale token.
 ///
@@ -206,49 +210,6 @@ impl File {
     }
 }
 
-/// The highest token that the file has received, as it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mark {
-    /// Version 1, without the claim of the token.
-    Token(Token),
-    Claim(FencingToken),
-}
-
-impl Mark {
-    fn parse(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.trim_end().split(' ').collect();
-        match words[..] {
-            [token] => Some(Self::Token(token.parse().ok()?)),
-            [VERSION, token, claim] => Some(Self::Claim(FencingToken::new(
-                token.parse().ok()?,
-                claim.parse().ok()?,
-            ))),
-            _ => None,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::Token(token) => format!("{token}\n"),
-            Self::Claim(token) => format!("{VERSION} {} {}\n", token.token(), token.claim()),
-        }
-    }
-
-    fn token(self) -> Token {
-        match self {
-            Self::Token(token) => token,
-            Self::Claim(token) => token.token(),
-        }
-    }
-
-    fn accepts(self, token: FencingToken) -> bool {
-        match self {
-            Self::Token(last_token) => token.token() > last_token,
-            Self::Claim(last_token) => token.is_accepted_after(last_token),
-        }
-    }
-}
-
 /// Excludes every other reader and writer of the mark and the file while it lives.
 struct LockedFolder {
     _folder: OwnedFd,
@@ -331,9 +292,6 @@ const TOKEN_FILE: &str = "mark";
 
 /// The next mark or contents, in that folder, before the rename.
 const NEW: &str = "new";
-
-/// Begins a mark with a claim id: `v2 TOKEN CLAIM`. Version 1 is the token alone, in decimal.
-const VERSION: &str = "v2";
 
 /// A file name has at most 255 bytes. The longest name that is made has this ending.
 const NAME_MAX: usize = 255 - BESIDE.len();

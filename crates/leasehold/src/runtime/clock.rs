@@ -113,11 +113,13 @@ impl BootTimer {
         if deadline == BootInstant::FAR_FUTURE {
             return std::future::pending().await;
         }
+
         let at = Itimerspec {
             it_interval: Timespec::default(),
             it_value: deadline.to_timespec(),
         };
         timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &at)?;
+
         while BootInstant::now() < deadline {
             self.readiness.readable().await?;
             // The count of expirations does not matter. After a spurious wake-up it waits again.

@@ -224,6 +224,7 @@ impl Store for Memory {
                 servers: Vec::new(),
             });
         }
+
         Ok(self.queue(name, |queue| {
             let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
                 standing: queue.standing_at(at),

@@ -31,12 +31,11 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
 
 fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
     let unreadable = |error: &dyn Display| {
-        Error::invalid(format!(
-            "the authority {} cannot be read: {error}",
-            path.display()
-        ))
-        .help("give ca= a file of PEM certificates")
+        let path = path.display();
+        Error::invalid(format!("the authority {path} cannot be read: {error}"))
+            .help("give ca= a file of PEM certificates")
     };
+
     let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| unreadable(&error))?;
@@ -57,6 +56,7 @@ pub(super) fn untrusted(error: io::Error, plain: &str) -> Error {
             )
             .caused_by(error);
     }
+
     Error::unavailable(format!("the TLS handshake failed: {error}"))
         .help(format!(
             "check that the port speaks TLS; without TLS the scheme is {plain}"

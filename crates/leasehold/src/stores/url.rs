@@ -2,13 +2,16 @@
 //!
 //! Errors never repeat the part of a URL that may hold a password.
 
+mod settings;
+
 use std::fmt;
 use std::net::Ipv6Addr;
-use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
+
+pub(super) use settings::{Settings, duration};
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
@@ -48,10 +51,6 @@ pub(super) struct Host {
     pub(super) name: String,
     pub(super) port: u16,
 }
-
-/// The settings of a URL in the order in which the URL states them.
-#[derive(Clone)]
-pub(super) struct Settings(Vec<(&'static str, String)>);
 
 /// Settings whose value is a path of the machine, which may contain `@`.
 const PATHS: [&str; 4] = ["ca", "cert", "key", "password-file"];
@@ -155,34 +154,6 @@ impl fmt::Display for Host {
     }
 }
 
-impl Settings {
-    /// Parses `name=value&name=value`; `known` are the names that `store` has.
-    pub(super) fn parse(text: &str, store: &str, known: &[&'static str]) -> Result<Self> {
-        let settings = text.split('&').filter(|setting| !setting.is_empty());
-        let settings = settings.map(|setting| {
-            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-            let name = known.iter().find(|known| **known == name).ok_or_else(|| {
-                Error::invalid(format!("{name:?} is not a setting of a {store} URL"))
-                    .help(format!("the settings are: {}", known.join(", ")))
-            })?;
-            Ok((*name, decoded(value)?))
-        });
-        settings.collect::<Result<_>>().map(Self)
-    }
-
-    /// Returns the value of a setting; the last one if the URL states it several times.
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.iter()
-            .filter(|setting| setting.0 == name)
-            .last()
-            .map(|setting| setting.1)
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.0.iter().map(|(name, value)| (*name, value.as_str()))
-    }
-}
-
 /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
 ///
 /// Such a character ends the authority too early. The rest of the password would be taken for a
@@ -209,21 +180,6 @@ fn host_name(text: &str) -> Option<String> {
     (!text.is_empty() && text.bytes().all(is_allowed)).then(|| text.to_owned())
 }
 
-/// Parses `500ms`, `10s` or `2m`; returns zero for a text that is not a duration.
-pub(super) fn duration(text: &str) -> Duration {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let count: u64 = text[..digits].parse().unwrap_or(0);
-    let unit = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        _ => 0,
-    };
-    Duration::from_millis(count.saturating_mul(unit))
-}
-
 /// Reads the password in a file, without the line break at its end.
 pub(super) fn password_in(path: &str) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -241,6 +197,8 @@ pub(super) fn decoded(text: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     static FORM: UrlForm = UrlForm {

@@ -39,7 +39,7 @@ use crate::{
     Store,
 };
 use address::Address;
-use claims::Claims;
+use claims::TrackedNodes;
 use generation::ExhaustedNodes;
 use layout::Dialect;
 use supervisor::SessionSupervisor;
@@ -64,7 +64,7 @@ pub use builder::ZooKeeperBuilder;
 pub struct ZooKeeper {
     address: Arc<Address>,
     supervisor: Arc<SessionSupervisor>,
-    claims: Claims,
+    claims: TrackedNodes,
     exhausted: ExhaustedNodes,
 }
 

@@ -16,13 +16,13 @@ pub(super) struct Address {
     pub(super) base: String,
     /// `user:password`.
     pub(super) digest: Option<String>,
-    pub(super) tls: Option<Tls>,
-    pub(super) settings: Settings,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) settings: ZooKeeperSettings,
 }
 
 /// The files that TLS needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tls {
+pub(super) struct TlsFiles {
     /// The authority to trust; the authorities of the system if it is `None`.
     pub(super) authority: Option<PathBuf>,
     /// The client's own certificate, for servers that require one.
@@ -38,7 +38,7 @@ pub(super) struct Identity {
 
 /// The settings of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct ZooKeeperSettings {
     pub(super) session: Duration,
     pub(super) dialect: Dialect,
     /// Only clients with the same credentials may read and delete the nodes.
@@ -69,7 +69,7 @@ impl Address {
             base: base(&url.path)?,
             digest: digest(&url)?,
             tls: tls(&url)?,
-            settings: Settings::parse(&url.settings)?,
+            settings: ZooKeeperSettings::parse(&url.settings)?,
         };
 
         if address.settings.private && address.digest.is_none() {
@@ -100,17 +100,17 @@ impl Address {
             20
         };
         let rounds = usize::div_ceil(attempts, self.servers.len().max(1));
+
         let protocol = if self.tls.is_some() { "tcp+tls://" } else { "" };
-        let servers: Vec<String> = self
-            .servers
-            .iter()
+        let servers = self.servers.iter();
+        let servers: Vec<String> = servers
             .map(|server| format!("{protocol}{server}"))
             .collect();
         vec![servers.join(","); rounds].join(",")
     }
 }
 
-impl Settings {
+impl ZooKeeperSettings {
     fn parse(url: &url::Settings) -> Result<Self> {
         let mut settings = Self::default();
         for (name, value) in url.iter() {
@@ -125,7 +125,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for ZooKeeperSettings {
     fn default() -> Self {
         Self {
             session: Duration::from_secs(10),
@@ -140,11 +140,13 @@ fn base(path: &str) -> Result<String> {
     if path.is_empty() {
         return Ok(BASE.to_owned());
     }
+
     let path = path.trim_end_matches('/');
     let is_wrong = |part: &str| {
         part.is_empty() || part == "." || part == ".." || part.contains(char::is_control)
     };
     let is_reserved = path == "/zookeeper" || path.starts_with("/zookeeper/");
+
     if is_reserved || path.split('/').skip(1).any(is_wrong) {
         return Err(Error::invalid(format!(
             "{path:?} is not a ZooKeeper path that may contain locks"
@@ -174,7 +176,7 @@ fn digest(url: &StoreUrl) -> Result<Option<String>> {
     Ok(Some(format!("{user}:{password}")))
 }
 
-fn tls(url: &StoreUrl) -> Result<Option<Tls>> {
+fn tls(url: &StoreUrl) -> Result<Option<TlsFiles>> {
     if url.scheme == "zookeeper" {
         let setting = ["ca", "cert", "key"]
             .into_iter()
@@ -197,7 +199,7 @@ fn tls(url: &StoreUrl) -> Result<Option<Tls>> {
         }
     };
     let authority = path("ca");
-    Ok(Some(Tls {
+    Ok(Some(TlsFiles {
         authority,
         identity,
     }))
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(servers, ["h1:1", "h2:2181", "[::1]:3"]);
         assert_eq!(address.base, "/a/b");
         assert_eq!(address.digest.as_deref(), Some("me:p@s:s"));
-        let settings = Settings {
+        let settings = ZooKeeperSettings {
             session: Duration::from_secs(4),
             dialect: Dialect::Kazoo,
             private: true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::ZooKeeper;
 use super::address::{self, Address};
-use super::claims::Claims;
+use super::claims::TrackedNodes;
 use super::generation::ExhaustedNodes;
 use super::supervisor::SessionSupervisor;
 use crate::Result;
@@ -61,7 +61,7 @@ impl ZooKeeperBuilder {
         let store = ZooKeeper {
             supervisor,
             address,
-            claims: Claims::default(),
+            claims: TrackedNodes::default(),
             exhausted: ExhaustedNodes::default(),
         };
 

@@ -1,4 +1,4 @@
-//! The local state of this client's claims: what it knows about their nodes.
+//! What this client knows of the nodes of its claims.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use crate::{ClaimId, Token};
 
 /// One entry for each claim that may have a node.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    by_id: Mutex<ById<Arc<TrackedClaim>>>,
+pub(super) struct TrackedNodes {
+    by_id: Mutex<ById<Arc<TrackedNode>>>,
 }
 
-/// The local state of one claim.
+/// What this client knows of the node of one claim.
 #[derive(Debug)]
-pub(super) struct TrackedClaim {
+pub(super) struct TrackedNode {
     /// The session of the claim's node.
     pub(super) session: Arc<Session>,
     node: Mutex<NodeState>,
@@ -62,16 +62,16 @@ pub(super) struct Node {
 #[must_use = "dropping it means that there is no reply"]
 #[derive(Debug)]
 pub(super) struct Pending<'a> {
-    tracked: &'a TrackedClaim,
+    tracked: &'a TrackedNode,
 }
 
-impl Claims {
-    pub(super) fn tracked(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
+impl TrackedNodes {
+    pub(super) fn tracked(&self, id: ClaimId) -> Option<Arc<TrackedNode>> {
         self.by_id.lock().get(&id).cloned()
     }
 
     /// Adds an entry before the claim's node is requested. An earlier entry of the claim ends.
-    pub(super) fn begin(&self, id: ClaimId, session: Arc<Session>) -> Arc<TrackedClaim> {
+    pub(super) fn begin(&self, id: ClaimId, session: Arc<Session>) -> Arc<TrackedNode> {
         let mut by_id = self.by_id.lock();
         let earlier = by_id.remove(&id);
 
@@ -79,7 +79,7 @@ impl Claims {
         let has_lost_reply = earlier
             .as_ref()
             .is_some_and(|earlier| earlier.has_lost_reply());
-        let tracked = Arc::new(TrackedClaim {
+        let tracked = Arc::new(TrackedNode {
             session,
             node: Mutex::new(NodeState::Unknown),
             updated: Notify::new(),
@@ -103,7 +103,7 @@ impl Claims {
     }
 }
 
-impl TrackedClaim {
+impl TrackedNode {
     pub(super) fn node_state(&self) -> NodeState {
         self.node.lock().clone()
     }

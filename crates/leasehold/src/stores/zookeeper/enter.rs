@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::claims::{Node, NodeState, TrackedClaim};
+use super::claims::{Node, NodeState, TrackedNode};
 use super::lock_node::LockNode;
 use super::queue::{Queue, QueuePosition};
+use super::search::find;
 use super::{SESSION_WAIT, ZooKeeper, generation, leave, replacement};
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Entered, OnContention, Result, Standing};
@@ -33,7 +34,7 @@ pub(super) async fn enter(
 /// Reads the standing of a claim from a listing, and notes the nodes that it watches from now on.
 pub(super) fn evaluate(
     store: &ZooKeeper,
-    tracked: &TrackedClaim,
+    tracked: &TrackedNode,
     node: &Node,
     children: &[String],
 ) -> Result<Standing> {
@@ -52,7 +53,7 @@ pub(super) fn evaluate(
 
 /// A claim's node, and all children of the lock's node.
 struct FoundNode {
-    tracked: Arc<TrackedClaim>,
+    tracked: Arc<TrackedNode>,
     node: Node,
     children: Vec<String>,
     /// Whether this call created the node.
@@ -132,7 +133,7 @@ async fn find_node(
     let node = match tracked.node_state() {
         NodeState::Exists(node) if !tracked.has_lost_reply() => Some(node),
         NodeState::Exists(_) | NodeState::Pending | NodeState::Unknown => {
-            lock_node.find(claim.id).await?.map(|(_, node)| node)
+            find(lock_node, claim.id).await?
         }
         NodeState::Absent => None,
     };
@@ -157,7 +158,7 @@ async fn apply_downgrade(
     store: &ZooKeeper,
     lock_node: LockNode<'_>,
     claim: &Claim,
-    tracked: &TrackedClaim,
+    tracked: &TrackedNode,
     node: Node,
 ) -> Result<Option<(Node, Vec<String>)>> {
     let children = lock_node.list().await?;

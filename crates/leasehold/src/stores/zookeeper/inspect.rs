@@ -17,12 +17,10 @@ pub(super) async fn inspect(store: &ZooKeeper, name: &Name) -> Result<LockState>
     let session = store.supervisor.session(SESSION_WAIT).await?;
     let path = store.path(name);
     let lock_node = LockNode::new(&session, &store.address, &path);
+
     let queue = Queue::read_known(&lock_node.list().await?, store.dialect());
-    let nodes: Vec<String> = queue
-        .members
-        .iter()
-        .map(|member| member.node.clone())
-        .collect();
+    let members = queue.members.iter();
+    let nodes: Vec<String> = members.map(|member| member.node.clone()).collect();
 
     let read = lock_node.read(&nodes).await?;
     let mut entries = Vec::with_capacity(nodes.len());
@@ -51,12 +49,12 @@ pub(super) async fn inspect(store: &ZooKeeper, name: &Name) -> Result<LockState>
 pub(super) async fn list(store: &ZooKeeper, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
     let session = store.supervisor.session(SESSION_WAIT).await?;
     let folder = store.address.folder();
-    let lock_nodes = LockNode::new(&session, &store.address, folder);
-    let mut names: Vec<Name> = lock_nodes
+    let nodes = LockNode::new(&session, &store.address, folder)
         .list()
-        .await?
-        .iter()
-        .filter_map(|node| lock_name::name_of(node))
+        .await?;
+
+    let all = nodes.iter().filter_map(|node| lock_name::name_of(node));
+    let mut names: Vec<Name> = all
         .filter(|name| name.as_str().starts_with(prefix))
         .collect();
     names.sort_unstable();
@@ -78,19 +76,20 @@ pub(super) async fn list(store: &ZooKeeper, prefix: &str, count_max: usize) -> R
 }
 
 fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], stat: &Stat) -> Entry {
-    match (record::read(data), member.id) {
-        (Some(record), Some(id)) => Entry {
+    if let (Some(record), Some(id)) = (record::read(data), member.id) {
+        return Entry {
             id,
             share: record.share,
             standing,
             info: record.info,
-        },
-        _ => Entry {
-            id: record::foreign_id(stat),
-            share: member.share,
-            standing,
-            info: record::foreign_info(data, &dialect.to_string(), stat.ctime),
-        },
+        };
+    }
+
+    Entry {
+        id: record::foreign_id(stat),
+        share: member.share,
+        standing,
+        info: record::foreign_info(data, &dialect.to_string(), stat.ctime),
     }
 }
 

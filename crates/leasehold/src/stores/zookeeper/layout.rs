@@ -80,6 +80,7 @@ impl Dialect {
             count if count == DIGITS || count == DIGITS - 1 => (head.strip_suffix('-')?, -number),
             _ => return None,
         };
+
         let share = self.share(head)?;
         Some(Member {
             node: node.to_owned(),
@@ -104,16 +105,14 @@ impl Dialect {
         }
 
         let (weight, capacity) = match self {
-            Self::Curator => head
-                .strip_suffix('-')?
-                .rsplit_once("-slots-")?
-                .1
-                .split_once("-of-")?,
-            Self::Kazoo => head
-                .strip_suffix("__")?
-                .rsplit_once("__slots_")?
-                .1
-                .split_once("_of_")?,
+            Self::Curator => {
+                let (_, slots) = head.strip_suffix('-')?.rsplit_once("-slots-")?;
+                slots.split_once("-of-")?
+            }
+            Self::Kazoo => {
+                let (_, slots) = head.strip_suffix("__")?.rsplit_once("__slots_")?;
+                slots.split_once("_of_")?
+            }
         };
         Share::slots(weight.parse().ok()?, capacity.parse().ok()?).ok()
     }
@@ -123,9 +122,8 @@ impl Dialect {
             Self::Curator => head.strip_prefix("_c_")?.get(..36)?,
             Self::Kazoo => head.get(..32)?,
         };
-        Some(ClaimId::from_bytes(
-            uuid::Uuid::try_parse(text).ok()?.into_bytes(),
-        ))
+        let id = uuid::Uuid::try_parse(text).ok()?;
+        Some(ClaimId::from_bytes(id.into_bytes()))
     }
 
     #[cold]
@@ -135,23 +133,21 @@ impl Dialect {
             Self::Kazoo => Self::Curator,
         };
         if other.read(node).is_some() {
-            return Error::mismatch(format!(
-                "the name is in use in the layout of {other}, by the node {node:?}"
-            ))
-            .help(format!(
-                "add dialect={} to the URL, or use another name or folder",
-                other.name()
+            let dialect = other.name();
+            let message =
+                format!("the name is in use in the layout of {other}, by the node {node:?}");
+            return Error::mismatch(message).help(format!(
+                "add dialect={dialect} to the URL, or use another name or folder"
             ));
         }
+
         let what = match node {
             "locks" | "leases" => "by a semaphore of Curator's",
             _ if node.contains("latch-") => "by a leader latch of Curator's",
             _ => "for something that is not a lock",
         };
-        Error::mismatch(format!(
-            "the name is in use {what}, which has the node {node:?}"
-        ))
-        .help("use another name, or another folder in the URL")
+        let message = format!("the name is in use {what}, which has the node {node:?}");
+        Error::mismatch(message).help("use another name, or another folder in the URL")
     }
 
     /// Whether other clients of the dialect rely on a lock's node that they have once seen.

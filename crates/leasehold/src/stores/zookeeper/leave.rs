@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::address::Address;
-use super::claims::{NodeState, TrackedClaim};
+use super::claims::{NodeState, TrackedNode};
 use super::lock_node::LockNode;
 use super::supervisor::SessionSupervisor;
 use super::{SESSION_WAIT, ZooKeeper};
@@ -16,7 +16,7 @@ use crate::{Claim, ClaimId, Result};
 pub(super) async fn remove_node(
     store: &ZooKeeper,
     claim: &Claim,
-    tracked: Option<Arc<TrackedClaim>>,
+    tracked: Option<Arc<TrackedNode>>,
 ) -> Result<bool> {
     let session = store.supervisor.session(SESSION_WAIT).await?;
     let path = store.path(&claim.name);

@@ -3,17 +3,14 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use zookeeper_client::{
-    Acl, Acls, AuthId, Client, CreateMode, Error as ZkError, MultiWriteError, OneshotWatcher,
-    Permission, Stat,
-};
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatcher, Stat};
 
 use super::address::Address;
 use super::claims::Node;
 use super::layout::Member;
 use super::reply_error::store_error;
 use super::session::Session;
-use super::{generation, lock_name, record};
+use super::{lock_name, record};
 use crate::{Claim, ClaimId, Name, Result, Token};
 
 /// The node of one lock, over one session.
@@ -23,17 +20,8 @@ use crate::{Claim, ClaimId, Name, Result, Token};
 #[derive(Clone, Copy)]
 pub(super) struct LockNode<'a> {
     pub(super) session: &'a Arc<Session>,
-    address: &'a Address,
+    pub(super) address: &'a Address,
     pub(super) path: &'a str,
-}
-
-/// The outcome of removing a lock's node whose numbers are exhausted.
-#[derive(Debug)]
-pub(super) enum Removal {
-    /// The node is gone, or has been replaced already.
-    Done,
-    /// The node has these children. The watcher reports when they change.
-    InUse(Vec<String>, OneshotWatcher),
 }
 
 /// Returns the path of a lock's node.
@@ -69,7 +57,8 @@ impl<'a> LockNode<'a> {
                         token: record::token(None, &stat)?,
                         watched: None,
                     };
-                    return Ok((node, listing.await.map_err(store_error)?));
+                    let children = listing.await.map_err(store_error)?;
+                    return Ok((node, children));
                 }
                 // The folder is missing, or the server has just removed the empty lock node.
                 Err(ZkError::NoNode) if tries < CREATES_MAX => self.ensure_parent().await?,
@@ -87,10 +76,8 @@ impl<'a> LockNode<'a> {
         let acls = self.acls();
         if !self.address.base.is_empty() {
             let folder = CreateMode::Persistent.with_acls(acls);
-            self.client()
-                .mkdir(&self.address.base, &folder)
-                .await
-                .map_err(store_error)?;
+            let made = self.client().mkdir(&self.address.base, &folder).await;
+            made.map_err(store_error)?;
         }
 
         let mode = if self.address.settings.dialect.leaves_nodes() {
@@ -105,111 +92,11 @@ impl<'a> LockNode<'a> {
         }
     }
 
-    /// Removes the lock's node if its numbers are exhausted and it has no children.
-    ///
-    /// The next claim creates it again.
-    pub(super) async fn remove_exhausted(&self) -> Result<Removal> {
-        loop {
-            let (acl, stat) = match self.client().get_acl(self.path).await {
-                Err(ZkError::NoNode) => return Ok(Removal::Done),
-                found => found.map_err(store_error)?,
-            };
-            if !generation::is_exhausted_node(&stat) {
-                return Ok(Removal::Done);
-            }
-            let is_plain = stat.data_length == 0 && self.is_own_acl(&acl);
-            if self.address.settings.dialect.leaves_nodes() || !is_plain {
-                return Err(generation::exhausted(self.path));
-            }
-
-            match self.client().delete(self.path, Some(stat.version)).await {
-                Ok(()) | Err(ZkError::NoNode) => return Ok(Removal::Done),
-                Err(ZkError::NotEmpty | ZkError::BadVersion) => {}
-                Err(error @ ZkError::NoAuth) => {
-                    return Err(generation::exhausted(self.path).caused_by(error));
-                }
-                Err(error) => return Err(store_error(error)),
-            }
-
-            match self.client().list_and_watch_children(self.path).await {
-                Ok((children, _)) if children.is_empty() => {}
-                Ok((children, watcher)) => return Ok(Removal::InUse(children, watcher)),
-                Err(ZkError::NoNode) => return Ok(Removal::Done),
-                Err(error) => return Err(store_error(error)),
-            }
-        }
-    }
-
     /// Lists the children; empty if the lock's node does not exist.
     pub(super) async fn list(&self) -> Result<Vec<String>> {
         match self.client().list_children(self.path).await {
             Err(ZkError::NoNode) => Ok(Vec::new()),
             children => children.map_err(store_error),
-        }
-    }
-
-    /// Finds the node that a claim has in this session.
-    ///
-    /// The earlier request may have gone to another server, so a `sync` precedes the listing. A
-    /// server that was the leader may keep a node that it alone has written. So a node counts only
-    /// after a majority has confirmed it.
-    ///
-    /// A node that disappears between the listing and its reading may have been replaced by
-    /// another node of the same claim, so the children are listed again.
-    pub(super) async fn find(&self, id: ClaimId) -> Result<Option<(Member, Node)>> {
-        loop {
-            let syncing = self.client().sync("/");
-            let listing = self.list();
-            syncing.await.map_err(store_error)?;
-
-            let mut has_gone = false;
-            for member in self
-                .members(&listing.await?)
-                .filter(|member| member.id == Some(id))
-            {
-                match self.client().get_data(&self.child(&member.node)).await {
-                    // A node of an earlier session, which the servers have not ended yet.
-                    Ok((_, stat)) if stat.ephemeral_owner != self.session.id() => {}
-                    Ok(_) if !self.is_confirmed(&member.node).await? => has_gone = true,
-                    Ok((data, stat)) => {
-                        let node = Node {
-                            name: member.node.clone(),
-                            token: record::token(Some(&data), &stat)?,
-                            watched: None,
-                        };
-                        return Ok(Some((member, node)));
-                    }
-                    Err(ZkError::NoNode) => has_gone = true,
-                    Err(error) => return Err(store_error(error)),
-                }
-            }
-
-            if !has_gone {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Whether the leader has a node that this server reports; `false` if this server does not
-    /// report it any more either.
-    ///
-    /// The request is a write that changes nothing, which the leader must execute.
-    async fn is_confirmed(&self, node: &str) -> Result<bool> {
-        let mut writer = self.client().new_multi_writer();
-        writer
-            .add_check_version(&self.child(node), -1)
-            .map_err(store_error)?;
-        match writer.commit().await {
-            Ok(_) => Ok(true),
-            Err(MultiWriteError::OperationFailed {
-                source: ZkError::NoNode,
-                ..
-            }) if self.has_node(node).await? => Err(self.session.abandon()),
-            Err(MultiWriteError::OperationFailed {
-                source: ZkError::NoNode,
-                ..
-            }) => Ok(false),
-            Err(error) => Err(store_error(error.into())),
         }
     }
 
@@ -231,16 +118,21 @@ impl<'a> LockNode<'a> {
     pub(super) async fn clear(&self, id: ClaimId) -> Result<bool> {
         self.client().sync("/").await.map_err(store_error)?;
         let children = self.list().await?;
+
         let mut existed = false;
         for member in self.members(&children) {
             let is_of_claim = match record::foreign_transaction(id) {
                 Some(created) => self.is_created(&member, created).await?,
                 None => member.id == Some(id),
             };
-            if is_of_claim && !self.delete(&member.node).await? {
-                self.abandon_ghost(&member.node).await?;
+            if !is_of_claim {
+                continue;
+            }
+
+            if self.delete(&member.node).await? {
+                existed = true;
             } else {
-                existed |= is_of_claim;
+                self.abandon_ghost(&member.node).await?;
             }
         }
         Ok(existed)
@@ -274,16 +166,13 @@ impl<'a> LockNode<'a> {
         let options = CreateMode::Ephemeral.with_acls(self.acls());
 
         let mut writer = self.client().new_multi_writer();
-        writer
-            .add_create(&self.child(&name), &data, &options)
-            .map_err(store_error)?;
-        writer
-            .add_delete(&self.child(&member.node), None)
-            .map_err(store_error)?;
-        writer
-            .commit()
-            .await
-            .map_err(|error| store_error(error.into()))?;
+        let created = writer.add_create(&self.child(&name), &data, &options);
+        created.map_err(store_error)?;
+        let deleted = writer.add_delete(&self.child(&member.node), None);
+        deleted.map_err(store_error)?;
+        let committed = writer.commit().await;
+        committed.map_err(|error| store_error(error.into()))?;
+
         Ok(Node {
             name,
             token,
@@ -295,9 +184,8 @@ impl<'a> LockNode<'a> {
     pub(super) async fn watch(&self, nodes: &[String]) -> Result<Option<Vec<OneshotWatcher>>> {
         let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
         // This reads the data too, because a watch without it would also stay on a missing node.
-        let requests = paths
-            .iter()
-            .map(|path| self.client().get_and_watch_data(path));
+        let requests = paths.iter();
+        let requests = requests.map(|path| self.client().get_and_watch_data(path));
         let replies = join_all(requests).await;
 
         let mut watchers = Vec::with_capacity(replies.len());
@@ -314,7 +202,9 @@ impl<'a> LockNode<'a> {
     /// Reads the data of nodes, in order; `None` for a node that does not exist.
     pub(super) async fn read(&self, nodes: &[String]) -> Result<Vec<Option<(Vec<u8>, Stat)>>> {
         let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
-        let replies = join_all(paths.iter().map(|path| self.client().get_data(path))).await;
+        let requests = paths.iter().map(|path| self.client().get_data(path));
+        let replies = join_all(requests).await;
+
         let read = replies.into_iter().map(|reply| match reply {
             Ok(found) => Ok(Some(found)),
             Err(ZkError::NoNode) => Ok(None),
@@ -323,11 +213,11 @@ impl<'a> LockNode<'a> {
         read.collect()
     }
 
-    fn client(&self) -> &'a Client {
+    pub(super) fn client(&self) -> &'a Client {
         &self.session.client
     }
 
-    fn child(&self, node: &str) -> String {
+    pub(super) fn child(&self, node: &str) -> String {
         format!("{}/{node}", self.path)
     }
 
@@ -336,7 +226,7 @@ impl<'a> LockNode<'a> {
         stat.map_err(store_error)
     }
 
-    fn members(&self, children: &[String]) -> impl Iterator<Item = Member> {
+    pub(super) fn members(&self, children: &[String]) -> impl Iterator<Item = Member> {
         children
             .iter()
             .filter_map(|child| self.address.settings.dialect.read(child))
@@ -348,13 +238,6 @@ impl<'a> LockNode<'a> {
         } else {
             Acls::anyone_all()
         }
-    }
-
-    /// Whether a node created by this client would have this ACL.
-    fn is_own_acl(&self, acl: &[Acl]) -> bool {
-        let [entry] = acl else { return false };
-        let is_anyone = *entry.auth_id() == AuthId::anyone();
-        entry.permission() == Permission::ALL && is_anyone != self.address.settings.private
     }
 }
 

@@ -2,11 +2,15 @@
 
 use zookeeper_client::Connector;
 
-use super::address::Tls;
+use super::address::TlsFiles;
 use crate::stores::url::Host;
 use crate::{Error, Result};
 
-pub(super) fn encrypted(_connector: Connector, _servers: &[Host], _tls: &Tls) -> Result<Connector> {
+pub(super) fn encrypted(
+    _connector: Connector,
+    _servers: &[Host],
+    _tls: &TlsFiles,
+) -> Result<Connector> {
     Err(Error::unsupported("this build has no TLS").help("build leasehold with its feature `tls`"))
 }
 
@@ -14,6 +18,6 @@ pub(super) fn encrypted(_connector: Connector, _servers: &[Host], _tls: &Tls) ->
     clippy::unused_async,
     reason = "has the signature of the function with TLS"
 )]
-pub(super) async fn refusal(_servers: &[Host], _tls: &Tls) -> Option<Error> {
+pub(super) async fn refusal(_servers: &[Host], _tls: &TlsFiles) -> Option<Error> {
     None
 }

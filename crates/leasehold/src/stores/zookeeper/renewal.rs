@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 
 use super::ZooKeeper;
-use super::claims::{NodeState, TrackedClaim};
+use super::claims::{NodeState, TrackedNode};
 use super::lock_node::LockNode;
 use super::search::{search, search_missing};
 use super::session::Session;
@@ -47,7 +47,7 @@ pub(super) async fn renew(store: &ZooKeeper, claims: &[Claim]) -> Result<Vec<Opt
 }
 
 /// Returns the local state of a claim whose session is not over.
-fn alive_claim(store: &ZooKeeper, claim: &Claim) -> Option<Arc<TrackedClaim>> {
+fn alive_claim(store: &ZooKeeper, claim: &Claim) -> Option<Arc<TrackedNode>> {
     let tracked = store.claims.tracked(claim.id)?;
     (!tracked.session.is_over()).then_some(tracked)
 }
@@ -57,7 +57,7 @@ async fn has_node(
     store: &ZooKeeper,
     session: &Arc<Session>,
     claim: &Claim,
-    tracked: &TrackedClaim,
+    tracked: &TrackedNode,
 ) -> Result<bool> {
     let path = store.path(&claim.name);
     let lock_node = LockNode::new(session, &store.address, &path);

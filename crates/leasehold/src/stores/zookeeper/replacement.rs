@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use zookeeper_client::{Acl, AuthId, Error as ZkError, OneshotWatcher, Permission, Stat};
 
-use super::lock_node::{LockNode, Removal};
+use super::lock_node::LockNode;
 use super::queue::Queue;
+use super::reply_error::store_error;
 use super::{ZooKeeper, generation};
 use crate::{OnContention, Result};
 
@@ -18,8 +20,9 @@ pub(super) async fn replace(
     on_contention: OnContention,
 ) -> Result<bool> {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
+
     loop {
-        let (children, watcher) = match lock_node.remove_exhausted().await? {
+        let (children, watcher) = match remove_exhausted(lock_node).await? {
             Removal::Done => {
                 store.exhausted.remove(lock_node.path);
                 return Ok(true);
@@ -28,10 +31,8 @@ pub(super) async fn replace(
         };
 
         let queue = Queue::read(&children, store.dialect())?;
-        let is_in_order = queue
-            .members
-            .first()
-            .is_some_and(|first| !generation::is_exhausted(first.sequence));
+        let first = queue.members.first();
+        let is_in_order = first.is_some_and(|first| !generation::is_exhausted(first.sequence));
         if is_in_order && on_contention == OnContention::Fail {
             return Ok(false);
         }
@@ -42,6 +43,62 @@ pub(super) async fn replace(
             Err(_elapsed) => return Err(generation::used_by_others(lock_node.path)),
         }
     }
+}
+
+/// The outcome of removing a lock's node whose numbers are exhausted.
+#[derive(Debug)]
+enum Removal {
+    /// The node is gone, or has been replaced already.
+    Done,
+    /// The node has these children. The watcher reports when they change.
+    InUse(Vec<String>, OneshotWatcher),
+}
+
+/// Removes the lock's node if its numbers are exhausted and it has no children.
+///
+/// The next claim creates it again.
+async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<Removal> {
+    let client = lock_node.client();
+    let path = lock_node.path;
+
+    loop {
+        let (acl, stat) = match client.get_acl(path).await {
+            Err(ZkError::NoNode) => return Ok(Removal::Done),
+            found => found.map_err(store_error)?,
+        };
+        if !generation::is_exhausted_node(&stat) {
+            return Ok(Removal::Done);
+        }
+        if !is_restored_by_create(lock_node, &acl, &stat) {
+            return Err(generation::exhausted(path));
+        }
+
+        match client.delete(path, Some(stat.version)).await {
+            Ok(()) | Err(ZkError::NoNode) => return Ok(Removal::Done),
+            Err(ZkError::NotEmpty | ZkError::BadVersion) => {}
+            Err(error @ ZkError::NoAuth) => {
+                return Err(generation::exhausted(path).caused_by(error));
+            }
+            Err(error) => return Err(store_error(error)),
+        }
+
+        match client.list_and_watch_children(path).await {
+            Ok((children, _)) if children.is_empty() => {}
+            Ok((children, watcher)) => return Ok(Removal::InUse(children, watcher)),
+            Err(ZkError::NoNode) => return Ok(Removal::Done),
+            Err(error) => return Err(store_error(error)),
+        }
+    }
+}
+
+/// Whether the next claim would create the node again as it is.
+fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> bool {
+    let settings = lock_node.address.settings;
+    let [entry] = acl else { return false };
+
+    let is_anyone = *entry.auth_id() == AuthId::anyone();
+    let is_own_acl = entry.permission() == Permission::ALL && is_anyone != settings.private;
+    stat.data_length == 0 && is_own_acl && !settings.dialect.leaves_nodes()
 }
 
 /// How long one call waits until an exhausted node has no children. The engine repeats the call

@@ -36,6 +36,7 @@ pub(super) fn store_error(error: ZkError) -> Error {
         }
         other => Error::unavailable(format!("the server rejects the request: {other}")),
     };
+
     mapped.caused_by(error)
 }
 

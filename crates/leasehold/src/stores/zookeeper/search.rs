@@ -1,17 +1,22 @@
 //! Searching for a claim's node by the claim's id.
 
-use super::claims::{Node, TrackedClaim};
+use zookeeper_client::{Error as ZkError, MultiWriteError};
+
+use super::claims::{Node, TrackedNode};
+use super::layout::Member;
 use super::lock_node::LockNode;
+use super::record;
+use super::reply_error::store_error;
 use crate::{ClaimId, Result};
 
 /// Returns whether a claim has a node. `missing` is the node that does not exist any more.
 pub(super) async fn search(
     lock_node: LockNode<'_>,
     id: ClaimId,
-    tracked: &TrackedClaim,
+    tracked: &TrackedNode,
     missing: Option<&Node>,
 ) -> Result<bool> {
-    let found = lock_node.find(id).await?.map(|(_, node)| node);
+    let found = find(lock_node, id).await?;
     Ok(tracked.searched(missing, found))
 }
 
@@ -22,11 +27,97 @@ pub(super) async fn search(
 pub(super) async fn search_missing(
     lock_node: LockNode<'_>,
     id: ClaimId,
-    tracked: &TrackedClaim,
+    tracked: &TrackedNode,
     missing: &Node,
 ) -> Result<bool> {
     if tracked.has_lost_reply() {
         return search(lock_node, id, tracked, Some(missing)).await;
     }
     Ok(tracked.searched(Some(missing), None))
+}
+
+/// Finds the node that a claim has in this session.
+///
+/// The earlier request may have gone to another server, so a `sync` precedes the listing. A
+/// server that was the leader may keep a node that it alone has written. So a node counts only
+/// after a majority has confirmed it.
+///
+/// A node that disappears between the listing and its reading may have been replaced by
+/// another node of the same claim, so the children are listed again.
+pub(super) async fn find(lock_node: LockNode<'_>, id: ClaimId) -> Result<Option<Node>> {
+    loop {
+        let syncing = lock_node.client().sync("/");
+        let listing = lock_node.list();
+        syncing.await.map_err(store_error)?;
+        let children = listing.await?;
+
+        let mut has_gone = false;
+        for member in lock_node.members(&children) {
+            if member.id != Some(id) {
+                continue;
+            }
+            match read(lock_node, member).await? {
+                Read::Found(node) => return Ok(Some(node)),
+                Read::Gone => has_gone = true,
+                Read::OfEarlierSession => {}
+            }
+        }
+
+        if !has_gone {
+            return Ok(None);
+        }
+    }
+}
+
+/// The result of reading a node that a listing shows.
+enum Read {
+    Found(Node),
+    Gone,
+    /// A node that the servers have not ended yet.
+    OfEarlierSession,
+}
+
+async fn read(lock_node: LockNode<'_>, member: Member) -> Result<Read> {
+    let path = lock_node.child(&member.node);
+    let (data, stat) = match lock_node.client().get_data(&path).await {
+        Err(ZkError::NoNode) => return Ok(Read::Gone),
+        read => read.map_err(store_error)?,
+    };
+    if stat.ephemeral_owner != lock_node.session.id() {
+        return Ok(Read::OfEarlierSession);
+    }
+    if !is_confirmed(lock_node, &member.node).await? {
+        return Ok(Read::Gone);
+    }
+
+    let token = record::token(Some(&data), &stat)?;
+    Ok(Read::Found(Node {
+        name: member.node,
+        token,
+        watched: None,
+    }))
+}
+
+/// Whether the leader has a node that this server reports; `false` if this server does not
+/// report it any more either.
+///
+/// The request is a write that changes nothing, which the leader must execute.
+async fn is_confirmed(lock_node: LockNode<'_>, node: &str) -> Result<bool> {
+    let mut writer = lock_node.client().new_multi_writer();
+    let added = writer.add_check_version(&lock_node.child(node), -1);
+    added.map_err(store_error)?;
+
+    match writer.commit().await {
+        Ok(_) => Ok(true),
+        Err(MultiWriteError::OperationFailed {
+            source: ZkError::NoNode,
+            ..
+        }) => {
+            if lock_node.has_node(node).await? {
+                return Err(lock_node.session.abandon());
+            }
+            Ok(false)
+        }
+        Err(error) => Err(store_error(error.into())),
+    }
 }

@@ -44,6 +44,7 @@ impl Session {
             is_abandoned: AtomicBool::default(),
             abandoned: Notify::default(),
         };
+
         session.confirm(liveness);
         session
     }

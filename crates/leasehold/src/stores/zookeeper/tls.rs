@@ -21,14 +21,18 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{self, ClientConfig};
 use zookeeper_client::{Connector, TlsOptions};
 
-use super::address::{Identity, Tls};
+use super::address::{Identity, TlsFiles};
 use super::reply_error::store_error;
 use crate::stores::tls::{roots, untrusted};
 use crate::stores::url::Host;
 use crate::{Error, Result};
 
 /// Configures the client library for TLS.
-pub(super) fn encrypted(connector: Connector, servers: &[Host], tls: &Tls) -> Result<Connector> {
+pub(super) fn encrypted(
+    connector: Connector,
+    servers: &[Host],
+    tls: &TlsFiles,
+) -> Result<Connector> {
     if CryptoProvider::get_default().is_none() {
         // This fails if another thread was faster. Its provider serves as well.
         let _ = aws_lc_rs::default_provider().install_default();
@@ -58,11 +62,13 @@ pub(super) fn encrypted(connector: Connector, servers: &[Host], tls: &Tls) -> Re
 ///
 /// The client library reports only that it has no connection. So this connects to each server
 /// once more.
-pub(super) async fn refusal(servers: &[Host], tls: &Tls) -> Option<Error> {
+pub(super) async fn refusal(servers: &[Host], tls: &TlsFiles) -> Option<Error> {
     let config = Arc::new(config(tls).ok()?);
-    let attempts = servers
-        .iter()
-        .map(|server| timeout(REFUSAL_TIMEOUT, refusal_of(server, Arc::clone(&config))));
+    let attempts = servers.iter().map(|server| {
+        let refusal = refusal_of(server, Arc::clone(&config));
+        timeout(REFUSAL_TIMEOUT, refusal)
+    });
+
     let replies = join_all(attempts).await;
     replies.into_iter().find_map(|reply| reply.ok().flatten())
 }
@@ -74,11 +80,11 @@ async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
     match TlsConnector::from(config).connect(name, stream).await {
         // In TLS 1.3 a server checks the client certificate after the client's handshake has ended.
         Ok(mut stream) => {
-            poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut [0])))
-                .await
-                .err()
-                .filter(is_alert)
-                .map(refused)
+            let mut byte = [0];
+            let mut buffer = ReadBuf::new(&mut byte);
+            let reading = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut buffer));
+            let error = reading.await.err()?;
+            is_alert(&error).then(|| refused(error))
         }
         Err(error) if is_alert(&error) => Some(refused(error)),
         Err(error) => Some(untrusted(error, "zookeeper://")),
@@ -87,12 +93,10 @@ async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
 
 /// Returns the name that the certificate of a server must have.
 fn certificate_name(server: &Host) -> Result<ServerName<'static>> {
-    ServerName::try_from(server.name.clone()).map_err(|error| {
-        Error::invalid(format!(
-            "a certificate cannot be issued for the host {:?}",
-            server.name
-        ))
-        .caused_by(error)
+    let name = &server.name;
+    ServerName::try_from(name.clone()).map_err(|error| {
+        let message = format!("a certificate cannot be issued for the host {name:?}");
+        Error::invalid(message).caused_by(error)
     })
 }
 
@@ -112,7 +116,7 @@ fn refused(error: io::Error) -> Error {
     .caused_by(error)
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig> {
+fn config(tls: &TlsFiles) -> Result<ClientConfig> {
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?

@@ -6,7 +6,7 @@ use futures_util::future::select_all;
 use zookeeper_client::OneshotWatcher;
 
 use super::ZooKeeper;
-use super::claims::{Node, NodeState, TrackedClaim};
+use super::claims::{Node, NodeState, TrackedNode};
 use super::enter::evaluate;
 use super::lock_node::LockNode;
 use super::search::{search, search_missing};
@@ -25,14 +25,14 @@ pub(super) async fn changed(store: &ZooKeeper, claim: &Claim, seen: Standing) ->
             return Ok(Standing::Gone);
         }
 
-        let waiting = Waiting {
+        let pass = WaitPass {
             store,
             lock_node: LockNode::new(&tracked.session, &store.address, &path),
             id: claim.id,
             tracked: &tracked,
             seen,
         };
-        let watchers = match waiting.step().await? {
+        let watchers = match pass.step().await? {
             Step::Return(standing) => return Ok(standing),
             Step::Repeat => continue,
             Step::Watch(watchers) => watchers,
@@ -47,11 +47,11 @@ pub(super) async fn changed(store: &ZooKeeper, claim: &Claim, seen: Standing) ->
 }
 
 /// One pass of the waiting loop.
-struct Waiting<'a> {
+struct WaitPass<'a> {
     store: &'a ZooKeeper,
     lock_node: LockNode<'a>,
     id: ClaimId,
-    tracked: &'a TrackedClaim,
+    tracked: &'a TrackedNode,
     seen: Standing,
 }
 
@@ -64,7 +64,7 @@ enum Step {
     Watch(Vec<OneshotWatcher>),
 }
 
-impl Waiting<'_> {
+impl WaitPass<'_> {
     async fn step(&self) -> Result<Step> {
         let node = match self.tracked.node_state() {
             NodeState::Exists(node) => node,

@@ -1,0 +1,43 @@
+//! What waits for departures when the last value of the blocking API is dropped.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::runtime;
+
+use crate::drain::drain_blocking;
+
+/// A part of every value of this module. The last one that a process drops drains.
+#[derive(Debug)]
+pub(super) struct Handle(());
+
+/// The number of handles.
+static HANDLES: AtomicUsize = AtomicUsize::new(0);
+
+/// A release is one round trip. A store without a reply by then frees the lock by itself.
+const EXIT_DRAIN_MAX: Duration = Duration::from_secs(1);
+
+impl Handle {
+    pub(super) fn new() -> Self {
+        HANDLES.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Clone for Handle {
+    fn clone(&self) -> Self {
+        Self::new()
+    }
+}
+
+/// A struct drops its fields in order, so the guard of this handle has begun its departure.
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let is_last = HANDLES.fetch_sub(1, Ordering::AcqRel) == 1;
+
+        // A thread of a runtime must not be blocked by a drop, and a runtime outlives its tasks.
+        if is_last && runtime::Handle::try_current().is_err() {
+            drain_blocking(EXIT_DRAIN_MAX);
+        }
+    }
+}
