@@ -1,4 +1,4 @@
-//! What waits for departures when the last value of the blocking API is dropped.
+//! The handles of the blocking API: dropping the last one waits for departures.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What this client knows of the nodes of its claims.
+//! The local state of the nodes of this client's claims.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub(super) struct TrackedNodes {
     by_id: Mutex<ById<Arc<TrackedNode>>>,
 }
 
-/// What this client knows of the node of one claim.
+/// The local state of one claim's node.
 #[derive(Debug)]
 pub(super) struct TrackedNode {
     /// The session of the claim's node.

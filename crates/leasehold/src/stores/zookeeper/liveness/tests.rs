@@ -67,21 +67,21 @@ impl Servers {
 
 /// The outcome of a run up to the cut.
 #[derive(Debug)]
-struct Outcome {
+struct CutRun {
     /// The instant from which `Liveness` counts the session.
     valid_from: u64,
     /// The leader's last report of the session.
     last_report: u64,
 }
 
-impl Outcome {
+impl CutRun {
     fn is_safe(&self) -> bool {
         self.valid_from <= self.last_report
     }
 }
 
 /// Sends heartbeats until the follower is cut off.
-fn run(servers: &Servers, interval: u64, heartbeat: impl Fn(&mut Liveness, Heartbeat)) -> Outcome {
+fn run(servers: &Servers, interval: u64, heartbeat: impl Fn(&mut Liveness, Heartbeat)) -> CutRun {
     let instant = BootInstant::from_nanos;
     let mut liveness = Liveness::started(instant(0), instant(0));
     let mut sent = vec![0];
@@ -104,7 +104,7 @@ fn run(servers: &Servers, interval: u64, heartbeat: impl Fn(&mut Liveness, Heart
         };
         heartbeat(&mut liveness, proof);
     }
-    Outcome {
+    CutRun {
         valid_from: liveness.valid_from().as_nanos(),
         last_report: servers.last_report(&sent),
     }
