@@ -83,8 +83,7 @@ async fn granted_tokens(service: &dyn Service, kind: LockKind) -> Vec<Token> {
     while let Some(done) = within_timeout("every task ends", tasks.join_next()).await {
         done.expect("no task fails");
     }
-    let tokens = granted.lock().clone();
-    tokens
+    granted.lock().clone()
 }
 
 /// A released lock is free for a second client. The release of a lost guard reports the loss.
