@@ -1,9 +1,10 @@
-//! A process that has run out of something. The limits are the process's, so each test has a program of its own.
+//! A process without free descriptors. The limits are those of the process, so each test has a
+//! program of its own.
 #![allow(missing_docs)]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Without a descriptor for its timer, a store that is opened says so; it does not pass for one that renews.
+/// A store without a descriptor for its timer cannot be opened, as it could not renew.
 #[test]
 fn open_without_descriptors_is_refused() {
     let first = pollster::block_on(leasehold::open("memory:")).expect("the background thread runs");

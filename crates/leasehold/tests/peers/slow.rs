@@ -1,18 +1,19 @@
 //! A store whose replies are late or missing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
+use leasehold::conformance::{Intercept, Intercepted, Request};
+use leasehold::store::Store;
 use leasehold::stores::Memory;
-use leasehold::{Error, Guarantees, LockState, Locks, Name, Result};
+use leasehold::{Error, Locks, Result};
 
 /// How late a late reply is.
 pub(crate) const SLOW: Duration = Duration::from_millis(700);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Slow {
     store: Memory,
     switches: Arc<Switches>,
@@ -31,74 +32,52 @@ pub(crate) struct Switches {
 impl Slow {
     pub(crate) fn locks(store: &Memory) -> (Locks, Arc<Switches>) {
         let switches = Arc::<Switches>::default();
-        let slow = Self {
+        let slow = Intercepted(Self {
             store: store.clone(),
             switches: Arc::clone(&switches),
-        };
-        (
-            leasehold::Locks::from_store(slow, "memory:").expect("the background thread runs"),
-            switches,
-        )
-    }
+        });
 
-    async fn delayed<T>(&self, reply: impl Future<Output = Result<T>>) -> Result<T> {
-        let sent_at = Instant::now();
-        let reply = reply.await;
-        if self.switches.late.load(Ordering::SeqCst) {
-            tokio::time::sleep(SLOW).await;
-        }
-        *self
-            .switches
-            .requested
-            .lock()
-            .expect("no panic while it is locked") = Some(sent_at);
-        reply
+        let locks = Locks::from_store(slow, "memory:").expect("the background thread runs");
+        (locks, switches)
     }
 }
 
 impl Switches {
     pub(crate) fn requested(&self) -> Instant {
-        self.requested
-            .lock()
-            .expect("no panic while it is locked")
-            .expect("a request was sent")
+        self.last_request().expect("a request was sent")
+    }
+
+    fn last_request(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.requested.lock().expect("no panic while it is locked")
     }
 }
 
 #[async_trait]
-impl Store for Slow {
-    fn guarantees(&self) -> Guarantees {
-        self.store.guarantees()
+impl Intercept for Slow {
+    fn inner(&self) -> &dyn Store {
+        &self.store
     }
 
-    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.delayed(self.store.enter(claim, on_contention)).await
-    }
-
-    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        self.store.changed(claim, seen).await
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        if self.switches.drops_replies.load(Ordering::SeqCst) {
+    async fn around<T: Send>(
+        &self,
+        request: Request,
+        reply: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        if !matches!(request, Request::Enter | Request::Renew) {
+            return reply.await;
+        }
+        let drops_replies = self.switches.drops_replies.load(Ordering::SeqCst);
+        if drops_replies && request == Request::Renew {
             return Err(Error::unavailable("the renewal has no reply"));
         }
-        self.delayed(self.store.renew(claims)).await
-    }
 
-    async fn leave(&self, claim: &Claim) -> Result<bool> {
-        self.store.leave(claim).await
-    }
+        let sent_at = Instant::now();
+        let reply = reply.await;
+        if self.switches.late.load(Ordering::SeqCst) {
+            tokio::time::sleep(SLOW).await;
+        }
 
-    fn extensions(&self) -> Extensions<'_> {
-        self.store.extensions()
-    }
-
-    async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.store.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.store.list(prefix, count_max).await
+        *self.switches.last_request() = Some(sent_at);
+        reply
     }
 }

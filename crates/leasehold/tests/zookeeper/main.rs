@@ -1,5 +1,5 @@
 //! Behaviour of the ZooKeeper store alone, on real servers.
-#![cfg(feature = "zookeeper")]
+#![cfg(all(feature = "zookeeper", feature = "conformance"))]
 #![allow(missing_docs)]
 
 mod behaviour;
@@ -15,8 +15,8 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use lab_servers::ZooKeeper;
-use leasehold::store::{Claim, Share};
-use leasehold::{ClaimantInfo, Guard, Locks, Name, Token, stores};
+use leasehold::conformance::support::{claim, empty, waiters};
+use leasehold::{Guard, Locks, Token, stores};
 use zookeeper_client::Client;
 
 /// How long a test waits for an event that must happen.
@@ -50,28 +50,6 @@ async fn within_timeout<T: Debug>(what: &str, reply: impl Future<Output = T>) ->
     reply.unwrap_or_else(|_| panic!("not within {TIMEOUT:?}: {what}"))
 }
 
-async fn waiters(locks: &Locks, name: &str, count: usize) {
-    loop {
-        let lock_state = locks.inspect(name).await.expect("inspected");
-        if lock_state.waiters().count() == count {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
-async fn empty(locks: &Locks, name: &str) {
-    while !locks
-        .inspect(name)
-        .await
-        .expect("inspected")
-        .entries
-        .is_empty()
-    {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-}
-
 async fn held_for(guard: &Guard, time: Duration) {
     let lost = tokio::time::timeout(time, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -89,10 +67,4 @@ async fn use_once(locks: &Locks, name: &str) -> Token {
 async fn is_free(locks: &Locks, name: &str) -> bool {
     let granted = locks.mutex(name).try_acquire().await;
     granted.expect("tried").is_some()
-}
-
-fn claim(name: &str) -> Claim {
-    let name = Name::parse(name).expect("a good name");
-    let info = ClaimantInfo::here("").expect("a good label");
-    Claim::new(name, Share::MUTEX, info.into())
 }

@@ -1,0 +1,224 @@
+//! Connections that break, deliver nothing, or wait for replicas.
+
+use std::time::{Duration, Instant};
+
+use lab_servers::Redis;
+use leasehold::conformance::support::{eventually, waiters, within_timeout};
+
+use super::{cut_off, granted, held_for, open, remote, wait_behind};
+
+/// After a reply that did not arrive, too, the client sends its next request within the grace. The
+/// length of the lease does not matter.
+#[tokio::test]
+async fn lock_survives_disconnect_shorter_than_grace() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=4s").await;
+    let held = locks
+        .mutex("a")
+        .lease(Duration::from_secs(3600))
+        .acquire()
+        .await
+        .expect("granted");
+    cut_off(&wire);
+    eventually("a renewal without a reply", || async {
+        held.renewal() == leasehold::RenewalStatus::Late
+    })
+    .await;
+    wire.refuse(false);
+    held_for(&held, Duration::from_secs(8)).await;
+}
+
+/// The client replaces a connection that delivers no replies before the hold that depends on the
+/// connection is lost.
+#[tokio::test]
+async fn lock_survives_a_deaf_connection() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "crash-grace=2s").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    wire.drop_replies_silently();
+    held_for(&held, Duration::from_secs(5)).await;
+}
+
+/// A server, or a proxy before it, closes the connection after the handshake. The client does not
+/// reconnect over and over without a pause.
+#[tokio::test]
+async fn server_that_hangs_up_after_handshake_gets_no_reconnect_storm() {
+    const CONNECTIONS_MAX: u64 = 60;
+    let server = Redis::start();
+    let (wire, _locks) = remote(&server, "crash-grace=10s").await;
+
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+
+    let made = wire.traffic().connections;
+    assert!(made < CONNECTIONS_MAX, "{made} connections in two seconds");
+}
+
+/// Waiting for a replica that sends no reply does not delay the requests of other locks.
+#[tokio::test]
+async fn waiting_for_replicas_does_not_cost_other_locks() {
+    let server = Redis::start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    let locks = open(&server.url(), "replicas=1&crash-grace=1s").await;
+    let held = locks.mutex("held").acquire().await.expect("granted");
+    replica.pause();
+    let others: Vec<_> = (0..8)
+        .map(|n| {
+            tokio::spawn({
+                let lock = locks.mutex(&format!("other-{n}"));
+                async move { lock.acquire().await }
+            })
+        })
+        .collect();
+    held_for(&held, Duration::from_secs(5)).await;
+    for other in others {
+        other.abort();
+    }
+    replica.resume();
+}
+
+/// A client detects that a connection delivers no replies, although other requests on it are
+/// cancelled meanwhile.
+#[tokio::test]
+async fn cancelled_request_does_not_mask_dead_connection() {
+    let server = Redis::start();
+    let (wire, locks) = remote(&server, "").await;
+    wire.drop_replies_silently();
+    let lock = locks.mutex("a");
+    let acquiring = async {
+        let granted = lock.acquire().await;
+        granted.expect("granted by another connection")
+    };
+    let giving_up = async {
+        loop {
+            let _ = tokio::time::timeout(Duration::from_millis(50), locks.inspect("b")).await;
+        }
+    };
+    tokio::select! {
+        _guard = within_timeout("the lock is granted", acquiring) => {}
+        () = giving_up => {}
+    }
+}
+
+/// Waiting for replicas is not mistaken for a connection that delivers no replies.
+#[tokio::test]
+async fn missing_replicas_refuse_the_grant() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "replicas=1").await;
+    let error = locks
+        .mutex("a")
+        .acquire()
+        .await
+        .expect_err("the server has no replica");
+    assert!(
+        error.to_string().contains("only 0 of 1 replicas"),
+        "{error}"
+    );
+}
+
+/// The connections of the first waiter break again and again, and break when its turn comes. It is
+/// granted the lock without an error.
+#[tokio::test]
+async fn waiter_survives_reconnect_without_error() {
+    let server = Redis::start();
+    let theirs = open(&server.url(), "").await;
+    let (wire, ours) = remote(&server, "crash-grace=500ms").await;
+    for _ in 0..5 {
+        let held = theirs.mutex("a").acquire().await.expect("granted");
+        let lock = ours.mutex("a");
+        let waiting = tokio::spawn(async move { lock.acquire().await });
+        waiters(&theirs, "a", 1).await;
+        for _ in 0..10 {
+            wire.partition();
+            // The pace of the faults.
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        wire.partition();
+        held.release().await.expect("released");
+        let next = within_timeout("the waiter holds", waiting)
+            .await
+            .expect("the task runs")
+            .expect("acquired without an error");
+        next.release().await.expect("released");
+    }
+}
+
+/// The client tries to release a lost lock on a silent server for a second at most. It does not
+/// retry on a server that denies the release.
+#[tokio::test]
+async fn release_of_a_lost_lock_gives_up_soon() {
+    const MUCH_LESS_THAN_TEN: Duration = Duration::from_secs(7);
+    let server = Redis::setup()
+        .acl("app on nopass ~leasehold:* &leasehold:* +@all")
+        .start();
+    let locks = open(
+        &server.url().replace("redis://", "redis://app:x@"),
+        "crash-grace=500ms",
+    )
+    .await;
+    let silent = locks.mutex("a").acquire().await.expect("granted");
+    let denied = locks.mutex("b").no_renewal().acquire().await;
+    let denied = denied.expect("granted");
+    server.pause();
+    within_timeout("the hold is lost", silent.lost()).await;
+    let begun = Instant::now();
+    assert!(silent.release().await.expect_err("lost").is_lost());
+    server.resume();
+    server.command(&["ACL", "SETUSER", "app", "-setrange"]);
+    let reply = denied.release().await.expect_err("denied");
+    assert!(
+        reply.is_denied() && begun.elapsed() < MUCH_LESS_THAN_TEN,
+        "{reply} after {:?}",
+        begun.elapsed()
+    );
+}
+
+/// The first waiter in the queue has no connection when its turn comes. It is passed over without a
+/// grace, keeps its position, and is granted next when its connection is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiter_without_connection_is_passed_over_and_keeps_its_position() {
+    let server = Redis::start();
+    let ours = open(&server.url(), "").await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let (wire, away) = remote(&server, "").await;
+    let first = wait_behind(&away, 0).await;
+    let second = open(&server.url(), "").await;
+    let third = open(&server.url(), "").await;
+    let second = wait_behind(&second, 1).await;
+    let third = wait_behind(&third, 2).await;
+    cut_off(&wire);
+    while server
+        .command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"])
+        .list()
+        .len()
+        > 3
+    {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let released = Instant::now();
+    held.release().await.expect("released");
+    let second = granted(second).await;
+    assert!(
+        released.elapsed() < Duration::from_secs(3),
+        "the second waiter waited for a grace: {:?}",
+        released.elapsed()
+    );
+    wire.refuse(false);
+    while server
+        .command(&["PUBSUB", "CHANNELS", "leasehold:alive:*"])
+        .list()
+        .len()
+        < 4
+    {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    second.release().await.expect("released");
+    let first = granted(first).await;
+    assert!(!third.is_finished(), "two clients hold the lock");
+    first.release().await.expect("released");
+    granted(third).await.release().await.expect("released");
+}

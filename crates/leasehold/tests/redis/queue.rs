@@ -1,0 +1,182 @@
+//! The queue: positions, notifications, and the cost of waiting.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use lab_servers::Redis;
+use leasehold::conformance::support::{TIMEOUT, waiters, within_timeout};
+
+use super::{
+    DAY, Waiting, commands, cut_off, granted, monitor, open, remote, requests, use_once,
+    wait_behind,
+};
+
+/// A claim without crash detection finds its turn even if no client may send it a notification.
+#[tokio::test]
+async fn waiter_is_granted_without_notifications() {
+    let silent = "app on nopass ~leasehold:* &leasehold:* +@all -publish";
+    let server = Redis::setup().acl(silent).start();
+    let url = server.url().replace("redis://", "redis://app:x@");
+    let ours = open(&url, "crash-grace=off").await;
+    let theirs = open(&url, "crash-grace=off").await;
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let lock = theirs.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&ours, "a", 1).await;
+    held.release().await.expect("released");
+    let _next = within_timeout("the next client holds", waiting)
+        .await
+        .expect("the task runs")
+        .expect("granted");
+}
+
+/// A waiter whose future is not polled is alive: it keeps its position, and is granted in its turn.
+/// It does not check for absent claims before it.
+#[tokio::test]
+async fn unpolled_waiter_keeps_queue_position() {
+    let server = Redis::start();
+    let (wire, gone) = remote(&server, "crash-grace=500ms").await;
+    let idle = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "crash-grace=500ms").await;
+    let _held = gone
+        .mutex("a")
+        .lease(Duration::from_secs(4))
+        .acquire()
+        .await
+        .expect("granted");
+    let lock = idle.mutex("a").label("idle");
+    let mut acquiring = Box::pin(lock.acquire());
+    while theirs.inspect("a").await.expect("read").waiters().count() == 0 {
+        let polled = tokio::time::timeout(Duration::from_millis(5), &mut acquiring).await;
+        assert!(polled.is_err(), "two clients hold the lock");
+    }
+    let lock = theirs.mutex("a");
+    let next = tokio::spawn(async move { lock.acquire().await });
+    waiters(&theirs, "a", 2).await;
+    cut_off(&wire);
+    let started = Instant::now();
+    while theirs
+        .inspect("a")
+        .await
+        .expect("read")
+        .holders()
+        .all(|holder| holder.info.label != "idle")
+    {
+        assert!(
+            started.elapsed() < TIMEOUT,
+            "the idle waiter is not granted when the lease ends"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!next.is_finished(), "two clients hold the lock");
+    drop(acquiring);
+    let next = within_timeout("the next client holds", next)
+        .await
+        .expect("the task runs")
+        .expect("granted");
+    next.release().await.expect("released");
+}
+
+/// 60 clients wait for one lock. Each client renews its claim every third of its lease. All clients
+/// together poll the holder a few times a second. A poll does not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_waiters_send_a_fifth_of_a_request_per_second_each() {
+    const WAITERS: u32 = 60;
+    const WINDOW: Duration = Duration::from_secs(12);
+    let server = Redis::start();
+    let holder = open(&server.url(), "").await;
+    let held = holder
+        .mutex("a")
+        .lease(Duration::from_secs(600))
+        .acquire()
+        .await
+        .expect("granted");
+    let mut clients = Vec::new();
+    let mut waiting = Vec::new();
+    for ahead in 0..WAITERS {
+        let client = open(&server.url(), "").await;
+        waiting.push(wait_behind(&client, ahead as usize).await);
+        clients.push(client);
+    }
+    let mut monitor = monitor(&server);
+    tokio::time::sleep(WINDOW).await;
+    let commands = commands(&server, &mut monitor);
+
+    let sent = requests(&commands);
+    let most =
+        usize::try_from(WAITERS * u32::try_from(WINDOW.as_secs()).expect("few") / 5).expect("few");
+    // The holder sends a few requests of its own.
+    assert!(sent < most + 30, "{sent} requests in {WINDOW:?}");
+    let renewed = commands
+        .iter()
+        .filter(|command| command.contains(" lua] ") && command.contains("\"HSET\""))
+        .count();
+    let looked = sent.saturating_sub(renewed);
+    assert!(
+        renewed <= 2 * WAITERS as usize,
+        "{renewed} writes of claims, {looked} other requests"
+    );
+    let is_write = |command: &&String| {
+        ["SET", "SETRANGE"]
+            .iter()
+            .any(|word| command.contains(&format!(" lua] \"{word}\"")))
+    };
+    let written: Vec<_> = commands.iter().filter(is_write).collect();
+    assert!(written.len() <= 1, "a poll writes: {written:?}");
+
+    held.release().await.expect("released");
+    let next = granted(waiting.remove(0)).await;
+    next.release().await.expect("released");
+    waiting.iter().for_each(Waiting::abort);
+}
+
+/// A server's clock was two days ahead, and an operator corrected it.
+#[tokio::test]
+async fn contended_acquire_succeeds_after_the_clock_was_two_days_ahead() {
+    let server = Redis::setup().own_clock().start();
+    let ours = open(&server.url(), "").await;
+    let theirs = open(&server.url(), "").await;
+    server.set_clock(2 * DAY);
+    for locks in [&ours, &theirs] {
+        use_once(&locks.mutex("a")).await;
+    }
+    server.set_clock(0);
+    let held = ours.mutex("a").acquire().await.expect("granted");
+    let waiting = wait_behind(&theirs, 0).await;
+    assert!(
+        theirs
+            .mutex("a")
+            .try_acquire()
+            .await
+            .expect("replied")
+            .is_none()
+    );
+    let token = held.token();
+    held.release().await.expect("released");
+    let next = granted(waiting).await;
+    assert!(next.token() > token);
+    next.release().await.expect("released");
+}
+
+/// A position is never given twice, and never forgotten, when waiters come and go. All waiters are
+/// granted in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_come_and_go_are_all_granted_once() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let mut waiting = Vec::new();
+    for ahead in 0..8 {
+        waiting.push(wait_behind(&locks, ahead).await);
+    }
+    waiting.remove(3).abort();
+    waiters(&locks, "a", 7).await;
+    held.release().await.expect("released");
+    let mut tokens = BTreeSet::new();
+    for waiting in waiting {
+        let guard = granted(waiting).await;
+        assert!(tokens.insert(guard.token()));
+        guard.release().await.expect("released");
+    }
+    assert_eq!(tokens.len(), 7);
+}

@@ -1,0 +1,162 @@
+//! Passwords and certificates, and their rotation.
+
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::{Error, Locks};
+
+use super::{check, hold, open, refused};
+
+#[tokio::test]
+async fn wrong_passwords_are_refused() {
+    let server = Redis::setup().password("hunter2").start();
+    let at = server.address();
+    check(
+        &refused(&format!("redis://{at}")).await,
+        Error::is_denied,
+        "the server requires a password",
+    );
+    for wrong in [
+        "redis://:hunter22@",
+        "redis://nobody:hunter2@",
+        "redis://default:hunter2x@",
+    ] {
+        check(
+            &refused(&format!("{wrong}{at}")).await,
+            Error::is_denied,
+            "does not accept the user name and password",
+        );
+    }
+    drop(hold(&open(&format!("redis://:hunter2@{at}")).await, "a").await);
+}
+
+/// Ends all connections of other clients than the one that sends the request.
+fn kill_clients(admin: &mut lab_servers::Raw) {
+    for kind in ["normal", "pubsub"] {
+        let reply = admin
+            .request(&["CLIENT", "KILL", "TYPE", kind])
+            .expect("the server replies");
+        assert!(!reply.is_error(), "{reply:?}");
+    }
+}
+
+/// Waits until the server has replied on connections that were made since `kill_clients`.
+async fn reconnected(locks: &Locks, server: &Redis) {
+    let reconnects = async {
+        while locks.mutex("probe").try_acquire().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let done = tokio::time::timeout(Duration::from_secs(10), reconnects).await;
+    assert!(
+        done.is_ok(),
+        "the client did not reconnect within ten seconds: {}",
+        server.log()
+    );
+}
+
+#[tokio::test]
+async fn hold_survives_a_rotated_password_in_its_file() {
+    let server = Redis::setup().password("hunter2").start();
+    let mut admin = server.connection();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("password");
+    std::fs::write(&file, "hunter2\n").expect("written");
+    let locks = open(&format!(
+        "redis://{}?crash-grace=3s&password-file={}",
+        server.address(),
+        file.display()
+    ))
+    .await;
+    let held = hold(&locks, "a").await;
+
+    for password in ["hunter2-second", "hunter2-third"] {
+        let reply = admin
+            .request(&["CONFIG", "SET", "requirepass", password])
+            .expect("the server replies");
+        assert!(!reply.is_error(), "{reply:?}");
+        std::fs::write(&file, format!("{password}\n")).expect("written");
+        kill_clients(&mut admin);
+        reconnected(&locks, &server).await;
+
+        let lost = tokio::time::timeout(Duration::from_secs(4), held.lost()).await;
+        assert!(
+            lost.is_err(),
+            "lost after the rotation to {password}: {lost:?}"
+        );
+    }
+    held.release().await.expect("released");
+}
+
+/// A reconnect does not read the file of authorities again, even if the file has changed or is
+/// missing. Only a rejection of the server causes another read.
+#[tokio::test]
+async fn authorities_are_read_again_only_after_a_rejection() {
+    let server = Redis::setup().tls().start();
+    let mut admin = server.connection();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let ca = folder.path().join("ca.pem");
+    let url = format!("{}?ca={}", server.tls_url(), ca.display());
+
+    std::fs::copy(server.other_ca_file(), &ca).expect("copied");
+    check(
+        &refused(&url).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
+    std::fs::copy(server.ca_file(), &ca).expect("copied");
+    let locks = open(&url).await;
+    let held = hold(&locks, "a").await;
+
+    std::fs::remove_file(&ca).expect("removed");
+    kill_clients(&mut admin);
+    reconnected(&locks, &server).await;
+    held.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn untrusted_certificates_are_refused() {
+    let server = Redis::setup().tls().start();
+    let ca = server.ca_file();
+    let other = server.other_ca_file();
+    let with = |url: String, ca: &std::path::Path| format!("{url}?ca={}", ca.display());
+    let locks = open(&with(server.tls_url(), &ca)).await;
+    let held = hold(&locks, "a").await;
+    assert!(
+        locks
+            .mutex("a")
+            .try_acquire()
+            .await
+            .expect("replied")
+            .is_none()
+    );
+    held.release().await.expect("released");
+    check(
+        &refused(&with(server.tls_url(), &other)).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
+    check(
+        &refused(&server.tls_url()).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
+    let elsewhere = format!("rediss://[::ffff:127.0.0.1]:{}", server.tls_port());
+    check(
+        &refused(&with(elsewhere, &ca)).await,
+        Error::is_denied,
+        "certificate is not accepted",
+    );
+    let plain = format!("rediss://localhost:{}", server.port());
+    check(
+        &refused(&with(plain, &ca)).await,
+        |error| error.is_unavailable() || error.is_denied(),
+        "",
+    );
+    let nothing = server.folder().join("redis.conf");
+    check(
+        &refused(&with(server.tls_url(), &nothing)).await,
+        Error::is_invalid,
+        "authority",
+    );
+}

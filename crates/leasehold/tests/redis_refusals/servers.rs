@@ -1,0 +1,195 @@
+//! Servers that leasehold does not support, or cannot reach.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+
+use lab_servers::Redis;
+use leasehold::Error;
+
+use super::{check, hold, open, refused};
+
+#[tokio::test]
+async fn eviction_policy_is_rejected() {
+    for policy in ["allkeys-lru", "volatile-lru", "volatile-ttl"] {
+        let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", policy)]);
+        check(
+            &refused(&server.url()).await,
+            Error::is_unsupported,
+            "set its maxmemory-policy to noeviction",
+        );
+    }
+    let server = Redis::configured(&[("maxmemory", "100mb"), ("maxmemory-policy", "noeviction")]);
+    drop(hold(&open(&server.url()).await, "a").await);
+}
+
+#[tokio::test]
+async fn replicas_are_refused() {
+    let master = Redis::start();
+    let replica = Redis::setup().replica_of(&master).start();
+    check(
+        &refused(&replica.url()).await,
+        Error::is_unavailable,
+        "connect to its master",
+    );
+    let locks = open(&master.url()).await;
+    // The master becomes a replica while the client is connected.
+    master.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    check(
+        &locks.mutex("a").acquire().await.expect_err("read-only"),
+        Error::is_unavailable,
+        "connect to its master",
+    );
+}
+
+/// Sends the result of `reply` for the words of each request.
+fn fake_server(reply: fn(&str) -> String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("the listener has an address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let mut lock_states =
+                    BufReader::new(stream.try_clone().expect("the stream is cloned"))
+                        .lines()
+                        .map_while(Result::ok);
+                let mut stream = stream;
+                while let Some(count) = lock_states
+                    .next()
+                    .and_then(|line| line.strip_prefix('*')?.parse::<usize>().ok())
+                {
+                    let words: Vec<String> =
+                        (0..count).filter_map(|_| lock_states.nth(1)).collect();
+                    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+                    if stream
+                        .write_all(reply(&words.join(" ")).as_bytes())
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    format!("redis://:hunter2@{address}")
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+fn old(request: &str) -> String {
+    match request.split(' ').next().unwrap_or_default() {
+        "HELLO" => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
+        "SUBSCRIBE" => format!(">3\r\n{}{}:1\r\n", bulk("subscribe"), bulk(&request[10..])),
+        "INFO" => bulk("redis_version:5.0.14\r\n"),
+        _ => "+OK\r\n".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn old_servers_are_refused() {
+    check(
+        &refused(&fake_server(old)).await,
+        Error::is_unsupported,
+        "6.2 or newer",
+    );
+}
+
+/// A server that passes the handshake as far as its scripts. `role` and `eval` are its replies to
+/// INFO and EVAL.
+fn other_server(request: &str, role: &str, eval: &str) -> String {
+    match request.split(' ').next().unwrap_or_default() {
+        "INFO" => bulk(&format!(
+            "redis_version:7.4.0\r\nmaxmemory:0\r\nrole:{role}\r\n"
+        )),
+        "TIME" => format!("*2\r\n{}{}", bulk("1700000000"), bulk("0")),
+        "EVALSHA" => "-NOSCRIPT No matching script.\r\n".to_owned(),
+        "EVAL" => eval.to_owned(),
+        _ => old(request),
+    }
+}
+
+/// Dragonfly refuses undeclared keys.
+#[tokio::test]
+async fn server_that_refuses_undeclared_keys_is_unsupported() {
+    let dragonfly = |request: &str| {
+        other_server(
+            request,
+            "master",
+            "-ERR script tried accessing undeclared key\r\n",
+        )
+    };
+    check(
+        &refused(&fake_server(dragonfly)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
+}
+
+#[tokio::test]
+async fn server_with_another_lua_is_unsupported() {
+    let raises = |request: &str| {
+        let error = "-ERR bad argument #2 to 'format' (number has no integer representation) \
+            script: on @user_script:11.\r\n";
+        other_server(request, "master", error)
+    };
+    check(
+        &refused(&fake_server(raises)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
+
+    let counts_otherwise =
+        |request: &str| other_server(request, "master", &bulk("false string 3 5.0 42.0 ab"));
+    check(
+        &refused(&fake_server(counts_otherwise)).await,
+        Error::is_unsupported,
+        "does not run scripts as Redis does",
+    );
+}
+
+/// `KeyDB` has this role on a server if clients of other servers write the same data.
+#[tokio::test]
+async fn active_replica_is_unsupported() {
+    let keydb = |request: &str| other_server(request, "active-replica", "+OK\r\n");
+    check(
+        &refused(&fake_server(keydb)).await,
+        Error::is_unsupported,
+        "the server's role is active-replica",
+    );
+}
+
+#[tokio::test]
+async fn loading_servers_are_reported() {
+    let loading = |_: &str| "-LOADING Redis is loading the dataset in memory\r\n".to_owned();
+    check(
+        &refused(&fake_server(loading)).await,
+        Error::is_unavailable,
+        "still loading",
+    );
+}
+
+#[tokio::test]
+async fn other_services_are_refused() {
+    let other = |_: &str| "HTTP/1.1 400 Bad Request\r\n\r\n".to_owned();
+    check(
+        &refused(&fake_server(other)).await,
+        Error::is_unavailable,
+        "",
+    );
+    check(
+        &refused("redis://:hunter2@127.0.0.1:1").await,
+        Error::is_unavailable,
+        "check host and port",
+    );
+    check(
+        &refused("redis+unix:///nowhere/redis.sock").await,
+        Error::is_unavailable,
+        "check the path",
+    );
+    check(
+        &refused("redis://:hunter2@no.such.host.invalid").await,
+        Error::is_unavailable,
+        "check host and port",
+    );
+}

@@ -1,0 +1,170 @@
+//! Votes, and claims that masters refuse.
+
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::{Guard, Locks, LossReason, ServerVote, blocking};
+
+use super::{DEADLINE, open, start};
+
+/// If each master notified another waiter, no waiter would have a quorum of notifications.
+#[tokio::test]
+async fn masters_notify_the_same_waiter() {
+    const WAITERS: usize = 8;
+    let (servers, hosts) = start(5);
+    let held = open(&hosts, "quarantine=off")
+        .await
+        .expect("five")
+        .mutex("a")
+        .acquire()
+        .await
+        .expect("granted");
+    let mut clients = Vec::new();
+    for _ in 0..WAITERS {
+        clients.push(open(&hosts, "quarantine=off").await.expect("five"));
+    }
+    let lock = |locks: Locks| async move { locks.mutex("a").acquire().await?.release().await };
+    let waiting: Vec<_> = clients
+        .into_iter()
+        .map(|locks| tokio::spawn(lock(locks)))
+        .collect();
+    let order = |server: &Redis| {
+        let order = server.command(&["ZRANGE", "leasehold:redlock:{a}:waits", "0", "-1"]);
+        order
+            .texts()
+            .iter()
+            .map(|client| (*client).to_owned())
+            .collect::<Vec<_>>()
+    };
+    while servers.iter().any(|server| order(server).len() < WAITERS) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let orders: Vec<_> = servers.iter().map(order).collect();
+    assert!(orders.iter().all(|order| *order == orders[0]), "{orders:?}");
+    held.release().await.expect("released");
+    for one in waiting {
+        one.await.expect("it runs").expect("granted and released");
+    }
+}
+
+/// The holder knows which masters have voted, and how long each vote counts.
+#[tokio::test]
+async fn holder_can_list_the_votes() {
+    const LEASE: Duration = Duration::from_secs(20);
+    let (mut servers, hosts) = start(5);
+    servers[1].kill();
+    for settings in ["quarantine=off", "dialect=classic"] {
+        let locks = open(&hosts, settings).await.expect("four of five");
+        let held = locks
+            .mutex("a")
+            .lease(LEASE)
+            .acquire()
+            .await
+            .expect("granted");
+        let given = |votes: &[ServerVote]| {
+            votes
+                .iter()
+                .filter(|vote| !vote.remaining.is_zero())
+                .count()
+        };
+        // One reply may arrive after those that decide.
+        while given(&held.votes()) < 4 {
+            assert!(
+                given(&held.votes()) >= 3 && held.check().is_ok(),
+                "{:?}",
+                held.votes()
+            );
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let votes = held.votes();
+        let urls: Vec<_> = votes.iter().map(|vote| vote.server.clone()).collect();
+        assert_eq!(
+            urls,
+            hosts
+                .iter()
+                .map(|host| format!("redis://{host}"))
+                .collect::<Vec<_>>()
+        );
+        assert!(
+            votes[1].remaining.is_zero() && votes.iter().all(|vote| vote.remaining <= LEASE),
+            "{votes:?}"
+        );
+        let held = blocking::Guard::from(held);
+        assert!(given(&held.votes()) == 4 && held.remaining() <= LEASE);
+        Guard::from(held).release().await.expect("released");
+    }
+    let alone = leasehold::open("memory:")
+        .await
+        .expect("it opens")
+        .mutex("a")
+        .acquire()
+        .await
+        .expect("granted");
+    assert_eq!(alone.votes(), []);
+}
+
+/// Two masters are silent, and one denies the request. The waiter must not fail before a majority
+/// denies it.
+#[tokio::test]
+async fn one_denying_master_does_not_end_the_wait() {
+    let (servers, hosts) = start(5);
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    servers[0].command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]);
+    servers[1..3].iter().for_each(Redis::pause);
+    let error = locks
+        .mutex("a")
+        .try_acquire()
+        .await
+        .expect_err("two of five");
+    assert!(
+        error.is_unavailable() && error.to_string().contains("NoPerm"),
+        "{error}"
+    );
+    servers[1..3].iter().for_each(Redis::resume);
+    let held = loop {
+        match locks.mutex("a").acquire().await {
+            Ok(held) => break held,
+            Err(error) => assert!(error.is_unavailable(), "{error}"),
+        }
+    };
+    held.release().await.expect("released");
+
+    servers[1..3].iter().for_each(|server| {
+        drop(server.command(&["ACL", "SETUSER", "default", "-evalsha", "-eval"]));
+    });
+    let error = locks
+        .mutex("a")
+        .acquire()
+        .await
+        .expect_err("three of five deny it");
+    assert!(error.is_denied(), "{error}");
+}
+
+/// Two masters have a foreign key for one lock and a third is silent: that lock cannot be renewed.
+#[tokio::test]
+async fn unrenewable_claim_does_not_end_other_claims() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let (masters, hosts) = start(5);
+    let locks = open(&hosts, "quarantine=off").await.expect("five");
+    let troubled = locks
+        .mutex("troubled")
+        .lease(LEASE)
+        .acquire()
+        .await
+        .expect("granted");
+    let other = locks
+        .mutex("other")
+        .lease(LEASE)
+        .acquire()
+        .await
+        .expect("granted");
+    masters[..2].iter().for_each(|master| {
+        drop(master.command(&["SET", "leasehold:redlock:{troubled}", "theirs"]));
+    });
+    masters[2].pause();
+    let lost = tokio::time::timeout(DEADLINE, troubled.lost()).await;
+    assert_eq!(lost, Ok(LossReason::RenewalTimedOut));
+    let lost = tokio::time::timeout(2 * LEASE, other.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    other.release().await.expect("released");
+}
