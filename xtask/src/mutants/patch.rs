@@ -193,6 +193,24 @@ mod tests {
     }
 
     #[test]
+    fn readme_has_one_row_for_every_mutant() -> Result<()> {
+        let page = fs::read_to_string(root().join("lab/mutants/README.md"))?;
+        let rows: Vec<&str> = page
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .collect();
+        let mutants = Mutant::all(&root())?;
+
+        for mutant in &mutants {
+            let row = format!("| `{}` | {} | `", mutant.name, mutant.breaks);
+            let count = rows.iter().filter(|line| line.starts_with(&row)).count();
+            ensure!(count == 1, "{count} rows begin with {row}");
+        }
+        ensure!(rows.len() == mutants.len(), "a row has no patch");
+        Ok(())
+    }
+
+    #[test]
     fn header_and_files_are_read_from_a_patch() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.patch");
