@@ -17,6 +17,7 @@ fn main() -> Result<()> {
         samples[2].add(both_killed(&testbed)?);
         samples[3].add(flock_holder_killed(&testbed)?);
     }
+
     let [holder, next, both, flock] = &samples;
     let limit = "blocking flock(2), holder killed";
     let mut report = Report::new("crash");
@@ -65,12 +66,14 @@ fn lock_state_of(testbed: &Testbed, waiters: usize) -> Result<Vec<Process>> {
     };
     let mut holder = testbed.start(config.clone())?;
     holder.wait_for_grant()?;
+
     let mut line = vec![holder];
     for _ in 0..waiters {
         let waiter = testbed.start(config.clone())?;
         testbed.wait_until_waiting("a", waiter.first_thread())?;
         line.push(waiter);
     }
+
     Ok(line)
 }
 

@@ -22,10 +22,12 @@ fn main() -> Result<()> {
     ];
     lockers[0].send_signal()?;
     lockers[0].read_line()?;
+
     let watched = testbed.scratch_file();
     fs::write(&watched, "")?;
     let mut sleeper = Raw::start(RAW, "sleeper", &watched)?;
     sleeper.read_line()?;
+
     let mut samples: [Samples; 4] = Default::default();
     for _ in 0..ROUNDS {
         samples[0].add(hand_over(&testbed, "tasks", &mut tasks)?);
@@ -36,6 +38,7 @@ fn main() -> Result<()> {
             &mut fs::File::options().append(true).open(&watched)?,
         )?);
     }
+
     let [tasks, threads, flock, inotify] = &samples;
     let mut report = Report::new("handover");
     report.add("file store, async", tasks, "inotify wake-up", inotify);

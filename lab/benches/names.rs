@@ -16,6 +16,7 @@ fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let folder = testbed.scratch_file();
     std::fs::create_dir(&folder)?;
+
     let mut acquired = Vec::new();
     let mut locked = Vec::new();
     let mut released = Vec::new();
@@ -30,11 +31,13 @@ fn main() -> Result<()> {
         file.lock()?;
         locked.push(begun.elapsed());
     }
+
     for guard in guards {
         let begun = Instant::now();
         testbed.run(guard.release())?;
         released.push(begun.elapsed());
     }
+
     let mut report = Report::new("names");
     let limit = "create + flock";
     report.add(
@@ -43,6 +46,7 @@ fn main() -> Result<()> {
         limit,
         &samples(&locked[..TENTH]),
     );
+
     let last = NAMES - TENTH..;
     report.add(
         "acquire, last 1,000 of 10,000",
@@ -50,6 +54,7 @@ fn main() -> Result<()> {
         limit,
         &samples(&locked[last]),
     );
+
     let first = samples(&released[..TENTH]);
     report.add(
         "release of 1,000, none held",

@@ -22,6 +22,7 @@ fn main() -> Result<()> {
         flock.time(|| pass(Command::new("flock").arg(&file).arg("true")))?;
         bare.time(|| pass(&mut Command::new("true")))?;
     }
+
     let mut report = Report::new("startup");
     report.add("leasehold run x -- true", &samples, "flock f true", &flock);
     report.add("leasehold run x -- true", &samples, "true", &bare);

@@ -21,6 +21,7 @@ fn main() -> Result<()> {
             samples[number * 3 + 2].add(raw(&testbed, names)?);
         }
     }
+
     let mut report = Report::new("throughput");
     let limit = "open + flock + close";
     for (samples, names) in samples.chunks(3).zip(["one name", "a name each"]) {
@@ -37,6 +38,7 @@ fn main() -> Result<()> {
             &samples[2],
         );
     }
+
     report.finish()
 }
 
@@ -53,6 +55,7 @@ fn leasehold(testbed: &Testbed, names: usize, api: Api) -> Result<u64> {
             ..WorkerConfig::default()
         })
     };
+
     let workers = (0..PROCESSES).map(start).collect::<Result<Vec<_>>>()?;
     workers
         .into_iter()
@@ -74,6 +77,7 @@ fn raw(testbed: &Testbed, names: usize) -> Result<u64> {
     for mut child in (0..PROCESSES).map(start).collect::<Result<Vec<_>, _>>()? {
         ensure!(child.wait()?.success(), "a raw process failed");
     }
+
     Ok(each(begun))
 }
 

@@ -28,6 +28,7 @@ fn main() -> Result<()> {
         testbed.run(async_pairs(in_memory, &memory))?;
         pairs(by_threads, || Ok(threads.acquire()?.release()?))?;
     }
+
     let [leasehold, by_threads, in_memory, opened, kept_open] = &samples;
     let mut report = Report::new("uncontended");
     report.add(

@@ -99,6 +99,7 @@ pub struct ResourceUsage {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} ", self.at, self.thread, self.name)?;
+
         match self.kind {
             EventKind::Requested => f.write_str("requested"),
             EventKind::Granted {

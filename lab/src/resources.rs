@@ -149,6 +149,7 @@ impl Resource {
 #[must_use]
 pub fn accepts(rule: FencingRule, ops: &[Op], op: Op) -> bool {
     let is_read = |op: &Op| matches!(op.kind, OpKind::Read(_));
+
     match rule {
         FencingRule::Unfenced => true,
         FencingRule::Checked => {

@@ -28,6 +28,7 @@ impl Client {
             .args(peers::command(peer)?)
             .arg(url);
         peers::environment(&mut command);
+
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

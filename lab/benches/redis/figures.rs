@@ -52,11 +52,13 @@ pub(crate) fn show(names: &[String]) -> Result<()> {
             );
         }
     }
+
     let wanted = |figure: &str| names.is_empty() || names.iter().any(|name| name == figure);
     FIGURES
         .iter()
         .filter(|(figure, _)| wanted(figure))
         .try_for_each(|(_, show)| show())?;
+
     let tables = FIGURES
         .iter()
         .map(|(figure, _)| Table::written(figure))

@@ -33,6 +33,7 @@ impl Contest {
                 until,
             })?;
         }
+
         let replies = clients
             .iter_mut()
             .map(Client::end)
@@ -78,6 +79,7 @@ impl HoldSpans {
             };
             rounds.extend(reply.chunks_exact(3).map(round));
         }
+
         rounds.sort_unstable_by_key(|span| span.granted);
         let overlap = rounds
             .windows(2)
@@ -86,6 +88,7 @@ impl HoldSpans {
             overlap.is_none(),
             "two clients held the lock at once: {overlap:?}"
         );
+
         Ok(Self {
             all: rounds,
             from,

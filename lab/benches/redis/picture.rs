@@ -54,6 +54,7 @@ fn bars(table: &Table) -> Vec<Bar> {
             colour,
         });
     }
+
     bars
 }
 
@@ -76,6 +77,7 @@ fn svg(bars: &[Bar]) -> String {
         draw_bar(&mut svg, bar, y);
         y += ROW;
     }
+
     svg + "</svg>\n"
 }
 
@@ -87,6 +89,7 @@ fn draw_bar(svg: &mut String, bar: &Bar, y: f64) {
         colour,
     } = bar;
     let width = (part * GOAL).min(LONGEST);
+
     let middle = y + 11.0;
     let right = LEFT + width + 6.0;
     let _ = writeln!(

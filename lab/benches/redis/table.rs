@@ -191,6 +191,7 @@ impl Table {
         println!(
             "| {what} | {who} | {a} {unit} | {b} … {c} | {shown_ratio} | {shown_goal} | {verdict} |"
         );
+
         self.rows.push(Row {
             what: what.to_owned(),
             who: who.to_owned(),

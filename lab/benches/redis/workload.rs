@@ -33,5 +33,5 @@ pub(crate) enum Workload {
     /// Subscribes, unless the peer has subscribed before. Returns an empty list at once.
     Subscribe,
     /// Waits for `count` messages. Returns the moment at which each arrived.
-    Hear { count: usize },
+    Receive { count: usize },
 }

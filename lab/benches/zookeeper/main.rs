@@ -69,6 +69,7 @@ fn beside_peers(report: &mut Report) -> Result<()> {
             report.add(&format!("{name}: {what}"), leasehold, limit, bare);
         }
     }
+
     Ok(())
 }
 
@@ -124,6 +125,7 @@ fn crashes(report: &mut Report) -> Result<()> {
         next.send_signal()?;
         next.finish()?;
     }
+
     report.add(
         "kill -9 to the next holds",
         &leasehold,

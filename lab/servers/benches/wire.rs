@@ -16,6 +16,7 @@ fn main() {
     );
     tell("no wire", &mut redis.connection());
     tell("no wire, Unix socket", &mut redis.socket_connection());
+
     for delay in [0, 100, 500, 2_000] {
         wire.delay(Duration::from_micros(delay));
         tell(

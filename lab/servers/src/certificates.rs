@@ -28,6 +28,7 @@ pub(crate) fn make(folder: &Path) {
         "other",
         &["-extensions", "ca", "-subj", "/CN=another authority"],
     );
+
     for (name, subject) in [("server", "/CN=localhost"), ("client", "/CN=client")] {
         certificate(
             folder,
@@ -72,6 +73,7 @@ fn certificate(folder: &Path, name: &str, output: &[&str]) {
             &certificate,
         ])
         .args(output);
+
     let done = openssl
         .current_dir(folder)
         .stdin(Stdio::null())

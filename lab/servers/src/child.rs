@@ -46,14 +46,17 @@ impl ServerProcess {
             .expect("the folder of the output file exists");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]);
+
         if let Some(cpu) = around.cpu {
             command.args(["taskset", "-c", &cpu.to_string()]);
         }
+
         command.envs(around.clock.into_iter().flat_map(Clock::environment));
         command.arg(&program.name).args(args).stdin(Stdio::null());
         command
             .stdout(output.try_clone().expect("a file can be opened twice"))
             .stderr(output);
+
         let process =
             spawn(command).unwrap_or_else(|e| panic!("cannot start {}: {e}", program.name));
         Self {
@@ -193,6 +196,7 @@ fn spawn(command: Command) -> io::Result<process::Child> {
             .expect("a thread can be started");
         sender
     });
+
     let (reply, started) = channel();
     PARENT
         .send((command, reply))

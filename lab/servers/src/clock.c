@@ -14,10 +14,10 @@
 #define SECOND 1000000000
 #define SETTINGS 128
 
-/* The clock showed `told` when the machine's clock showed `since`, both in nanoseconds. From then
+/* The clock showed `shown` when the machine's clock showed `since`, both in nanoseconds. From then
  * on the clock gains `gain` millionths of the time that passes. `readings` counts its readings. */
 struct setting {
-    int64_t since, told, gain;
+    int64_t since, shown, gain;
     uint64_t readings;
 };
 
@@ -43,20 +43,20 @@ __attribute__((constructor)) static void begin(void) {
 
 /* The setting is loaded before the machine's clock is read. With the other order, a newer setting
  * could have a `since` later than the reading. */
-static int tell(struct timespec *time) {
+static int read_clock(struct timespec *time) {
     uint64_t current = __atomic_load_n(&shared->current, __ATOMIC_ACQUIRE);
     struct setting *setting = &shared->settings[current % SETTINGS];
     if (syscall(SYS_clock_gettime, CLOCK_REALTIME, time)) return -1;
     int64_t passed = (int64_t)time->tv_sec * SECOND + time->tv_nsec - setting->since;
-    int64_t told = setting->told + passed + (int64_t)((__int128)passed * setting->gain / 1000000);
-    *time = (struct timespec){told / SECOND, told % SECOND};
+    int64_t shown = setting->shown + passed + (int64_t)((__int128)passed * setting->gain / 1000000);
+    *time = (struct timespec){shown / SECOND, shown % SECOND};
     __atomic_fetch_add(&setting->readings, 1, __ATOMIC_RELEASE);
     return 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-    return shared && is_wall ? tell(time) : (int)syscall(SYS_clock_gettime, clock, time);
+    return shared && is_wall ? read_clock(time) : (int)syscall(SYS_clock_gettime, clock, time);
 }
 
 int gettimeofday(struct timeval *restrict time, void *restrict zone) {
@@ -67,9 +67,9 @@ int gettimeofday(struct timeval *restrict time, void *restrict zone) {
     return failed;
 }
 
-time_t time(time_t *told) {
+time_t time(time_t *seconds) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (told) *told = now.tv_sec;
+    if (seconds) *seconds = now.tv_sec;
     return now.tv_sec;
 }

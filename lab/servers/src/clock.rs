@@ -135,6 +135,7 @@ impl Clock {
             .iter()
             .flat_map(|number| number.to_ne_bytes())
             .collect();
+
         let file = File::options()
             .write(true)
             .open(&self.file)
@@ -179,20 +180,24 @@ fn compile(folder: &Path) -> PathBuf {
     // Rust links with `cc`, so most machines have it. The check reports a machine without it.
     let compiler = Program::installed("cc", "gcc");
     compiler.must_be_there();
+
     let source = folder.join("clock.c");
     let library = folder.join("clock.so");
     fs::write(&source, SOURCE).expect("a temporary folder is writable");
+
     let mut compile = Command::new("cc");
     compile
         .args(["-O2", "-shared", "-fPIC", "-o"])
         .args([&library, &source])
         .stdin(Stdio::null());
+
     let done = compile.output().expect("cc can be started");
     assert!(
         done.status.success(),
         "cc did not compile the clock: {}",
         String::from_utf8_lossy(&done.stderr)
     );
+
     library
 }
 
@@ -208,6 +213,7 @@ mod tests {
             gain: 1_000_000,
         };
         assert_eq!((setting.at(100), setting.at(130)), (50, 110));
+
         assert_eq!(
             Setting {
                 gain: -500_000,

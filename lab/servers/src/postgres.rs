@@ -62,6 +62,7 @@ impl Postgres {
             chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED))
                 .expect("root may give a folder away");
         }
+
         let spec = text(folder.path());
         let data = text(&folder.path().join("data"));
         let log = folder.path().join(LOG);
@@ -87,6 +88,7 @@ impl Postgres {
             "initdb did not create a database: {}",
             output(&log)
         );
+
         let settings = [
             "listen_addresses=",
             "fsync=off",
@@ -138,11 +140,13 @@ impl Postgres {
         psql.stdin(Stdio::piped())
             .stdout(both.try_clone().expect("a pipe can be shared"))
             .stderr(both);
+
         let mut child = psql.spawn().expect("psql can be started");
         // Only the child now holds the writing ends of the pipe. So the output ends when the child
         // ends.
         drop(psql);
-        let (printed, heard) = channel();
+
+        let (printed, lines) = channel();
         thread::spawn(move || {
             // The channel has no receiver after the session is dropped.
             BufReader::new(output)
@@ -153,12 +157,13 @@ impl Postgres {
         PostgresSession {
             input: child.stdin.take().expect("the stdin of psql is a pipe"),
             psql: child,
-            output: heard,
+            output: lines,
         }
     }
 
     fn psql(&self) -> Command {
         let mut psql = Command::new("setpriv");
+
         psql.args([
             "--pdeathsig",
             "KILL",
@@ -245,6 +250,7 @@ fn run(name: &str, args: &[&str], log: &Path) -> ServerProcess {
             log,
         );
     }
+
     let nobody = UNPRIVILEGED.to_string();
     // A change of user clears the parent's death signal, so a second `setpriv` sets the signal
     // again.
@@ -277,6 +283,7 @@ fn program(name: &str) -> String {
     let newest = releases
         .map(|release| release.join("bin").join(name))
         .filter(|file| file.is_file());
+
     let number = |file: &PathBuf| {
         file.iter()
             .find_map(|part| part.to_str()?.parse::<u32>().ok())

@@ -285,6 +285,7 @@ impl LaunchSpec {
             cpu: self.cpu,
             clock: self.clock.as_ref(),
         };
+
         let log = self.folder.path().join(LOG);
         let mut child =
             ServerProcess::start(&self.release.program(), &[configuration], &around, &log);

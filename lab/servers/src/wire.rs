@@ -116,6 +116,7 @@ impl Wire {
             .local_addr()
             .expect("a listener has an address")
             .port();
+
         let shared = Arc::new(Shared::new(server));
         let listener = Arc::new(listener);
         let accepting = shared.clone();
@@ -253,6 +254,7 @@ impl Wire {
             resent,
         } = &self.shared.counts;
         let links = lock(&self.shared.links);
+
         Traffic {
             connections: connections.load(Relaxed),
             refused: refused.load(Relaxed),

@@ -278,6 +278,7 @@ impl LaunchSpec {
             "org.apache.zookeeper.server.quorum.QuorumPeerMain",
             &configuration,
         ];
+
         let properties = self.properties.iter().map(String::as_str);
         let args: Vec<&str> = JVM.into_iter().chain(properties).chain(main).collect();
         let around = Environment {

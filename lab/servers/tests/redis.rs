@@ -55,10 +55,12 @@ fn paused_redis_sends_no_reply_until_resumed() {
     redis.pause();
     raw.wait_at_most(Duration::from_millis(50))
         .expect("the timeout is not zero");
+
     let silence = raw
         .request(&["PING"])
         .expect_err("a paused server does not reply");
     assert_eq!(silence.kind(), ErrorKind::WouldBlock);
+
     redis.resume();
     raw.wait_at_most(Duration::from_secs(60))
         .expect("the timeout is not zero");
@@ -68,6 +70,7 @@ fn paused_redis_sends_no_reply_until_resumed() {
             .text(),
         "PONG"
     );
+
     redis.pause();
     redis.shutdown();
     redis.restart();
@@ -88,6 +91,7 @@ fn redis_requires_its_password() {
             .text(),
         "PONG"
     );
+
     let mut stranger =
         lab_servers::Raw::connect(("127.0.0.1", redis.port())).expect("the server is running");
     let refused = stranger.request(&["PING"]).expect("the server is running");
@@ -119,6 +123,7 @@ fn acl_user_has_exactly_its_rights() {
             .expect("the server is running")
             .is_nil()
     );
+
     for refused in [["GET", "other"], ["DEL", "leasehold:x"]] {
         let reply = app.request(&refused).expect("the server is running");
         assert!(
@@ -126,6 +131,7 @@ fn acl_user_has_exactly_its_rights() {
             "{reply:?}"
         );
     }
+
     assert_eq!(
         redis.command(&["ACL", "USERS"]).texts(),
         ["app", "default", "guest"]
@@ -155,6 +161,7 @@ fn pings_by_tls(redis: &Redis, host: &str, ca: &Path) -> bool {
         "-verify_ip"
     };
     let to = format!("{host}:{}", redis.tls_port());
+
     let client = format!(
         "printf 'PING\\r\\nQUIT\\r\\n' | openssl s_client -quiet -verify_return_error \
          -x509_strict {checks} {host} -CAfile {} -connect {to}",
@@ -176,12 +183,14 @@ fn replica_receives_the_writes_of_its_master() {
         replica.in_step_with(&master);
         assert_eq!(replica.command(&["GET", "name"]).text(), number.to_string());
     }
+
     assert!(
         replica
             .request(&["SET", "name", "8"])
             .error()
             .is_some_and(|why| why.starts_with("READONLY"))
     );
+
     replica.command(&["REPLICAOF", "NO", "ONE"]);
     replica.command(&["SET", "name", "8"]);
 }
@@ -229,6 +238,7 @@ fn redis_clock_rate_can_be_changed() {
         let range = WHILE.mul_f64(factor)..=begun.elapsed().mul_f64(factor);
         assert!(range.contains(&passed), "{passed:?} is not in {range:?}");
     }
+
     assert!(redis.clock().readings() > 0);
 }
 
@@ -251,6 +261,7 @@ fn pipelined_requests_get_replies_in_order() {
         request(&["LPUSH", "list", "b", "a"]),
         request(&["LRANGE", "list", "0", "-1"]),
     ];
+
     for mut raw in [redis.connection(), redis.connection()] {
         redis.command(&["DEL", "list"]);
         raw.send(&requests.concat()).expect("the server is running");
@@ -310,10 +321,12 @@ fn redis_dies_with_its_parent() {
             thread::park();
         }
     }
+
     let mut starter = Command::new(env::current_exe().expect("a test is a program"));
     starter
         .args(["--exact", "redis_dies_with_its_parent", "--nocapture"])
         .env(STARTER, "1");
+
     let mut starter = starter
         .stdout(Stdio::piped())
         .spawn()
@@ -334,10 +347,12 @@ fn redis_dies_with_its_parent() {
         .expect("the line has the process id and the folder");
     let stat = format!("/proc/{pid}/stat");
     assert!(Path::new(&stat).exists());
+
     starter.kill().expect("the starter is running");
     starter
         .wait()
         .expect("only this test waits for the starter");
+
     // The process that inherits the server may leave it as a zombie.
     let dead = || {
         Ok(fs::read_to_string(&stat)

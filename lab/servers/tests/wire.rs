@@ -41,6 +41,7 @@ impl Connection {
                 .kind(),
             ErrorKind::WouldBlock
         );
+
         self.client
             .wait_at_most(Duration::from_secs(60))
             .expect("the timeout is not zero");
@@ -98,6 +99,7 @@ fn wire_forwards_and_counts_all_bytes() {
         connection.wire.url_of("redis"),
         format!("redis://127.0.0.1:{}", connection.wire.port())
     );
+
     let big = "x".repeat(5_000_000);
     let echo = request(&["ECHO", &big]);
     let reply = connection
@@ -106,6 +108,7 @@ fn wire_forwards_and_counts_all_bytes() {
         .expect("the server replies")
         .len();
     pings(&mut connect(&connection.wire));
+
     let traffic = connection.wire.traffic();
     assert_eq!(traffic.connections, 2);
     assert_eq!(
@@ -121,6 +124,7 @@ fn wire_forwards_and_counts_all_bytes() {
         ),
         (0, 0, 0)
     );
+
     connection.until("the closed connection to be forgotten", |traffic| {
         traffic.present == 1
     });
@@ -152,6 +156,7 @@ fn closed_connection_is_forwarded_both_ways() {
             .kind(),
         ErrorKind::UnexpectedEof
     );
+
     connection.pings();
     connection.redis.kill();
     is_cut(&mut connection.client);
@@ -165,15 +170,18 @@ fn closed_connection_is_forwarded_both_ways() {
 fn delay_applies_each_way_without_reducing_throughput() {
     const DELAY: Duration = Duration::from_millis(20);
     const REQUESTS: u32 = 200;
+
     let mut connection = Connection::new();
     connection.wire.delay(DELAY);
     let begun = Instant::now();
     connection.pings();
     assert!(begun.elapsed() >= 2 * DELAY, "{:?}", begun.elapsed());
+
     let begun = Instant::now();
     for _ in 0..REQUESTS {
         connection.send(&["PING"]);
     }
+
     for _ in 0..REQUESTS {
         assert_eq!(
             connection
@@ -184,12 +192,14 @@ fn delay_applies_each_way_without_reducing_throughput() {
             "PONG"
         );
     }
+
     // One after the other, they would take a hundred times as long.
     let elapsed = begun.elapsed();
     assert!(
         elapsed >= 2 * DELAY && elapsed < REQUESTS * DELAY,
         "{elapsed:?}"
     );
+
     connection.wire.delay(Duration::ZERO);
     connection.pings();
 }
@@ -198,12 +208,14 @@ fn delay_applies_each_way_without_reducing_throughput() {
 fn jitter_keeps_the_order() {
     const LEAST: Duration = Duration::from_millis(2);
     const REQUESTS: u32 = 50;
+
     let mut connection = Connection::new();
     connection.wire.jitter(LEAST..10 * LEAST);
     let begun = Instant::now();
     for number in 0..REQUESTS {
         connection.send(&["ECHO", &number.to_string()]);
     }
+
     for number in 0..REQUESTS {
         assert_eq!(
             connection
@@ -214,6 +226,7 @@ fn jitter_keeps_the_order() {
             number.to_string()
         );
     }
+
     assert!(begun.elapsed() >= 2 * LEAST, "{:?}", begun.elapsed());
     connection.wire.delay(Duration::ZERO);
     connection.pings();
@@ -223,6 +236,7 @@ fn jitter_keeps_the_order() {
 fn lost_packets_arrive_late_and_in_order() {
     let mut connection = Connection::new();
     connection.wire.packet_loss(0.3);
+
     let mut number = 0;
     let begun = Instant::now();
     while connection.wire.traffic().resent == 0 {
@@ -236,12 +250,14 @@ fn lost_packets_arrive_late_and_in_order() {
         );
         number += 1;
     }
+
     assert!(
         begun.elapsed() >= Duration::from_millis(200),
         "{:?}",
         begun.elapsed()
     );
     assert_eq!(connection.wire.traffic().lost, 0);
+
     connection.wire.delay(Duration::ZERO);
     connection.pings();
 }
@@ -250,6 +266,7 @@ fn lost_packets_arrive_late_and_in_order() {
 fn tiny_segments_arrive_complete_and_slowly() {
     let mut connection = Connection::new();
     connection.wire.tiny_segments(true);
+
     let text = "0123456789".repeat(30);
     let begun = Instant::now();
     assert_eq!(
@@ -267,6 +284,7 @@ fn tiny_segments_arrive_complete_and_slowly() {
         "{:?}",
         begun.elapsed()
     );
+
     connection.wire.tiny_segments(false);
     connection.pings();
 }
@@ -278,6 +296,7 @@ fn short_delay_is_exact() {
     const DELAY: Duration = Duration::from_micros(500);
     let mut connection = Connection::new();
     connection.wire.delay(DELAY);
+
     let trip = |_| {
         let begun = Instant::now();
         connection.pings();
@@ -285,6 +304,7 @@ fn short_delay_is_exact() {
     };
     let mut trips: Vec<Duration> = (0..500).map(trip).collect();
     trips.sort_unstable();
+
     let shortest = trips[0];
     let median = trips[trips.len() / 2];
     assert!(shortest >= 2 * DELAY, "{shortest:?}");
@@ -323,6 +343,7 @@ fn bytes_in_flight_are_lost_on_partition() {
 fn partition_releases_a_blocked_sender() {
     let mut connection = Connection::new();
     connection.redis.pause();
+
     let address = connection.wire.address();
     let sender = std::thread::spawn(move || {
         let mut client = Raw::connect(address).expect("a wire accepts connections");
@@ -364,6 +385,7 @@ fn frozen_wire_forwards_nothing_until_thawed() {
     connection.pings();
     connection.wire.freeze(true);
     connection.send(&["PING"]);
+
     let mut late = connect(&connection.wire);
     late.send(&request(&["INCR", "count"]))
         .expect("the connection is open");
@@ -372,6 +394,7 @@ fn frozen_wire_forwards_nothing_until_thawed() {
     });
     connection.is_silent();
     assert!(connection.redis.command(&["GET", "count"]).is_nil());
+
     connection.wire.freeze(false);
     assert_eq!(
         connection
@@ -391,6 +414,7 @@ fn frozen_wire_does_not_forward_a_close() {
     connection.wire.freeze(true);
     connection.redis.kill();
     connection.is_silent();
+
     let mut late = connect(&connection.wire);
     connection.until("the late connection to be accepted", |traffic| {
         traffic.connections == 2
@@ -412,6 +436,7 @@ fn held_replies_arrive_later() {
         traffic.waiting_to_client > 0
     });
     assert_eq!(connection.redis.command(&["GET", "count"]).text(), "1");
+
     connection.send(&["INCR", "count"]);
     connection.is_silent();
     connection.wire.hold_replies(false);
@@ -431,6 +456,7 @@ fn held_replies_arrive_later() {
             .int(),
         2
     );
+
     connection.until("the queue of replies to be empty", |traffic| {
         traffic.waiting_to_client == 0
     });
@@ -442,11 +468,13 @@ fn lost_reply_follows_an_executed_request() {
     let mut connection = Connection::new();
     connection.pings();
     connection.wire.lose_replies(true);
+
     for client in [&mut connection.client, &mut connect(&connection.wire)] {
         client
             .send(&request(&["INCR", "count"]))
             .expect("the connection is open");
     }
+
     connection.until("two replies to be lost", |traffic| traffic.lost == 8);
     assert_eq!(connection.redis.command(&["GET", "count"]).text(), "2");
     connection.wire.lose_replies(false);
@@ -505,5 +533,6 @@ fn many_connections_work_at_once() {
             client.join().expect("each client ends");
         }
     }
+
     assert_eq!(connection.redis.command(&["GET", "count"]).text(), "2000");
 }

@@ -13,6 +13,7 @@ fn zookeeper_can_be_killed_paused_and_restarted() {
         server.request("ruok").expect("a resumed server replies"),
         "imok"
     );
+
     server.kill();
     server
         .request("ruok")

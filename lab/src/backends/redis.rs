@@ -152,6 +152,7 @@ pub(super) fn user(requires: Requirement) -> String {
 /// The set-up of a server for a fault.
 pub(super) fn setup(requires: Requirement, disk: Option<&Disk>) -> Setup {
     let persistent = Server::setup().append_only("always");
+
     match (requires, disk) {
         // With `always` the server would exit at the first error.
         (Requirement::SmallDisk, Some(disk)) => Server::setup()

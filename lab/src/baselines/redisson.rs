@@ -150,6 +150,7 @@ impl Baseline for Redisson {
     fn release(&mut self) -> Result<()> {
         self.released.store(true, Relaxed);
         let channel = self.channel();
+
         self.server
             .send(&[
                 "EVAL",

@@ -37,6 +37,7 @@ impl Recipe {
             .worker_threads(1)
             .enable_all()
             .build()?;
+
         // While the servers elect a leader, connecting may fail.
         let client = until("a session", || Ok(runtime.block_on(connect(config)).ok()))?;
         Ok(Self {

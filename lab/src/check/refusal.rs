@@ -26,6 +26,7 @@ mod tests {
     #[test]
     fn grants_before_and_after_refusal_pass() {
         assert_eq!(refusal(&[mutex(1, 10, 20), mutex(2, 41, 50)], 10, 40), None);
+
         // Requested before the refusal: its reply was in flight.
         assert_eq!(
             refusal(

@@ -19,6 +19,7 @@ pub fn page(rows: &[Row], server: &str) -> String {
          processes\n\
          and servers ran on one machine. The command writes this page and its picture again.\n"
     );
+
     summary(&mut page, rows);
     page.push_str(CASES);
     settings(&mut page);
@@ -34,6 +35,7 @@ fn summary(page: &mut String, rows: &[Row]) {
         COLUMNS.join(" | "),
         "---|".repeat(COLUMNS.len())
     );
+
     for row in rows {
         let cells = cells(row).map(|cell| {
             if cell.verdict == Verdict::Broken {
@@ -115,6 +117,7 @@ fn details(page: &mut String, rows: &[Row]) {
             title(row)
         );
     }
+
     page.push('\n');
 }
 

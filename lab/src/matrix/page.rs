@@ -168,7 +168,8 @@ Debian's 3.8.0, and an ensemble of three runs 3.9.6.
 | letter | the store's guarantee under the fault |
 |---|---|
 | **E** | exclusion: no two clients hold at once by the machine's clock, and tokens rise |
-| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the earlier one is notified |
+| **T** | tokens only: tokens are unique and rise; two clients may hold at once, until the \
+earlier one is notified |
 | **R** | refuses: as E, and requests during the fault are refused |
 
 *Lost* counts holds that ended before their release. *Longest* is the longest overlap. *Recovered*
@@ -182,7 +183,8 @@ and writes this page.
 ";
 
 const COLUMNS: &str = "\
-| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | recovered | bound |
+| cell | guarantee | acquisitions | faults | lost | refused | overlaps | longest | violations | \
+recovered | bound |
 |---|---|---|---|---|---|---|---|---|---|---|";
 
 const FAULTS_HEAD: &str = "\

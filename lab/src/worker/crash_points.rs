@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use async_trait::async_trait;
-use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold::{Guarantees, LockState, Locks, Name, stores};
+use leasehold::conformance::{Intercept, Intercepted, Request};
+use leasehold::store::{Standing, Store};
+use leasehold::{Locks, stores};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::recorder::write_event;
@@ -19,16 +19,14 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     let Some(crash_point) = config.crash_point else {
         return Ok(leasehold::open(&config.store).await?);
     };
-    let state = CrashPointState {
+    let crashing = CrashingStore {
+        store: store_at(&config.store).await?,
         crash_point,
         thread: config.first_thread,
         count: AtomicU32::new(0),
     };
-    let store = store_at(&config.store).await?;
-    Ok(leasehold::Locks::from_store(
-        CrashingStore { store, state },
-        &config.store,
-    )?)
+
+    Ok(Locks::from_store(Intercepted(crashing), &config.store)?)
 }
 
 /// Opens the bare store of a URL.
@@ -51,17 +49,12 @@ pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
 #[derive(Debug)]
 struct CrashingStore {
     store: Box<dyn Store>,
-    state: CrashPointState,
-}
-
-#[derive(Debug)]
-struct CrashPointState {
     crash_point: CrashPoint,
     thread: u32,
     count: AtomicU32,
 }
 
-impl CrashPointState {
+impl CrashingStore {
     /// Kills or stops the process if this is its crash point.
     fn at(&self, step: Step, side: Side) {
         if (step, side) == (self.crash_point.step, self.crash_point.side)
@@ -91,54 +84,37 @@ impl CrashPointState {
 }
 
 #[async_trait]
-impl Store for CrashingStore {
-    fn guarantees(&self) -> Guarantees {
-        self.store.guarantees()
+impl Intercept for CrashingStore {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
     }
 
-    async fn enter(&self, claim: &Claim, timeout: OnContention) -> leasehold::Result<Entered> {
-        self.state.at(Step::Enter, Side::Before);
-        let reply = self.store.enter(claim, timeout).await;
-        self.state.at(Step::Enter, Side::After);
+    async fn around<T: Send>(
+        &self,
+        request: Request,
+        reply: impl Future<Output = leasehold::Result<T>> + Send,
+    ) -> leasehold::Result<T> {
+        let Some(step) = step_of(request) else {
+            return reply.await;
+        };
+
+        self.at(step, Side::Before);
+        let reply = reply.await;
+        self.at(step, Side::After);
         reply
     }
+}
 
-    async fn changed(&self, claim: &Claim, seen: Standing) -> leasehold::Result<Standing> {
+/// The step that a request is, if crash points may name it.
+fn step_of(request: Request) -> Option<Step> {
+    match request {
+        Request::Enter => Some(Step::Enter),
+        Request::Changed {
+            seen: Standing::Queued { .. },
+        } => Some(Step::Changed),
+        Request::Renew => Some(Step::Renew),
+        Request::Leave => Some(Step::Leave),
         // A holder waits for changes too.
-        let waits = matches!(seen, Standing::Queued { .. });
-        if waits {
-            self.state.at(Step::Changed, Side::Before);
-        }
-        let reply = self.store.changed(claim, seen).await;
-        if waits {
-            self.state.at(Step::Changed, Side::After);
-        }
-        reply
-    }
-
-    async fn renew(&self, claims: &[Claim]) -> leasehold::Result<Vec<Option<Duration>>> {
-        self.state.at(Step::Renew, Side::Before);
-        let reply = self.store.renew(claims).await;
-        self.state.at(Step::Renew, Side::After);
-        reply
-    }
-
-    async fn leave(&self, claim: &Claim) -> leasehold::Result<bool> {
-        self.state.at(Step::Leave, Side::Before);
-        let reply = self.store.leave(claim).await;
-        self.state.at(Step::Leave, Side::After);
-        reply
-    }
-
-    fn extensions(&self) -> Extensions<'_> {
-        self.store.extensions()
-    }
-
-    async fn inspect(&self, name: &Name) -> leasehold::Result<LockState> {
-        self.store.inspect(name).await
-    }
-
-    async fn list(&self, prefix: &str, count_max: usize) -> leasehold::Result<Vec<Name>> {
-        self.store.list(prefix, count_max).await
+        _ => None,
     }
 }

@@ -18,15 +18,15 @@ fn testbed(contender: Contender) -> Result<BaselineTestbed> {
 /// A lock without an expiry is never free again after its holder has crashed.
 #[test]
 fn setnx_crash_locks_forever() -> Result<()> {
-    locks_for_ever(Contender::Setnx, Request::Acquire(1_000))
+    crash_locks_forever(Contender::Setnx, Request::Acquire(1_000))
 }
 
 #[test]
 fn setnx_expire_crash_between_requests_locks_forever() -> Result<()> {
-    locks_for_ever(Contender::SetnxExpire, Request::Begin)
+    crash_locks_forever(Contender::SetnxExpire, Request::Begin)
 }
 
-fn locks_for_ever(contender: Contender, step: Request) -> Result<()> {
+fn crash_locks_forever(contender: Contender, step: Request) -> Result<()> {
     let crash = cases::crash(&testbed(contender)?, step)?;
     ensure!(crash.next_millis.is_none(), "{crash:?}");
     Ok(())
@@ -69,6 +69,7 @@ fn leasehold_on_files_loses_no_update() -> Result<()> {
     let testbed = testbed(Contender::LeaseholdFile)?;
     let crash = cases::crash(&testbed, Request::Acquire(1_000))?;
     ensure!(crash.next_millis.is_some(), "{crash:?}");
+
     let crowd = cases::crowd(&testbed, 4)?;
     ensure!(
         (
@@ -79,5 +80,6 @@ fn leasehold_on_files_loses_no_update() -> Result<()> {
         ) == (4, 0, 0, Some(0)),
         "{crowd:?}"
     );
+
     Ok(())
 }

@@ -11,6 +11,7 @@ use super::guarantees::{ROOT, sources};
 fn every_defect_names_existing_tests() -> Result<()> {
     let mut sources_of = sources(&Path::new(ROOT).join("crates"))?;
     sources_of.extend(sources(&Path::new(ROOT).join("lab"))?);
+
     let page = fs::read_to_string(Path::new(ROOT).join("docs/peer-defects.md"))?;
     for row in (1..=18)
         .map(|number| format!("s{number}"))
@@ -33,5 +34,6 @@ fn every_defect_names_existing_tests() -> Result<()> {
             );
         }
     }
+
     Ok(())
 }

@@ -118,6 +118,7 @@ fn flock_holder_excludes_leasehold() -> Result<()> {
             lock.name()
         );
     }
+
     Ok(())
 }
 
@@ -154,6 +155,7 @@ fn leasehold_holder_excludes_flock() -> Result<()> {
         testbed.run(guard.release())?;
         ensure!(flock_locks("-x", &file)?, "flock -x after {}", lock.name());
     }
+
     Ok(())
 }
 

@@ -72,6 +72,7 @@ impl Contest {
             ""
         };
         let testbed = Testbed::at(WORKER, &format!("{}/locks{dialect}", server.url()))?;
+
         Ok(Self {
             server,
             testbed,
@@ -166,6 +167,7 @@ fn java() -> Command {
         assert!(done.success(), "the program for Curator cannot be compiled");
         folder
     });
+
     let mut command = Command::new("java");
     let class_path = format!("{}:{}", COMPILED.display(), foreign::curator());
     command.args([
@@ -193,26 +195,33 @@ fn clock_offset() -> u64 {
     now() - nanos
 }
 
+/// The kinds of lock of two parties: as the peers name them, and as leasehold does.
+type Kinds = [(&'static str, LockKind); 2];
+
+const MUTEX: Kinds = [("mutex", LockKind::Mutex), ("mutex", LockKind::Mutex)];
+const RWLOCK: Kinds = [("reader", LockKind::Reader), ("writer", LockKind::Writer)];
+
+/// Two processes of the library contend with two of leasehold.
+fn exclude_each_other(library: Library, kinds: Kinds) -> Result<()> {
+    let mut contest = Contest::begin(library)?;
+
+    for (peer, _) in kinds {
+        contest = contest.foreign(peer)?;
+    }
+    for (_, kind) in kinds {
+        contest = contest.leasehold(kind)?;
+    }
+    contest.end()
+}
+
 #[test]
 fn curator_mutex_and_leasehold_exclude_each_other() -> Result<()> {
-    let contest = Contest::begin(Library::Curator)?
-        .foreign("mutex")?
-        .foreign("mutex")?;
-    contest
-        .leasehold(LockKind::Mutex)?
-        .leasehold(LockKind::Mutex)?
-        .end()
+    exclude_each_other(Library::Curator, MUTEX)
 }
 
 #[test]
 fn curator_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
-    let contest = Contest::begin(Library::Curator)?
-        .foreign("reader")?
-        .foreign("writer")?;
-    contest
-        .leasehold(LockKind::Reader)?
-        .leasehold(LockKind::Writer)?
-        .end()
+    exclude_each_other(Library::Curator, RWLOCK)
 }
 
 /// Curator acquires the lock while the numbers of its node run out.
@@ -240,22 +249,10 @@ fn curator_goes_on_in_the_node_that_is_made_again() -> Result<()> {
 
 #[test]
 fn kazoo_mutex_and_leasehold_exclude_each_other() -> Result<()> {
-    let contest = Contest::begin(Library::Kazoo)?
-        .foreign("mutex")?
-        .foreign("mutex")?;
-    contest
-        .leasehold(LockKind::Mutex)?
-        .leasehold(LockKind::Mutex)?
-        .end()
+    exclude_each_other(Library::Kazoo, MUTEX)
 }
 
 #[test]
 fn kazoo_rwlock_and_leasehold_exclude_each_other() -> Result<()> {
-    let contest = Contest::begin(Library::Kazoo)?
-        .foreign("reader")?
-        .foreign("writer")?;
-    contest
-        .leasehold(LockKind::Reader)?
-        .leasehold(LockKind::Writer)?
-        .end()
+    exclude_each_other(Library::Kazoo, RWLOCK)
 }

@@ -1,5 +1,5 @@
-//! Decisions worth a proof: the very functions the library uses, and everything that can happen to them. Each model has broken twins
-//! that must fail, or it proves nothing.
+//! Models of critical decisions: the functions of the library, and all events in every order. Each
+//! model has broken twins that must fail. Without them a passing model would prove nothing.
 #![forbid(unsafe_code)]
 
 mod redis;

@@ -44,12 +44,14 @@ fn measure(waiters: usize) -> Result<Rounds> {
         ..contest
     }
     .run(&mut leasehold)?;
+
     let mut rounds = Rounds::default();
     for _ in 0..ROUNDS {
         let watch = Watch::begin(&server)?;
         let hold_spans = contest.run(&mut leasehold)?;
         rounds.add(count(watch.end(&server)?) / count(hold_spans.count()));
     }
+
     Ok(rounds)
 }
 
@@ -79,6 +81,7 @@ impl Watch {
 
 fn watch(raw: &mut Raw) -> Result<usize> {
     let mut seen = 0;
+
     loop {
         // The line is `+TIME [DATABASE ADDRESS] "COMMAND" ...`; the address of a script is `lua`.
         let line = std::str::from_utf8(raw.receive_bytes()?)?;

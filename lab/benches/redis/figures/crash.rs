@@ -31,6 +31,7 @@ pub(super) fn show() -> Result<()> {
             Some(goal),
         );
     }
+
     table.finish()
 }
 
@@ -52,6 +53,7 @@ fn measure(grace: u64, times: usize) -> Result<Rounds> {
         next.send_signal()?;
         next.finish()?;
     }
+
     Ok(took)
 }
 

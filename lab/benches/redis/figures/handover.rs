@@ -32,6 +32,7 @@ pub(super) fn show() -> Result<()> {
     let server = cpus::server();
     let wire = Wire::to(server.address());
     wire.delay(DELAY);
+
     let url = wire.url_of("redis");
     let mut raw = cpus::clients("raw", 2, Cpus::Split, &url)?;
     let mut leasehold = cpus::clients("leasehold", 2, Cpus::Split, &url)?;
@@ -43,6 +44,7 @@ pub(super) fn show() -> Result<()> {
         footnote(hops, hop_p50, hop_p99);
         footnote(hand_overs, p50, p99);
     }
+
     let [hop_p50, hop_p99, p50, p99] = &rounds;
     let what = "hand-over, 1 ms round trip";
     let hop = HOP;
@@ -70,7 +72,8 @@ pub(super) fn hops(raw: &mut [Client]) -> Result<Vec<u64>> {
         unreachable!("there are two")
     };
     receiver.run(&Workload::Subscribe)?;
-    receiver.begin(&Workload::Hear { count: MESSAGES })?;
+    receiver.begin(&Workload::Receive { count: MESSAGES })?;
+
     let sent = sender
         .run(&Workload::Publish {
             count: MESSAGES,

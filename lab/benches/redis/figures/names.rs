@@ -40,6 +40,7 @@ pub(super) fn show() -> Result<()> {
             .iter_mut()
             .try_for_each(|peer| peer.measure(&server))?;
     }
+
     let mut table = Table::new("names");
     rates(&mut table, &peers)?;
     costs(&mut table, &peers)?;
@@ -53,6 +54,7 @@ fn start(name: String, server: &Redis) -> Result<Measured> {
     } else {
         EACH
     };
+
     let mut peer = Measured {
         client,
         name,
@@ -89,6 +91,7 @@ fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
     let leasehold = find(peers, "leasehold")?;
     let what = "pairs, 64 names at once";
     table.add(what, "raw", "/ms", &raw.rate, None);
+
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
         let goal = (peer.name == "leasehold").then_some(Goal::AtLeast(0.6));
         table.add_beside(
@@ -98,6 +101,7 @@ fn rates(table: &mut Table, peers: &[Measured]) -> Result<()> {
             goal,
         );
     }
+
     table.add_beside(
         (what, "leasehold", "/ms"),
         &leasehold.rate,
@@ -111,6 +115,7 @@ fn costs(table: &mut Table, peers: &[Measured]) -> Result<()> {
     let raw = find(peers, "raw")?;
     let what = "server CPU per pair";
     table.add(what, "raw", "µs", &raw.server, None);
+
     for peer in peers.iter().filter(|peer| peer.name != "raw") {
         let goal = ["leasehold", "scripts"]
             .contains(&peer.name.as_str())
@@ -122,6 +127,7 @@ fn costs(table: &mut Table, peers: &[Measured]) -> Result<()> {
             goal,
         );
     }
+
     Ok(())
 }
 

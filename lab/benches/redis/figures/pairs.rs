@@ -48,10 +48,12 @@ fn round(peers: &mut [Measured], pairs: usize) -> Result<()> {
             took.append(&mut pairs.context("every peer supports pairs")?);
         }
     }
+
     for (peer, mut took) in peers.iter_mut().zip(took) {
         took.sort_unstable();
         peer.p50.add(micros(permille(&took, 500)));
         peer.p99.add(micros(permille(&took, 990)));
     }
+
     Ok(())
 }

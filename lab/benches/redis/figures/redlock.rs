@@ -25,6 +25,7 @@ pub(super) fn show() -> Result<()> {
         &masters.iter().map(Redis::address).collect::<Vec<_>>(),
         100,
     )?;
+
     let far = |master: &Redis| {
         let wire = Wire::to(master.address());
         wire.delay(DELAY);
@@ -61,6 +62,7 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
     };
     let mut peers = peers.into_iter().map(start).collect::<Result<Vec<_>>>()?;
     measure(&mut peers, pairs)?;
+
     let one = peers[1].p50.clone();
     for peer in &peers {
         let goal = (peer.name == "ours, redlock").then_some(Goal::AtMost(1.5));
@@ -71,5 +73,6 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
             goal,
         );
     }
+
     Ok(())
 }

@@ -43,6 +43,7 @@ pub(super) fn show() -> Result<()> {
     leasehold
         .server
         .command(&["CONFIG", "SET", "slowlog-log-slower-than", "0"]);
+
     let [mut longest, mut mean] = [Rounds::default(), Rounds::default()];
     for _ in 0..ROUNDS {
         leasehold.server.command(&["SLOWLOG", "RESET"]);
@@ -52,6 +53,7 @@ pub(super) fn show() -> Result<()> {
         longest.add(took.iter().copied().fold(0.0, f64::max));
         mean.add(took.iter().sum::<f64>() / float(took.len() as u64));
     }
+
     let mut table = Table::new("renewal");
     let limit = "raw";
     let what = "server CPU, 100,000 locks";
@@ -151,6 +153,7 @@ fn scripts(server: &Redis) -> Vec<f64> {
             .first()
             .is_some_and(|push| push.starts_with("EVAL"))
     };
+
     events
         .list()
         .iter()

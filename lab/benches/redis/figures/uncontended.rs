@@ -27,6 +27,7 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
     let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
     let mut peers = names.map(start).collect::<Result<Vec<_>>>()?;
     measure(&mut peers, PAIRS)?;
+
     let (raw, others) = peers.split_first().context("the limit is the first peer")?;
     let cpus_name = cpus.name();
     for (what, of, goal) in [
@@ -49,5 +50,6 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
             );
         }
     }
+
     Ok(())
 }

@@ -59,6 +59,7 @@ pub(super) fn show() -> Result<()> {
             peer.footnote(&hold_spans);
         }
     }
+
     let mut table = Table::new("utilisation");
     table.add("message, p50", HOP, "µs", &hop, None);
     for peer in &peers {
@@ -81,6 +82,7 @@ pub(super) fn show() -> Result<()> {
         table.add_beside((what, &peer.name, "µs"), &peer.idle_p50, (HOP, &hop), None);
         table.add("longest wait", &peer.name, "ms", &peer.longest, None);
     }
+
     table.finish()
 }
 

@@ -115,6 +115,7 @@ fn rate(waiters: usize) -> Result<Rounds> {
         .enable_all()
         .build()?;
     let mut rounds = Rounds::default();
+
     runtime.block_on(async {
         let holder = leasehold::open(&server.url()).await?;
         let held = holder
@@ -145,6 +146,7 @@ fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
     const LASTS: Duration = Duration::from_secs(5);
     let server = cpus::server();
     server.command(&["SET", "c", "held", "PX", "60000"]);
+
     let mut clients = cpus::clients("redis_py", 1, Cpus::Split, &server.url())?;
     let client = clients.first_mut().context("one client was started")?;
     let until = lab::now() + nanos(LASTS + Duration::from_secs(2));
@@ -155,6 +157,7 @@ fn rate_of_redis_py(waiters: usize) -> Result<Rounds> {
         until,
     })?;
     sleep(Duration::from_secs(1));
+
     let watch = Watch::begin(&server)?;
     sleep(LASTS);
     let mut rounds = Rounds::default();
@@ -172,20 +175,24 @@ fn takeover(dying: u64) -> Result<(Rounds, Rounds)> {
     let observer = runtime.block_on(leasehold::open(&url))?;
     let mut holder = start(&url, 0)?;
     holder.wait_for_grant()?;
+
     let mut waiters = Vec::new();
     for number in 0..dying {
         waiters.push(start(&url, u32::try_from(number)? + 1)?);
         see_waiting(&runtime, &observer, waiters.len())?;
     }
+
     let mut next = start(&url, 1_000)?;
     see_waiting(&runtime, &observer, waiters.len() + 1)?;
     drop(observer);
     next_second(&server);
+
     let watch = Watch::begin(&server)?;
     let killed = holder.kill_now()?;
     for mut waiter in waiters {
         waiter.kill_now()?;
     }
+
     let mut took = Rounds::default();
     let mut sent = Rounds::default();
     took.add(float(next.wait_for_grant()?.at - killed) / 1e9);

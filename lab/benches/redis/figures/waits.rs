@@ -33,6 +33,7 @@ pub(super) fn show() -> Result<()> {
         max.add(float(permille(&waits, 1000)) / p50);
         rate.add(hold_spans.rate());
     }
+
     let [p50, p99, max, rate] = &rounds;
     let mut table = Table::new("waits");
     table.add("wait, 256 waiters, p50", "leasehold", "ms", p50, None);

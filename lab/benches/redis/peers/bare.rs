@@ -54,6 +54,7 @@ fn pairs<R: Requests>(raw: &mut Raw, name: &str, count: usize) -> Result<Vec<u64
         );
         took.push(nanos(begun.elapsed()));
     }
+
     Ok(took)
 }
 
@@ -75,12 +76,12 @@ fn many_names<R: Requests>(raw: &mut Raw, names: usize, each: usize) -> Result<V
 fn wave<R>(
     raw: &mut Raw,
     locks: &mut [R],
-    ask: impl Fn(&mut R, &mut Vec<u8>),
+    request: impl Fn(&mut R, &mut Vec<u8>),
     is_done: impl Fn(&[u8]) -> bool,
 ) -> Result<()> {
     let mut requests = Vec::new();
     for lock in locks.iter_mut() {
-        ask(lock, &mut requests);
+        request(lock, &mut requests);
     }
     raw.send(&requests)?;
     for _ in locks {

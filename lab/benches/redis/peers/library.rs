@@ -46,6 +46,7 @@ impl<L: Library> Tasks<L> {
 impl<L: Library> Peer for Tasks<L> {
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         let library = Arc::clone(&self.library);
+
         match *task {
             Workload::Pairs { ref name, count } => self
                 .runtime
@@ -155,10 +156,12 @@ async fn hold<L: Library>(library: &Arc<L>, names: usize) -> Result<Vec<L::Held>
             anyhow::Ok(held)
         });
     }
+
     let mut held = Vec::with_capacity(names);
     while let Some(done) = threads.join_next().await {
         held.append(&mut done??);
     }
+
     Ok(held)
 }
 

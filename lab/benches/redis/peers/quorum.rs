@@ -44,6 +44,7 @@ pub(super) fn connect(urls: &str) -> Result<Box<dyn Peer>> {
         stream.set_nonblocking(true)?;
         masters.push(Master { stream, owed: 0 });
     }
+
     let set = request(&["SET", "quorum:a", OWNER, "NX", "PX", "30000"]);
     let release = request(&["EVALSHA", &hash, "1", "quorum:a", OWNER]);
     Ok(Box::new(Quorum {
@@ -67,6 +68,7 @@ impl Peer for Quorum {
             self.send(&release)?;
             took.push(nanos(begun.elapsed()));
         }
+
         Ok(Some(took))
     }
 }
@@ -78,6 +80,7 @@ impl Quorum {
             master.stream.write_all(request)?;
             master.owed += 1;
         }
+
         let quorum = self.masters.len() / 2 + 1;
         while self
             .masters
@@ -99,6 +102,7 @@ impl Quorum {
                 .filter(|master| master.owed > 0)
                 .try_for_each(Master::read)?;
         }
+
         Ok(())
     }
 }
@@ -107,6 +111,7 @@ impl Master {
     /// Reads the replies that have arrived: `+OK` or `:1`, each on one line.
     fn read(&mut self) -> Result<()> {
         let mut bytes = [0; 256];
+
         match self.stream.read(&mut bytes) {
             Ok(count) => {
                 let lines = bytes[..count].split(|byte| *byte == b'\n').count() - 1;

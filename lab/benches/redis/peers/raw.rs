@@ -41,7 +41,7 @@ impl Peer for Limit {
     fn run(&mut self, task: &Workload) -> Result<Option<Vec<u64>>> {
         match *task {
             Workload::Subscribe => self.subscribe().map(Some),
-            Workload::Hear { count } => self.receive(count).map(Some),
+            Workload::Receive { count } => self.receive(count).map(Some),
             Workload::Publish { count, gap_micros } => self
                 .publish(count, Duration::from_micros(gap_micros))
                 .map(Some),
@@ -134,6 +134,7 @@ impl Limit {
                 }
             }
         }
+
         Ok(Vec::new())
     }
 }

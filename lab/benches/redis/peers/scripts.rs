@@ -37,6 +37,7 @@ impl Requests for Scripts {
         let [mut enter, leave] =
             seen(raw.stream().peer_addr()?)?.map(|pushes| of_name(&pushes, name));
         NEVER.clone_into(&mut enter[NOT_AFTER_AT]);
+
         // The record follows the key, and begins with its token.
         let enter_bytes = request(&enter.iter().map(String::as_str).collect::<Vec<_>>());
         let record = enter[4].as_bytes();

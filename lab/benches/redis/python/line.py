@@ -25,11 +25,11 @@ def run(library, task, kept):
             return pairs(library, task["name"], task["count"])
         case "names":
             begun = now()
-            together(lambda name: pairs(library, f"n{name}", task["each"]), task["names"])
+            run_threads(lambda name: pairs(library, f"n{name}", task["each"]), task["names"])
             return [now() - begun]
         case "contend":
             pauses = task["hold_micros"] / 1e6, task["think_micros"] / 1e6
-            return together(lambda _: one_hand(library, pauses, task["until"]), task["threads"])
+            return run_threads(lambda _: contend(library, pauses, task["until"]), task["threads"])
         case "hold":
             begun = now()
             kept += [library.acquire(f"h{name}") for name in range(task["names"])]
@@ -47,18 +47,18 @@ def pairs(library, name, count):
     return took
 
 
-def one_hand(library, pauses, until):
+def contend(library, pauses, until):
     hold, think = pauses
-    turns = []
+    moments = []
     while now() < until:
-        turns.append(now())
+        moments.append(now())
         held = library.acquire("c")
-        turns.append(now())
+        moments.append(now())
         pause(hold)
-        turns.append(now())
+        moments.append(now())
         library.release(held)
         pause(think)
-    return turns
+    return moments
 
 
 def pause(seconds):
@@ -66,25 +66,25 @@ def pause(seconds):
         time.sleep(seconds)
 
 
-def together(work, hands):
+def run_threads(work, count):
     """Returns the results of all threads in one list. Raises the first exception of any thread."""
-    answers = [None] * hands
-    troubles = []
+    results = [None] * count
+    errors = []
 
-    def one(hand):
+    def run_one(number):
         try:
-            answers[hand] = work(hand)
-        except Exception as trouble:
-            troubles.append(trouble)
+            results[number] = work(number)
+        except Exception as error:
+            errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(hand,)) for hand in range(hands)]
+    threads = [threading.Thread(target=run_one, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if troubles:
-        raise troubles[0]
-    return [number for answer in answers for number in answer]
+    if errors:
+        raise errors[0]
+    return [value for result in results for value in result]
 
 
 def now():

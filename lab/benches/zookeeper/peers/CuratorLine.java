@@ -51,11 +51,11 @@ public class CuratorLine {
     public static void main(String[] args) throws Exception {
         InterProcessMutex near = connect(args[0]);
         InterProcessMutex far = connect(args[0]);
-        Scanner told = new Scanner(System.in);
-        while (told.hasNext()) {
-            boolean pairs = told.next().equals("pairs");
+        Scanner tasks = new Scanner(System.in);
+        while (tasks.hasNext()) {
+            boolean pairs = tasks.next().equals("pairs");
             StringJoiner took = new StringJoiner(" ");
-            for (int left = told.nextInt(); left > 0; left--) {
+            for (int left = tasks.nextInt(); left > 0; left--) {
                 took.add(Long.toString(pairs ? pair(near) : handOver(near, far)));
             }
             System.out.println(took);

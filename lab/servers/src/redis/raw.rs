@@ -127,9 +127,11 @@ impl<S: Read + Write> Raw<S> {
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
         self.begin = 0;
+
         if self.end == self.buffer.len() {
             self.buffer.resize(2 * self.end, 0);
         }
+
         let size = self.stream.read(&mut self.buffer[self.end..])?;
         self.end += size;
         if size == 0 {

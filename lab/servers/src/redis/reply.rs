@@ -84,6 +84,7 @@ impl Reply {
         let kind = bytes[0];
         let line = &bytes[1..end];
         let next = end + 2;
+
         match kind {
             b'+' => Some((Self::Bytes(line.to_vec()), next)),
             b'-' => Some((

@@ -105,10 +105,12 @@ impl Setup {
         if self.tls {
             certificates::make(folder.path());
         }
+
         fs::write(
             folder.path().join(CONFIGURATION),
             self.configuration(&folder, &port, tls_port.as_ref()),
         )?;
+
         let clock = self.own_clock.then(|| Clock::make(folder.path()));
         Ok(LaunchSpec {
             folder,
@@ -134,6 +136,7 @@ impl Setup {
                 port.number()
             )
         });
+
         [
             &self.release.base(),
             &places,

@@ -104,16 +104,19 @@ impl Direction {
             (self.is_stopped(&rules), rules.delay.of_one())
         };
         link.shared.counts.resent.fetch_add(losses.into(), Relaxed);
+
         if queue.pieces.is_empty() && delay.is_zero() && !stopped {
             drop(queue);
             return self.deliver(link, piece);
         }
+
         queue.kept += piece.len();
         queue.pieces.push_back(Waiting {
             due: arrived + delay,
             piece: piece.into(),
         });
         self.changed.notify_all();
+
         if !std::mem::replace(&mut queue.has_writer, true) {
             let link = link.clone();
             let toward = self.toward;
@@ -137,6 +140,7 @@ impl Direction {
         // By default the kernel may wake a sleeping thread 50 µs late. If this call fails, delays
         // are less exact.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+
         while let Some(piece) = self.next_due(link) {
             self.deliver(link, &piece);
             let mut queue = lock(&self.queue);
@@ -168,6 +172,7 @@ impl Direction {
                     .unwrap_or_else(PoisonError::into_inner),
             }
         }
+
         None
     }
 

@@ -130,6 +130,7 @@ impl Link {
         } else {
             self.write(toward, piece)
         };
+
         if done.is_err() {
             self.close();
         } else if self.to_server.is_done() && self.to_client.is_done() {
@@ -146,6 +147,7 @@ impl Link {
         };
         // Count before the write: a client that has received the bytes must find them counted.
         count.fetch_add(bytes.len() as u64, Relaxed);
+
         let mut left = bytes;
         while !left.is_empty() && self.shared.rules().tiny_segments {
             let (drop, rest) = left.split_at(left.len().min(DROP));
@@ -153,6 +155,7 @@ impl Link {
             sleep(DRIP);
             left = rest;
         }
+
         io::Write::write_all(&mut self.sink(toward), left)
     }
 

@@ -54,6 +54,7 @@ impl Ensemble {
         let wires: Vec<_> = pairs
             .map(|(from, to)| (from, to, [wire(&ports[to][0]), wire(&ports[to][1])]))
             .collect();
+
         let servers = (0..COUNT)
             .map(|own| Self::server_of(setup, own, &ports, &wires))
             .collect();
@@ -147,6 +148,7 @@ impl Ensemble {
                 .flat_map(|(_, _, wires)| wires)
                 .for_each(Wire::partition);
         }
+
         until("a leader", look).unwrap_or_else(|error| {
             panic!(
                 "two of three servers did not elect a leader: {error}\n{}",

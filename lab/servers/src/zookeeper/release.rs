@@ -40,6 +40,7 @@ impl ZooKeeperRelease {
                 jar.display()
             );
         }
+
         jars.iter()
             .map(|jar| jar.display().to_string())
             .collect::<Vec<_>>()

@@ -53,6 +53,7 @@ impl ZooKeeper {
         let mut lines = printed
             .lines()
             .filter(|line| line.contains(&format!("sid={session:#x},")));
+
         let came = lines.find_map(|line| {
             line.split("est=")
                 .nth(1)?
@@ -70,6 +71,7 @@ impl ZooKeeper {
     fn handshake(&self, session: i64) -> io::Result<(TcpStream, Option<i64>)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port()))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
+
         let timeout: i32 = 10_000;
         let password = password(session);
         let size = i32::try_from(password.len()).expect("16 bytes");
@@ -83,6 +85,7 @@ impl ZooKeeper {
             &[0],
         ];
         send(&mut stream, &greeting.concat())?;
+
         // The server closes the connection if the requested session does not exist.
         let reply = receive(&mut stream).unwrap_or_default();
         // Version and timeout precede the id of the session. The id is 0 if the server did not

@@ -131,10 +131,12 @@ impl ZooKeeperSetup {
             fs::write(folder.path().join("authority.pem"), pem("ca.crt"))
                 .expect("a temporary folder can be written");
         }
+
         if let Some(number) = number {
             fs::write(folder.path().join("myid"), number.to_string())
                 .expect("a temporary folder can be written");
         }
+
         let text = self.configuration(
             &folder.path().display().to_string(),
             &port,
@@ -142,6 +144,7 @@ impl ZooKeeperSetup {
         );
         fs::write(folder.path().join(CONFIGURATION), text)
             .expect("a temporary folder can be written");
+
         let clock = self.own_clock.then(|| Clock::make(folder.path()));
         LaunchSpec {
             folder,
@@ -171,6 +174,7 @@ impl ZooKeeperSetup {
             );
             text.push_str(&line);
         }
+
         for (key, value) in [("syncLimit", "5"), ("ssl.clientAuth", "none")] {
             if !self
                 .lines
@@ -180,9 +184,11 @@ impl ZooKeeperSetup {
                 writeln!(text, "{key}={value}").expect("a string takes all");
             }
         }
+
         for line in &self.lines {
             writeln!(text, "{line}").expect("a string takes all");
         }
+
         text
     }
 }

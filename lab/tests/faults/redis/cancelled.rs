@@ -75,6 +75,7 @@ fn cancellation_with_refused_requests_leaves_no_entry() -> Result<()> {
         testbed.redis()[0].command(&["CONFIG", "SET", "maxmemory", "0"]);
         testbed.check_empty(&["a".to_owned()])?;
     }
+
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
@@ -100,6 +101,7 @@ fn sweep(replies: Replies) -> Result<()> {
             .into_iter()
             .try_for_each(|tried| tried.join().expect("a drop does not panic"))
     })?;
+
     let names = cases.iter().map(|case| case.name()).collect();
     redis::check_clean(
         &testbed,
@@ -148,6 +150,7 @@ impl Case {
             None
         };
         begin(wire, self.replies);
+
         let lock = leasehold.mutex(&self.name());
         let pause = Duration::from_millis(if self.replies == Replies::AreLate {
             5

@@ -31,6 +31,7 @@ fn killed_connections_do_not_cost_the_lock() -> Result<()> {
         ..WorkerConfig::default()
     })?;
     holder.wait_for_grant()?;
+
     let waiter = testbed.start(WorkerConfig::default())?;
     testbed.wait_until_waiting("a", waiter.first_thread())?;
     let begun = Instant::now();
@@ -41,6 +42,7 @@ fn killed_connections_do_not_cost_the_lock() -> Result<()> {
         // The pace of the faults.
         sleep(Duration::from_millis(400));
     }
+
     let events = [holder.finish()?, waiter.finish()?].concat();
     ensure!(check::all(&events)?.len() == 2);
     redis::check_clean(&testbed, &WorkerConfig::default())
@@ -129,9 +131,11 @@ fn cut_off(fault: impl Fn(&Wire)) -> Result<()> {
     holder.wait_for(|kind| matches!(kind, lab::EventKind::Expired))?;
     events.extend(holder.finish()?);
     events.extend(next.finish()?);
+
     let holds = check::all(&events)?;
     let first = holds.first().context("the first process did not hold")?;
     ensure!(holds.len() == 2 && first.until < u64::MAX);
+
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 

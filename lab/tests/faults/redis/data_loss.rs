@@ -60,6 +60,7 @@ fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
     let holder = holder(&testbed, Duration::from_secs(30))?;
     testbed.redis()[0].set_clock(15);
+
     let waited = testbed.run(
         testbed
             .locks()
@@ -67,11 +68,13 @@ fn clock_jump_within_the_lease_keeps_the_hold() -> Result<()> {
             .try_acquire_for(Duration::from_secs(2)),
     )?;
     ensure!(waited.is_none(), "the lock was free");
+
     let first = only(&holder.kill()?)?;
     ensure!(
         first.until < u64::MAX,
         "the holder held until it was killed"
     );
+
     Ok(())
 }
 
@@ -81,6 +84,7 @@ fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
     let testbed = testbed(Redis::setup().own_clock())?;
     let mut holder = holder(&testbed, Duration::from_secs(30))?;
     testbed.redis()[0].set_clock(-3_600);
+
     let waiter = testbed.start(WorkerConfig::default())?;
     testbed.wait_until_waiting("a", waiter.first_thread())?;
     let killed = holder.kill_now()?;
@@ -91,6 +95,7 @@ fn clock_set_back_keeps_tokens_and_crash_detection() -> Result<()> {
         Duration::from_nanos(next.granted - killed) < Duration::from_secs(3),
         "the clock delayed crash detection"
     );
+
     redis::check_clean(&testbed, &WorkerConfig::default())
 }
 
@@ -116,11 +121,13 @@ fn met(setup: Setup, forget: impl FnOnce(&mut Testbed)) -> Result<Duration> {
     let mut testbed = testbed(setup)?;
     let mut holder = holder(&testbed, LEASE)?;
     forget(&mut testbed);
+
     let second = testbed
         .run(testbed.locks().mutex("a").try_acquire())?
         .context("a forgotten lock is not free")?;
     let granted = now();
     holder.wait_for(|kind| matches!(kind, EventKind::Revoked | EventKind::Expired))?;
+
     let first = only(&holder.finish()?)?;
     let overlap = Duration::from_nanos(first.until.saturating_sub(granted));
     println!("two clients held for {overlap:?}");

@@ -27,7 +27,7 @@ fn store_outlives_the_runtime_it_was_opened_in() -> Result<()> {
     let locks = first.block_on(leasehold::open(&testbed.url()))?;
     let held = first.block_on(locks.mutex("a").acquire())?;
     drop(first);
-    heard_at_once(&testbed, &blocking::Locks::from(locks.clone()))?;
+    grants_are_notified(&testbed, &blocking::Locks::from(locks.clone()))?;
     let second = runtime()?;
     second.block_on(async {
         drop(locks.mutex("b").acquire().await?);
@@ -41,7 +41,7 @@ fn idle_runtime_is_not_waited_for() -> Result<()> {
     let testbed = testbed(SETTINGS)?;
     let idle = runtime()?;
     let locks = idle.block_on(leasehold::open(&testbed.url()))?;
-    heard_at_once(&testbed, &blocking::Locks::from(locks))
+    grants_are_notified(&testbed, &blocking::Locks::from(locks))
 }
 
 #[test]
@@ -54,16 +54,18 @@ fn connection_lost_on_idle_runtime_is_re_established() -> Result<()> {
         wire.url_of("redis")
     )))?;
     wire.partition();
-    heard_at_once(&testbed, &blocking::Locks::from(locks))?;
+    grants_are_notified(&testbed, &blocking::Locks::from(locks))?;
+
     // The task that drove the connection, and the task that was to reconnect.
     let tasks = idle.metrics().num_alive_tasks();
     ensure!(tasks <= 2, "{tasks} tasks wait for an idle runtime");
+
     Ok(())
 }
 
 /// In the end the waiter receives a notification of its grant, and does not find the grant by
 /// polling.
-fn heard_at_once(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
+fn grants_are_notified(testbed: &Testbed, leasehold: &blocking::Locks) -> Result<()> {
     until("grants to be notified", || {
         Ok((handed_over(testbed, leasehold, "grant")? < Duration::from_millis(200)).then_some(()))
     })
@@ -99,6 +101,7 @@ fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
         })
     });
     begun.recv()?;
+
     let lock: Locks = testbed.locks().clone();
     ensure!(
         testbed
@@ -106,5 +109,6 @@ fn busy_runtime_does_not_cost_the_lock() -> Result<()> {
             .is_none(),
         "another client took the lock over"
     );
+
     busy.join().expect("a holder does not panic")
 }

@@ -48,10 +48,12 @@ fn every_key_of_killed_clients_expires() -> Result<()> {
         holder.kill()?;
         waiter.kill()?;
     }
+
     ensure!(
         keys(&testbed) >= LINES.len(),
         "the killed clients left no keys"
     );
+
     testbed.redis()[0].set_clock(LATER_DAYS * 24 * 60 * 60);
     until("all keys to have expired", || {
         Ok((keys(&testbed) == 0).then_some(()))

@@ -44,6 +44,7 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     for at in [0, 2, 3] {
         fault(&mut testbed, at);
     }
+
     let sent_at = Instant::now();
     let refused = testbed.run(
         testbed
@@ -61,6 +62,7 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     ensure!(sent_at.elapsed() < WAIT * 3, "{:?}", sent_at.elapsed());
     // The holder is notified in time of the end of its hold.
     ensure!(testbed.run(held.lost()) == LossReason::RenewalTimedOut);
+
     testbed.run(leasehold::drain());
     for at in [1, 4] {
         lab::until("the minority to have nothing held", || {
@@ -68,6 +70,7 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
             Ok((state.is_nil() || state.text().as_bytes()[19] == b'~').then_some(()))
         })?;
     }
+
     Ok(())
 }
 
@@ -90,16 +93,19 @@ fn paused_minority_does_not_slow_acquires() -> Result<()> {
     for at in [1, 4] {
         testbed.redis()[at].pause();
     }
+
     let begun = Instant::now();
     for _ in 0..50 {
         pair()?;
     }
+
     // Waiting for either would take a tenth of a second at least, each time.
     ensure!(
         begun.elapsed() < Duration::from_secs(4),
         "{:?}",
         begun.elapsed()
     );
+
     Ok(())
 }
 
@@ -149,6 +155,7 @@ fn is_given_again(
     for at in [3, 4] {
         before(&mut testbed, at);
     }
+
     let guard = testbed.run(
         testbed
             .locks()
@@ -159,19 +166,23 @@ fn is_given_again(
     for at in [3, 4] {
         after(&mut testbed, at);
     }
+
     for at in [3, 4] {
         held(&mut testbed, at);
         // One after another: a majority must remember the hold at all times.
         wait_for_all(&testbed)?;
     }
+
     wait_for_all(&testbed)?;
     for at in [0, 1] {
         testbed.server_mut(at).kill();
     }
+
     // More than a lease later the claim still holds the lock, by the restored votes.
     let lost =
         testbed.run(async { tokio::time::timeout(Duration::from_secs(5), guard.lost()).await });
     ensure!(lost.is_err(), "{lost:?}");
+
     Ok(testbed.run(guard.release())?)
 }
 
@@ -188,9 +199,11 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
             .acquire(),
     )?;
     wait_for_all(&testbed)?;
+
     for at in [0, 2, 4] {
         testbed.redis()[at].command(&["FLUSHALL"]);
     }
+
     let lost = testbed.run(async { tokio::time::timeout(DEADLINE, held.lost()).await });
     ensure!(lost == Ok(LossReason::Revoked), "{lost:?}");
     lab::until("nothing to be left", || {
@@ -207,6 +220,7 @@ fn hold_forgotten_by_majority_is_lost() -> Result<()> {
             .run(testbed.locks().mutex("a").try_acquire())?
             .is_some()
     );
+
     Ok(())
 }
 
@@ -222,12 +236,14 @@ fn key_of_another_client_is_not_overwritten() -> Result<()> {
             .acquire(),
     )?;
     testbed.redis()[1].command(&["SET", "a", "theirs"]);
+
     let lost =
         testbed.run(async { tokio::time::timeout(Duration::from_secs(3), held.lost()).await });
     ensure!(
         lost.is_err() && testbed.redis()[1].command(&["GET", "a"]).text() == "theirs",
         "{lost:?}"
     );
+
     testbed.run(held.release())?;
     ensure!(testbed.redis()[1].command(&["GET", "a"]).text() == "theirs");
     Ok(())
@@ -241,6 +257,7 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
     for wire in &testbed.wires[2..] {
         wire.delay(Duration::from_millis(20));
     }
+
     let apart = testbed.run(leasehold::open(&redlock::url_with(&testbed, CLASSIC, &[])))?;
     for _ in 0..10 {
         let held = testbed.run(
@@ -256,6 +273,7 @@ fn broken_hold_is_not_granted_again() -> Result<()> {
         drop(held);
         testbed.run(leasehold::drain());
     }
+
     Ok(())
 }
 

@@ -34,6 +34,7 @@ fn fixture(settings: &str, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture>
     for wire in &wires {
         wire.refuse(true);
     }
+
     let apart = redlock::url_with(&testbed, settings, &[(3, &wires[0]), (4, &wires[1])]);
     let opening = Instant::now();
     let holder = testbed.run(leasehold::open(&apart))?;
@@ -47,6 +48,7 @@ fn fixture(settings: &str, forget: impl FnOnce(&mut Testbed)) -> Result<Fixture>
         .filter(|view| view.holder.is_some())
         .count();
     ensure!(votes == 3, "it has {votes} votes");
+
     let clocks_on = Instant::now() + wrong;
     forget(&mut testbed);
     Ok(Fixture {
@@ -100,6 +102,7 @@ fn waits(forget: impl FnOnce(&mut Testbed)) -> Result<()> {
         second.token(),
         first.token()
     );
+
     Ok(testbed.run(second.release())?)
 }
 
@@ -128,6 +131,7 @@ fn voting_without_quarantine_breaks_exclusion() -> Result<()> {
             "the clocks advanced, so the later hold has the higher token"
         );
     }
+
     Ok(())
 }
 
@@ -138,6 +142,7 @@ fn remaining_quarantine_is_reported() -> Result<()> {
     for at in [0, 1, 2] {
         testbed.server_mut(at).restart();
     }
+
     let error = testbed
         .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())
         .err()
@@ -146,6 +151,7 @@ fn remaining_quarantine_is_reported() -> Result<()> {
         error.is_unavailable() && error.to_string().contains("of 5 masters vote"),
         "{error}"
     );
+
     let views = until("masters to be back", || {
         Ok(testbed
             .inspect("a")
@@ -162,11 +168,13 @@ fn remaining_quarantine_is_reported() -> Result<()> {
         reporting("counts in") + reporting("cannot") + reporting("broke") > 0,
         "{views:?}"
     );
+
     redlock::wait_for_quarantine(&testbed)?;
     ensure!(
         testbed
             .run(testbed.locks().mutex("a").lease(LEASE).try_acquire())?
             .is_some()
     );
+
     Ok(())
 }

@@ -35,6 +35,7 @@ fn killed_holder_is_followed_within_the_session() -> Result<()> {
         );
         check::all(&[holder.end()?, next.finish()?, vec![seen]].concat())?;
     }
+
     check_clean(&server, &testbed)
 }
 

@@ -31,21 +31,21 @@ func now() int64 {
 	return time.Nano()
 }
 
-func check(trouble error) {
-	if trouble != nil {
-		fmt.Fprintln(os.Stderr, trouble)
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 func main() {
 	urls, name := strings.Split(os.Args[1], ","), os.Args[2]
-	cycles, trouble := strconv.Atoi(os.Args[3])
-	check(trouble)
+	cycles, err := strconv.Atoi(os.Args[3])
+	check(err)
 	var masters []redsyncredis.Pool
 	for _, url := range urls {
-		options, trouble := redis.ParseURL(url)
-		check(trouble)
+		options, err := redis.ParseURL(url)
+		check(err)
 		masters = append(masters, goredis.NewPool(redis.NewClient(options)))
 	}
 	out := bufio.NewWriter(os.Stdout)
@@ -56,8 +56,8 @@ func main() {
 		check(lock.Lock())
 		granted := now()
 		releasing := now()
-		_, trouble := lock.Unlock()
-		check(trouble)
+		_, err := lock.Unlock()
+		check(err)
 		fmt.Fprintln(out, granted, releasing)
 		check(out.Flush())
 		// This lets the other party acquire.

@@ -159,11 +159,13 @@ impl Model for CrashDetection {
             caller_epoch: 1,
         };
         known.apply_reply(&granted, sent, moment(0));
+
         let request = EnterRequest {
             id: CONTENDER,
             ..request
         };
         Script::on(&mut lock_state, &|_| true).enter(&request);
+
         let connections = vec![Connection {
             is_there: true,
             sent_at: None,
@@ -191,6 +193,7 @@ impl Model for CrashDetection {
         if state.now < END {
             actions.push(Action::Tick);
         }
+
         let last = state
             .connections
             .last()
@@ -206,6 +209,7 @@ impl Model for CrashDetection {
         } else if state.connections.len() < CONNECTIONS {
             actions.push(Action::Connect);
         }
+
         for (at, connection) in state
             .connections
             .iter()
@@ -217,6 +221,7 @@ impl Model for CrashDetection {
                 actions.push(Action::Serve(at));
             }
         }
+
         match state.flight {
             Flight::None if state.taken.is_none() && state.polled < POLLS => {
                 actions.push(Action::Poll);
@@ -255,6 +260,7 @@ impl Model for CrashDetection {
             Action::ServePoll => serve_poll(&mut next)?,
             Action::ReceivePoll => self.receive_poll(&mut next)?,
         }
+
         Some(next)
     }
 
@@ -295,6 +301,7 @@ impl CrashDetection {
     fn send(self, state: &mut State) {
         let at = state.connections.len() - 1;
         state.requests += 1;
+
         let epoch = match (self.0, state.known.renewed_at) {
             (Mutation::AnyConnection, Some((_, named))) => named,
             _ => u32::from(link(at).epoch),
@@ -322,6 +329,7 @@ impl CrashDetection {
         } else {
             AbsenceNote::Ends
         };
+
         let is_there = match request.kind {
             RequestKind::Liveness => true,
             RequestKind::Renewal => {
@@ -342,15 +350,18 @@ impl CrashDetection {
             state.until = BootInstant::from_nanos(0);
             return Some(());
         }
+
         if request.kind == RequestKind::Renewal {
             state
                 .known
                 .apply_renewal(Renewed::Held, moment(request.at), u32::from(link(at).epoch));
         }
+
         // A hold whose validity has ended never comes back.
         if moment(state.now) < state.until {
             state.until = state.until.max(self.trusted_from(request.at));
         }
+
         Some(())
     }
 
@@ -364,6 +375,7 @@ impl CrashDetection {
             )
         });
         state.polled += 1;
+
         let nonce = if self.0 == Mutation::SameNonce {
             1
         } else {
@@ -400,6 +412,7 @@ impl CrashDetection {
         else {
             return None;
         };
+
         let read = if self.0 == Mutation::CountedFromRequest {
             at
         } else {
@@ -430,6 +443,7 @@ fn serve_poll(state: &mut State) -> Option<()> {
     if matches!(reply.standing, ModelStanding::Held(_)) {
         state.taken = state.taken.or(Some(state.now));
     }
+
     state.flight = Flight::Replied { at, reply, expired };
     Some(())
 }
@@ -450,6 +464,7 @@ pub(super) fn answer(reply: Reply) -> EnterReply {
         },
         ModelStanding::Gone => Standing::Gone,
     };
+
     let is_checked = reply.is_next || reply.standing == ModelStanding::Gone;
     let soonest = is_checked.then_some(LEASE);
     let last = u64::from(reply.last);

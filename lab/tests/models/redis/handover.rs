@@ -141,6 +141,7 @@ impl Model for HandOver {
             leaving: Leaving::No,
             has_entered: false,
         };
+
         state.run(OTHERS[0], |script| script.enter(&asking(OTHERS[0])));
         vec![state]
     }
@@ -149,6 +150,7 @@ impl Model for HandOver {
         if state.now < END {
             actions.push(Action::Tick);
         }
+
         match state.flight {
             Flight::None if state.requests < REQUESTS && state.leaving == Leaving::No => {
                 actions.push(Action::Send);
@@ -157,21 +159,26 @@ impl Model for HandOver {
             Flight::Sent(_) => actions.extend([Action::Serve, Action::LoseReply]),
             Flight::Replied(..) => actions.extend([Action::ReceiveReply, Action::LoseReply]),
         }
+
         if !state.inbox.is_empty() {
             actions.extend([Action::ReceivePush, Action::LosePush]);
         }
+
         let may_leave = state.flight == Flight::None || self.0 == Mutation::LeavingOvertakes;
         match state.leaving {
             Leaving::No if state.requests > 0 && may_leave => actions.push(Action::Leave),
             Leaving::Sent => actions.push(Action::ServeLeave),
             Leaving::No | Leaving::Done => {}
         }
+
         if !state.has_entered {
             actions.push(Action::Enter);
         }
+
         if state.model.holder.is_some_and(|holder| holder.id != OWN) {
             actions.push(Action::OtherLeaves);
         }
+
         let is_ours = state.model.holder.is_some_and(|holder| holder.id == OWN);
         if is_ours && state.now >= state.served + GRACE {
             actions.push(Action::Revoke);
@@ -240,6 +247,7 @@ impl Model for HandOver {
                 next.run(OWN, |script| script.leave(OWN));
             }
         }
+
         Some(next)
     }
 
@@ -282,14 +290,16 @@ impl Model for HandOver {
 impl State {
     /// Runs a script for a claim. The lease of this claim begins again, and so does the lease of a
     /// claim that the script grants.
-    fn run<T>(&mut self, of: Id, ask: impl FnOnce(&mut Script<'_>) -> T) -> T {
+    fn run<T>(&mut self, of: Id, request: impl FnOnce(&mut Script<'_>) -> T) -> T {
         let mut script = Script::on(&mut self.model, &|_| true);
-        let reply = ask(&mut script);
+        let reply = request(&mut script);
         let ends = self.now + LEASE;
         self.ends[usize::from(of)] = ends;
+
         if of == OWN {
             self.served = self.now;
         }
+
         for (id, push) in script.pushes {
             if matches!(push, ModelPush::Held(_)) {
                 self.ends[usize::from(id)] = ends;
@@ -301,6 +311,7 @@ impl State {
                 self.inbox.push(push);
             }
         }
+
         reply
     }
 
@@ -324,6 +335,7 @@ impl State {
             .known
             .renewed_at
             .map(|(sent_at, _)| sent_at.saturating_add(safe_duration(lease)));
+
         let is_trusted = match mutation {
             Mutation::FromReceipt => self.now < self.pushed + GRACE,
             Mutation::WaitersLease => kept_until.is_some_and(|until| moment(self.now) < until),

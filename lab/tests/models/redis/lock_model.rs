@@ -142,6 +142,7 @@ impl<'a> Script<'a> {
         self.load();
         self.caller = Some(request.id);
         self.polls = request.mode == EnterMode::Poll;
+
         let id = request.id;
         if self.model.holder.is_some_and(|holder| holder.id != id)
             && request.mode != EnterMode::Queue
@@ -152,9 +153,11 @@ impl<'a> Script<'a> {
                 return self.reply(ModelStanding::Gone, false, 0);
             }
         }
+
         self.model
             .queue
             .retain(|waiter| waiter.id != id || !waiter.expired);
+
         if self.has(id) {
             let waits = self.model.queue.iter().any(|waiter| waiter.id == id);
             if !(self.polls && waits) {
@@ -166,9 +169,11 @@ impl<'a> Script<'a> {
             self.settle(true);
             return self.standing(id);
         }
+
         if self.polls {
             return self.standing(id);
         }
+
         if self.model.holder.is_none()
             && self.model.queue.is_empty()
             && request.mode != EnterMode::Refresh
@@ -176,10 +181,12 @@ impl<'a> Script<'a> {
             self.grant(id, request.link);
             return self.standing(id);
         }
+
         if request.mode != EnterMode::Queue {
             self.settle_expired(request);
             self.settle(true);
         }
+
         let room = self.model.holder.is_none();
         if request.mode == EnterMode::Queue || request.mode == EnterMode::TryNow && room {
             self.model.queue.push(Waiter {
@@ -195,6 +202,7 @@ impl<'a> Script<'a> {
                 self.model.queue.retain(|waiter| waiter.id != id);
             }
         }
+
         self.standing(id)
     }
 
@@ -207,6 +215,7 @@ impl<'a> Script<'a> {
             }
             return Kept::Held;
         }
+
         let seen = self.seen();
         let waiting = self.model.queue.iter_mut().zip(1..);
         let Some((waiter, position)) = waiting
@@ -295,6 +304,7 @@ impl<'a> Script<'a> {
             return;
         };
         let id = holder.id;
+
         if (self.there)(id) {
             holder.nonce = 0;
         } else if holder.nonce == 0 {
@@ -311,6 +321,7 @@ impl<'a> Script<'a> {
     fn settle(&mut self, check_next: bool) {
         let mut rank = 0;
         let mut checked = false;
+
         loop {
             let Some(next) = self.model.queue.get(rank).copied() else {
                 self.model.notified = None;
@@ -388,6 +399,7 @@ impl<'a> Script<'a> {
             ),
             (_, None) => (ModelStanding::Gone, 0),
         };
+
         let is_next = position > 0 && (self.is_first(id) || self.model.notified == Some(id));
         self.reply(standing, is_next, position)
     }

@@ -73,6 +73,7 @@ impl Both {
         inbox
             .request(&["PSUBSCRIBE", "leasehold:inbox:*"])
             .expect("subscribed");
+
         let clients = (0..IDS).map(|id| (id, server.connection())).collect();
         let [enter_script, leave_script, renew_script] = redis_scripts::texts();
         Self {
@@ -193,6 +194,7 @@ impl Both {
                 assert_eq!(self.receive(), pushes, "{step:?}");
             }
         }
+
         assert_eq!(
             self.state(),
             (self.model.holder, self.model.queue.clone()),
@@ -234,6 +236,7 @@ impl Both {
         for (id, known) in &request.expired {
             let _ = write!(config, "{}{}", text(*id), nonce(*known));
         }
+
         let life = (DAY + LEASE).to_string();
         let events = self.server.command(&[
             "EVAL",
@@ -246,6 +249,7 @@ impl Both {
             NEVER,
         ]);
         self.observe_tokens();
+
         let events = self.reply(events.text(), id);
         assert_eq!(
             (events, self.receive()),
@@ -257,12 +261,12 @@ impl Both {
 
     fn by_the_model<T>(
         &mut self,
-        ask: impl FnOnce(&mut Script<'_>) -> T,
+        request: impl FnOnce(&mut Script<'_>) -> T,
     ) -> (T, Vec<(Id, ModelPush)>) {
         let here = self.here.clone();
         let there = |id: Id| here.contains(&id);
         let mut script = Script::on(&mut self.model, &there);
-        let reply = ask(&mut script);
+        let reply = request(&mut script);
         (reply, script.pushes)
     }
 
@@ -342,6 +346,7 @@ impl Both {
         let end = format!("end {}", TURN.fetch_add(1, Ordering::Relaxed));
         self.server
             .command(&["PUBLISH", "leasehold:inbox:end", &end]);
+
         let mut pushes = Vec::new();
         loop {
             let RedisReply::List(message) = self.inbox.receive_reply().expect("a message") else {
@@ -375,6 +380,7 @@ impl Both {
             nonce: nonce_of(read(record::NONCE, state)),
             expired: self.server.command(&["PTTL", KEY]).int() <= DAY,
         });
+
         let queue = self
             .server
             .command(&["ZRANGE", &format!("{KEY}:queue"), "0", "-1"]);
@@ -447,6 +453,7 @@ impl Dice {
 
     fn step(&mut self) -> Step {
         let id = self.below(IDS);
+
         match self.below(16) {
             0..=6 => {
                 let mode = [
@@ -502,6 +509,7 @@ fn fixture() -> Both {
         verdict: true,
     };
     both.step(Step::Come(1));
+
     for id in [0, 1] {
         both.step(Step::Enter {
             id,
@@ -510,12 +518,14 @@ fn fixture() -> Both {
             expired: false,
         });
     }
+
     assert!(
         both.model
             .holder
             .is_some_and(|holder| holder.id == 0 && holder.nonce != 0),
         "its absence is noted"
     );
+
     both
 }
 
@@ -565,6 +575,7 @@ fn crash_detection_scripts_match_the_model() {
             "{comes_back:?}"
         );
     }
+
     second_absence_has_a_new_nonce();
     absence_on_another_server_is_ignored();
 }
@@ -583,6 +594,7 @@ fn second_absence_has_a_new_nonce() {
         link,
         expired: false,
     });
+
     let expired = format!("F{:016}{}{}{}", 0, nonce(99), text(0), nonce(first));
     let record = format!(
         "{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l",
@@ -618,6 +630,7 @@ fn absence_on_another_server_is_ignored() {
     let here = std::mem::replace(&mut both.history, "0123456789".to_owned());
     both.step(Step::Come(1));
     both.server.command(&["DEL", KEY]);
+
     let record = format!(
         "{:016}H{}{NONE}{} v1 1 1 {LEASE} 0 1 h p l",
         0,
@@ -639,6 +652,7 @@ fn absence_on_another_server_is_ignored() {
         events.text().to_owned()
     };
     assert_eq!(read(reply::STANDING, &enter(&record, &nonce(1))), "H");
+
     let waits = format!(
         "{:016}H{}{NONE}{}00000001{here}0005000 v1 1 1 {LEASE} 0 1 h p l",
         0,
@@ -660,6 +674,7 @@ fn handover_scripts_match_the_model() {
         epoch: 1,
         verdict: false,
     };
+
     for over in 1..IDS {
         let mut both = Both::new();
         for id in 0..IDS {
@@ -689,6 +704,7 @@ fn proposed_token_must_exceed_the_last_token() {
     let [enter_script, ..] = redis_scripts::texts();
     // A week ahead of the server's clock, by which no token can be given.
     let last = u64::try_from(server.time()).expect("after 1970") + 7 * 24 * 3_600 * 1_000_000;
+
     for ahead in [0u64, 1] {
         server.command(&["SET", KEY, &format!("{last:016}~"), "PX", &DAY.to_string()]);
         let link = format!("{}00000001----------0000000", client(0));

@@ -84,9 +84,11 @@ impl Model for Exclusion {
         if state.now < END {
             actions.push(Action::Tick);
         }
+
         if state.acquisitions.len() < 2 {
             actions.push(Action::Begin);
         }
+
         for (master, at) in state.masters.iter().zip(0..) {
             let coming = (0..2).filter(|by| master.votes & (1 << by) != 0);
             actions.extend(coming.map(|by| Action::Vote { master: at, by }));
@@ -128,6 +130,7 @@ impl Model for Exclusion {
                 next.has_forgotten = true;
             }
         }
+
         next.masters.sort_unstable();
         Some(next)
     }
@@ -159,19 +162,23 @@ impl Exclusion {
         let master = &mut state.masters[at];
         let one = &mut state.acquisitions[usize::from(by)];
         master.votes &= !(1 << by);
+
         // Each acquisition proposes a higher token than the one before.
         let is_granted = master.register.vote(by, u64::from(by) + 1) == VoteOutcome::Granted;
         if is_granted {
             master.ends = state.now + LEASE;
         }
+
         if one.count.outcome().is_some() {
             return;
         }
+
         match (is_granted, master.counts_from <= state.now) {
             (true, true) => one.count.granted += 1,
             (true, false) => one.count.unknown += 1,
             (false, _) => one.count.refused += 1,
         }
+
         if one.count.outcome() == Some(TallyOutcome::Won) {
             let from = if self.counts_from == ValidityStart::Request {
                 one.sent_at

@@ -98,6 +98,7 @@ impl Model for Tokens {
         if begun < self.acquisitions {
             actions.extend((1..=self.token_max).map(Action::Begin));
         }
+
         for (master, at) in state.masters.iter().zip(0..) {
             for by in 0..begun {
                 if master.votes & (1 << by) != 0 {
@@ -125,6 +126,7 @@ impl Model for Tokens {
                 actions.push(Action::Forget(at));
             }
         }
+
         if self.leaves {
             let staying = (0..begun).filter(|by| !state.acquisitions[usize::from(*by)].has_left);
             actions.extend(staying.map(Action::Release));
@@ -153,6 +155,7 @@ impl Model for Tokens {
                 next.has_forgotten = true;
             }
         }
+
         next.masters.sort_unstable();
         Some(next)
     }
@@ -193,17 +196,21 @@ impl Tokens {
         let master = &mut state.masters[at];
         let one = &mut state.acquisitions[usize::from(by)];
         master.votes &= !(1 << by);
+
         if self.mutation == Mutation::AnyToken {
             master.register.last_token = 0;
         }
+
         let outcome = master.register.vote(by, one.token);
         if !is_received || one.has_left || one.count.outcome().is_some() {
             return;
         }
+
         match outcome {
             VoteOutcome::Granted => one.count.granted += 1,
             VoteOutcome::Held(_) | VoteOutcome::Stale(_) => one.count.refused += 1,
         }
+
         one.is_won = one.count.outcome() == Some(TallyOutcome::Won);
     }
 

@@ -1,0 +1,123 @@
+//! The servers of a testbed, of any kind.
+
+use std::any::Any;
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+use lab_servers::{Clock, Redis, ZooKeeper};
+
+use crate::until;
+
+/// The servers of a store.
+pub trait Servers: Any + fmt::Debug {
+    /// The number of servers.
+    fn count(&self) -> usize;
+
+    /// One of the servers.
+    fn server(&self, number: usize) -> &dyn Server;
+
+    /// One of the servers, to be killed or restarted.
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server;
+}
+
+/// One server process.
+pub trait Server: Any + fmt::Debug {
+    /// Kills the process.
+    fn kill(&mut self);
+
+    /// Starts the server again at its address, after it killed a running process.
+    fn restart(&mut self);
+
+    /// Stops the process with SIGSTOP.
+    fn pause(&self);
+
+    /// Continues a stopped process.
+    fn resume(&self);
+
+    /// The wall clock of a server that has its own.
+    fn clock(&self) -> &Clock;
+
+    /// The server's time of day in microseconds.
+    ///
+    /// # Errors
+    /// If the server does not reply before the deadline.
+    fn time(&self) -> Result<i64>;
+
+    /// The folder with the files of the server.
+    fn folder(&self) -> &Path;
+}
+
+impl<S: Server> Servers for Vec<S> {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn server(&self, number: usize) -> &dyn Server {
+        &self[number]
+    }
+
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        &mut self[number]
+    }
+}
+
+impl Server for Redis {
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn restart(&mut self) {
+        Self::restart(self);
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+
+    fn clock(&self) -> &Clock {
+        Self::clock(self)
+    }
+
+    fn time(&self) -> Result<i64> {
+        Ok(Self::time(self))
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
+    }
+}
+
+impl Server for ZooKeeper {
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn restart(&mut self) {
+        self.start_after_kill();
+    }
+
+    fn pause(&self) {
+        Self::pause(self);
+    }
+
+    fn resume(&self) {
+        Self::resume(self);
+    }
+
+    fn clock(&self) -> &Clock {
+        Self::clock(self)
+    }
+
+    fn time(&self) -> Result<i64> {
+        until("a server to report its time", || Ok(Self::time(self).ok()))
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
+    }
+}
