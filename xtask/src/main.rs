@@ -6,10 +6,8 @@ mod fetch;
 mod lab;
 mod mutants;
 mod prerequisites;
-mod prose;
 mod repository;
 mod step;
-mod surface;
 mod tasks;
 mod tidy;
 mod usage;
@@ -44,8 +42,6 @@ enum Task {
     Tidy(tidy::TidyArgs),
     /// Write GUARANTEES.md and docs/evidence.md from docs/guarantees.toml
     Documents,
-    /// Print the figures on language and density of the repository
-    Surface,
     /// Install what the tests need; they do so by themselves
     #[command(alias = "needs")]
     Install {
@@ -106,7 +102,6 @@ fn run(task: &Task) -> Result<()> {
         Task::Test => tasks::test(),
         Task::Tidy(options) => tidy::run(options),
         Task::Documents => documents::write(),
-        Task::Surface => surface::print(),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),
         Task::Lab(cells) => lab::run(cells),

@@ -252,6 +252,7 @@ mod tests {
                 .any(|line| line.contains("lab_servers") && !line.trim_start().starts_with("//"));
             assert!(!uses, "{} starts a server", file.display());
         }
+
         Ok(())
     }
 }

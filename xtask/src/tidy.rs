@@ -16,10 +16,12 @@
 //! number is lowered.
 
 mod allowances;
+mod crates;
 mod documents;
 mod lines;
 mod modules;
 mod passages;
+mod references;
 mod words;
 
 use std::fmt;
@@ -155,14 +157,14 @@ fn violations(root: &Path) -> Result<Vec<Violation>> {
 
     let mut violations = Vec::new();
     for source in &sources {
-        violations.extend(words::check(source)?);
+        violations.extend(words::check(source));
         violations.extend(lines::check_columns(source));
         violations.extend(lines::check_script_header(source));
         violations.extend(documents::check(source, &paths));
     }
-    violations.extend(modules::check_features(&sources, &config.features.files)?);
+    violations.extend(crates::check_features(&sources, &config.features.files));
     violations.extend(modules::check_library(&sources, &config.library)?);
-    violations.extend(modules::check_types(&sources)?);
+    violations.extend(crates::check_types(&sources)?);
 
     violations.sort_by(|one, other| {
         (&one.file, one.line, one.rule).cmp(&(&other.file, other.line, other.rule))
@@ -185,6 +187,10 @@ fn read(root: &Path, paths: &[String]) -> Result<Vec<Source>> {
         })
     });
     sources.collect()
+}
+
+fn parse(source: &Source) -> Result<syn::File> {
+    syn::parse_file(&source.text).with_context(|| source.path.clone())
 }
 
 impl Config {

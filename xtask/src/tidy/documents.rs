@@ -104,7 +104,8 @@ fn is_suffix(path: &str, paths: &[String]) -> bool {
         return exists(path, paths);
     }
 
-    let (inner, last) = (format!("/{path}/"), format!("/{path}"));
+    let inner = format!("/{path}/");
+    let last = format!("/{path}");
     paths.iter().any(|present| {
         is_below(present, path) || present.ends_with(&last) || present.contains(&inner)
     })

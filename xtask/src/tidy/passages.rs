@@ -1,18 +1,14 @@
 //! The prose of a file, in passages with their lines: comments, strings, documents, test names.
 
-use std::ops::Range;
 use std::sync::LazyLock;
 
-use anyhow::{Result, anyhow};
-use proc_macro2::{TokenStream, TokenTree};
-use regex::Regex;
-use syn::visit::Visit;
+use regex::{Captures, Regex};
 
 use super::Source;
 use crate::repository::extension;
 
 /// A sentence or paragraph, with its lines joined by spaces.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Passage {
     pub(super) text: String,
     /// The offset in the text and the line number in the file of each line.
@@ -20,13 +16,6 @@ pub(super) struct Passage {
 }
 
 impl Passage {
-    fn of(line: usize, text: &str) -> Self {
-        Self {
-            text: text.to_owned(),
-            lines: vec![(0, line)],
-        }
-    }
-
     fn push(&mut self, line: usize, text: &str) {
         if !self.text.is_empty() {
             self.text.push(' ');
@@ -44,207 +33,125 @@ impl Passage {
 }
 
 /// All passages of a file.
-pub(super) fn passages_of(source: &Source) -> Result<Vec<Passage>> {
-    if extension(&source.path) == "rs" {
-        return passages_of_rust(source);
-    }
-    if extension(&source.path) == "md" {
-        let lines = source
-            .text
-            .lines()
-            .enumerate()
-            .map(|(at, line)| (at + 1, line.to_owned()));
-        return Ok(paragraphs(lines));
-    }
-    Ok(passages_of_script(&source.text))
-}
+pub(super) fn passages_of(source: &Source) -> Vec<Passage> {
+    let text = &source.text;
 
-fn passages_of_rust(source: &Source) -> Result<Vec<Passage>> {
-    let invalid = |error: &dyn std::fmt::Display| anyhow!("{}: {error}", source.path);
-    let tokens: TokenStream = source.text.parse().map_err(|error| invalid(&error))?;
-    let file = syn::parse2(tokens.clone()).map_err(|error| invalid(&error))?;
-
-    let mut reader = Reader::new(&source.text);
-    reader.read(tokens);
-    reader.read_gap(source.text.len());
-
-    let mut names = TestNames::default();
-    names.visit_file(&file);
-
-    let mut passages = paragraphs(reader.comments.into_iter());
-    passages.extend(reader.strings);
-    passages.extend(names.0);
-    Ok(passages)
-}
-
-/// Collects the comments and the strings of a Rust file.
-struct Reader<'a> {
-    text: &'a str,
-    /// The end of the last token. Comments are between tokens.
-    end: usize,
-    /// The line of that end.
-    line: usize,
-    comments: Vec<(usize, String)>,
-    strings: Vec<Passage>,
-}
-
-impl<'a> Reader<'a> {
-    fn new(text: &'a str) -> Self {
-        Self {
-            text,
-            end: 0,
-            line: 1,
-            comments: Vec::new(),
-            strings: Vec::new(),
+    match extension(&source.path) {
+        "md" => {
+            let lines = text.lines().enumerate();
+            paragraphs(lines.map(|(at, line)| (at + 1, line.to_owned())))
         }
+        "rs" => [read(text, &RUST), test_names(text)].concat(),
+        _ => read(text, &SCRIPT),
     }
+}
 
-    fn read(&mut self, tokens: TokenStream) {
-        for token in tokens {
-            if let TokenTree::Group(group) = token {
-                self.read_token(group.span_open().byte_range());
-                self.read(group.stream());
-                self.read_token(group.span_close().byte_range());
-            } else {
-                self.read_token(token.span().byte_range());
+/// Comments, strings and characters of Rust. None begins inside another.
+static RUST: LazyLock<Regex> = LazyLock::new(|| {
+    regex(concat!(
+        r"(?s)//[^\n]*|/\*.*?\*/",
+        r####"|r"[^"]*"|r#".*?"#|r##".*?"##|"(?:\\.|[^"\\])*""####,
+        r"|'(?:\\.[^']*|[^'\\\n])'",
+    ))
+});
+
+/// Comments and strings of Lua and SQL.
+static SCRIPT: LazyLock<Regex> = LazyLock::new(|| regex(r#"--[^\n]*|'[^'\n]*'|"[^"\n]*""#));
+
+/// A function with the attribute `test` or `PATH::test`.
+static TEST: LazyLock<Regex> = LazyLock::new(|| {
+    regex(r"#\[(?:\w+::)*test\b[^\n]*\]\s+(?:(?:#\[|//)[^\n]*\s+)*(?:pub )?(?:async )?fn (\w+)")
+});
+
+/// Escapes that separate words, and the end of an escaped line.
+static ESCAPE: LazyLock<Regex> = LazyLock::new(|| regex(r"\\[ntr0]|\\$"));
+
+/// The start of a heading, an item of a list or a row of a table.
+static STARTS: LazyLock<Regex> = LazyLock::new(|| regex(r"^(#+ |[-*] |\d+\. |\|)"));
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is valid")
+}
+
+/// A Rust file with spaces in place of its comments and strings.
+pub(super) fn code_of(text: &str) -> String {
+    let blank = |found: &Captures<'_>| {
+        let characters = found[0].chars();
+        characters
+            .map(|character| if character == '\n' { '\n' } else { ' ' })
+            .collect::<String>()
+    };
+
+    RUST.replace_all(text, blank).into_owned()
+}
+
+/// The comments and strings of a file of code.
+fn read(text: &str, lexer: &Regex) -> Vec<Passage> {
+    let mut comments = Vec::new();
+    let mut strings = Vec::new();
+    let mut line = 1;
+    let mut end = 0;
+
+    for found in lexer.find_iter(text) {
+        line += text[end..found.start()].matches('\n').count();
+        end = found.start();
+
+        if found.as_str().starts_with(['/', '-']) {
+            let before = text[..end].rsplit('\n').next().unwrap_or_default();
+            if !before.trim().is_empty() {
+                // It follows code, so it does not continue the comment above it.
+                comments.push((line, String::new()));
             }
+            comments.extend(lines_of_comment(line, found.as_str()));
+        } else {
+            strings.push(passage_of_string(line, found.as_str()));
         }
     }
 
-    fn read_token(&mut self, range: Range<usize>) {
-        // All tokens of a doc comment have the range of the comment.
-        if range.start < self.end {
-            return;
-        }
-        self.read_gap(range.start);
-
-        let token = &self.text[range.clone()];
-        if token.starts_with("//") {
-            self.comments.push((self.line, content_of_comment(token)));
-        } else if token.ends_with(['"', '#']) && token.contains('"') {
-            self.strings.push(passage_of_string(self.line, token));
-        }
-
-        self.end = range.end;
-        self.line += token.matches('\n').count();
-    }
-
-    /// Reads the comments up to an offset.
-    fn read_gap(&mut self, until: usize) {
-        let gap = &self.text[self.end..until];
-
-        for (at, line) in gap.split('\n').enumerate() {
-            let line = line.trim();
-            if line.starts_with("//") || line.starts_with("/*") || line.starts_with('*') {
-                if at == 0 {
-                    // It follows code, so it does not continue the comment above it.
-                    self.comments.push((self.line, String::new()));
-                }
-                let content = content_of_comment(line);
-                self.comments.push((self.line + at, content));
-            }
-        }
-
-        self.end = until;
-        self.line += gap.matches('\n').count();
-    }
+    // A single character is not prose.
+    strings.retain(|passage| passage.text.len() > 1);
+    [paragraphs(comments.into_iter()), strings].concat()
 }
 
-fn content_of_comment(comment: &str) -> String {
-    comment
-        .trim_start_matches(['/', '!', '*'])
-        .trim_end_matches(['/', '*'])
-        .trim()
-        .to_owned()
+fn lines_of_comment(first: usize, comment: &str) -> impl Iterator<Item = (usize, String)> {
+    let content = |line: &str| {
+        let line = line.trim().trim_start_matches(['/', '!', '*', '-']);
+        line.trim_end_matches(['/', '*']).trim().to_owned()
+    };
+
+    let lines = comment.lines().enumerate();
+    lines.map(move |(at, line)| (first + at, content(line)))
 }
 
 /// Escaped line ends separate words as real ones do.
-fn passage_of_string(line: usize, token: &str) -> Passage {
-    let is_raw = token.contains("r\"") || token.contains("r#");
+fn passage_of_string(first: usize, token: &str) -> Passage {
+    let is_raw = token.starts_with('r');
+    let content = token.trim_start_matches('r').trim_matches('#');
+    let content = &content[1..content.len() - 1];
     let mut passage = Passage::default();
 
-    for (at, part) in token.split('\n').enumerate() {
-        let text = if is_raw {
-            part.to_owned()
+    for (at, line) in content.split('\n').enumerate() {
+        if is_raw {
+            passage.push(first + at, line.trim());
         } else {
-            ESCAPE.replace_all(part, " ").into_owned()
-        };
-        passage.push(
-            line + at,
-            text.trim_matches(['"', '#', 'r', 'b', 'c', '\\', ' '])
-                .trim(),
-        );
+            passage.push(first + at, ESCAPE.replace_all(line, " ").trim());
+        }
     }
     passage
 }
 
-static ESCAPE: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"\\[ntr0]").expect("the pattern is valid"));
+/// The names of test functions, as words.
+fn test_names(text: &str) -> Vec<Passage> {
+    let names = TEST.captures_iter(text).filter_map(|found| found.get(1));
 
-/// Collects the names of test functions, as words.
-#[derive(Default)]
-struct TestNames(Vec<Passage>);
-
-impl<'ast> Visit<'ast> for TestNames {
-    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        let is_test = |attribute: &syn::Attribute| {
-            attribute
-                .path()
-                .segments
-                .last()
-                .is_some_and(|segment| segment.ident == "test")
-        };
-
-        if function.attrs.iter().any(is_test) {
-            let name = &function.sig.ident;
-            let words = name.to_string().replace('_', " ");
-            self.0.push(Passage::of(name.span().start().line, &words));
-        }
-        syn::visit::visit_item_fn(self, function);
-    }
-}
-
-/// The comments and strings of a Lua or SQL file.
-fn passages_of_script(text: &str) -> Vec<Passage> {
-    let mut comments = Vec::new();
-    let mut strings = Vec::new();
-
-    for (at, line) in text.lines().enumerate() {
-        let (code, comment) = split_comment(line);
-        if let Some(comment) = comment {
-            if !code.trim().is_empty() {
-                // It follows code, so it does not continue the comment above it.
-                comments.push((at + 1, String::new()));
-            }
-            comments.push((at + 1, comment.trim_start_matches('-').trim().to_owned()));
-        }
-        let literals = STRING
-            .find_iter(code)
-            .map(|found| found.as_str().trim_matches(['\'', '"']));
-        strings.extend(literals.map(|literal| Passage::of(at + 1, literal.trim())));
-    }
-
-    let mut passages = paragraphs(comments.into_iter());
-    passages.extend(strings);
-    passages
-}
-
-static STRING: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"'[^']*'|"[^"]*""#).expect("the pattern is valid"));
-
-/// Splits a line at `--` outside a string.
-fn split_comment(line: &str) -> (&str, Option<&str>) {
-    for (at, _) in line.match_indices("--") {
-        let before = &line[..at];
-        let quotes = before
-            .bytes()
-            .filter(|byte| matches!(byte, b'\'' | b'"'))
-            .count();
-        if quotes % 2 == 0 {
-            return (before, Some(&line[at..]));
-        }
-    }
-    (line, None)
+    names
+        .map(|name| {
+            let mut passage = Passage::default();
+            let line = text[..name.start()].matches('\n').count() + 1;
+            passage.push(line, &name.as_str().replace('_', " "));
+            passage
+        })
+        .collect()
 }
 
 /// Joins lines to paragraphs. A paragraph ends at an empty line, a gap, a fence, a heading, an item
@@ -275,17 +182,13 @@ fn paragraphs(lines: impl Iterator<Item = (usize, String)>) -> Vec<Passage> {
     passages
 }
 
-/// The start of a heading, an item of a list or a row of a table.
-static STARTS: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"^(#+ |[-*] |\d+\. |\|)").expect("the pattern is valid"));
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::source;
     use super::*;
 
     fn texts(path: &str, text: &str) -> Vec<String> {
-        let passages = passages_of(&source(path, text)).expect("the sample is valid");
+        let passages = passages_of(&source(path, text));
         passages.into_iter().map(|passage| passage.text).collect()
     }
 
@@ -310,16 +213,21 @@ mod tests {
 
         assert_eq!(
             texts("a.rs", text),
-            ["one //   two three", "four \"five", "six"]
+            ["one //   two three", "four \"five\"", "six"]
         );
+    }
+
+    #[test]
+    fn string_keeps_its_last_letter() {
+        assert_eq!(texts("a.rs", "b(br#\"car\"#, \"bar\");\n"), ["car", "bar"]);
     }
 
     #[test]
     fn names_of_tests_are_passages_and_of_other_functions_are_not() {
         let text = "#[test]\nfn one_two() {}\nfn three() {}\nmod tests {\n    \
-                    #[tokio::test(flavor = \"x\")]\n    async fn four() {}\n}\n";
+                    #[tokio::test(flavor = \"xy\")]\n    async fn four() {}\n}\n";
 
-        assert_eq!(texts("a.rs", text), ["x", "one two", "four"]);
+        assert_eq!(texts("a.rs", text), ["xy", "one two", "four"]);
     }
 
     #[test]
@@ -342,7 +250,7 @@ mod tests {
     #[test]
     fn offset_belongs_to_the_line_of_its_word() {
         let passages = passages_of(&source("a.rs", "\n// one\n// two\n// three\nfn a() {}\n"));
-        let passage = passages.expect("the sample is valid").swap_remove(0);
+        let passage = &passages[0];
 
         let line_of = |word: &str| passage.line_at(passage.text.find(word).expect("it is there"));
 
@@ -355,7 +263,7 @@ mod tests {
     #[test]
     fn string_of_several_lines_has_the_line_of_each_word() {
         let passages = passages_of(&source("a.rs", "const A: &str = \"one\n  two\";\n"));
-        let passage = passages.expect("the sample is valid").swap_remove(0);
+        let passage = &passages[0];
 
         assert_eq!(
             passage.line_at(passage.text.find("two").expect("it is there")),

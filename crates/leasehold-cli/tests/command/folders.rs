@@ -14,7 +14,8 @@ use crate::sandbox::{Finished, Sandbox, until};
 const DAEMON: u32 = 1;
 const NOBODY: u32 = 65534;
 
-/// A shell in a mount namespace of its own, as root there. `$L` is the program, `$D` a folder to mount on.
+/// A shell in a mount namespace of its own, as root there. `$L` is the program, `$D` a folder to
+/// mount on.
 fn shell(sandbox: &Sandbox, script: &str) -> Finished {
     let folder = sandbox.path("mounted");
     create_dir(&folder).ok();
@@ -139,7 +140,8 @@ fn folder_of_another_user_is_refused_with_owner_name() {
 #[test]
 fn members_folder_of_another_user_is_refused_with_owner_name() {
     let sandbox = shared_place();
-    let (store, members) = (sandbox.path("store"), sandbox.path("store/.members"));
+    let store = sandbox.path("store");
+    let members = sandbox.path("store/.members");
 
     folder(&store, 0, 0, 0o755);
     folder(&members, NOBODY, NOBODY, 0o755);
