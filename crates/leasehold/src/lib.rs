@@ -134,7 +134,7 @@ pub mod modelled {
         layout as redis_layout, scripts as redis_scripts, tracked_claims as tracked_redis_claims,
     };
     #[cfg(feature = "redis")]
-    pub use crate::stores::redlock::voting;
+    pub use crate::stores::votes::voting;
 }
 
 pub use claim::ClaimId;

@@ -17,7 +17,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `redis://host:6379` | a Redis server (`stores::Redis`) |
 /// | `rediss://host:6379` | a Redis server with TLS |
 /// | `redis+unix:///path` | a Redis server by its socket |
-/// | `redis://host:6379?dialect=plain` | a Redis server with the format of redis-py |
+/// | `redis://host:6379?dialect=plain` | the format of redis-py (`stores::RedisPlain`) |
 /// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
 /// | `redlocks://a,b,c` | the same with TLS |
 /// | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
@@ -73,9 +73,9 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
             "{url:?} has a path, and memory: takes none"
         ))),
         "file" => open_file(rest),
-        "redlock" | "redlocks" => open_redlock(url, runtime).await,
-        "redis" | "rediss" | "redis+unix" if has_dialect(url) => open_redlock(url, runtime).await,
-        "redis" | "rediss" | "redis+unix" => open_redis(url, runtime).await,
+        "redis" | "rediss" | "redis+unix" | "redlock" | "redlocks" => {
+            open_redis(url, runtime).await
+        }
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
         _ => Err(unknown_scheme(scheme)),
     }
@@ -94,8 +94,20 @@ fn open_file(_path: &str) -> Result<Opened> {
         .help("build leasehold with its feature `file`"))
 }
 
+/// Opens one of the stores on Redis servers.
 #[cfg(feature = "redis")]
 async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Opened> {
+    if url.starts_with("redlock") {
+        let builder = stores::Redlock::builder(url)?;
+        let shown_url = builder.url();
+        return Ok(Opened::new(builder.connect_on(runtime).await?, shown_url));
+    }
+    if has_dialect(url) {
+        let builder = stores::RedisPlain::builder(url)?;
+        let shown_url = builder.url();
+        return Ok(Opened::new(builder.connect_on(runtime).await?, shown_url));
+    }
+
     let builder = stores::Redis::builder(url)?;
     let shown_url = builder.url();
     Ok(Opened::new(builder.connect_on(runtime).await?, shown_url))
@@ -109,25 +121,13 @@ async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<Opened> {
 }
 
 /// Returns whether the URL selects the format of another library.
+#[cfg(feature = "redis")]
 fn has_dialect(url: &str) -> bool {
     url.split_once('?').is_some_and(|(_, settings)| {
         settings
             .split('&')
             .any(|setting| setting.starts_with("dialect="))
     })
-}
-
-#[cfg(feature = "redis")]
-async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Opened> {
-    let builder = stores::Redlock::builder(url)?;
-    let shown_url = builder.url();
-    Ok(Opened::new(builder.connect_on(runtime).await?, shown_url))
-}
-
-#[cfg(not(feature = "redis"))]
-#[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_redlock(url: &str, runtime: Option<Handle>) -> Result<Opened> {
-    open_redis(url, runtime).await
 }
 
 #[cfg(feature = "zookeeper")]

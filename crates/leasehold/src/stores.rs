@@ -8,15 +8,19 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
-pub(crate) mod redlock;
+mod redis_plain;
+#[cfg(feature = "redis")]
+mod redlock;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
 #[cfg(any(feature = "file", feature = "redis", feature = "zookeeper"))]
 #[cfg_attr(
-    not(feature = "zookeeper"),
-    allow(dead_code, reason = "the other stores use a part of it")
+    not(any(feature = "redis", feature = "zookeeper")),
+    allow(dead_code, reason = "the URL of a folder has no host")
 )]
 mod url;
+#[cfg(feature = "redis")]
+pub(crate) mod votes;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -25,6 +29,8 @@ pub use file::{File, FileBuilder};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
 pub use redis::{Redis, RedisBuilder};
+#[cfg(feature = "redis")]
+pub use redis_plain::{RedisPlain, RedisPlainBuilder};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]

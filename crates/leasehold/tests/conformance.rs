@@ -288,7 +288,7 @@ impl Plain {
 impl Service for Plain {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
         Ok(Arc::new(
-            stores::Redlock::builder(&self.url)?.connect().await?,
+            stores::RedisPlain::builder(&self.url)?.connect().await?,
         ))
     }
 }

@@ -39,7 +39,8 @@ pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
         "redis" if !url.contains("dialect=") => {
             Box::new(stores::Redis::builder(url)?.connect().await?)
         }
-        "redis" | "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
+        "redis" => Box::new(stores::RedisPlain::builder(url)?.connect().await?),
+        "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
         "zookeeper" => Box::new(stores::ZooKeeper::builder(url)?.connect().await?),
         other => bail!("the lab cannot open a bare store of {other}"),
     })

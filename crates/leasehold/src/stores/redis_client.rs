@@ -28,7 +28,7 @@ mod stream;
 #[cfg_attr(not(feature = "tls"), path = "redis_client/no_tls.rs")]
 mod tls;
 
-pub(super) use address::{Address, Settings, check_grace};
+pub(super) use address::{Address, PORT, Settings, check_grace, switch};
 pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Handshake, Link, LinkConfig, State};

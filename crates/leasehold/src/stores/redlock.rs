@@ -1,58 +1,26 @@
 //! Redlock: a lock on several independent Redis servers, the masters.
 //!
-//! A claim holds the lock once a majority of the masters has granted it. A master remembers the
-//! last token that it has granted, and grants only a larger one. So the votes that make a hold
-//! share a token, and tokens rise even if the clocks do not. [`voting`] is the rule of one master,
-//! and the count of the votes. `docs/protocols/redlock.md` describes the protocol in steps.
-//!
-//! The same store keeps the lock of other libraries, `SET NX PX`, on one server or on several
-//! masters. [`format`] separates the two formats.
+//! A master remembers the last token that it has granted, and grants only a larger one. So the
+//! votes that make a hold share a token, and tokens rise even if the clocks do not. [`Fenced`] is
+//! this format, and [`votes`](super::votes) counts the votes. `docs/protocols/redlock.md` describes
+//! the protocol in steps.
 
-mod acquire;
 mod address;
-mod claims;
-mod events;
-mod format;
-mod inspect;
-mod master;
-mod master_set;
-mod open;
-mod quarantine;
-mod quorum_count;
-mod record;
-mod requests;
-mod round;
-mod tracked_claim;
-mod vote;
-pub mod voting;
-mod wait;
+mod fenced;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, stream};
-use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use crate::runtime::clock::BootInstant;
+use super::votes::{Masters, VotingStore};
 use crate::store::{Extensions, Votes};
 use crate::{
-    Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    ServerVote, Standing, Store,
+    Claim, Entered, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing, Store,
 };
-use acquire::AcquireOutcome;
-use claims::Claims;
-use events::Events;
-use format::VoteFormat;
-use master::Master;
-use tracked_claim::TrackedClaim;
-use vote::VoteMode;
-use voting::quorum;
+use fenced::Fenced;
 
-pub use open::RedlockBuilder;
-
-/// Locks on several Redis servers, of which a minority may fail, or in a format of other libraries.
+/// Locks on several Redis servers, of which a minority may fail.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -65,94 +33,100 @@ pub use open::RedlockBuilder;
 /// ```
 ///
 /// The store supports mutexes only, and rejects other shares as
-/// [unsupported](Error::is_unsupported). The masters do not know the waiters, so
+/// [unsupported](crate::Error::is_unsupported). The masters do not know the waiters, so
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
 pub struct Redlock {
-    masters: Arc<[Master]>,
-    claims: Arc<Claims>,
-    client: Arc<str>,
-    /// The last three digits of each token of this client. Two clients rarely propose the same.
-    token_digits: u64,
-    runtime: Option<Handle>,
-    format: &'static dyn VoteFormat,
-    longest_lease: Duration,
-    /// Why the last round did not reach a quorum.
-    quorum_error: Mutex<Option<Error>>,
-    /// The keyspace notifications of a single server. Other libraries publish no release.
-    events: Option<Arc<Events>>,
+    votes: VotingStore,
 }
 
-/// The number of claims that one call of `renew` renews at the same time. Each renewal is to end
-/// early, however many claims there are.
-const RENEWALS_AT_ONCE: usize = 64;
+/// The servers of a store, and its settings.
+#[derive(Clone, Debug)]
+pub struct RedlockBuilder {
+    masters: Masters,
+}
+
+impl RedlockBuilder {
+    /// Returns the URL without user, password and settings other than the dialect.
+    #[must_use]
+    pub fn url(&self) -> String {
+        address::shown_url(&self.masters)
+    }
+
+    /// Connects. The store reconnects by itself after each broken connection.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if fewer masters than a majority can be
+    ///   reached.
+    /// - [`is_invalid`](crate::Error::is_invalid) if two masters are the same server, or one is a
+    ///   replica.
+    /// - [`is_denied`](crate::Error::is_denied) and
+    ///   [`is_unsupported`](crate::Error::is_unsupported) as for
+    ///   [`Redis`](crate::stores::Redis).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it has opened.
+    pub async fn connect(self) -> Result<Redlock> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redlock> {
+        let votes = VotingStore::connect(self.masters, runtime).await?;
+        Ok(Redlock { votes })
+    }
+}
+
+impl Redlock {
+    /// Parses a URL.
+    ///
+    /// `redlock://[user[:password]@]host[:port],host[:port],…[/database]` names three to fifteen
+    /// masters; `redlocks://…` connects with TLS.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `dialect=classic` | the format of redsync, node-redlock and others; no tokens |
+    /// | `tokens=on` | with a dialect: a second key counts leasehold's tokens |
+    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
+    /// | `quarantine=off` | for masters that never forget a vote (`appendfsync always`) |
+    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three
+    /// masters, or names one of them twice.
+    pub fn builder(url: &str) -> Result<RedlockBuilder> {
+        let masters = address::parse(url)?;
+        Ok(RedlockBuilder { masters })
+    }
+}
 
 #[async_trait]
 impl Store for Redlock {
     fn guarantees(&self) -> Guarantees {
-        let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
-        guarantees.tokens = self.format.guarantees_tokens();
-        guarantees.lease_expiry = true;
-        guarantees
+        self.votes.guarantees()
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        let tracked = self.tracked(claim)?;
-        let standing = match self.find_entered(&tracked, on_contention).await? {
-            Some(standing) => standing,
-            None => self.enter_first(&tracked, on_contention).await?,
-        };
-        Ok(Entered::new(standing, claim.lease))
+        self.votes.enter(claim, on_contention).await
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
-        let Some(tracked) = self.claims.tracked(claim.id) else {
-            return Ok(Standing::Gone);
-        };
-        match (tracked.standing(), seen) {
-            (Standing::Held { token }, Standing::Held { token: seen }) if token == seen => {
-                self.wait_for_loss(&tracked, token).await
-            }
-            (Standing::Queued { .. }, Standing::Queued { .. }) => {
-                self.wait_for_grant(&tracked).await
-            }
-            (standing, _) => Ok(standing),
-        }
+        self.votes.changed(claim, seen).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        let sent_at = BootInstant::now();
-        let renewals: Vec<_> = claims
-            .iter()
-            .map(|claim| self.renew_one(claim, sent_at))
-            .collect();
-        let renewals = stream::iter(renewals).buffered(RENEWALS_AT_ONCE);
-        let replies: Vec<_> = renewals.collect().await;
-        if replies.iter().all(Result::is_err) {
-            return replies.into_iter().collect();
-        }
-
-        // A claim whose renewal failed is valid for as long as it was before. The other claims
-        // keep their replies.
-        let reply = |(claim, reply): (&Claim, Result<Option<Duration>>)| {
-            reply.unwrap_or_else(|_| Some(self.validity_without_renewal(claim, sent_at)))
-        };
-        Ok(claims.iter().zip(replies).map(reply).collect())
+        self.votes.renew(claims).await
     }
 
     async fn leave(&self, claim: &Claim) -> Result<bool> {
-        let tracked = self.claims.close(claim.id);
-        let was_there = self.leave_all(claim, tracked.as_ref()).await?;
-        self.claims.forget(claim.id);
-        Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
+        self.votes.leave(claim).await
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.lock_state(name).await
+        self.votes.inspect(name).await
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.held_names(prefix, count_max).await
+        self.votes.list(prefix, count_max).await
     }
 
     fn extensions(&self) -> Extensions<'_> {
@@ -162,119 +136,6 @@ impl Store for Redlock {
 
 impl Votes for Redlock {
     fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        if self.masters.len() == 1 {
-            return Vec::new();
-        }
-        let now = BootInstant::now();
-        let tracked = self.claims.tracked(claim.id);
-        let vote = |(at, master): (usize, &Master)| {
-            let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
-            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
-            ServerVote::new(master.url.clone(), remaining)
-        };
-        self.masters.iter().enumerate().map(vote).collect()
-    }
-}
-
-impl Redlock {
-    fn quorum(&self) -> usize {
-        quorum(self.masters.len())
-    }
-
-    /// Whether the other masters are too few for a quorum if this number of them is missing.
-    fn no_quorum_without(&self, missing: usize) -> bool {
-        quorum_count::no_quorum_without(missing, self.masters.len())
-    }
-
-    /// Returns the standing of a claim that an earlier request has entered.
-    async fn find_entered(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        on_contention: OnContention,
-    ) -> Result<Option<Standing>> {
-        match tracked.standing() {
-            Standing::Held { token } => {
-                let is_held = self.confirm(tracked, token).await?;
-                Ok(is_held.then_some(Standing::Held { token }))
-            }
-            Standing::Queued { .. } if on_contention == OnContention::Queue => {
-                tracked.keep_until(BootInstant::now().saturating_add(tracked.claim.lease));
-                Ok(Some(tracked.standing()))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    async fn enter_first(
-        &self,
-        tracked: &Arc<TrackedClaim>,
-        on_contention: OnContention,
-    ) -> Result<Standing> {
-        if on_contention == OnContention::Queue {
-            return self.enter_queue(tracked).await;
-        }
-        match self.try_acquire(tracked, VoteMode::Acquire).await? {
-            AcquireOutcome::Won(token) => Ok(Standing::Held { token }),
-            AcquireOutcome::Contended(_) => {
-                self.claims.close(tracked.claim.id);
-                Ok(Standing::Gone)
-            }
-        }
-    }
-
-    async fn enter_queue(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
-        let until = BootInstant::now().saturating_add(tracked.claim.lease);
-        let key = &tracked.keys.lock;
-        if self.claims.has_waiters(key) && !self.claims.is_first(tracked) {
-            self.claims.wait(tracked, until);
-            return Ok(tracked.standing());
-        }
-
-        let head_start = self.claims.take_head_start(key);
-        if !head_start.is_zero() {
-            tokio::time::sleep(head_start).await;
-        }
-        let outcome = self.try_acquire(tracked, VoteMode::AcquireOrNotify).await?;
-        if let AcquireOutcome::Won(token) = outcome {
-            return Ok(Standing::Held { token });
-        }
-        self.claims.wait(tracked, until);
-        Ok(tracked.standing())
-    }
-
-    async fn renew_one(&self, claim: &Claim, sent_at: BootInstant) -> Result<Option<Duration>> {
-        let Some(tracked) = self.claims.tracked(claim.id) else {
-            return Ok(None);
-        };
-        match tracked.renew_waiting(sent_at) {
-            (Standing::Gone, _) => Ok(None),
-            (Standing::Queued { .. }, None) => {
-                self.claims.close(claim.id);
-                Ok(None)
-            }
-            (Standing::Queued { .. }, remaining) => {
-                // The masters do not know a waiting claim. But its waiter is to receive an error
-                // when they cannot be reached.
-                if self.quorum_error.lock().is_some() {
-                    self.reach_quorum().await?;
-                }
-                Ok(remaining)
-            }
-            (Standing::Held { token }, _) => {
-                let is_held = self.confirm(&tracked, token).await?;
-                if !is_held {
-                    self.claims.close(claim.id);
-                }
-                Ok(is_held.then_some(claim.lease))
-            }
-        }
-    }
-
-    /// Returns how long a quorum of earlier votes for a claim counts, from a moment.
-    #[cold]
-    fn validity_without_renewal(&self, claim: &Claim, from: BootInstant) -> Duration {
-        let tracked = self.claims.tracked(claim.id);
-        let until = tracked.and_then(|tracked| tracked.quorum_until(self.quorum()));
-        until.map_or(Duration::ZERO, |until| until.duration_since(from))
+        self.votes.votes(claim)
     }
 }

@@ -63,7 +63,9 @@ impl UrlForm {
         let scheme = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
-        check_end_of_password(rest, path, settings)?;
+        // Without an authority there is no password, and a path may contain `@`.
+        let late_path = if authority.is_empty() { "" } else { path };
+        check_end_of_password(rest, late_path, settings)?;
 
         let (user, hosts) = authority
             .rsplit_once('@')
@@ -188,7 +190,7 @@ pub(super) fn password_in(path: &str) -> Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-pub(super) fn decoded(text: &str) -> Result<String> {
+fn decoded(text: &str) -> Result<String> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded
         .map(Into::into)
@@ -226,8 +228,8 @@ mod tests {
 
     #[test]
     fn url_without_authority_has_no_host() {
-        let url = FORM.parse("test:///run/a.sock").expect("good");
-        assert_eq!(url.path, "/run/a.sock");
+        let url = FORM.parse("test:///run/a@b.sock").expect("good");
+        assert_eq!(url.path, "/run/a@b.sock");
         assert!(url.credentials.is_none() && url.servers().is_err());
     }
 

@@ -1,13 +1,11 @@
-//! The parser of Redis URLs.
+//! The address of a Redis server, from its URL.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use url::Url;
-
 use crate::runtime::background;
-use crate::stores::url::{decoded, duration, password_in};
+use crate::stores::url::{Host, StoreUrl, UrlForm, duration, password_in};
 use crate::{Error, Result};
 
 /// A server, and the user and database for its connections.
@@ -39,50 +37,80 @@ pub(in crate::stores) struct Tls {
     pub(in crate::stores) authority: Option<PathBuf>,
 }
 
-/// The settings of a store in its URL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The settings of the store `redis`. The other stores on Redis servers have their defaults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores) struct Settings {
     /// `None`: a crashed client's lock is free when its lease ends.
     pub(in crate::stores) crash_grace: Option<Duration>,
     pub(in crate::stores) replicas: u32,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            crash_grace: Some(Duration::from_secs(10)),
-            replicas: 0,
-        }
-    }
-}
+/// The default of the crash grace.
+const CRASH_GRACE: Duration = Duration::from_secs(10);
+pub(in crate::stores) const PORT: u16 = 6379;
 
-const PORT: u16 = 6379;
+static FORM: UrlForm = UrlForm {
+    store: "Redis",
+    schemes: &["redis", "rediss", "redis+unix"],
+    example: "redis://host:6379",
+    default_port: PORT,
+    settings: &[
+        "crash-grace",
+        "replicas",
+        "db",
+        "protocol",
+        "password-file",
+        "ca",
+    ],
+};
 
 impl Address {
+    /// Parses the URL of a server with the settings of the store `redis`.
     pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
-        let url = Url::parse(text)
-            .map_err(|error| Error::invalid(format!("the URL cannot be read: {error}")))?;
-        check_end(&url)?;
-        let (target, database) = match url.scheme() {
-            "redis" | "rediss" => (tcp(&url)?, database(url.path().trim_matches('/'))?),
-            "redis+unix" => (socket(&url)?, 0),
-            other => {
-                return Err(Error::invalid(format!(
-                    "{other:?} is not a scheme of Redis"
-                )));
-            }
-        };
+        let url = FORM.parse(text)?;
+        let mut address = Self::of_server(&url)?;
+        address.settings = Settings::parse(&url)?;
+        Ok(address)
+    }
+
+    /// Returns the only server of a URL with the scheme `redis`, `rediss` or `redis+unix`.
+    pub(in crate::stores) fn of_server(url: &StoreUrl) -> Result<Self> {
+        if url.scheme == "redis+unix" {
+            return Self::of_target(url, socket(url)?, 0);
+        }
+        match url.servers()? {
+            [host] => Self::of_target(url, tcp(host, url.scheme == "rediss"), path_database(url)?),
+            _ => Err(Error::invalid("a Redis URL names one host")
+                .help("write redlock:// for several independent servers")),
+        }
+    }
+
+    /// Returns the servers of a URL, in its order.
+    pub(in crate::stores) fn of_hosts(url: &StoreUrl, is_tls: bool) -> Result<Vec<Self>> {
+        let database = path_database(url)?;
+        let hosts = url.servers()?.iter();
+        hosts
+            .map(|host| Self::of_target(url, tcp(host, is_tls), database))
+            .collect()
+    }
+
+    fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
+        let credentials = url.credentials.clone();
+        let (user, password) =
+            credentials.map_or((None, None), |found| (Some(found.user), found.password));
+        let is_given = |text: &String| !text.is_empty();
         let mut address = Self {
             target,
             database,
-            user: Some(decoded(url.username())?).filter(|user| !user.is_empty()),
-            password: url.password().map(decoded).transpose()?,
+            user: user.filter(is_given),
+            password: password.filter(is_given),
             password_file: None,
             old_protocol: false,
             settings: Settings::default(),
         };
-        for (key, value) in url.query_pairs() {
-            address.set(&key, &value)?;
+
+        for (name, value) in url.settings.iter() {
+            address.set(name, value)?;
         }
         Ok(address)
     }
@@ -114,69 +142,75 @@ impl Address {
         address
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        match key {
-            "crash-grace" => self.settings.crash_grace = grace(value)?,
-            "replicas" => self.settings.replicas = number(key, value)?,
+    fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        match name {
             "db" => self.database = database(value)?,
-            "protocol" => self.old_protocol = number(key, value)? == 2,
+            "protocol" => self.old_protocol = number(name, value)? == 2,
             "password-file" => {
                 self.password = Some(password_in(value)?);
                 self.password_file = Some(value.to_owned());
             }
             "ca" => match &mut self.target {
                 Target::Tcp { tls: Some(tls), .. } => tls.authority = Some(value.into()),
-                _ => return Err(Error::invalid("ca= requires rediss://")),
+                _ => {
+                    return Err(Error::invalid(
+                        "ca= requires rediss:// or redlocks://",
+                    ));
+                }
             },
-            _ => {
-                return Err(
-                    Error::invalid(format!("{key:?} is not a setting of a Redis URL")).help(
-                        "there are crash-grace, replicas, db, protocol, password-file and ca",
-                    ),
-                );
-            }
+            // The other settings are those of the store.
+            _ => {}
         }
         Ok(())
     }
 }
 
-/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
-///
-/// Such a character ends the host too early. The rest of the password would be taken for a path or
-/// a setting, and shown.
-fn check_end(url: &Url) -> Result<()> {
-    let is_path = |key: &str| key == "ca" || key == "password-file";
-    let in_settings = url
-        .query_pairs()
-        .any(|(key, value)| key.contains('@') || value.contains('@') && !is_path(&key));
-    let in_path = url.has_host() && url.path().contains('@');
-    if in_settings || in_path || url.fragment().is_some() {
-        return Err(Error::invalid("the URL has a # or an @ in a wrong place")
-            .help("write %2F, %3F and %23 for /, ? and # in the user name and password"));
+impl Settings {
+    fn parse(url: &StoreUrl) -> Result<Self> {
+        let mut settings = Self {
+            crash_grace: Some(CRASH_GRACE),
+            replicas: 0,
+        };
+        for (name, value) in url.settings.iter() {
+            match name {
+                "crash-grace" => settings.crash_grace = grace(value)?,
+                "replicas" => settings.replicas = number(name, value)?,
+                _ => {}
+            }
+        }
+        Ok(settings)
     }
-    Ok(())
 }
 
-fn tcp(url: &Url) -> Result<Target> {
-    let host = url.host_str().filter(|host| !host.is_empty());
-    let host = host
-        .ok_or_else(|| Error::invalid("the URL names no host").help("write redis://host:6379"))?;
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let tls = (url.scheme() == "rediss").then(Tls::default);
-    Ok(Target::Tcp {
-        host,
-        port: url.port().unwrap_or(PORT),
-        tls,
-    })
+fn tcp(host: &Host, is_tls: bool) -> Target {
+    Target::Tcp {
+        host: host.name.clone(),
+        port: host.port,
+        tls: is_tls.then(Tls::default),
+    }
 }
 
-fn socket(url: &Url) -> Result<Target> {
-    let path = decoded(url.path())?;
-    if path.len() < 2 {
+fn socket(url: &StoreUrl) -> Result<Target> {
+    if !url.hosts.is_empty() || url.path.len() < 2 {
         return Err(Error::invalid("the URL names no socket")
             .help("write redis+unix:///run/redis/redis.sock"));
     }
-    Ok(Target::Socket(path.into()))
+    Ok(Target::Socket(url.path.clone().into()))
+}
+
+/// Returns whether a setting is `on` or `off`.
+pub(in crate::stores) fn switch(url: &StoreUrl, name: &str) -> Result<Option<bool>> {
+    match url.settings.get(name) {
+        None => Ok(None),
+        Some("on") => Ok(Some(true)),
+        Some("off") => Ok(Some(false)),
+        Some(_) => Err(Error::invalid(format!("{name}= is on or off"))),
+    }
+}
+
+/// Returns the database that the path of a URL names.
+fn path_database(url: &StoreUrl) -> Result<i64> {
+    database(url.path.trim_matches('/'))
 }
 
 fn database(text: &str) -> Result<i64> {
@@ -302,7 +336,10 @@ mod tests {
             "redis://:secret@h?ca=/x",
             "redis://:secret@h?password-file=/nowhere",
             "redis://:secret@h:99999",
+            "redis://:secret@h,g",
+            "redis://:secret@h?dialect=plain",
             "redis+unix://",
+            "redis+unix://run/redis.sock",
         ] {
             let error = Address::parse(url).expect_err(url);
             assert!(

@@ -11,7 +11,7 @@
 -- ARGV[5]  'Q' to notify no waiter, as the claim never held the lock; else ''
 -- ARGV[6]  the claim in hexadecimal; another library's value is identified by its hash
 -- ARGV[7]  the life of the counter in ms; '' if tokens are not counted
--- replies  as leave.lua
+-- replies  as redlock/lua/leave.lua
 local UNKNOWN = '0000000000000000000'
 local sub = string.sub
 local claim, highest = ARGV[1], ARGV[2]

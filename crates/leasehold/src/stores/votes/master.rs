@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::address::MasterSettings;
+use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
     self, Address, DoHandshake, Handshake, Link, LinkConfig, PushHandler, ServerClock, Session,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Redlock;
+use super::VotingStore;
 use super::acquire::AcquireOutcome;
 use super::events::Listening;
 use super::master::Via;
@@ -32,7 +32,7 @@ struct Waiting {
     listening: Option<Listening>,
 }
 
-impl Redlock {
+impl VotingStore {
     /// Waits until a waiting claim waits no longer.
     pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let mut waiting = Waiting::default();

@@ -7,12 +7,12 @@ use super::voting::VoteOutcome;
 use crate::stores::redis_client::id_from;
 use crate::{Claim, ClaimId, ClaimantInfo, Share};
 
-pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-pub(super) const TOKEN_LEN: usize = 19;
-pub(super) const ID_LEN: usize = 22;
-pub(super) const CLIENT_LEN: usize = 11;
+pub(in crate::stores) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(in crate::stores) const TOKEN_LEN: usize = 19;
+pub(in crate::stores) const ID_LEN: usize = 22;
+pub(in crate::stores) const CLIENT_LEN: usize = 11;
 
-/// Where the parts of a reply to a vote begin; `lua/vote.lua` describes the layout.
+/// Where the parts of a reply to a vote begin; `redlock/lua/vote.lua` describes the layout.
 mod reply_at {
     use super::{ID_LEN, TOKEN_LEN};
 
@@ -92,23 +92,23 @@ impl<'a> Push<'a> {
 
 /// What one master knows of a lock.
 #[derive(Clone, Debug)]
-pub(super) struct Inspected {
-    pub(super) last_token: u64,
-    pub(super) holder: Option<Holder>,
+pub(in crate::stores) struct Inspected {
+    pub(in crate::stores) last_token: u64,
+    pub(in crate::stores) holder: Option<Holder>,
 }
 
 /// The claim that has the vote of a master.
 #[derive(Clone, Debug)]
-pub(super) struct Holder {
-    pub(super) id: ClaimId,
-    pub(super) token: u64,
-    pub(super) share: Share,
-    pub(super) info: ClaimantInfo,
-    pub(super) remaining: Duration,
+pub(in crate::stores) struct Holder {
+    pub(in crate::stores) id: ClaimId,
+    pub(in crate::stores) token: u64,
+    pub(in crate::stores) share: Share,
+    pub(in crate::stores) info: ClaimantInfo,
+    pub(in crate::stores) remaining: Duration,
 }
 
 /// Appends the share, the lease and the claimant, with which every record ends.
-pub(super) fn write_info(record: &mut String, claim: &Claim) {
+pub(in crate::stores) fn write_info(record: &mut String, claim: &Claim) {
     // A mutex and the writer of a reader-writer lock both take the whole lock.
     let kind = if claim.share == Share::WRITER {
         'W'
@@ -121,7 +121,7 @@ pub(super) fn write_info(record: &mut String, claim: &Claim) {
 }
 
 /// Reads what [`write_info`] has written.
-pub(super) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
+pub(in crate::stores) fn parse_info(text: &str) -> Option<(Share, ClaimantInfo)> {
     let mut words = text.strip_prefix(' ')?.split(' ');
     let share = if words.next()? == "W" {
         Share::WRITER

@@ -212,7 +212,7 @@ impl ClaimTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::{Fenced, VoteFormat as _};
+    use super::super::format::{SingleKey, VoteFormat as _};
     use super::*;
     use crate::Share;
 
@@ -221,7 +221,9 @@ mod tests {
         let info = ClaimantInfo::here("").expect("a good label");
         let mut claim = Claim::new(name, Share::MUTEX, info.into());
         claim.lease = Duration::from_secs(30);
-        let keys = Fenced.keys(&claim.name).expect("a good name");
+        let keys = SingleKey::new(false)
+            .keys(&claim.name)
+            .expect("a good name");
         claims.begin(&claim, keys, 0, 0)
     }
 

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use super::Redlock;
+use super::VotingStore;
 use super::quorum_count::{QuorumCount, too_few};
 use super::round::RoundResult;
 use super::tracked_claim::TrackedClaim;
@@ -35,7 +35,7 @@ const TOKEN_STEP: u64 = 1_000;
 /// How long a ping may take.
 const PING_MAX: Duration = Duration::from_millis(500);
 
-impl Redlock {
+impl VotingStore {
     /// Returns the state of a claim that this store supports.
     pub(super) fn tracked(&self, claim: &Claim) -> Result<Arc<TrackedClaim>> {
         if claim.share.units() != Share::MUTEX.units() {

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::address::MasterSettings;
-use super::format::INCARNATION_KEY;
+use super::open::MasterSettings;
 use super::record::millis;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, Handshake, Script, Session, script};
@@ -50,6 +49,8 @@ pub(super) struct Incarnation {
     counts_from: BootInstant,
 }
 
+/// The key that a master has until it is emptied.
+pub(in crate::stores) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
 /// The key with the time from which the age of an incarnation counts, if the incarnation is later
 /// than the clock of its server.
 const SINCE_KEY: &str = "leasehold:redlock:mark:since";

@@ -2,11 +2,11 @@
 
 /// A set of masters; each is known by its index in the URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct MasterSet(u32);
+pub(in crate::stores) struct MasterSet(u32);
 
 impl MasterSet {
     /// The most masters that one URL may name.
-    pub(super) const MAX: usize = 15;
+    pub(in crate::stores) const MAX: usize = 15;
 
     /// Returns the set of the masters with an index below `count`.
     pub(super) fn all(count: usize) -> Self {

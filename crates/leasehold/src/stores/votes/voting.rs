@@ -1,8 +1,8 @@
 //! The rule by which independent masters keep one lock.
 //!
-//! The rule states what `lua/vote.lua` and `lua/leave.lua` do on a master, and how a client counts
-//! votes. It has no clock: the end of a lease is an event of a [`VoteRegister`]. A test compares
-//! the rule with the scripts, and a model checks its consequences.
+//! The rule states what `redlock/lua/vote.lua` and `redlock/lua/leave.lua` do on a master, and how
+//! a client counts votes. It has no clock: the end of a lease is an event of a [`VoteRegister`]. A
+//! test compares the rule with the scripts, and a model checks its consequences.
 
 /// What one master remembers of one lock.
 ///

@@ -16,18 +16,18 @@ use crate::{Error, Result};
 
 /// Requests the vote of a master for a claim and a token.
 #[derive(Debug)]
-pub(super) struct VoteRequest {
+pub(in crate::stores) struct VoteRequest {
     pub(super) format: &'static dyn VoteFormat,
-    pub(super) keys: Keys,
+    pub(in crate::stores) keys: Keys,
     /// The claim's id.
     pub(super) id: String,
-    pub(super) record: String,
+    pub(in crate::stores) record: String,
     /// In milliseconds, as are all lives.
-    pub(super) record_life: String,
+    pub(in crate::stores) record_life: String,
     /// Empty if the format has no counter.
     pub(super) counter_life: String,
     /// The client, and since when it waits; empty if it wants no notification.
-    pub(super) waiter: String,
+    pub(in crate::stores) waiter: String,
     pub(super) kind: VoteKind,
 }
 
@@ -132,9 +132,9 @@ impl VoteRequest {
 
 /// Takes the vote of a master back.
 #[derive(Debug)]
-pub(super) struct LeaveRequest {
+pub(in crate::stores) struct LeaveRequest {
     pub(super) format: &'static dyn VoteFormat,
-    pub(super) keys: Keys,
+    pub(in crate::stores) keys: Keys,
     /// The claim's id.
     pub(super) id: String,
     pub(super) hexadecimal_id: String,
@@ -169,7 +169,7 @@ pub(super) enum LeaveReply {
 
 impl LeaveRequest {
     /// Returns the arguments that the scripts of all formats have.
-    pub(super) fn arguments(&self) -> Vec<&str> {
+    pub(in crate::stores) fn arguments(&self) -> Vec<&str> {
         let departing_client = match self.scope {
             LeaveScope::StopWaiting => &self.client,
             LeaveScope::Quiet | LeaveScope::KeepWaiters => "",

@@ -5,27 +5,23 @@ use std::time::Duration;
 
 use percent_encoding::{percent_decode_str, utf8_percent_encode};
 
-use super::{Call, Keys, VoteArguments, VoteFormat};
 use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
-use crate::stores::redlock::record::{
-    CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
+use crate::stores::votes::{
+    CLIENT_LEN, Call, DAY, Holder, ID_LEN, INCARNATION_KEY, Inspected, Keys, LeaveRequest,
+    TOKEN_LEN, VoteArguments, VoteFormat, VoteRequest, parse_info, write_info,
 };
-use crate::stores::redlock::requests::{LeaveRequest, VoteRequest};
 use crate::{Claim, Name, Result};
 
 /// One record for each lock, which outlives the lock by a day.
 ///
 /// `lua/vote.lua` describes the layout.
 #[derive(Debug)]
-pub(in crate::stores::redlock) struct Fenced;
+pub(super) struct Fenced;
 
-/// The key that a master has until it is emptied.
-pub(in crate::stores::redlock) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
-
-static VOTE: Script = script!("../lua/vote");
-static LEAVE: Script = script!("../lua/leave");
-static INSPECT: Script = script!("../lua/inspect");
-static LIST: Script = script!("../lua/list");
+static VOTE: Script = script!("lua/vote");
+static LEAVE: Script = script!("lua/leave");
+static INSPECT: Script = script!("lua/inspect");
+static LIST: Script = script!("lua/list");
 
 const KEY_PREFIX: &str = "leasehold:redlock:{";
 

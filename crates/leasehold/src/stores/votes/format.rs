@@ -1,6 +1,5 @@
 //! The formats in which a lock is kept on a master.
 
-mod fenced;
 mod single_key;
 
 use std::fmt::Debug;
@@ -11,11 +10,10 @@ use super::requests::{LeaveRequest, VoteRequest};
 use crate::stores::redis_client::Script;
 use crate::{Claim, Name, Result};
 
-pub(super) use fenced::{Fenced, INCARNATION_KEY};
-pub(super) use single_key::SingleKey;
+pub(in crate::stores) use single_key::SingleKey;
 
 /// A format in which a lock is kept on a master.
-pub(super) trait VoteFormat: Debug + Send + Sync {
+pub(in crate::stores) trait VoteFormat: Debug + Send + Sync {
     /// Returns the keys of a lock.
     fn keys(&self, name: &Name) -> Result<Keys>;
 
@@ -59,32 +57,32 @@ pub(super) trait VoteFormat: Debug + Send + Sync {
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    pub(super) lock: String,
+pub(in crate::stores) struct Keys {
+    pub(in crate::stores) lock: String,
     /// The clients that wait for the lock.
-    pub(super) waiters: String,
+    pub(in crate::stores) waiters: String,
     /// The counter of tokens; empty in a format that has none.
-    pub(super) counter: String,
+    pub(in crate::stores) counter: String,
 }
 
 /// A script with its keys and arguments.
-pub(super) struct Call<'a> {
-    pub(super) script: &'static Script,
-    pub(super) keys: Vec<&'a str>,
-    pub(super) arguments: Vec<&'a str>,
+pub(in crate::stores) struct Call<'a> {
+    pub(in crate::stores) script: &'static Script,
+    pub(in crate::stores) keys: Vec<&'a str>,
+    pub(in crate::stores) arguments: Vec<&'a str>,
 }
 
 /// The arguments of a vote that differ between masters.
 #[derive(Clone, Copy)]
-pub(super) struct VoteArguments<'a> {
+pub(in crate::stores) struct VoteArguments<'a> {
     /// The incarnation that the connection found; empty if quarantine is off.
-    pub(super) incarnation: &'a str,
-    pub(super) kind: VoteKind,
+    pub(in crate::stores) incarnation: &'a str,
+    pub(in crate::stores) kind: VoteKind,
 }
 
 /// What a master does with a vote request of a claim that does not have its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum VoteKind {
+pub(in crate::stores) enum VoteKind {
     /// Gives its vote, if no other claim has it.
     Grant,
     /// Gives its vote only if it remembers the last token. Otherwise the hold may have been lost.

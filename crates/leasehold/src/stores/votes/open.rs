@@ -1,4 +1,4 @@
-//! How the store is opened.
+//! How the links to the masters are opened.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,78 +10,55 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-use super::Redlock;
-use super::address::Masters;
+use super::VotingStore;
 use super::claims::Claims;
 use super::events::Events;
+use super::format::VoteFormat;
 use super::master::{Master, MasterConfig};
 use super::quorum_count::QuorumCount;
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::{PushHandler, fresh_client};
+use crate::stores::redis_client::{Address, PushHandler, fresh_client};
 
 /// How long the opening waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
 /// How long the opening waits for a connection to masters that were busy or cut off at first.
 const SECOND_CHANCE: Duration = Duration::from_secs(2);
 
-/// The servers of a store, and its settings.
+/// The masters of a store, and the settings of all of them.
 #[derive(Clone, Debug)]
-pub struct RedlockBuilder {
-    masters: Masters,
+pub(in crate::stores) struct Masters {
+    pub(in crate::stores) addresses: Vec<Address>,
+    pub(in crate::stores) format: &'static dyn VoteFormat,
+    pub(in crate::stores) settings: MasterSettings,
 }
 
-impl RedlockBuilder {
-    /// Returns the URL without user, password and settings.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.masters.to_string()
-    }
+/// The settings that are not those of a Redis connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stores) struct MasterSettings {
+    /// The longest lease of all clients, and so the length of a quarantine.
+    /// [`Duration::MAX`] for a single server.
+    pub(in crate::stores) longest_lease: Duration,
+    pub(in crate::stores) quarantine: bool,
+}
 
-    /// Connects. The store reconnects by itself after each broken connection.
-    ///
-    /// # Errors
-    /// - [`is_unavailable`](crate::Error::is_unavailable) if fewer masters than a majority can be
-    ///   reached.
-    /// - [`is_invalid`](crate::Error::is_invalid) if two masters are the same server, or one is a
-    ///   replica.
-    /// - [`is_denied`](crate::Error::is_denied) and
-    ///   [`is_unsupported`](crate::Error::is_unsupported) as for
-    ///   [`Redis`](crate::stores::Redis).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it has opened.
-    pub async fn connect(self) -> Result<Redlock> {
-        self.connect_on(Handle::try_current().ok()).await
+impl MasterSettings {
+    /// Whether the store has other servers beside this one.
+    pub(super) fn is_one_of_several(self) -> bool {
+        self.longest_lease < Duration::MAX
     }
+}
 
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redlock> {
+impl VotingStore {
+    /// Connects to the masters.
+    ///
+    /// `runtime` drives the caller links; the background thread drives them if it is `None`.
+    pub(in crate::stores) async fn connect(
+        masters: Masters,
+        runtime: Option<Handle>,
+    ) -> Result<Self> {
         background::start()?;
-        background::on_background(Redlock::open(self.masters, runtime)).await
-    }
-}
-
-impl Redlock {
-    /// Parses a URL.
-    ///
-    /// `redlock://[user[:password]@]host[:port],host[:port],…[/database]` names three to fifteen
-    /// masters; `redlocks://…` connects with TLS. `redis://…?dialect=plain` names one server.
-    ///
-    /// | setting | |
-    /// |---|---|
-    /// | `dialect=classic` | the format of redsync, node-redlock and others; no tokens |
-    /// | `dialect=plain` | one `redis://` server; the format of redis-py and others |
-    /// | `tokens=on` | with a dialect: a second key counts leasehold's tokens |
-    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
-    /// | `quarantine=off` | for masters that never forget a vote (`appendfsync always`) |
-    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
-    ///
-    /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the URL cannot be parsed, names fewer than three
-    /// masters, or names one of them twice.
-    pub fn builder(url: &str) -> Result<RedlockBuilder> {
-        let masters = Masters::parse(url)?;
-        Ok(RedlockBuilder { masters })
+        background::on_background(Self::open(masters, runtime)).await
     }
 
     async fn open(masters: Masters, runtime: Option<Handle>) -> Result<Self> {

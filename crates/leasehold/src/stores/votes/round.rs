@@ -11,7 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
-use super::Redlock;
+use super::VotingStore;
 use super::master::{Route, Via};
 use super::master_set::MasterSet;
 use super::requests::{MasterReply, MasterVote};
@@ -43,7 +43,7 @@ where
     }
 }
 
-impl Redlock {
+impl VotingStore {
     /// Starts one request to each master.
     pub(super) fn round<F>(&self, send: impl Fn(usize, Route) -> F) -> Round<F>
     where

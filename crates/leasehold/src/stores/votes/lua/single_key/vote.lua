@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  the lock: a key that other libraries use as well
 -- KEYS[2]  the counter of tokens
--- KEYS[3]  the waiting clients of leasehold, as in vote.lua
+-- KEYS[3]  the waiting clients of leasehold, as in redlock/lua/vote.lua
 -- ARGV[1]  the value: 'leasehold:' client(11) claim(22) token(19) ' kind lease since ...'
 -- ARGV[2]  the lease in ms
 -- ARGV[3]  the life of the counter in ms; '' if tokens are not counted
@@ -11,8 +11,8 @@
 -- ARGV[5]  'K' to renew the lock only if the claim holds it: the key does not show whether the
 --          claim has lost it; 'R' to take a free lock again as well: the value then ends in ' +'
 --          and the number of this renewal; else ''
--- replies  as vote.lua; with G, instead of ms, the number of the renewal that took the lock again,
---          0 for the first grant
+-- replies  as redlock/lua/vote.lua; with G, instead of ms, the number of the renewal that took the
+--          lock again, 0 for the first grant
 local sub = string.sub
 local key, claim, proposal = KEYS[1], sub(ARGV[1], 22, 43), sub(ARGV[1], 44, 62)
 local NO_TOKEN = '0000000000000000000'

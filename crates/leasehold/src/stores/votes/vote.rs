@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::Redlock;
+use super::VotingStore;
 use super::format::{Keys, VoteKind};
 use super::quorum_count::QuorumCount;
 use super::record::millis;
@@ -31,7 +31,7 @@ pub(super) enum VoteMode {
     Renew,
 }
 
-impl Redlock {
+impl VotingStore {
     /// Requests the votes of all masters for a token.
     pub(super) async fn vote(
         &self,

@@ -11,25 +11,39 @@ use percent_encoding::utf8_percent_encode;
 
 use super::{Call, Keys, VoteArguments, VoteFormat};
 use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
-use crate::stores::redlock::record::{
+use crate::stores::votes::record::{
     CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
 };
-use crate::stores::redlock::requests::{LeaveRequest, VoteRequest};
+use crate::stores::votes::requests::{LeaveRequest, VoteRequest};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
 
 /// One key for each lock, which the lock's name is and which ends with the lease.
 ///
-/// `lua/plain_vote.lua` describes the layout.
+/// `lua/single_key/vote.lua` describes the layout.
 #[derive(Debug)]
-pub(in crate::stores::redlock) struct SingleKey {
+pub(in crate::stores) struct SingleKey {
     /// Whether a second key counts the tokens of leasehold's own holders.
-    pub(in crate::stores::redlock) counts_tokens: bool,
+    counts_tokens: bool,
 }
 
-static VOTE: Script = script!("../lua/plain_vote");
-static LEAVE: Script = script!("../lua/plain_leave");
-static INSPECT: Script = script!("../lua/plain_inspect");
-static LIST: Script = script!("../lua/plain_list");
+impl SingleKey {
+    pub(in crate::stores) fn new(counts_tokens: bool) -> &'static Self {
+        if counts_tokens {
+            &Self {
+                counts_tokens: true,
+            }
+        } else {
+            &Self {
+                counts_tokens: false,
+            }
+        }
+    }
+}
+
+static VOTE: Script = script!("../lua/single_key/vote");
+static LEAVE: Script = script!("../lua/single_key/leave");
+static INSPECT: Script = script!("../lua/single_key/inspect");
+static LIST: Script = script!("../lua/single_key/list");
 
 /// The prefix of the keys beside the lock, which only leasehold uses.
 const KEY_PREFIX: &str = "leasehold:plain:{";

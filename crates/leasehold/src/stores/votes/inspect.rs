@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::Redlock;
+use super::VotingStore;
 use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
@@ -20,9 +20,9 @@ struct Observation {
     holder: Option<Holder>,
 }
 
-impl Redlock {
+impl VotingStore {
     /// Returns the holder that a quorum of masters reports, and the waiters of this client.
-    pub(super) async fn lock_state(&self, name: &Name) -> Result<LockState> {
+    pub(in crate::stores) async fn inspect(&self, name: &Name) -> Result<LockState> {
         let key = self.format.keys(name)?.lock;
         let observations = self.observe(&key).await?;
         let mut lock_state = LockState::new(name.clone());
@@ -107,7 +107,11 @@ impl Redlock {
     }
 
     /// Returns the names of which a quorum of masters holds a record.
-    pub(super) async fn held_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+    pub(in crate::stores) async fn list(
+        &self,
+        prefix: &str,
+        count_max: usize,
+    ) -> Result<Vec<Name>> {
         let pattern = self.format.pattern(prefix);
         let listings = self.masters.iter().map(|master| {
             redis_client::list(

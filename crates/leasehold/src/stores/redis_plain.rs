@@ -1,0 +1,122 @@
+//! The lock of most articles and libraries on one Redis server: `SET NX PX` with a random value.
+//!
+//! The name of a lock is its key, and the key ends with the lease. So the store has no queue on the
+//! server and no history: a waiter polls, and a server that forgets a key has freed the lock.
+//! `stores/votes/format/single_key.rs` is the format.
+
+mod address;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+
+use super::votes::{Masters, VotingStore};
+use crate::store::Extensions;
+use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
+
+/// Locks on a Redis server in the format of redis-py, rslock and `SET NX PX`.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, stores::RedisPlain};
+///
+/// let url = "redis://127.0.0.1?dialect=plain";
+/// let store = RedisPlain::builder(url)?.connect().await?;
+/// let locks = Locks::from_store(store, url)?;
+/// # Ok(()) }
+/// ```
+///
+/// The store supports mutexes only, and rejects other shares as
+/// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
+/// crashed client's lock is free when its lease ends. The server does not know the waiters, so
+/// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
+#[derive(Debug)]
+pub struct RedisPlain {
+    /// The server is the only master, and its vote is the lock.
+    vote: VotingStore,
+}
+
+/// The address of a Redis server and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub struct RedisPlainBuilder {
+    server: Masters,
+}
+
+impl RedisPlainBuilder {
+    /// Returns the URL without user, password and settings other than the dialect.
+    #[must_use]
+    pub fn url(&self) -> String {
+        address::shown_url(&self.server)
+    }
+
+    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](crate::Error::is_unavailable), [`is_denied`](crate::Error::is_denied) and
+    /// [`is_unsupported`](crate::Error::is_unsupported) as for [`Redis`](crate::stores::Redis).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it has opened.
+    pub async fn connect(self) -> Result<RedisPlain> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<RedisPlain> {
+        let vote = VotingStore::connect(self.server, runtime).await?;
+        Ok(RedisPlain { vote })
+    }
+}
+
+impl RedisPlain {
+    /// Parses the URL of a server with `dialect=plain`: `redis://[user[:password]@]host[:port]`,
+    /// `rediss://…` with TLS, or `redis+unix:///path/to/socket`.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `dialect=plain` | required |
+    /// | `tokens=on` | a second key counts leasehold's tokens |
+    /// | `password-file`, `ca`, `db`, `protocol` | as for [`Redis`](crate::stores::Redis::builder) |
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
+    pub fn builder(url: &str) -> Result<RedisPlainBuilder> {
+        let server = address::parse(url)?;
+        Ok(RedisPlainBuilder { server })
+    }
+}
+
+#[async_trait]
+impl Store for RedisPlain {
+    fn guarantees(&self) -> Guarantees {
+        self.vote.guarantees()
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.vote.enter(claim, on_contention).await
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        self.vote.changed(claim, seen).await
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        self.vote.renew(claims).await
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        self.vote.leave(claim).await
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.vote.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.vote.list(prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
+    }
+}
