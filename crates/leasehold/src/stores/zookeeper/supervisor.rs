@@ -16,6 +16,7 @@ use super::reply_error::store_error;
 use super::session::{Session, unconfirmed};
 use super::tls;
 use crate::runtime::background;
+use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
 
@@ -116,12 +117,12 @@ impl Drop for SessionSupervisor {
 
 /// Opens one session after the other.
 async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
-    let mut pause = BACKOFF_MIN;
+    let mut backoff = Backoff::between(BACKOFF_MIN, BACKOFF_MAX);
     loop {
         let sent_at = BootInstant::now();
         match connect(&address, address.settings.session).await {
             Ok(client) => {
-                pause = BACKOFF_MIN;
+                backoff.reset();
                 warn_of_other_timeout(&address, &client);
                 let liveness = Liveness::started(sent_at, BootInstant::now());
                 let session = Arc::new(Session::new(client, &liveness));
@@ -135,8 +136,7 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
             Err(error) => {
                 // Requests that find no session return this error.
                 let _ = publish.send(State::Missing(Some(error)));
-                sleep(pause).await;
-                pause = (pause * 2).min(BACKOFF_MAX);
+                backoff.wait().await;
             }
         }
     }
