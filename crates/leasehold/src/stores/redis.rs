@@ -10,9 +10,11 @@
 //! - The *background link* runs on the background thread. It renews claims and serves callers on
 //!   other runtimes. Its subscription is the proof that the client is alive.
 
+mod builder;
 pub(crate) mod claim_state;
 mod claims;
 mod enter;
+mod enter_reply;
 mod inspect;
 pub mod layout;
 mod leave;
@@ -33,7 +35,6 @@ use async_trait::async_trait;
 use redis::Value;
 use tokio::runtime::Handle;
 
-use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
@@ -49,6 +50,8 @@ use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::Orphans;
 use record::Nonces;
+
+pub use builder::RedisBuilder;
 
 /// Locks on a Redis server, 6.2 or newer, or Valkey.
 ///
@@ -82,72 +85,6 @@ pub struct Redis {
     crash_detection: Arc<CrashDetectionMode>,
 }
 
-/// The address of a Redis server and the settings of the store on it.
-#[derive(Clone, Debug)]
-pub struct RedisBuilder {
-    address: Address,
-}
-
-impl RedisBuilder {
-    /// Sets how long a holder's connection may be gone before the next claim is granted.
-    ///
-    /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
-    /// server for this long loses its locks, and its guards report the loss by then.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the grace is out of range.
-    pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.address.settings.crash_grace = Some(redis_client::check_grace(grace)?);
-        Ok(self)
-    }
-
-    /// Turns crash detection off: a crashed client's lock is free when the lease ends.
-    ///
-    /// A holder that cannot reach the server keeps its lock until then.
-    #[must_use]
-    pub fn no_crash_detection(mut self) -> Self {
-        self.address.settings.crash_grace = None;
-        self
-    }
-
-    /// Sets how many replicas must have a grant before the caller receives it (`WAIT`).
-    ///
-    /// If fewer replicas confirm the grant, the store gives it back and returns an error. This
-    /// makes it less likely that a failover loses a lock. It cannot exclude it, as the promoted
-    /// replica may be another one.
-    #[must_use]
-    pub fn replicas(mut self, count: u32) -> Self {
-        self.address.settings.replicas = count;
-        self
-    }
-
-    /// Returns the URL without user, password and settings.
-    #[must_use]
-    pub fn url(&self) -> String {
-        self.address.to_string()
-    }
-
-    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
-    ///
-    /// # Errors
-    /// - [`is_unavailable`](Error::is_unavailable) if the server cannot be reached.
-    /// - [`is_denied`](Error::is_denied) if the server rejects the user.
-    /// - [`is_unsupported`](Error::is_unsupported) if locks are not safe on the server: it is too
-    ///   old, evicts keys, does not run scripts as Redis does, or shares its data with another
-    ///   master.
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the connections that it opened.
-    pub async fn connect(self) -> Result<Redis> {
-        self.connect_on(Handle::try_current().ok()).await
-    }
-
-    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
-        background::start()?;
-        background::on_background(Redis::open(self.address, runtime)).await
-    }
-}
-
 impl Redis {
     /// Parses the URL of a server: `redis://[user[:password]@]host[:port][/database]`,
     /// `rediss://…` with TLS, or `redis+unix:///path/to/socket`.
@@ -164,9 +101,7 @@ impl Redis {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
     pub fn builder(url: &str) -> Result<RedisBuilder> {
-        Ok(RedisBuilder {
-            address: Address::parse(url)?,
-        })
+        RedisBuilder::parse(url)
     }
 
     async fn open(address: Address, runtime: Option<Handle>) -> Result<Self> {

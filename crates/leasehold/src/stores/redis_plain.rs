@@ -76,7 +76,7 @@ impl RedisPlain {
     /// |---|---|
     /// | `dialect=plain` | required |
     /// | `tokens=on` | a second key counts leasehold's tokens |
-    /// | `password-file`, `ca`, `db`, `protocol` | as for [`Redis`](crate::stores::Redis::builder) |
+    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.

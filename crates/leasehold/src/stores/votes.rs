@@ -223,6 +223,7 @@ impl VotingStore {
         let Some(tracked) = self.claims.tracked(claim.id) else {
             return Ok(None);
         };
+
         match tracked.renew_waiting(sent_at) {
             (Standing::Gone, _) => Ok(None),
             (Standing::Queued { .. }, None) => {

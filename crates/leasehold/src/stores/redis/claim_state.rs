@@ -6,7 +6,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-pub use super::enter::{Absence, EnterReply, Sent};
+pub use super::enter::Sent;
+pub use super::enter_reply::{Absence, EnterReply};
 pub use super::push::Push;
 pub use super::renewal::{AbsenceSeen, Renewed};
 use crate::runtime::clock::BootInstant;

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::claim_state::{ClaimState, is_queued};
-use super::enter::{EnterMode, EnterReply, Sent};
+use super::enter::{EnterMode, Sent};
+use super::enter_reply::EnterReply;
 use super::orphans::Orphan;
 use super::push::Push;
 use super::renewal::Renewed;

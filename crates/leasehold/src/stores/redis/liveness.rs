@@ -92,6 +92,7 @@ impl Redis {
             let crash_check = server
                 .zip(grace)
                 .map(|(server, grace)| CrashCheck { server, grace });
+
             LivenessRef {
                 client: Arc::clone(&self.client),
                 epoch: state.epoch(),

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::claim_state::Observed;
-use super::enter::EnterReply;
+use super::enter_reply::EnterReply;
 use crate::Name;
 use crate::runtime::clock::BootInstant;
 

@@ -60,6 +60,7 @@ impl Orphans {
             }
             tokio::time::sleep(TRY_MAX / 10).await;
         }
+
         tracing::warn!(
             key = orphan.key,
             "gave up releasing an orphaned claim; it ends with its lease"

@@ -1,12 +1,15 @@
 //! The address of a Redis server, from its URL.
 
+mod settings;
+
 use std::fmt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use crate::runtime::background;
-use crate::stores::url::{Host, StoreUrl, UrlForm, duration, password_in};
+use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
 use crate::{Error, Result};
+
+pub(in crate::stores) use settings::{Settings, check_grace};
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
@@ -37,16 +40,6 @@ pub(in crate::stores) struct Tls {
     pub(in crate::stores) authority: Option<PathBuf>,
 }
 
-/// The settings of the store `redis`. The other stores on Redis servers have their defaults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores) struct Settings {
-    /// `None`: a crashed client's lock is free when its lease ends.
-    pub(in crate::stores) crash_grace: Option<Duration>,
-    pub(in crate::stores) replicas: u32,
-}
-
-/// The default of the crash grace.
-const CRASH_GRACE: Duration = Duration::from_secs(10);
 pub(in crate::stores) const PORT: u16 = 6379;
 
 static FORM: UrlForm = UrlForm {
@@ -95,9 +88,9 @@ impl Address {
     }
 
     fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
-        let credentials = url.credentials.clone();
-        let (user, password) =
-            credentials.map_or((None, None), |found| (Some(found.user), found.password));
+        let credentials = url.credentials.as_ref();
+        let user = credentials.map(|found| found.user.clone());
+        let password = credentials.and_then(|found| found.password.clone());
         let is_given = |text: &String| !text.is_empty();
         let mut address = Self {
             target,
@@ -150,35 +143,20 @@ impl Address {
                 self.password = Some(password_in(value)?);
                 self.password_file = Some(value.to_owned());
             }
-            "ca" => match &mut self.target {
-                Target::Tcp { tls: Some(tls), .. } => tls.authority = Some(value.into()),
-                _ => {
-                    return Err(Error::invalid(
-                        "ca= requires rediss:// or redlocks://",
-                    ));
-                }
-            },
+            "ca" => self.tls()?.authority = Some(value.into()),
             // The other settings are those of the store.
             _ => {}
         }
         Ok(())
     }
-}
 
-impl Settings {
-    fn parse(url: &StoreUrl) -> Result<Self> {
-        let mut settings = Self {
-            crash_grace: Some(CRASH_GRACE),
-            replicas: 0,
-        };
-        for (name, value) in url.settings.iter() {
-            match name {
-                "crash-grace" => settings.crash_grace = grace(value)?,
-                "replicas" => settings.replicas = number(name, value)?,
-                _ => {}
-            }
+    fn tls(&mut self) -> Result<&mut Tls> {
+        match &mut self.target {
+            Target::Tcp { tls: Some(tls), .. } => Ok(tls),
+            _ => Err(Error::invalid(
+                "ca= requires rediss:// or redlocks://",
+            )),
         }
-        Ok(settings)
     }
 }
 
@@ -226,23 +204,6 @@ fn number(key: &str, text: &str) -> Result<u32> {
         .map_err(|_| Error::invalid(format!("{key} takes a whole number")))
 }
 
-fn grace(text: &str) -> Result<Option<Duration>> {
-    if text == "off" {
-        return Ok(None);
-    }
-    check_grace(duration(text)).map(Some)
-}
-
-/// Checks the range of a crash grace. A shorter one would treat a short network delay as a crash.
-pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
-    const MIN: Duration = Duration::from_millis(500);
-    if grace >= MIN && grace <= Duration::from_secs(3600) {
-        return Ok(grace);
-    }
-    Err(Error::invalid("the crash grace is from 500ms to 1 hour")
-        .help("write crash-grace=10s, or crash-grace=off"))
-}
-
 /// Writes the URL without user, password and settings.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -254,11 +215,11 @@ impl fmt::Display for Address {
                 } else {
                     write!(f, "{scheme}://{host}:{port}")?;
                 }
+
                 if self.database == 0 {
-                    Ok(())
-                } else {
-                    write!(f, "/{}", self.database)
+                    return Ok(());
                 }
+                write!(f, "/{}", self.database)
             }
             Target::Socket(path) => write!(f, "redis+unix://{}", path.display()),
         }
@@ -322,6 +283,19 @@ mod tests {
             }
         );
         assert_eq!(address.to_string(), "rediss://[::1]:6379");
+    }
+
+    /// A plus sign stands for itself, as in the URLs of the other stores.
+    #[test]
+    fn plus_sign_in_a_path_is_kept() {
+        let address = Address::parse("rediss://h?ca=/etc/a+b.pem").expect("good");
+        let authority = Some("/etc/a+b.pem".into());
+        let target = Target::Tcp {
+            host: "h".into(),
+            port: PORT,
+            tls: Some(Tls { authority }),
+        };
+        assert_eq!(address.target, target);
     }
 
     #[test]

@@ -170,6 +170,7 @@ impl ServerId {
             Err(error) if error.is_denied() => None,
             reply => redis::from_redis_value::<(String, String, String)>(reply?).ok(),
         };
+
         let server = reply.and_then(|(here, nowhere, server)| {
             let is_reliable = here.parse().is_ok_and(|count: u64| count > 0) && nowhere == "0";
             is_reliable

@@ -205,6 +205,7 @@ pub(in crate::stores) fn store_error(error: RedisError) -> Error {
     if error.kind() == ErrorKind::AuthenticationFailed {
         return row(&ROWS[0], &text).caused_by(error);
     }
+
     let found = ROWS.iter().find(|(code, ..)| error.code() == Some(code));
     match found.or_else(|| ROWS.iter().find(|(code, ..)| text.contains(code))) {
         Some(found) => row(found, &text).caused_by(error),

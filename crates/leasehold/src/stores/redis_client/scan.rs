@@ -7,6 +7,7 @@ use super::link::Link;
 use super::reply::{text, with_reply_timeout};
 use super::reply_error;
 use super::script::Script;
+use super::session::Session;
 use crate::{Name, Result};
 
 /// Returns the first `count_max` names in order, of the keys that match `pattern` and that `script`
@@ -23,46 +24,52 @@ pub(in crate::stores) async fn list(
     let mut cursor = "0".to_owned();
     loop {
         let session = link.session(timeout).await?;
-        let mut request = redis::cmd("SCAN");
-        request
-            .arg(&cursor)
-            .arg("MATCH")
-            .arg(pattern)
-            .arg("COUNT")
-            .arg(1000)
-            .arg("TYPE")
-            .arg("string");
-        let in_flight = async {
-            session
-                .send(&request)
-                .await
-                .map_err(reply_error::store_error)
-        };
-        let reply = with_reply_timeout(&session, timeout, in_flight).await?;
-        let (next, keys): (String, Vec<Vec<u8>>) =
-            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
-        // A key that is not UTF-8 is not the key of a name.
-        let keys: Vec<&str> = keys
-            .iter()
-            .filter_map(|key| std::str::from_utf8(key).ok())
-            .collect();
+        let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, pattern)).await?;
+
+        let keys = page.keys();
         if !keys.is_empty() {
-            let in_use = text(
-                with_reply_timeout(&session, timeout, script.run(&session, &keys, &[])).await?,
-            )?;
-            let in_use = keys
-                .iter()
-                .zip(in_use.bytes())
-                .filter(|(_, used)| *used == b'1');
+            let in_use = script.run(&session, &keys, &[]);
+            let in_use = text(with_reply_timeout(&session, timeout, in_use).await?)?;
+            let replies = keys.iter().zip(in_use.bytes());
+            let in_use = replies.filter(|(_, used)| *used == b'1');
             names.extend(in_use.filter_map(|(key, _)| name_of(key)));
-            // Keep the first names, so that the set is bounded.
-            while names.len() > count_max {
-                names.pop_last();
-            }
         }
-        if next == "0" {
+
+        // Keep the first names, so that the set is bounded.
+        while names.len() > count_max {
+            names.pop_last();
+        }
+        if page.next == "0" {
             return Ok(names);
         }
-        cursor = next;
+        cursor = page.next;
     }
+}
+
+/// A part of the keys that match a pattern.
+struct Page {
+    /// Where the next part begins; `0` after the last one.
+    next: String,
+    keys: Vec<Vec<u8>>,
+}
+
+impl Page {
+    /// Returns the keys that are UTF-8. Another key is not the key of a name.
+    fn keys(&self) -> Vec<&str> {
+        let keys = self.keys.iter();
+        keys.filter_map(|key| std::str::from_utf8(key).ok())
+            .collect()
+    }
+}
+
+async fn scan(session: &Session, cursor: &str, pattern: &str) -> Result<Page> {
+    let mut request = redis::cmd("SCAN");
+    request.arg(cursor).arg("MATCH").arg(pattern);
+    request.arg("COUNT").arg(1000).arg("TYPE").arg("string");
+
+    let reply = session.send(&request).await;
+    let reply = reply.map_err(reply_error::store_error)?;
+    let page = redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+    let (next, keys) = page;
+    Ok(Page { next, keys })
 }

@@ -1,21 +1,17 @@
 //! One connection to a server, from its opening to its break.
 
+mod open;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use futures_util::StreamExt;
 use parking_lot::Mutex;
-use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
-use redis::{
-    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
-    RedisError, Value,
-};
+use redis::aio::{MultiplexedConnection, PubSubSink};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::address::Address;
 use super::reply_error;
-use super::stream::Stream;
 use crate::{Error, Result};
 
 /// Receives the channel and the text of a notification.
@@ -54,131 +50,12 @@ struct Closed {
     notify: Notify,
 }
 
-/// How many requests may be queued for a driver.
-const REQUESTS_MAX: usize = 4096;
-
 impl Session {
-    /// Connects and subscribes; returns when the server has confirmed the subscription.
-    ///
-    /// The current runtime drives the connection.
-    pub(in crate::stores) async fn open(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
-        let address = &address.with_current_password().await;
-        if address.old_protocol {
-            return Self::open_old(address, channel, epoch, on_push).await;
-        }
-        match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
-            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, on_push).await,
-            Err(Refused::For(error)) => Err(error),
-            Ok(session) => Ok(session),
-        }
-    }
-
-    /// RESP3: one connection for requests, replies and notifications.
-    async fn open_new(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self, Refused> {
-        let stream = Stream::connect(&address.target)
-            .await
-            .map_err(Refused::For)?;
-        let pushed = move |push: PushInfo| -> Result<(), ()> {
-            if push.kind == PushKind::Message
-                && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
-                && let (Ok(channel), Ok(text)) =
-                    (std::str::from_utf8(channel), std::str::from_utf8(text))
-            {
-                on_push(channel, text);
-            }
-            Ok(())
-        };
-        let config = AsyncConnectionConfig::new()
-            .set_push_sender(pushed)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(REQUESTS_MAX);
-        let login = login(address, ProtocolVersion::RESP3);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
-            .await
-            .map_err(Refused::from_error)?;
-        let closed = Arc::<Closed>::default();
-        let driving = drive(driver, &closed);
-        let session = Self {
-            epoch,
-            connection,
-            subscription: None,
-            channel: channel.to_owned(),
-            closed,
-            tasks: Mutex::new(vec![driving]),
-            sent: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-        };
-        let subscribed = session.connection.clone().subscribe(channel).await;
-        subscribed.map_err(|error| Refused::For(reply_error::store_error(error)))?;
-        Ok(session)
-    }
-
-    /// RESP2: a connection for requests, and one for the subscription.
-    async fn open_old(
-        address: &Address,
-        channel: &str,
-        epoch: u32,
-        on_push: PushHandler,
-    ) -> Result<Self> {
-        let login = login(address, ProtocolVersion::RESP2);
-        let stream = Stream::connect(&address.target).await?;
-        let mut subscription = PubSub::new(&login, stream)
-            .await
-            .map_err(reply_error::store_error)?;
-        subscription
-            .subscribe(channel)
-            .await
-            .map_err(reply_error::store_error)?;
-        let stream = Stream::connect(&address.target).await?;
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(REQUESTS_MAX);
-        let (connection, driver) = MultiplexedConnection::new_with_config(&login, stream, config)
-            .await
-            .map_err(reply_error::store_error)?;
-        let closed = Arc::<Closed>::default();
-        let driving = drive(driver, &closed);
-        let (sink, mut messages) = subscription.split();
-        let receiving = async move {
-            while let Some(message) = messages.next().await {
-                if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
-                    on_push(message.get_channel_name(), text);
-                }
-            }
-        };
-        let receiving = drive(receiving, &closed);
-        let tasks = Mutex::new(vec![driving, receiving]);
-        Ok(Self {
-            epoch,
-            connection,
-            subscription: Some(sink),
-            channel: channel.to_owned(),
-            closed,
-            tasks,
-            sent: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-        })
-    }
-
     /// Returns whether a request is in flight, and the number of replies.
     pub(in crate::stores) fn progress(&self) -> (bool, u64) {
         let done = self.done.load(Ordering::Relaxed);
-        (
-            self.sent.load(Ordering::Relaxed) > done,
-            self.received.load(Ordering::Relaxed),
-        )
+        let in_flight = self.sent.load(Ordering::Relaxed) > done;
+        (in_flight, self.received.load(Ordering::Relaxed))
     }
 
     pub(in crate::stores) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
@@ -199,6 +76,7 @@ impl Session {
             let reply: Result<Value, RedisError> = subscription.clone().ping().await;
             return reply.map(drop).map_err(reply_error::store_error);
         }
+
         // Only the server can reply to this. A proxy might reply to a PING.
         let mut request = redis::cmd("PUBSUB");
         request.arg("NUMSUB").arg(&self.channel);
@@ -209,6 +87,7 @@ impl Session {
         if subscribers(&reply).is_some_and(|count| count > 0) {
             return Ok(());
         }
+
         self.close();
         Err(Error::unavailable(
             "the connection has lost its subscription",
@@ -274,65 +153,15 @@ impl Closed {
     }
 }
 
-/// Spawns the driver of a connection, and sets `closed` when the driver ends or is dropped.
-fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>) -> AbortHandle {
-    struct SetOnDrop(Arc<Closed>);
-    impl Drop for SetOnDrop {
-        fn drop(&mut self) {
-            self.0.set();
-        }
-    }
-    let set_on_drop = SetOnDrop(Arc::clone(closed));
-    let driving = async move {
-        driver.await;
-        drop(set_on_drop);
-    };
-    tokio::spawn(driving).abort_handle()
-}
-
-fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
-    let mut login = RedisConnectionInfo::default()
-        .set_db(address.database)
-        .set_protocol(protocol);
-    login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &address.user {
-        login = login.set_username(user);
-    }
-    match &address.password {
-        Some(password) => login.set_password(password),
-        None => login,
-    }
-}
-
+/// Returns the count in a reply to `PUBSUB NUMSUB` for one channel.
 fn subscribers(reply: &Value) -> Option<i64> {
-    match reply {
-        Value::Array(pair) => pair.get(1),
-        Value::Map(pairs) => pairs.first().map(|(_, count)| count),
+    let count = match reply {
+        Value::Array(pair) => pair.get(1)?,
+        Value::Map(pairs) => &pairs.first()?.1,
+        _ => return None,
+    };
+    match count {
+        Value::Int(count) => Some(*count),
         _ => None,
-    }
-    .and_then(|count| {
-        if let Value::Int(count) = count {
-            Some(*count)
-        } else {
-            None
-        }
-    })
-}
-
-enum Refused {
-    /// The server or a proxy does not support RESP3.
-    Protocol,
-    For(Error),
-}
-
-impl Refused {
-    fn from_error(error: RedisError) -> Self {
-        let text = error.to_string();
-        let unknown =
-            text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
-        if unknown || error.kind() == redis::ErrorKind::RESP3NotSupported {
-            return Self::Protocol;
-        }
-        Self::For(reply_error::store_error(error))
     }
 }

@@ -48,12 +48,12 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
 /// Returns the URL without user, password and settings other than the dialect.
 pub(super) fn shown_url(masters: &Masters) -> String {
     let urls: Vec<String> = masters.addresses.iter().map(ToString::to_string).collect();
-    let parts = urls.iter().filter_map(|url| url.split_once("://"));
-    let (schemes, hosts): (Vec<&str>, Vec<&str>) = parts.unzip();
-
-    let is_tls = schemes.first() == Some(&"rediss");
-    let scheme = if is_tls { "redlocks" } else { "redlock" };
+    let hosts = urls.iter().filter_map(|url| url.split_once("://"));
+    let hosts: Vec<&str> = hosts.map(|(_, host)| host).collect();
     let hosts = hosts.join(",");
+
+    let is_tls = urls.iter().any(|url| url.starts_with("rediss:"));
+    let scheme = if is_tls { "redlocks" } else { "redlock" };
     let is_classic = !masters.format.remembers_last_token();
     let dialect = if is_classic { "?dialect=classic" } else { "" };
     format!("{scheme}://{hosts}{dialect}")
@@ -96,12 +96,14 @@ fn check_count(masters: usize) -> Result<()> {
         )
         .help("name three or five hosts, or use redis:// for one"));
     }
+
     if masters > MasterSet::MAX {
         let max = MasterSet::MAX;
         return Err(Error::invalid(format!(
             "redlock:// takes {max} masters at most"
         )));
     }
+
     if masters.is_multiple_of(2) {
         tracing::warn!(
             "{masters} masters survive the failure of {}, as {} do: use an odd number",

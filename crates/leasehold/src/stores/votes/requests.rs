@@ -178,6 +178,7 @@ impl LeaveRequest {
             LeaveScope::Quiet => "Q",
             LeaveScope::KeepWaiters | LeaveScope::StopWaiting => "",
         };
+
         vec![
             &self.id,
             &self.highest_token,

@@ -77,6 +77,7 @@ impl TrackedClaim {
             renewals: 0,
             last_won_renewal: 0,
         };
+
         Self {
             claim,
             since,

@@ -75,8 +75,8 @@ fn pause_after_break(backoff: &mut Backoff, lasted: Duration) -> Duration {
 
 /// Returns the pause after an attempt that failed.
 ///
-/// Without crash detection the lease bounds an outage, which a link does not know. The pause is then
-/// at most a twelfth of the outage so far, so that a long pause does not prolong a short outage.
+/// Without crash detection the lease is the bound, which a link does not know. The pause is then at
+/// most a twelfth of the outage so far, so that a long pause does not prolong a short outage.
 fn pause_after_failure(
     backoff: &mut Backoff,
     grace: Option<Duration>,

@@ -1,0 +1,81 @@
+//! How the store is set up and opened.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::Redis;
+use crate::Result;
+use crate::runtime::background;
+use crate::stores::redis_client::{self, Address};
+
+/// The address of a Redis server and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub struct RedisBuilder {
+    address: Address,
+}
+
+impl RedisBuilder {
+    pub(super) fn parse(url: &str) -> Result<Self> {
+        let address = Address::parse(url)?;
+        Ok(Self { address })
+    }
+
+    /// Sets how long a holder's connection may be gone before the next claim is granted.
+    ///
+    /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
+    /// server for this long loses its locks, and its guards report the loss by then.
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) if the grace is out of range.
+    pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
+        self.address.settings.crash_grace = Some(redis_client::check_grace(grace)?);
+        Ok(self)
+    }
+
+    /// Turns crash detection off: a crashed client's lock is free when the lease ends.
+    ///
+    /// A holder that cannot reach the server keeps its lock until then.
+    #[must_use]
+    pub fn no_crash_detection(mut self) -> Self {
+        self.address.settings.crash_grace = None;
+        self
+    }
+
+    /// Sets how many replicas must have a grant before the caller receives it (`WAIT`).
+    ///
+    /// If fewer replicas confirm the grant, the store gives it back and returns an error. This
+    /// makes it less likely that a failover loses a lock. It cannot exclude it, as the promoted
+    /// replica may be another one.
+    #[must_use]
+    pub fn replicas(mut self, count: u32) -> Self {
+        self.address.settings.replicas = count;
+        self
+    }
+
+    /// Returns the URL without user, password and settings.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
+    ///
+    /// # Errors
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if the server cannot be reached.
+    /// - [`is_denied`](crate::Error::is_denied) if the server rejects the user.
+    /// - [`is_unsupported`](crate::Error::is_unsupported) if locks are not safe on the server: it
+    ///   is too old, evicts keys, does not run scripts as Redis does, or shares its data with
+    ///   another master.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it opened.
+    pub async fn connect(self) -> Result<Redis> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
+        background::start()?;
+        background::on_background(Redis::open(self.address, runtime)).await
+    }
+}

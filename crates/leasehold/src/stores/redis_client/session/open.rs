@@ -1,0 +1,200 @@
+//! How a connection is opened: the login, the protocol and the subscription.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use redis::aio::{MultiplexedConnection, PubSub, PubSubStream};
+use redis::{
+    AsyncConnectionConfig, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
+    Value,
+};
+use tokio::task::AbortHandle;
+
+use super::{Closed, PushHandler, Session};
+use crate::stores::redis_client::address::Address;
+use crate::stores::redis_client::reply_error;
+use crate::stores::redis_client::stream::Stream;
+use crate::{Error, Result};
+
+/// How many requests may be queued for a driver.
+const REQUESTS_MAX: usize = 4096;
+
+impl Session {
+    /// Connects and subscribes; returns when the server has confirmed the subscription.
+    ///
+    /// The current runtime drives the connection.
+    pub(in crate::stores) async fn open(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let address = &address.with_current_password().await;
+        if address.old_protocol {
+            return Self::open_old(address, channel, epoch, on_push).await;
+        }
+        match Self::open_new(address, channel, epoch, Arc::clone(&on_push)).await {
+            Err(Refused::Protocol) => Self::open_old(address, channel, epoch, on_push).await,
+            Err(Refused::For(error)) => Err(error),
+            Ok(session) => Ok(session),
+        }
+    }
+
+    /// RESP3: one connection for requests, replies and notifications.
+    async fn open_new(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self, Refused> {
+        let stream = Stream::connect(&address.target)
+            .await
+            .map_err(Refused::For)?;
+        let login = login(address, ProtocolVersion::RESP3);
+        let config = config().set_push_sender(push_sender(on_push));
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config);
+        let (connection, driver) = connecting.await.map_err(Refused::from_error)?;
+
+        let closed = Arc::<Closed>::default();
+        let tasks = vec![drive(driver, &closed)];
+        let session = Self::new(epoch, channel, connection, closed, tasks);
+        let subscribed = session.connection.clone().subscribe(channel).await;
+        subscribed.map_err(|error| Refused::For(reply_error::store_error(error)))?;
+        Ok(session)
+    }
+
+    /// RESP2: a connection for requests, and one for the subscription.
+    async fn open_old(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
+        let login = login(address, ProtocolVersion::RESP2);
+        let (subscription, messages) = subscribe(address, &login, channel).await?.split();
+
+        let stream = Stream::connect(&address.target).await?;
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config());
+        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
+
+        let closed = Arc::<Closed>::default();
+        let driving = drive(driver, &closed);
+        let receiving = drive(receive(messages, on_push), &closed);
+        let mut session = Self::new(epoch, channel, connection, closed, vec![driving, receiving]);
+        session.subscription = Some(subscription);
+        Ok(session)
+    }
+
+    fn new(
+        epoch: u32,
+        channel: &str,
+        connection: MultiplexedConnection,
+        closed: Arc<Closed>,
+        tasks: Vec<AbortHandle>,
+    ) -> Self {
+        Self {
+            epoch,
+            connection,
+            subscription: None,
+            channel: channel.to_owned(),
+            closed,
+            tasks: Mutex::new(tasks),
+            sent: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+        }
+    }
+}
+
+fn config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(REQUESTS_MAX)
+}
+
+/// Returns the function that passes messages of a RESP3 connection on.
+fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync {
+    move |push| {
+        if push.kind == PushKind::Message
+            && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
+            && let (Ok(channel), Ok(text)) =
+                (std::str::from_utf8(channel), std::str::from_utf8(text))
+        {
+            on_push(channel, text);
+        }
+        Ok(())
+    }
+}
+
+async fn subscribe(
+    address: &Address,
+    login: &RedisConnectionInfo,
+    channel: &str,
+) -> Result<PubSub> {
+    let stream = Stream::connect(&address.target).await?;
+    let connecting = PubSub::new(login, stream);
+    let mut subscription = connecting.await.map_err(reply_error::store_error)?;
+
+    let subscribed = subscription.subscribe(channel).await;
+    subscribed.map_err(reply_error::store_error)?;
+    Ok(subscription)
+}
+
+/// Passes messages of a RESP2 subscription on.
+async fn receive(mut messages: PubSubStream, on_push: PushHandler) {
+    while let Some(message) = messages.next().await {
+        if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {
+            on_push(message.get_channel_name(), text);
+        }
+    }
+}
+
+/// Spawns the driver of a connection, and sets `closed` when the driver ends or is dropped.
+fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>) -> AbortHandle {
+    struct SetOnDrop(Arc<Closed>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.set();
+        }
+    }
+    let set_on_drop = SetOnDrop(Arc::clone(closed));
+    let driving = async move {
+        driver.await;
+        drop(set_on_drop);
+    };
+    tokio::spawn(driving).abort_handle()
+}
+
+fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {
+    let mut login = RedisConnectionInfo::default()
+        .set_db(address.database)
+        .set_protocol(protocol);
+    login = login.set_lib_name("leasehold", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &address.user {
+        login = login.set_username(user);
+    }
+    match &address.password {
+        Some(password) => login.set_password(password),
+        None => login,
+    }
+}
+
+enum Refused {
+    /// The server or a proxy does not support RESP3.
+    Protocol,
+    For(Error),
+}
+
+impl Refused {
+    fn from_error(error: RedisError) -> Self {
+        let text = error.to_string();
+        let unknown =
+            text.contains("NOPROTO") || text.contains("unknown command") && text.contains("HELLO");
+        if unknown || error.kind() == redis::ErrorKind::RESP3NotSupported {
+            return Self::Protocol;
+        }
+        Self::For(reply_error::store_error(error))
+    }
+}
