@@ -14,10 +14,8 @@ use async_trait::async_trait;
 use tokio::runtime::Handle;
 
 use super::votes::{Masters, VotingStore};
-use crate::store::{Extensions, Votes};
-use crate::{
-    Claim, Entered, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing, Store,
-};
+use crate::store::Extensions;
+use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 use fenced::Fenced;
 
 /// Locks on several Redis servers, of which a minority may fail.
@@ -130,12 +128,6 @@ impl Store for Redlock {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_votes(self)
-    }
-}
-
-impl Votes for Redlock {
-    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        self.votes.votes(claim)
+        Extensions::default().with_votes(&self.votes)
     }
 }

@@ -34,6 +34,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
 use crate::runtime::clock::BootInstant;
+use crate::store::Votes;
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, OnContention, Result, ServerVote, Standing,
 };
@@ -142,18 +143,6 @@ impl VotingStore {
         Ok(was_there || tracked.is_some_and(|tracked| tracked.has_waited()))
     }
 
-    /// Returns the votes for a held claim; it sends no request.
-    pub(super) fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
-        let now = BootInstant::now();
-        let tracked = self.claims.tracked(claim.id);
-        let vote = |(at, master): (usize, &Master)| {
-            let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
-            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
-            ServerVote::new(master.url.clone(), remaining)
-        };
-        self.masters.iter().enumerate().map(vote).collect()
-    }
-
     fn quorum(&self) -> usize {
         quorum(self.masters.len())
     }
@@ -254,5 +243,18 @@ impl VotingStore {
         let tracked = self.claims.tracked(claim.id);
         let until = tracked.and_then(|tracked| tracked.quorum_until(self.quorum()));
         until.map_or(Duration::ZERO, |until| until.duration_since(from))
+    }
+}
+
+impl Votes for VotingStore {
+    fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
+        let now = BootInstant::now();
+        let tracked = self.claims.tracked(claim.id);
+        let vote = |(at, master): (usize, &Master)| {
+            let until = tracked.as_ref().and_then(|tracked| tracked.vote_until(at));
+            let remaining = until.map_or(Duration::ZERO, |until| until.duration_since(now));
+            ServerVote::new(master.url.clone(), remaining)
+        };
+        self.masters.iter().enumerate().map(vote).collect()
     }
 }

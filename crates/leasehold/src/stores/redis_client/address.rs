@@ -113,24 +113,20 @@ impl Address {
     /// If the file cannot be read, the password stays as it was when the store was opened: a new
     /// file may be about to replace the old one.
     pub(in crate::stores) async fn with_current_password(&self) -> Self {
-        const STALE: &str =
-            "the password file cannot be read; connecting with the password of the opening";
         let mut address = self.clone();
         let Some(path) = address.password_file.clone() else {
             return address;
         };
 
-        match background::handle()
-            .spawn_blocking(move || password_in(&path))
-            .await
-        {
-            Ok(Ok(password)) => address.password = Some(password),
-            Ok(Err(error)) => {
-                tracing::warn!(server = %self, %error, "{STALE}");
-            }
-            Err(error) => {
-                tracing::warn!(server = %self, %error, "{STALE}");
-            }
+        let reading = background::handle().spawn_blocking(move || password_in(&path));
+        let password = reading.await.map_err(|error| error.to_string());
+        match password.and_then(|password| password.map_err(|error| error.to_string())) {
+            Ok(password) => address.password = Some(password),
+            Err(error) => tracing::warn!(
+                server = %self,
+                %error,
+                "the password file cannot be read; connecting with the password of the opening"
+            ),
         }
         address
     }
