@@ -63,7 +63,7 @@ impl UrlForm {
         let scheme = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
-        // Without an authority there is no password, and a path may contain `@`.
+        // A URL without an authority has no password. Its path may contain `@`.
         let late_path = if authority.is_empty() { "" } else { path };
         check_end_of_password(rest, late_path, settings)?;
 

@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(address.to_string(), "rediss://[::1]:6379");
     }
 
-    /// A plus sign stands for itself, as in the URLs of the other stores.
+    /// A plus sign is not decoded to a space, as in the URLs of the other stores.
     #[test]
     fn plus_sign_in_a_path_is_kept() {
         let address = Address::parse("rediss://h?ca=/etc/a+b.pem").expect("good");
