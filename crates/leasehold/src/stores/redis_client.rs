@@ -2,7 +2,7 @@
 //!
 //! How a store uses them:
 //!
-//! 1. [`Address::parse`] reads the URL.
+//! 1. [`Address::parse`] reads the URL; [`Address::of_server`] reads that of a dialect.
 //! 2. `background::start` starts the background thread; [`Link::spawn`] panics without it. The
 //!    store connects inside `background::on_background`, which gives any executor timers and I/O.
 //! 3. [`Link::spawn`] takes the channel of the client, the function that receives notifications,

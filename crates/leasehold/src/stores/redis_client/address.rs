@@ -149,9 +149,7 @@ impl Address {
     fn tls(&mut self) -> Result<&mut Tls> {
         match &mut self.target {
             Target::Tcp { tls: Some(tls), .. } => Ok(tls),
-            _ => Err(Error::invalid(
-                "ca= requires rediss:// or redlocks://",
-            )),
+            _ => Err(Error::invalid("ca= requires rediss:// or redlocks://")),
         }
     }
 }
