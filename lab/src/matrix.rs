@@ -142,10 +142,24 @@ mod tests {
         let mut lines: Vec<String> = cells()
             .map(|cell| {
                 let seconds = cell.bound.as_secs();
-                format!("{} {} {seconds}\n", cell.name(), cell.guarantee)
+                format!("{} {} {seconds}", cell.name(), cell.guarantee)
             })
             .collect();
         lines.sort();
-        assert_eq!(lines.concat(), include_str!("../tests/matrix/cells.txt"));
+
+        let committed: Vec<&str> = include_str!("../tests/matrix/cells.txt").lines().collect();
+        let missing: Vec<&String> = lines
+            .iter()
+            .filter(|line| !committed.contains(&line.as_str()))
+            .collect();
+        let surplus: Vec<&&str> = committed
+            .iter()
+            .filter(|line| !lines.iter().any(|own| own == *line))
+            .collect();
+        assert!(
+            missing.is_empty() && surplus.is_empty(),
+            "in lab/tests/matrix/cells.txt, add {missing:#?} and remove {surplus:#?}"
+        );
+        assert_eq!(lines, committed, "lab/tests/matrix/cells.txt is sorted");
     }
 }

@@ -7,13 +7,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use leasehold::conformance::support::open_store;
 use leasehold::store::{Claim, Store};
 use leasehold::{ClaimId, ClaimantInfo, Locks, Name};
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::now;
-use crate::worker::store_at;
 
 /// The pauses between two inspections of all queues, and between two intrusions.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(15);
@@ -135,7 +135,7 @@ impl ObserverThread {
 
     /// Intrudes with a claim that was never granted, where a lock is held.
     async fn intrude(&self) -> Result<usize> {
-        let Some(store) = self.open(|| store_at(&self.url)).await else {
+        let Some(store) = self.open(|| open_store(&self.url)).await else {
             return Ok(0);
         };
         let names = self

@@ -17,7 +17,6 @@ use anyhow::{Context, Result, ensure};
 use tokio::runtime::Handle;
 
 use crate::{Api, Event, EventKind, HoldWork, OnError, ResourceUsage, Start, WorkerConfig, check};
-pub(crate) use crash_points::store_at;
 use recorder::write_event;
 
 /// After this number of cycles of its first thread a process has opened everything it needs.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | words | forbidden words in comments, strings, documents and test names |
 //! | columns | lines of .rs, .lua and .sql files over 100 columns |
-//! | stores | a store that names another store |
+//! | stores | a store that names another store; a module below `stores` that is in no list |
 //! | layers | a module that names a layer above its own |
 //! | features | `cfg(feature)` outside the files that are named for it |
 //! | types | a type name that a crate defines twice |

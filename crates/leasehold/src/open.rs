@@ -44,18 +44,18 @@ pub async fn open(url: &str) -> Result<Locks> {
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let opened = open_store(url, runtime).await;
     opened
-        .and_then(|Opened { store, shown_url }| Locks::from_arc(store, &shown_url))
+        .and_then(|OpenedStore { store, shown_url }| Locks::from_arc(store, &shown_url))
         .map_err(|error| error.during("open the store", &redacted(url), None))
 }
 
 /// A store without an engine.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Arc<dyn Store>,
     /// The URL without its password.
     shown_url: String,
 }
 
-impl Opened {
+impl OpenedStore {
     fn new(store: impl Store, shown_url: String) -> Self {
         Self {
             store: Arc::new(store),
@@ -65,10 +65,13 @@ impl Opened {
 }
 
 /// Opens the store of a URL without an engine.
-pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Opened> {
+pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
-        "memory" if rest.is_empty() => Ok(Opened::new(stores::Memory::new(), "memory:".to_owned())),
+        "memory" if rest.is_empty() => Ok(OpenedStore::new(
+            stores::Memory::new(),
+            "memory:".to_owned(),
+        )),
         "memory" => Err(Error::invalid(format!(
             "{url:?} has a path, and memory: takes none"
         ))),
@@ -82,40 +85,49 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
 }
 
 #[cfg(feature = "file")]
-fn open_file(path: &str) -> Result<Opened> {
+fn open_file(path: &str) -> Result<OpenedStore> {
     let store = stores::File::at_url_path(path)?;
     let shown_url = store.url();
-    Ok(Opened::new(store, shown_url))
+    Ok(OpenedStore::new(store, shown_url))
 }
 
 #[cfg(not(feature = "file"))]
-fn open_file(_path: &str) -> Result<Opened> {
+fn open_file(_path: &str) -> Result<OpenedStore> {
     Err(Error::unsupported("this build has no file store")
         .help("build leasehold with its feature `file`"))
 }
 
 /// Opens one of the stores on Redis servers.
 #[cfg(feature = "redis")]
-async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<Opened> {
+async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     if url.starts_with("redlock") {
         let builder = stores::Redlock::builder(url)?;
         let shown_url = builder.url();
-        return Ok(Opened::new(builder.connect_on(runtime).await?, shown_url));
+        return Ok(OpenedStore::new(
+            builder.connect_on(runtime).await?,
+            shown_url,
+        ));
     }
     if has_dialect(url) {
         let builder = stores::RedisPlain::builder(url)?;
         let shown_url = builder.url();
-        return Ok(Opened::new(builder.connect_on(runtime).await?, shown_url));
+        return Ok(OpenedStore::new(
+            builder.connect_on(runtime).await?,
+            shown_url,
+        ));
     }
 
     let builder = stores::Redis::builder(url)?;
     let shown_url = builder.url();
-    Ok(Opened::new(builder.connect_on(runtime).await?, shown_url))
+    Ok(OpenedStore::new(
+        builder.connect_on(runtime).await?,
+        shown_url,
+    ))
 }
 
 #[cfg(not(feature = "redis"))]
 #[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<Opened> {
+async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<OpenedStore> {
     Err(Error::unsupported("this build has no Redis store")
         .help("build leasehold with its feature `redis`"))
 }
@@ -131,15 +143,15 @@ fn has_dialect(url: &str) -> bool {
 }
 
 #[cfg(feature = "zookeeper")]
-async fn open_zookeeper(url: &str) -> Result<Opened> {
+async fn open_zookeeper(url: &str) -> Result<OpenedStore> {
     let builder = stores::ZooKeeper::builder(url)?;
     let shown_url = builder.url();
-    Ok(Opened::new(builder.connect().await?, shown_url))
+    Ok(OpenedStore::new(builder.connect().await?, shown_url))
 }
 
 #[cfg(not(feature = "zookeeper"))]
 #[allow(clippy::unused_async, reason = "the function of the feature is async")]
-async fn open_zookeeper(_url: &str) -> Result<Opened> {
+async fn open_zookeeper(_url: &str) -> Result<OpenedStore> {
     Err(Error::unsupported("this build has no ZooKeeper store")
         .help("build leasehold with its feature `zookeeper`"))
 }

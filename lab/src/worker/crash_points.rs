@@ -1,13 +1,14 @@
 //! Processes that end or stop at a chosen step of the protocol.
 
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use async_trait::async_trait;
+use leasehold::Locks;
+use leasehold::conformance::support::open_store;
 use leasehold::conformance::{Intercept, Intercepted, Request};
 use leasehold::store::{Standing, Store};
-use leasehold::{Locks, stores};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::recorder::write_event;
@@ -20,7 +21,7 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
         return Ok(leasehold::open(&config.store).await?);
     };
     let crashing = CrashingStore {
-        store: store_at(&config.store).await?,
+        store: open_store(&config.store).await?,
         crash_point,
         thread: config.first_thread,
         count: AtomicU32::new(0),
@@ -29,27 +30,10 @@ pub(super) async fn open(config: &WorkerConfig) -> Result<Locks> {
     Ok(Locks::from_store(Intercepted(crashing), &config.store)?)
 }
 
-/// Opens the bare store of a URL.
-pub(crate) async fn store_at(url: &str) -> Result<Box<dyn Store>> {
-    let scheme = url.split(':').next().context("a URL has a scheme")?;
-    Ok(match scheme {
-        "file" => Box::new(stores::File::at(Path::new(
-            url.trim_start_matches("file:"),
-        ))?),
-        "redis" if !url.contains("dialect=") => {
-            Box::new(stores::Redis::builder(url)?.connect().await?)
-        }
-        "redis" => Box::new(stores::RedisPlain::builder(url)?.connect().await?),
-        "redlock" => Box::new(stores::Redlock::builder(url)?.connect().await?),
-        "zookeeper" => Box::new(stores::ZooKeeper::builder(url)?.connect().await?),
-        other => bail!("the lab cannot open a bare store of {other}"),
-    })
-}
-
 /// A store that kills or stops its process at the crash point.
 #[derive(Debug)]
 struct CrashingStore {
-    store: Box<dyn Store>,
+    store: Arc<dyn Store>,
     crash_point: CrashPoint,
     thread: u32,
     count: AtomicU32,

@@ -16,8 +16,10 @@ use crate::repository::extension;
 pub(super) struct Library {
     /// The folder of its sources.
     sources: String,
-    /// Modules below `stores` that are a store, as paths. What else is there is shared by stores.
+    /// Modules below `stores` that are a store, as paths.
     stores: Vec<String>,
+    /// Modules below `stores` that stores share.
+    shared: Vec<String>,
     /// From the top to the bottom.
     layers: Vec<Layer>,
 }
@@ -48,6 +50,7 @@ pub(super) fn check_library(sources: &[Source], library: &Library) -> Result<Vec
 
     let map = Map::of(modules.iter().map(|module| (&module.path, &module.file)));
     let mut violations = library.check_list(&modules)?;
+    violations.extend(library.check_list_of_stores(&modules));
     for module in modules.iter().filter(|module| !map.is_test(&module.path)) {
         let mut references = References::of(&module.path);
         references.visit_file(&module.file);
@@ -90,6 +93,25 @@ impl Library {
         Ok(messages
             .map(|message| root.violation(Rule::Layers, 1, format!("{message}: xtask/tidy.toml")))
             .collect())
+    }
+
+    /// Every module below `stores` is a store or shared by stores.
+    fn check_list_of_stores(&self, modules: &[Module<'_>]) -> Vec<Violation> {
+        let unlisted = modules.iter().filter_map(|module| match &module.path[..] {
+            [top, name] if top == "stores" => {
+                let is_listed = self.stores.contains(name) || self.shared.contains(name);
+                (!is_listed).then_some((module, name))
+            }
+            _ => None,
+        });
+
+        unlisted
+            .map(|(module, name)| {
+                let message =
+                    format!("`{name}` is neither in `stores` nor in `shared` of xtask/tidy.toml");
+                module.source.violation(Rule::Stores, 1, message)
+            })
+            .collect()
     }
 
     fn check_layer(

@@ -9,6 +9,7 @@ fn library() -> Library {
     let text = "
         sources = 'a/src'
         stores = ['file', 'redis', 'redis/redlock']
+        shared = ['words']
         layers = [
             { name = 'API', modules = ['lock'] },
             { name = 'engine', modules = ['engine'] },
@@ -131,4 +132,17 @@ fn store_that_names_itself_or_a_shared_module_is_accepted() {
     let text = "use super::super::words; use super::record; use crate::stores::Redis;";
 
     assert_eq!(check("a/src/stores/redis/link.rs", text), [""; 0]);
+}
+
+#[test]
+fn unlisted_module_below_stores_is_a_violation() {
+    assert_eq!(
+        check("a/src/stores/new.rs", ""),
+        [
+            "a/src/stores/new.rs:1: stores: `new` is neither in `stores` nor in `shared` of \
+          xtask/tidy.toml"
+        ]
+    );
+    assert_eq!(check("a/src/stores/file.rs", ""), [""; 0]);
+    assert_eq!(check("a/src/stores/file/new.rs", ""), [""; 0]);
 }
