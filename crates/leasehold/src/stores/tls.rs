@@ -20,13 +20,15 @@ pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {
         }
     }
 
-    if roots.is_empty() {
-        return Err(
-            Error::invalid("the system has no certificate authorities to trust")
-                .help("name a file with one: ca=/path/to/ca.pem"),
-        );
+    if !roots.is_empty() {
+        return Ok(roots);
     }
-    Ok(roots)
+
+    let problem = match authority {
+        Some(path) => format!("the authority {} contains no certificate", path.display()),
+        None => "the system has no certificate authorities to trust".to_owned(),
+    };
+    Err(Error::invalid(problem).help("name a file with a certificate: ca=/path/to/ca.pem"))
 }
 
 fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<()> {
