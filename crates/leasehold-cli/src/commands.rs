@@ -33,9 +33,16 @@ pub(crate) enum Action {
     ///
     /// COMMAND runs in a process group of its own. leasehold forwards the signals INT, TERM, HUP,
     /// QUIT, USR1 and USR2 to that group. While leasehold still waits for the lock, these signals
-    /// make it leave the queue and exit. If leasehold is killed, the kernel kills COMMAND too, but
-    /// not the processes that COMMAND started. On the file store, the lock stays held until those
-    /// processes have ended.
+    /// make it leave the queue. If a signal ends COMMAND or the wait, leasehold ends by the same
+    /// signal, so that Ctrl-C ends a script, a loop or make, too.
+    ///
+    /// The lock is released when COMMAND ends; --until-all-end says otherwise. When the lock is
+    /// lost, leasehold first ends all processes that COMMAND has started, in other sessions too. If
+    /// leasehold is stopped (SIGSTOP) until the hold ends, a watchdog process kills them.
+    ///
+    /// If leasehold is killed, the kernel kills COMMAND too. On the file store, the lock stays held
+    /// until the processes that COMMAND started have ended. On a network store, the watchdog kills
+    /// COMMAND's process group.
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 
@@ -204,7 +211,7 @@ pub(crate) struct Run {
     ///
     /// For a job that several machines start at the same time by clocks that differ. A machine
     /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
-    /// this wait.
+    /// this wait, and INT and QUIT then end leasehold.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) hold_at_least: Option<Duration>,
 
@@ -228,9 +235,20 @@ pub(crate) struct Run {
     ///
     /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
     /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
-    /// end. With a shorter --grace, COMMAND survives a longer outage of the store.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) grace: Option<Duration>,
+    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
+    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
+
+    /// The former name of --kill-after, which only prints that name
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = renamed_to_kill_after)]
+    grace: Option<Duration>,
+
+    /// Hold the lock until all processes that COMMAND has started have ended, too
+    ///
+    /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
+    /// background then run without the lock.
+    #[arg(long)]
+    pub(crate) until_all_end: bool,
 
     /// The label in show and ls, at most 64 bytes [default: COMMAND's file name]
     #[arg(long, value_name = "TEXT")]
@@ -250,7 +268,7 @@ pub(crate) struct Run {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// Send TERM, then KILL after --grace
+    /// Send TERM, then KILL after --kill-after
     Term,
     /// Send KILL
     Kill,
@@ -291,6 +309,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     SpanParser::new()
         .parse_unsigned_duration(text)
         .map_err(|_| format!("{text:?} is not a duration; write it as 500ms, 30s, 5m or 1h 30m"))
+}
+
+fn renamed_to_kill_after(_: &str) -> Result<Duration, &'static str> {
+    Err("this option is called --kill-after (-k) now")
 }
 
 #[cfg(test)]

@@ -3,32 +3,49 @@
 use std::io;
 use std::process::ExitCode;
 
+use nix::sys::prctl::set_dumpable;
 use nix::sys::signal::Signal;
+use nix::unistd::getpid;
+use signal_hook::low_level;
 
-/// An exit code.
+/// How the process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit(u8);
+pub(crate) enum Exit {
+    Code(u8),
+    /// By the signal with this number. A shell shows 128 plus the number.
+    Signal(i32),
+}
 
 impl Exit {
-    pub(crate) const DONE: Self = Self(0);
-    pub(crate) const NO_SUCH_HOLD: Self = Self(1);
-    pub(crate) const USAGE: Self = Self(64);
-    pub(crate) const UNAVAILABLE: Self = Self(69);
-    pub(crate) const INTERNAL: Self = Self(70);
-    pub(crate) const NOT_IN_TIME: Self = Self(75);
-    pub(crate) const LOST: Self = Self(76);
-    pub(crate) const DENIED: Self = Self(77);
-    pub(crate) const CANNOT_EXECUTE: Self = Self(126);
-    pub(crate) const NO_SUCH_COMMAND: Self = Self(127);
+    pub(crate) const DONE: Self = Self::Code(0);
+    pub(crate) const NO_SUCH_HOLD: Self = Self::Code(1);
+    pub(crate) const USAGE: Self = Self::Code(64);
+    pub(crate) const UNAVAILABLE: Self = Self::Code(69);
+    pub(crate) const INTERNAL: Self = Self::Code(70);
+    pub(crate) const NOT_IN_TIME: Self = Self::Code(75);
+    pub(crate) const LOST: Self = Self::Code(76);
+    pub(crate) const DENIED: Self = Self::Code(77);
+    pub(crate) const CANNOT_EXECUTE: Self = Self::Code(126);
+    pub(crate) const NO_SUCH_COMMAND: Self = Self::Code(127);
 
-    /// The code that a shell shows for a process that a signal ended: 128 plus the signal's number.
     pub(crate) fn by_signal(signal: Signal) -> Self {
-        Self(u8::try_from(128 + signal as i32).expect("signals are numbered up to 64"))
+        Self::Signal(signal as i32)
     }
 
     /// The code that a process passed to exit(2). The kernel keeps its lowest 8 bits.
     pub(crate) fn by_code(code: i32) -> Self {
-        Self(code.to_le_bytes()[0])
+        Self::Code(code.to_le_bytes()[0])
+    }
+
+    /// Ends the process by the signal, or returns the exit code.
+    ///
+    /// A script, a loop of a shell, `make` and systemd treat a process that a signal ended unlike
+    /// one that exits with 128 plus the number.
+    pub(crate) fn end(self) -> ExitCode {
+        if let Self::Signal(signal) = self {
+            raise_with_default_action(signal);
+        }
+        self.into()
     }
 
     fn by_error(error: &anyhow::Error) -> Self {
@@ -46,8 +63,28 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        exit.0.into()
+        match exit {
+            Exit::Code(code) => code.into(),
+            Exit::Signal(signal) => u8::try_from(128 + signal)
+                .expect("signals are numbered up to 64")
+                .into(),
+        }
     }
+}
+
+/// Raises a signal after resetting its action. Returns if the signal does not end this process.
+fn raise_with_default_action(signal: i32) {
+    // The kernel discards a signal that the first process of a container sends to itself.
+    let is_init = getpid().as_raw() == 1;
+    // The core dump of a signal is the command's. A dump of leasehold would replace it.
+    if is_init || set_dumpable(false).is_err() {
+        return;
+    }
+
+    // Fails for a signal that signal-hook does not know. leasehold has no handler for such a one.
+    let _ = low_level::emulate_default_handler(signal);
+    // Fails for an invalid number only. The exit code then reports the signal.
+    let _ = low_level::raise(signal);
 }
 
 /// Prints the error on one line and returns the exit code that belongs to it.
@@ -118,8 +155,9 @@ pub(crate) const EXIT_STATUS: Table = Table {
         ("127", "run: COMMAND was not found"),
         (
             "128+n",
-            "run: signal n ended COMMAND, or interrupted the wait for the lock\n\
-             watch: signal n ended it",
+            "run: signal n ended COMMAND or the wait for the lock; watch: signal n ended it.\n\
+             leasehold itself ends by signal n, which shells show as this code. As the\n\
+             first process of a container, it exits with this code",
         ),
         ("other", "run: the exit code of COMMAND"),
     ],
@@ -195,6 +233,9 @@ mod tests {
             Exit::by_error(&anyhow::anyhow!("anything else")),
             Exit::INTERNAL
         );
-        assert_eq!(Exit::by_signal(Signal::SIGTERM), Exit(143));
+        assert_eq!(
+            ExitCode::from(Exit::by_signal(Signal::SIGTERM)),
+            ExitCode::from(143)
+        );
     }
 }

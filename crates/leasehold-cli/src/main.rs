@@ -22,13 +22,16 @@ fn main() -> ExitCode {
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
+    if let Some(exit) = run::watchdog::run_if_watchdog() {
+        return exit.into();
+    }
 
     start_log();
     let exit = match commands::parse() {
         Ok(command) => execute(command).unwrap_or_else(|error| exit::report(&error)),
         Err(exit) => exit,
     };
-    exit.into()
+    exit.end()
 }
 
 /// Runs the subcommand on the main thread alone.

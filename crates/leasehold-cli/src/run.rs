@@ -2,39 +2,52 @@
 
 mod child;
 pub(crate) mod exec_shim;
+mod job_control;
 mod nested;
+mod process_table;
 mod signals;
 mod stopping;
 mod supervision;
 mod terminal;
 mod waiting;
+pub(crate) mod watchdog;
 
 use anyhow::{Context, Result};
 use leasehold::store::Share;
 use leasehold::{ClaimantInfo, Guard, Lock, Locks};
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use crate::commands::Run;
 use crate::exit::{Exit, print_error};
-use child::Child;
+use child::{Child, Spawn};
+use exec_shim::Preparation;
+use job_control::JobControl;
 use nested::Hold;
+use process_table::ProcessTable;
 use signals::Signals;
 use stopping::Stopping;
-use supervision::{Stage, Supervision};
-use terminal::Terminal;
+use supervision::{Ended, Stage, Supervision};
 use waiting::WaitOutcome;
+use watchdog::Watchdog;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
-    let locks = args.store.open().await?;
+    let mut signals = Signals::new()?;
+    let locks = signals.during(args.store.open()).await??;
     let stopping = Stopping::new(&args, &locks.guarantees())?;
     let lock = args.lock(&locks);
 
-    if let Some(outer) = nested::enclosing(&locks, &args.name).await? {
+    let outer = signals
+        .during(nested::enclosing(&locks, &args.name))
+        .await??;
+    if let Some(outer) = outer {
+        // The command inherits the mask of signals.
+        drop(signals);
         return nested::join(&outer, &locks, &args);
     }
 
-    let mut signals = Signals::install()?;
+    signals.install()?;
     match waiting::wait(&lock, &locks, &args, &mut signals).await? {
         WaitOutcome::Granted(guard) => hold(guard, &locks, &args, stopping, signals).await,
         WaitOutcome::TimedOut => Ok(Exit::NOT_IN_TIME),
@@ -101,18 +114,9 @@ async fn hold(
     mut signals: Signals,
 ) -> Result<Exit> {
     let granted = Instant::now();
-    signals.install_stop()?;
-    let terminal = Terminal::controlling();
-
-    let environment = nested::environment(&Hold::new(locks.url(), &guard), &args.store.url);
-    let spawned = Child::spawn(
-        &args.command,
-        environment,
-        &guard.inheritable_fds()?,
-        terminal.as_ref().is_some_and(Terminal::is_foreground),
-    );
-    let mut child = match spawned {
-        Ok(child) => child,
+    let started = start(&guard, locks, args, &stopping, &signals);
+    let mut started = match started {
+        Ok(started) => started,
         Err(error) => {
             guard.release().await?;
             return Err(error).context("cannot start another process");
@@ -120,48 +124,128 @@ async fn hold(
     };
 
     let supervision = Supervision {
-        child: &mut child,
+        child: &mut started.child,
         guard: &guard,
         signals: &mut signals,
         stopping: &stopping,
         store: locks.url(),
-        terminal,
+        jobs: started.jobs,
+        watchdog: started.watchdog.as_ref(),
+        until_all_end: args.until_all_end,
         stage: Stage::Held,
+        forwarded: Vec::new(),
     };
     let ended = supervision.run().await?;
+    drop(started.watchdog);
 
+    let mut exit = ended.exit;
     if let Some(shortest) = args.hold_at_least {
-        hold_at_least(&guard, granted + shortest, &mut signals).await?;
+        exit = hold_at_least(&guard, granted + shortest, &mut signals)
+            .await?
+            .unwrap_or(exit);
+    }
+    if ended.stopped {
+        exit = Exit::LOST;
+    }
+    let exit = release(guard, &ended).await.map_or(Exit::LOST, |()| exit);
+
+    if let Exit::Signal(signal) = exit
+        && ended.from_keyboard
+    {
+        signal_job(signal);
+    }
+    Ok(exit)
+}
+
+/// The processes and the job control of a held lock.
+struct Started {
+    child: Child,
+    watchdog: Option<Watchdog>,
+    jobs: JobControl,
+}
+
+fn start(
+    guard: &Guard,
+    locks: &Locks,
+    args: &Run,
+    stopping: &Stopping,
+    signals: &Signals,
+) -> Result<Started> {
+    if args.until_all_end {
+        // An error here is better than one after the command has ended.
+        ProcessTable::read()?;
     }
 
-    let exit = if ended.stopped {
-        Exit::LOST
+    let mut others = child::own_children();
+    let mut watchdog = if stopping.needs_watchdog(guard) {
+        let watchdog = Watchdog::start(&others)?;
+        watchdog.send(|| stopping.unattended(guard));
+        others.push(watchdog.pid());
+        Some(watchdog)
     } else {
-        ended.exit
+        None
     };
-    Ok(release(guard).await.map_or(Exit::LOST, |()| exit))
+
+    let jobs = JobControl::new();
+    let settings = Spawn {
+        command: &args.command,
+        environment: nested::environment(&Hold::new(locks.url(), guard), &args.store.url),
+        inheritable_fds: &guard.inheritable_fds()?,
+        preparation: Preparation {
+            foreground: jobs.is_given(),
+            unblock_stop: signals.block_stop(),
+        },
+    };
+    let child = Child::spawn(settings, others)?;
+
+    if let Some(watchdog) = &mut watchdog {
+        watchdog.set_group(child.group());
+        watchdog.send(|| stopping.unattended(guard));
+    }
+    Ok(Started {
+        child,
+        watchdog,
+        jobs,
+    })
+}
+
+/// Sends a signal of the keyboard to the job that leasehold is part of, such as a script.
+///
+/// The terminal belonged to the command's group, so no other process has received the signal.
+fn signal_job(number: i32) {
+    let signal = Signal::try_from(number).expect("the keyboard sends INT and QUIT only");
+    // Fails only if the group has no process, but leasehold is one.
+    let _ = kill(Pid::from_raw(0), signal);
 }
 
 /// Keeps the lock after the command has ended: until `until`, a signal, or the loss of the lock.
-async fn hold_at_least(guard: &Guard, until: Instant, signals: &mut Signals) -> Result<()> {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep_until(until) => return Ok(()),
-            _ = guard.lost() => return Ok(()),
-            signal = signals.next() => match signal {
-                Signal::SIGTSTP => raise(Signal::SIGSTOP)?,
-                _ => return Ok(()),
-            },
-        }
+///
+/// Returns the signal that a key has sent: it ends leasehold as it would have ended the command.
+async fn hold_at_least(
+    guard: &Guard,
+    until: Instant,
+    signals: &mut Signals,
+) -> Result<Option<Exit>> {
+    tokio::select! {
+        () = tokio::time::sleep_until(until) => Ok(None),
+        _ = guard.lost() => Ok(None),
+        signal = signals.next_to_end() => match signal? {
+            signal @ (Signal::SIGINT | Signal::SIGQUIT) => Ok(Some(Exit::by_signal(signal))),
+            _ => Ok(None),
+        },
+        never = child::reap_as_init() => match never? {},
     }
 }
 
 /// Releases the lock and prints an error of the release. Fails only if the lock was lost before.
-async fn release(guard: Guard) -> leasehold::Result<()> {
+async fn release(guard: Guard, ended: &Ended) -> leasehold::Result<()> {
     match guard.release().await {
         Ok(()) => Ok(()),
         Err(error) => {
-            print_error(&error);
+            // The loss was printed when the command was stopped.
+            if !(ended.stopped && error.is_lost()) {
+                print_error(&error);
+            }
             if error.is_lost() { Err(error) } else { Ok(()) }
         }
     }

@@ -1,25 +1,31 @@
-//! COMMAND's process group.
+//! COMMAND, its process group, and its descendants.
 
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::prctl::set_child_subreaper;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::exec_shim;
+use super::exec_shim::{self, Preparation};
+use super::process_table::{Process, ProcessTable};
 use crate::exit::Exit;
 
-/// The running command, and the process group that it leads.
+/// The running command, the process group that it leads, and all processes that it has started.
 #[derive(Debug)]
 pub(crate) struct Child {
     /// The id of the process and of its group.
     pid: Pid,
-    changes: tokio::signal::unix::Signal,
+    changes: ChildSignals,
+    /// The command has been waited for. Its id may belong to another process or group now.
+    is_reaped: bool,
+    /// Children of leasehold that the command has not started.
+    others: Vec<i32>,
 }
 
 /// A change of the command's state.
@@ -27,32 +33,42 @@ pub(crate) struct Child {
 pub(crate) enum Change {
     Ended(Exit),
     Stopped(Signal),
+    /// The command has ended before, and now all of its descendants.
+    AllEnded,
+}
+
+/// The settings of [`Child::spawn`].
+pub(crate) struct Spawn<'a> {
+    pub(crate) command: &'a [OsString],
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// The command and its descendants inherit them. If leasehold is killed, the lock stays held
+    /// until the last of these processes has ended.
+    pub(crate) inheritable_fds: &'a [OwnedFd],
+    pub(crate) preparation: Preparation,
 }
 
 impl Child {
     /// Starts the command. Must be called from the main thread, because the command is killed when
     /// the calling thread ends.
     ///
-    /// The command and its descendants inherit `inheritable_fds`. If leasehold is killed, the lock
-    /// stays held until the last of them has ended.
-    pub(crate) fn spawn(
-        command: &[OsString],
-        environment: impl IntoIterator<Item = (&'static str, String)>,
-        inheritable_fds: &[OwnedFd],
-        foreground: bool,
-    ) -> io::Result<Self> {
-        let changes = signal(SignalKind::child())?;
-        for fd in inheritable_fds {
+    /// `others` are children that leasehold has already. From now on, the kernel makes every
+    /// descendant whose parent ends a child of leasehold.
+    pub(crate) fn spawn(settings: Spawn<'_>, others: Vec<i32>) -> io::Result<Self> {
+        let changes = ChildSignals::new()?;
+        for fd in settings.inheritable_fds {
             fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
         }
+        set_child_subreaper(true)?;
 
-        let process = exec_shim::start(command, foreground)
-            .envs(environment)
+        let process = exec_shim::start(settings.command, settings.preparation)
+            .envs(settings.environment)
             .spawn()?;
         let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");
         Ok(Self {
             pid: Pid::from_raw(pid),
             changes,
+            is_reaped: false,
+            others,
         })
     }
 
@@ -61,69 +77,173 @@ impl Child {
         self.pid
     }
 
-    /// Waits until the command ends or is stopped.
+    /// Waits until the command ends or is stopped, and after its end for its descendants.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the next call returns a change that a dropped call has not returned.
     pub(crate) async fn changed(&mut self) -> io::Result<Change> {
-        loop {
-            let status = waitpid(
-                self.pid,
-                Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED),
-            );
+        if self.is_reaped {
+            self.descendants_ended().await?;
+            return Ok(Change::AllEnded);
+        }
 
-            match status {
-                Ok(WaitStatus::Exited(_, code)) => return Ok(Change::Ended(Exit::by_code(code))),
-                Ok(WaitStatus::Signaled(_, signal, _)) => {
-                    return Ok(Change::Ended(Exit::by_signal(signal)));
+        loop {
+            match wait_for_any(WaitOptions::UNTRACED)? {
+                Waited::Changed(pid, status) if pid == self.pid.as_raw() => {
+                    if let Some(change) = self.note(status) {
+                        return Ok(change);
+                    }
                 }
-                Ok(WaitStatus::Stopped(_, signal)) => return Ok(Change::Stopped(signal)),
-                Ok(_) => {}
-                Err(Errno::EINTR) => continue,
-                Err(error) => return Err(error.into()),
+                // A descendant whose parent has ended. Nothing else would reap it.
+                Waited::Changed(..) => {}
+                Waited::None | Waited::NoChildren => self.changes.received().await,
+            }
+        }
+    }
+
+    fn note(&mut self, status: WaitStatus) -> Option<Change> {
+        if let Some(signal) = status.stopping_signal() {
+            return Signal::try_from(signal).ok().map(Change::Stopped);
+        }
+
+        self.is_reaped = true;
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Some(Change::Ended(Exit::by_code(code))),
+            (None, Some(signal)) => Some(Change::Ended(Exit::Signal(signal))),
+            (None, None) => None,
+        }
+    }
+
+    async fn descendants_ended(&mut self) -> io::Result<()> {
+        loop {
+            match wait_for_any(WaitOptions::empty())? {
+                Waited::Changed(..) => continue,
+                Waited::NoChildren => return Ok(()),
+                // The descendants of others are not the command's, and may run forever.
+                Waited::None if self.descendants()?.is_empty() => return Ok(()),
+                Waited::None => {}
             }
 
-            self.changes.recv().await;
+            self.changes.received().await;
         }
     }
 
-    /// Returns whether a process of the group still runs.
-    ///
-    /// A zombie counts as ended. Its parent, which may be the first process of a container, may
-    /// never reap it.
-    pub(crate) fn group_is_running(&self) -> bool {
-        if !self.signal(None) {
-            return false;
-        }
-
-        let Ok(processes) = std::fs::read_dir("/proc") else {
-            return true;
-        };
-        let stats = processes
-            .flatten()
-            .filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
-        stats
-            .filter_map(|stat| state_and_group(&stat))
-            .any(|(state, group)| {
-                let has_ended = matches!(state, 'Z' | 'X');
-                group == self.pid.as_raw() && !has_ended
-            })
+    /// Returns whether a descendant of the command runs, wherever it has moved to.
+    pub(crate) fn any_runs(&self) -> bool {
+        // Without /proc, only the group is known.
+        self.descendants()
+            .map_or_else(|_| self.group_exists(), |found| !found.is_empty())
     }
 
-    /// Signals the whole group. Returns `false` if the group has no process left.
-    pub(crate) fn signal(&self, signal: impl Into<Option<Signal>>) -> bool {
-        killpg(self.pid, signal).is_ok()
+    /// Signals the command's group while the command runs, and then all descendants.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.is_reaped {
+            self.signal_all(signal);
+        } else {
+            // Fails if the whole group has ended.
+            let _ = killpg(self.pid, signal);
+        }
+    }
+
+    /// Signals the command and all its descendants, in other groups and sessions too.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        let descendants = self.descendants();
+        // The group gets the signal at once, so none of its processes can escape by forking.
+        if !self.is_reaped || descendants.is_err() {
+            // Fails if the whole group has ended.
+            let _ = killpg(self.pid, signal);
+        }
+
+        let number = rustix::process::Signal::from_named_raw(signal as i32)
+            .expect("both libraries know the same signals");
+        let others = descendants.unwrap_or_default();
+        others
+            .into_iter()
+            .filter(|process| self.is_reaped || process.group != self.pid.as_raw())
+            .for_each(|process| process.signal(number, own_pid()));
+    }
+
+    fn descendants(&self) -> io::Result<Vec<Process>> {
+        Ok(ProcessTable::read()?.descendants(own_pid(), &self.others))
+    }
+
+    fn group_exists(&self) -> bool {
+        killpg(self.pid, None).is_ok()
     }
 }
 
-/// Reads the state and the process group from `/proc/PID/stat`.
+/// Returns the children of this process.
 ///
-/// Its format is `PID (NAME) STATE PARENT GROUP …`. NAME may contain any text, `) ` included.
-fn state_and_group(stat: &str) -> Option<(char, i32)> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?.chars().next()?;
-    let group = fields.nth(1)?.parse().ok()?;
-    Some((state, group))
+/// A shell that has started a background process may have executed leasehold in its own place.
+pub(crate) fn own_children() -> Vec<i32> {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    // This request costs less than the table, and nearly every leasehold has no children here.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
+        return Vec::new();
+    }
+
+    let own = own_pid();
+    let table = ProcessTable::read().map(|table| table.descendants(own, &[]));
+    let children = table.unwrap_or_default().into_iter();
+    children
+        .filter(|process| process.parent == own)
+        .map(|process| process.pid)
+        .collect()
+}
+
+/// Reaps the orphans of a container, if this is its first process.
+///
+/// # Cancel safety
+///
+/// Cancel safe: it only reaps processes that have ended.
+pub(crate) async fn reap_as_init() -> io::Result<std::convert::Infallible> {
+    if own_pid() != 1 {
+        return std::future::pending().await;
+    }
+
+    let mut changes = ChildSignals::new()?;
+    loop {
+        while let Waited::Changed(..) = wait_for_any(WaitOptions::empty())? {}
+        changes.received().await;
+    }
+}
+
+/// Reports each SIGCHLD.
+#[derive(Debug)]
+struct ChildSignals(tokio::signal::unix::Signal);
+
+impl ChildSignals {
+    fn new() -> io::Result<Self> {
+        signal(SignalKind::child()).map(Self)
+    }
+
+    async fn received(&mut self) {
+        self.0.recv().await;
+    }
+}
+
+enum Waited {
+    Changed(i32, WaitStatus),
+    /// No child has changed its state.
+    None,
+    NoChildren,
+}
+
+fn wait_for_any(options: WaitOptions) -> io::Result<Waited> {
+    loop {
+        match wait(WaitOptions::NOHANG | options) {
+            Ok(Some((pid, status))) => return Ok(Waited::Changed(pid.as_raw_pid(), status)),
+            Ok(None) => return Ok(Waited::None),
+            Err(Errno::CHILD) => return Ok(Waited::NoChildren),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn own_pid() -> i32 {
+    getpid().as_raw_pid()
 }

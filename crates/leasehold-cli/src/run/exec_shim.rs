@@ -12,6 +12,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
+use super::signals::unblock_stop;
 use super::terminal::Terminal;
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
@@ -20,16 +21,38 @@ use crate::format::Escaped;
 const SHIM_ARGUMENT: &str = "__child";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
+const UNBLOCK: &str = "unblock";
+const KEEP_MASK: &str = "keep-mask";
+
+/// How the shim prepares its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Preparation {
+    /// The command begins with the terminal.
+    pub(crate) foreground: bool,
+    /// leasehold has blocked the stop signal.
+    ///
+    /// A process that is stopped before it executes the shim would keep leasehold in vfork(2).
+    pub(crate) unblock_stop: bool,
+}
 
 /// Builds the start of the shim, which executes `command` in a process group of its own.
-pub(crate) fn start(command: &[OsString], foreground: bool) -> Command {
+pub(crate) fn start(command: &[OsString], preparation: Preparation) -> Command {
     // This names the running file, even after an upgrade has replaced it.
     let mut start = Command::new("/proc/self/exe");
-    let position = if foreground { FOREGROUND } else { BACKGROUND };
+    let position = if preparation.foreground {
+        FOREGROUND
+    } else {
+        BACKGROUND
+    };
+    let mask = if preparation.unblock_stop {
+        UNBLOCK
+    } else {
+        KEEP_MASK
+    };
 
     start
         .arg0("leasehold")
-        .args([SHIM_ARGUMENT, &getpid().to_string(), position])
+        .args([SHIM_ARGUMENT, &getpid().to_string(), position, mask])
         .args(command)
         .process_group(0);
     start
@@ -46,6 +69,7 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
 
     let parent = arguments.next()?;
     let position = arguments.next()?;
+    let mask = arguments.next()?;
     let program = arguments.next()?;
 
     if let Err(error) = die_with(&parent) {
@@ -59,6 +83,9 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
         && let Some(terminal) = Terminal::controlling()
     {
         terminal.hand_to(getpid());
+    }
+    if mask == UNBLOCK {
+        unblock_stop();
     }
     Some(become_command(Command::new(program).args(arguments)))
 }

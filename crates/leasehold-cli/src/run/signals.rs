@@ -1,10 +1,14 @@
 //! The signals that leasehold receives.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::task::Poll;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signalfd::{SfdFlags, SignalFd, siginfo};
+use nix::unistd::Pid;
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The signals that leasehold forwards to the command.
@@ -17,29 +21,46 @@ const FORWARDED: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
+/// Receives signals. Until [`install`](Self::install), it receives the terminal's stop signal only.
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, tokio::signal::unix::Signal)>,
-    /// The signals that leasehold's parent has set to be ignored, as nohup does; one bit each.
-    ignored: u64,
+    stop: Option<StopSignal>,
+    masks: Masks,
+}
+
+/// The processes that a signal is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// leasehold alone.
+    Own,
+    /// The whole job: the script or the pipeline that leasehold is part of, too.
+    Job,
 }
 
 impl Signals {
-    pub(crate) fn install() -> io::Result<Self> {
-        let mut signals = Self {
-            streams: Vec::new(),
-            ignored: ignored()?,
-        };
+    /// Must be called before the process starts its first thread, because each thread has a mask.
+    pub(crate) fn new() -> io::Result<Self> {
+        let masks = Masks::read()?;
 
-        FORWARDED
-            .into_iter()
-            .try_for_each(|signal| signals.deliver(signal))?;
-        Ok(signals)
+        Ok(Self {
+            streams: Vec::new(),
+            stop: masks
+                .lets(Signal::SIGTSTP)
+                .then(StopSignal::block)
+                .transpose()?,
+            masks,
+        })
     }
 
-    /// Receives the terminal's stop signal too from now on. Until then that signal stops leasehold.
-    pub(crate) fn install_stop(&mut self) -> io::Result<()> {
-        self.deliver(Signal::SIGTSTP)
+    pub(crate) fn install(&mut self) -> io::Result<()> {
+        for number in FORWARDED {
+            if !self.masks.ignores(number) {
+                let stream = signal(SignalKind::from_raw(number as i32))?;
+                self.streams.push((number, stream));
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the next signal.
@@ -49,32 +70,168 @@ impl Signals {
     /// Cancel safe: no signal is lost. Several signals of one kind may become one, as always with
     /// signals.
     pub(crate) async fn next(&mut self) -> Signal {
-        poll_fn(|context| {
-            let mut received = self
-                .streams
-                .iter_mut()
-                .filter_map(|(number, stream)| match stream.poll_recv(context) {
-                    Poll::Ready(_) => Some(*number),
-                    Poll::Pending => None,
-                });
+        let streams = &mut self.streams;
+        let forwarded = poll_fn(|context| {
+            let mut received =
+                streams
+                    .iter_mut()
+                    .filter_map(|(number, stream)| match stream.poll_recv(context) {
+                        Poll::Ready(_) => Some(*number),
+                        Poll::Pending => None,
+                    });
             received.next().map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        });
+
+        tokio::select! {
+            signal = forwarded => signal,
+            () = stop_received(self.stop.as_ref()) => Signal::SIGTSTP,
+        }
     }
 
-    fn deliver(&mut self, number: Signal) -> io::Result<()> {
-        if self.ignored & 1 << (number as i32 - 1) == 0 {
-            let stream = signal(SignalKind::from_raw(number as i32))?;
-            self.streams.push((number, stream));
+    /// Waits for the next signal that ends leasehold, and stops leasehold at the stop signal.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe, as [`next`](Self::next) is.
+    pub(crate) async fn next_to_end(&mut self) -> io::Result<Signal> {
+        loop {
+            match self.next().await {
+                Signal::SIGTSTP => self.stop(Signal::SIGTSTP, Reach::Own)?,
+                signal => return Ok(signal),
+            }
+        }
+    }
+
+    /// Runs `work`, and stops leasehold at the stop signal meanwhile.
+    pub(crate) async fn during<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            stopped = self.next_to_end() => {
+                stopped?;
+                unreachable!("no signal ends leasehold before they are installed")
+            }
+        }
+    }
+
+    /// Stops this process with the default action of a stop signal. Returns when it is continued.
+    ///
+    /// A shell then reports the signal that stopped the job. The kernel discards the signal if no
+    /// shell could continue the job.
+    pub(crate) fn stop(&self, signal: Signal, reach: Reach) -> io::Result<()> {
+        match reach {
+            Reach::Own => raise(signal)?,
+            Reach::Job => kill(Pid::from_raw(0), signal)?,
+        }
+
+        if self.stop.is_some() {
+            StopSignal::deliver();
         }
         Ok(())
     }
+
+    /// Returns whether this process has blocked the stop signal. Its children inherit that.
+    pub(crate) fn block_stop(&self) -> bool {
+        self.stop.is_some()
+    }
 }
 
-/// Reads the ignored signals from the kernel. The C library returns them to `unsafe` code only.
-fn ignored() -> io::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.ok_or_else(|| io::Error::other("/proc/self/status has no valid line SigIgn"))
+/// Receives SIGTSTP by a descriptor. The signal stays blocked and keeps its default action.
+#[derive(Debug)]
+struct StopSignal(pipe::Receiver);
+
+impl StopSignal {
+    fn block() -> io::Result<Self> {
+        let set = Self::set();
+        set.thread_block()?;
+
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let descriptor = OwnedFd::from(SignalFd::with_flags(&set, flags)?);
+        // tokio has no other safe type for a descriptor that is read in whole messages.
+        pipe::Receiver::from_owned_fd_unchecked(descriptor).map(Self)
+    }
+
+    fn set() -> SigSet {
+        SigSet::from_iter([Signal::SIGTSTP])
+    }
+
+    async fn received(&self) -> io::Result<()> {
+        loop {
+            self.0.readable().await?;
+
+            let mut message = [0; size_of::<siginfo>()];
+            match self.0.try_read(&mut message) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => return received.map(drop),
+            }
+        }
+    }
+
+    /// Delivers a pending signal, which stops this process until it is continued.
+    fn deliver() {
+        unblock_stop();
+        // Cannot fail with arguments that the first call has accepted.
+        let _ = Self::set().thread_block();
+    }
+}
+
+impl Drop for StopSignal {
+    fn drop(&mut self) {
+        unblock_stop();
+    }
+}
+
+/// Unblocks the stop signal that this process or its parent has blocked.
+pub(crate) fn unblock_stop() {
+    // Cannot fail with arguments that blocking has accepted.
+    let _ = StopSignal::set().thread_unblock();
+}
+
+async fn stop_received(stop: Option<&StopSignal>) {
+    let Some(stop) = stop else {
+        return pending().await;
+    };
+
+    if let Err(error) = stop.received().await {
+        tracing::warn!(%error, "the stop signal cannot be read");
+        pending::<()>().await;
+    }
+}
+
+/// The signals that leasehold's parent has set to be ignored, as nohup does, or has blocked.
+///
+/// The C library returns the actions to `unsafe` code only, so this reads them from the kernel.
+#[derive(Clone, Copy, Debug)]
+struct Masks {
+    ignored: u64,
+    blocked: u64,
+}
+
+impl Masks {
+    fn read() -> io::Result<Self> {
+        let status = std::fs::read_to_string("/proc/self/status")?;
+        let mask = |name: &str| {
+            let mut lines = status.lines();
+            let mask = lines.find_map(|line| line.strip_prefix(name));
+            let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            mask.ok_or_else(|| io::Error::other(format!("/proc/self/status has no line {name}")))
+        };
+
+        Ok(Self {
+            ignored: mask("SigIgn:")?,
+            blocked: mask("SigBlk:")?,
+        })
+    }
+
+    fn ignores(self, signal: Signal) -> bool {
+        self.ignored & bit(signal) != 0
+    }
+
+    fn lets(self, signal: Signal) -> bool {
+        (self.ignored | self.blocked) & bit(signal) == 0
+    }
+}
+
+fn bit(signal: Signal) -> u64 {
+    1 << (signal as i32 - 1)
 }

@@ -7,16 +7,17 @@ use leasehold::{CrashDetection, Error, Guarantees, Guard, LossReason, RenewalSta
 use crate::commands::{OnLost, Run};
 use crate::format::whole_unit;
 
-/// The time between TERM and KILL, unless `--grace` or a short lease says otherwise.
-const GRACE: Duration = Duration::from_secs(5);
+/// The time between TERM and KILL, unless `--kill-after` or a short lease says otherwise.
+const KILL_AFTER: Duration = Duration::from_secs(5);
 /// The time from KILL to the end of the last process of the group, on a busy machine.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Stopping {
     pub(crate) on_lost: OnLost,
-    pub(crate) grace: Duration,
-    margin: Duration,
+    kill_after: Duration,
+    /// How long before the end of the hold KILL is sent.
+    pub(crate) margin: Duration,
     validity: Option<Validity>,
 }
 
@@ -30,8 +31,9 @@ struct Validity {
 impl Stopping {
     /// Computes when to stop the command.
     ///
-    /// TERM, grace and KILL must fit into half of the lease, which a renewal always leaves. By
-    /// default they fit into its last eighth, so that a shorter outage does not stop the command.
+    /// TERM, the time to KILL, and KILL must fit into half of the lease, which a renewal leaves.
+    /// By default they fit into its last eighth, so that a shorter outage does not stop the
+    /// command.
     pub(crate) fn new(args: &Run, guarantees: &Guarantees) -> Result<Self> {
         check_hold_at_least(args)?;
 
@@ -42,19 +44,19 @@ impl Stopping {
             .chain(limit(args))
             .min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
-        let default_grace = shortest.map_or(GRACE, |shortest| GRACE.min(shortest / 10));
-        let grace = args.grace.unwrap_or(default_grace);
+        let default = shortest.map_or(KILL_AFTER, |shortest| KILL_AFTER.min(shortest / 10));
+        let kill_after = args.kill_after.unwrap_or(default);
 
         if let Some(shortest) = shortest
             && args.on_lost == OnLost::Term
-            && grace + margin > shortest / 2
+            && kill_after + margin > shortest / 2
         {
             let longest = (shortest / 2).saturating_sub(margin);
-            return Err(grace_too_long(grace, shortest, longest));
+            return Err(kill_after_too_long(kill_after, shortest, longest));
         }
         Ok(Self {
             on_lost: args.on_lost,
-            grace,
+            kill_after,
             margin,
             validity,
         })
@@ -63,10 +65,22 @@ impl Stopping {
     /// How much of the hold must remain when stopping begins.
     pub(crate) fn stop_margin(&self) -> Duration {
         match self.on_lost {
-            OnLost::Term => self.grace + self.margin,
+            OnLost::Term => self.kill_after + self.margin,
             OnLost::Kill => self.margin,
             OnLost::Ignore => Duration::ZERO,
         }
+    }
+
+    /// Returns how long the command may run while leasehold itself does not.
+    ///
+    /// This ends between the KILL that leasehold sends and the end of the hold.
+    pub(crate) fn unattended(&self, guard: &Guard) -> Duration {
+        guard.remaining().saturating_sub(self.margin / 2)
+    }
+
+    /// Returns whether the command must end with the hold, and the hold has an end.
+    pub(crate) fn needs_watchdog(&self, guard: &Guard) -> bool {
+        self.on_lost != OnLost::Ignore && guard.remaining() != Duration::MAX
     }
 
     /// Returns why the lock is about to be lost, for the message that precedes TERM.
@@ -90,13 +104,13 @@ impl Stopping {
     }
 
     /// Returns how long after TERM, sent now, KILL follows.
-    pub(crate) fn kill_after(&self, guard: &Guard) -> Duration {
+    pub(crate) fn time_to_kill(&self, guard: &Guard) -> Duration {
         match guard.loss() {
             None => self
-                .grace
+                .kill_after
                 .min(guard.remaining().saturating_sub(self.margin)),
             // The operator who broke the lock accepted that the command still runs.
-            Some(LossReason::Revoked) => self.grace,
+            Some(LossReason::Revoked) => self.kill_after,
             // leasehold noticed late, as after a suspension. The next holder may already work.
             Some(_) => Duration::ZERO,
         }
@@ -161,14 +175,14 @@ fn limit(args: &Run) -> Option<Duration> {
     no_renewal.into_iter().chain(args.max_hold).min()
 }
 
-fn grace_too_long(grace: Duration, shortest: Duration, longest: Duration) -> Error {
-    let grace = whole_unit(grace);
+fn kill_after_too_long(kill_after: Duration, shortest: Duration, longest: Duration) -> Error {
+    let kill_after = whole_unit(kill_after);
     let shortest = whole_unit(shortest);
     let longest = whole_unit(longest);
 
     Error::invalid(format!(
-        "--grace ({grace}) does not fit into half of the shortest limit of the hold: {shortest}, \
-         from the lease, crash grace, session or --max-hold"
+        "--kill-after ({kill_after}) does not fit into half of the shortest limit of the hold: \
+         {shortest}, from the lease, crash grace, session or --max-hold"
     ))
-    .help(format!("give a --grace of at most {longest}"))
+    .help(format!("give a --kill-after of at most {longest}"))
 }

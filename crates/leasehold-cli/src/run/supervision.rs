@@ -1,18 +1,19 @@
 //! Supervises the command from its start to its end.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
 
 use leasehold::Guard;
-use nix::sys::signal::{Signal, kill, raise};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::child::{Change, Child};
-use super::signals::Signals;
+use super::job_control::JobControl;
+use super::signals::{Reach, Signals};
 use super::stopping::Stopping;
-use super::terminal::{Terminal, has_job_control};
+use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
@@ -26,6 +27,8 @@ pub(crate) struct Ended {
     pub(crate) exit: Exit,
     /// The lock was lost, or the command was stopped just before the loss.
     pub(crate) stopped: bool,
+    /// A key has sent the signal that ended the command. The command's group alone got it.
+    pub(crate) from_keyboard: bool,
 }
 
 /// Forwards signals, manages the terminal, and stops the command before the lock can be lost.
@@ -36,14 +39,19 @@ pub(crate) struct Supervision<'a> {
     pub(crate) stopping: &'a Stopping,
     /// The store's URL without its password.
     pub(crate) store: &'a str,
-    pub(crate) terminal: Option<Terminal>,
+    pub(crate) jobs: JobControl,
+    pub(crate) watchdog: Option<&'a Watchdog>,
+    /// The hold lasts until all descendants of the command have ended.
+    pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
+    /// The signals that leasehold has forwarded to the command.
+    pub(crate) forwarded: Vec<Signal>,
 }
 
 /// How far the command has been stopped.
 ///
 /// ```text
-/// Held ── the end is near ──► Terminating ── the grace is over ──► Killed
+/// Held ── the end is near ──► Terminating ── --kill-after is over ──► Killed
 ///   ├────── --on-lost kill ──────────────────────────────────────────▲
 ///   └────── --on-lost ignore ──► Ignored
 /// ```
@@ -56,27 +64,69 @@ pub(crate) enum Stage {
 }
 
 impl Supervision<'_> {
+    /// Returns when the command has ended, and after a loss all of its descendants.
     pub(crate) async fn run(mut self) -> io::Result<Ended> {
-        let exit = loop {
-            tokio::select! {
-                change = self.child.changed() => match change? {
-                    Change::Ended(exit) => break exit,
-                    Change::Stopped(by) => self.child_stopped(by)?,
-                },
-                signal = self.signals.next() => self.forward(signal)?,
-                () = self.stage.is_over(self.guard, self.stopping) => self.next_stage(),
-            }
-        };
+        let exit = self.command_ended().await?;
+        let had_terminal = self.jobs.take_back(self.child.group());
 
-        if let Some(terminal) = &self.terminal {
-            terminal.take_back(self.child.group());
+        if self.until_all_end {
+            self.descendants_ended().await?;
+        }
+        if self.watchdog.is_some_and(Watchdog::has_acted) {
+            self.stage = Stage::Killed;
         }
         self.stop_the_rest().await;
 
         Ok(Ended {
             exit,
             stopped: !matches!(self.stage, Stage::Held),
+            from_keyboard: had_terminal && self.is_from_keyboard(exit),
         })
+    }
+
+    async fn command_ended(&mut self) -> io::Result<Exit> {
+        loop {
+            if let Change::Ended(exit) = self.changed().await? {
+                return Ok(exit);
+            }
+        }
+    }
+
+    async fn descendants_ended(&mut self) -> io::Result<()> {
+        while !matches!(self.changed().await?, Change::AllEnded) {}
+        Ok(())
+    }
+
+    /// Waits for a change of the command, and handles everything else meanwhile.
+    async fn changed(&mut self) -> io::Result<Change> {
+        loop {
+            let event = tokio::select! {
+                change = self.child.changed() => Event::Changed(change?),
+                signal = self.signals.next() => Event::Received(signal),
+                () = self.stage.is_over(self.guard, self.stopping) => Event::StageIsOver,
+                () = self.jobs.retry() => Event::Retry,
+                never = self.stage.follow(self.watchdog, self.guard, self.stopping) => {
+                    match never {}
+                }
+            };
+
+            match event {
+                Event::Changed(Change::Stopped(by)) => self.child_stopped(by)?,
+                Event::Changed(change) => return Ok(change),
+                Event::Received(signal) => self.forward(signal)?,
+                Event::StageIsOver => self.next_stage(),
+                Event::Retry => self.retry_for_terminal()?,
+            }
+        }
+    }
+
+    /// Returns whether the keyboard has sent the signal that ended the command.
+    ///
+    /// A signal that leasehold has received went to leasehold alone, or to its group already.
+    fn is_from_keyboard(&self, exit: Exit) -> bool {
+        [Signal::SIGINT, Signal::SIGQUIT]
+            .into_iter()
+            .any(|signal| exit == Exit::by_signal(signal) && !self.forwarded.contains(&signal))
     }
 
     fn next_stage(&mut self) {
@@ -85,23 +135,23 @@ impl Supervision<'_> {
             (Stage::Held, OnLost::Ignore) => self.ignore(),
             (Stage::Held, OnLost::Kill) => self.kill("; sending KILL to the command"),
             (Stage::Terminating { .. } | Stage::Killed | Stage::Ignored, _) => {
-                self.child_outlived_grace()
+                self.child_outlived_term()
             }
         };
     }
 
     fn terminate(&self) -> Stage {
-        let grace = self.stopping.kill_after(self.guard);
+        let time = self.stopping.time_to_kill(self.guard);
         self.print_lost(&format!(
             "; sending TERM to the command, and KILL in {}",
-            whole_unit(grace)
+            whole_unit(time)
         ));
 
-        self.child.signal(Signal::SIGTERM);
+        self.child.signal_all(Signal::SIGTERM);
         // A stopped process handles TERM only after it is continued.
-        self.child.signal(Signal::SIGCONT);
+        self.child.signal_all(Signal::SIGCONT);
         Stage::Terminating {
-            kill_at: Instant::now() + grace,
+            kill_at: Instant::now() + time,
         }
     }
 
@@ -112,13 +162,13 @@ impl Supervision<'_> {
 
     fn kill(&self, action: &str) -> Stage {
         self.print_lost(action);
-        self.child.signal(Signal::SIGKILL);
+        self.child.signal_all(Signal::SIGKILL);
         Stage::Killed
     }
 
-    fn child_outlived_grace(&self) -> Stage {
-        print_error("the command has not ended within the grace; sending KILL");
-        self.child.signal(Signal::SIGKILL);
+    fn child_outlived_term(&self) -> Stage {
+        print_error("the command has not ended after TERM; sending KILL");
+        self.child.signal_all(Signal::SIGKILL);
         Stage::Killed
     }
 
@@ -133,32 +183,34 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the descendants of the command. They may outlive the command, but not its grace.
+    /// Stops the descendants of the command, which may outlive it but not the time until KILL.
     ///
-    /// The lock is released after the whole group has ended. A process that was sent KILL may still
-    /// write until then.
+    /// The lock is released after all of them have ended, in other sessions too. A process that was
+    /// sent KILL may still write until then.
     async fn stop_the_rest(&mut self) {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
-            Stage::Terminating { kill_at } if self.group_ends_by(kill_at).await => return,
-            Stage::Terminating { .. } => {
-                self.child.signal(Signal::SIGKILL);
-            }
-            Stage::Killed => {}
+            Stage::Terminating { kill_at } if self.all_end_by(kill_at, None).await => return,
+            Stage::Terminating { .. } | Stage::Killed => {}
         }
 
-        if !self.group_ends_by(Instant::now() + KILLED_MAX).await {
+        let deadline = Instant::now() + KILLED_MAX;
+        if !self.all_end_by(deadline, Some(Signal::SIGKILL)).await {
             print_error("processes of the command still run after KILL; releasing the lock anyway");
         }
     }
 
-    /// Waits until no process of the group runs. Returns `false` if the deadline passes first.
-    async fn group_ends_by(&self, deadline: Instant) -> bool {
+    /// Waits until no descendant runs, and sends `signal` to new ones. Returns `false` if the
+    /// deadline passes first.
+    async fn all_end_by(&self, deadline: Instant, signal: Option<Signal>) -> bool {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-        while self.child.group_is_running() {
+        while self.child.any_runs() {
             if Instant::now() >= deadline {
                 return false;
+            }
+            if let Some(signal) = signal {
+                self.child.signal_all(signal);
             }
             sleep(POLL_INTERVAL).await;
         }
@@ -167,50 +219,35 @@ impl Supervision<'_> {
 
     fn forward(&mut self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal);
+        self.forwarded.push(signal);
+
         if signal == Signal::SIGTSTP {
             // The stop signal was meant for leasehold and the command, and so will be SIGCONT.
-            raise(Signal::SIGSTOP)?;
-            self.resume();
+            self.signals.stop(signal, Reach::Own)?;
+            let may_run = self.jobs.resumed(self.child.group());
+            self.resume_if(may_run);
         }
         Ok(())
     }
 
-    /// Does job control between the shell and the command.
-    ///
-    /// The shell controls leasehold's process group, and leasehold controls the command's.
     fn child_stopped(&mut self, by: Signal) -> io::Result<()> {
-        let Some(terminal) = &self.terminal else {
-            return Ok(());
-        };
+        let may_run = self.jobs.stopped(by, self.child.group(), self.signals)?;
+        self.resume_if(may_run);
+        Ok(())
+    }
 
-        if matches!(by, Signal::SIGTTIN | Signal::SIGTTOU) && terminal.is_own() {
-            // The command needs the terminal, and leasehold can give it.
-            self.resume();
-            return Ok(());
-        }
-
-        terminal.take_back(self.child.group());
-        if has_job_control() {
-            // Stops the whole job: the script or the pipeline that leasehold is part of, too.
-            kill(Pid::from_raw(0), Signal::SIGSTOP)?;
-            self.resume();
-        } else if by != Signal::SIGSTOP {
-            // Without job control, no shell could continue the command.
-            self.resume();
-        }
+    fn retry_for_terminal(&mut self) -> io::Result<()> {
+        let may_run = self.jobs.unblock(self.child.group(), self.signals)?;
+        self.resume_if(may_run);
         Ok(())
     }
 
     /// Continues the command, unless the lock was lost while the command was stopped.
-    fn resume(&self) {
-        if self.guard.check().is_err() && self.stopping.on_lost != OnLost::Ignore {
-            return;
+    fn resume_if(&self, may_run: bool) {
+        let is_lost = self.guard.check().is_err() && self.stopping.on_lost != OnLost::Ignore;
+        if may_run && !is_lost {
+            self.child.signal(Signal::SIGCONT);
         }
-
-        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_own()) {
-            terminal.hand_to(self.child.group());
-        }
-        self.child.signal(Signal::SIGCONT);
     }
 }
 
@@ -223,4 +260,34 @@ impl Stage {
             Self::Killed | Self::Ignored => pending().await,
         }
     }
+
+    /// Sends the watchdog until when the command may run.
+    async fn follow(
+        self,
+        watchdog: Option<&Watchdog>,
+        guard: &Guard,
+        stopping: &Stopping,
+    ) -> Infallible {
+        let Some(watchdog) = watchdog else {
+            return pending().await;
+        };
+
+        let margin = stopping.margin;
+        match self {
+            Self::Held => watchdog.follow(|| stopping.unattended(guard)).await,
+            Self::Terminating { kill_at } => {
+                let until_kill = || kill_at.saturating_duration_since(Instant::now());
+                watchdog.follow(|| until_kill() + margin / 2).await
+            }
+            Self::Killed | Self::Ignored => pending().await,
+        }
+    }
+}
+
+enum Event {
+    Changed(Change),
+    Received(Signal),
+    StageIsOver,
+    /// The command is stopped for the terminal and may get it now.
+    Retry,
 }

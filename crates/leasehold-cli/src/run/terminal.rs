@@ -1,10 +1,13 @@
 //! The terminal, from which only one process group may read: leasehold's or the command's.
 
 use std::fs::File;
-use std::io::{IsTerminal, stdin, stdout};
+use std::io::{self, IsTerminal, stdin, stdout};
+use std::path::Path;
 
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{Pid, getpgrp, getsid, tcgetpgrp, tcsetpgrp};
+use nix::unistd::{Pid, getpgrp, getpid, getsid, tcgetpgrp, tcsetpgrp};
+
+use super::process_table::{Process, ProcessTable};
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -24,15 +27,45 @@ impl Terminal {
 
     /// Returns whether leasehold's process group is the terminal's foreground group.
     pub(crate) fn is_own(&self) -> bool {
-        tcgetpgrp(&self.tty) == Ok(getpgrp())
+        self.belongs_to(getpgrp())
     }
 
     /// Returns whether the command may get the terminal from its start.
     ///
-    /// leasehold must be in the foreground. A pipe must not lead to a program that may need the
-    /// terminal too, such as a pager.
-    pub(crate) fn is_foreground(&self) -> bool {
-        stdin().is_terminal() && stdout().is_terminal() && self.is_own()
+    /// leasehold must be in the foreground, and its process group must have no member but leasehold
+    /// and the programs that wait for it, such as a script. Any other member may need the terminal,
+    /// or the keyboard's signals: a pager, another job of `make -j`, a process in the background.
+    pub(crate) fn can_be_given_at_start(&self) -> bool {
+        let is_alone = || other_members().is_ok_and(|others| others.is_empty());
+
+        stdin().is_terminal()
+            && stdout().is_terminal()
+            && self.is_own()
+            && !is_parallel_make()
+            && is_alone()
+    }
+
+    /// Returns whether the command may get the terminal after it was stopped for its lack.
+    ///
+    /// leasehold must be in the foreground, and no other member of its process group may read from
+    /// the terminal.
+    pub(crate) fn can_be_given(&self) -> bool {
+        let has_reader = |others: Vec<Process>| others.into_iter().any(reads_terminal);
+        self.is_own() && other_members().is_ok_and(|others| !has_reader(others))
+    }
+
+    /// Returns whether another leasehold of this process group has given the terminal away.
+    pub(crate) fn is_lent(&self) -> bool {
+        let parent = tcgetpgrp(&self.tty)
+            .ok()
+            .and_then(|group| Process::read(group.as_raw()))
+            .and_then(|leader| Process::read(leader.parent));
+        parent.is_some_and(|parent| parent.group == getpgrp().as_raw())
+    }
+
+    /// Returns whether a process group is the terminal's foreground group.
+    pub(crate) fn belongs_to(&self, group: Pid) -> bool {
+        tcgetpgrp(&self.tty) == Ok(group)
     }
 
     /// Puts a process group into the foreground.
@@ -53,7 +86,7 @@ impl Terminal {
 
     /// Takes the terminal back from a process group that still has it.
     pub(crate) fn take_back(&self, group: Pid) {
-        if tcgetpgrp(&self.tty) == Ok(group) {
+        if self.belongs_to(group) {
             self.hand_to(getpgrp());
         }
     }
@@ -64,4 +97,49 @@ impl Terminal {
 /// The first process group of a session has no such shell.
 pub(crate) fn has_job_control() -> bool {
     getsid(None) != Ok(getpgrp())
+}
+
+/// Returns the members of leasehold's process group except leasehold and its ancestors.
+fn other_members() -> io::Result<Vec<Process>> {
+    let table = ProcessTable::read()?;
+    let waiting = table.with_ancestors(getpid().as_raw());
+
+    let members = table.group(getpgrp().as_raw());
+    Ok(members
+        .filter(|process| !waiting.contains(&process.pid))
+        .collect())
+}
+
+/// Returns whether `make -j` or a tool like it runs this: it may start other processes at any time.
+fn is_parallel_make() -> bool {
+    std::env::var("MAKEFLAGS").is_ok_and(|flags| flags.contains("--jobserver"))
+}
+
+/// Returns whether a process has the terminal as its standard input or has opened it.
+///
+/// Many programs write to the terminal, and any process group may do that. leasehold itself does
+/// not read.
+fn reads_terminal(process: Process) -> bool {
+    let folder = format!("/proc/{}", process.pid);
+    let program = std::fs::read_link(format!("{folder}/exe"));
+    if program.is_ok_and(|program| std::env::current_exe().is_ok_and(|own| own == program)) {
+        return false;
+    }
+
+    // The descriptors of another user's process cannot be read.
+    let Ok(descriptors) = std::fs::read_dir(format!("{folder}/fd")) else {
+        return true;
+    };
+    descriptors
+        .flatten()
+        .filter(|entry| !["1", "2"].iter().any(|number| entry.file_name() == *number))
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .any(|file| is_terminal(&file))
+}
+
+fn is_terminal(file: &Path) -> bool {
+    let name = file.to_string_lossy();
+    ["/dev/tty", "/dev/pts/", "/dev/console"]
+        .iter()
+        .any(|device| name.starts_with(device))
 }

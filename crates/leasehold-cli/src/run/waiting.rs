@@ -10,6 +10,7 @@ use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks, Result};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep, timeout};
 
+use super::child::reap_as_init;
 use super::signals::Signals;
 use crate::commands::Run;
 use crate::exit::print_error;
@@ -36,14 +37,15 @@ pub(crate) async fn wait(
     locks: &Locks,
     args: &Run,
     signals: &mut Signals,
-) -> Result<WaitOutcome> {
+) -> anyhow::Result<WaitOutcome> {
     let begun = Instant::now();
     let outcome = tokio::select! {
         biased;
         granted = grant(lock, args.wait) => {
             granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted)
         }
-        signal = signals.next() => WaitOutcome::Interrupted(signal),
+        signal = signals.next_to_end() => WaitOutcome::Interrupted(signal?),
+        never = reap_as_init() => match never? {},
         never = show_progress(locks, args) => match never {},
     };
 

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::sandbox::{Finished, Sandbox};
 
+const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
+
 #[test]
 fn exit_code_is_that_of_the_command() {
     let sandbox = Sandbox::new();
@@ -14,12 +16,6 @@ fn exit_code_is_that_of_the_command() {
     sandbox
         .done(&["run", "a", "--", "sh", "-c", "exit 3"])
         .assert(3, "", "");
-    sandbox
-        .done(&["run", "a", "--", "sh", "-c", "kill -TERM $$"])
-        .assert(143, "", "");
-    sandbox
-        .done(&["run", "a", "--", "sh", "-c", "kill -KILL $$"])
-        .assert(137, "", "");
     sandbox
         .done(&["run", "a", "echo", "-n", "--wait"])
         .assert(0, "--wait", "");
@@ -73,13 +69,14 @@ fn wrong_usage_exits_64() {
         &["run", "a", "--permits", "1", "--", "true"],
         &["run", "a", "--slots", "2", "--shared", "--", "true"],
         &["run", "a", "--on-lost", "panic", "--", "true"],
+        &["run", "a", "--grace", "1s", "--", "true"],
         &[
             "run",
             "a",
             "--no-renewal",
             "--lease",
             "4s",
-            "--grace",
+            "--kill-after",
             "3s",
             "--",
             "true",
@@ -89,7 +86,7 @@ fn wrong_usage_exits_64() {
             "a",
             "--max-hold",
             "4s",
-            "--grace",
+            "--kill-after",
             "3s",
             "--",
             "true",
@@ -124,6 +121,13 @@ fn wrong_usage_exits_64() {
         );
         assert!(!done.err.is_empty(), "{arguments:?} prints no message");
     }
+}
+
+/// Scripts may contain the option's former name.
+#[test]
+fn former_name_of_kill_after_is_refused_with_the_new_name() {
+    let done = Sandbox::new().done(&["run", "a", "--grace", "1s", "--", "true"]);
+    done.assert(64, "", "this option is called --kill-after (-k) now");
 }
 
 #[test]
@@ -250,6 +254,24 @@ fn ignored_signals_stay_ignored_in_the_command() {
         (1, 0),
         "HUP stays ignored; PIPE, which Rust ignores for itself, is reset for the command"
     );
+}
+
+/// leasehold blocks the stop signal for itself. A command could not be stopped by Ctrl-Z.
+#[test]
+fn command_gets_the_signal_mask_of_the_caller() {
+    let sandbox = Sandbox::new();
+    let mask = ["grep", "SigBlk:", "/proc/self/status"];
+    let own = std::process::Command::new(mask[0])
+        .args(&mask[1..])
+        .output();
+    let own = String::from_utf8(own.unwrap().stdout).unwrap();
+    sandbox
+        .done(&[&["run", "a", "--"], &mask[..]].concat())
+        .assert(0, &own, "");
+    let inner = [LEASEHOLD, "run", "a", "--reentrant", "--"];
+    sandbox
+        .done(&[&["run", "a", "--"], &inner[..], &mask].concat())
+        .assert(0, &own, "");
 }
 
 #[test]

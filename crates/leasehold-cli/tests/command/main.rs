@@ -4,10 +4,13 @@
     reason = "helper functions of tests may panic like tests"
 )]
 
+mod death;
+mod descendants;
 mod exclusion;
 mod exit_codes;
 mod folders;
 mod inspection;
+mod job_control;
 mod man;
 mod nested;
 mod outage;

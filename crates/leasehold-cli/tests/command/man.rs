@@ -3,7 +3,7 @@
 use crate::sandbox::Sandbox;
 
 const COMMANDS: [&str; 7] = ["run", "ls", "show", "watch", "break", "man", "completions"];
-const FLAGS: [&str; 15] = [
+const FLAGS: [&str; 16] = [
     "--store",
     "--wait",
     "--lease",
@@ -14,7 +14,8 @@ const FLAGS: [&str; 15] = [
     "--slots",
     "--permits",
     "--on-lost",
-    "--grace",
+    "--kill-after",
+    "--until-all-end",
     "--label",
     "--reentrant",
     "--quiet",

@@ -1,9 +1,10 @@
 //! The command with its locks on Redis and Redlock.
 
 use lab_servers::Redis;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::sandbox::{Sandbox, until};
+use crate::sandbox::{Sandbox, is_alive, until};
 use crate::servers::{
     killed_run_frees_the_lock, on_any_server, unresponsive_server_ends_the_command,
 };
@@ -216,4 +217,22 @@ fn wait_without_deadline_and_masters_ends_with_69() {
             "{done:?}"
         );
     }
+}
+
+#[test]
+fn stopped_run_has_ended_its_command_before_the_next_grant() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("crash-grace=2s");
+    crate::descendants::stopped_run_has_ended_its_command_before_the_next_grant(&sandbox);
+}
+
+/// The store grants the lock to the next waiter, so no process of the command may go on.
+#[test]
+fn killed_run_kills_the_whole_group_of_its_command() {
+    let sandbox = Sandbox::on_redis();
+    let line = "sleep 1000 & echo $! > pid; wait";
+    let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
+    let descendant = sandbox.pid("pid");
+    run.signal(Signal::SIGKILL);
+    until("the descendant has ended", || !is_alive(descendant));
 }

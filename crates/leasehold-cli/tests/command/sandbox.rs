@@ -116,14 +116,7 @@ impl Sandbox {
 
     /// Starts leasehold with pipes for all its standard streams.
     pub(crate) fn started<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Started {
-        let mut command = self.leasehold(arguments);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        Started {
-            child: Some(command.spawn().unwrap()),
-        }
+        Started::of(&mut self.leasehold(arguments))
     }
 
     /// Starts a run of `name` that holds until its standard input ends, and waits for its grant.
@@ -220,6 +213,17 @@ impl Finished {
             .unwrap_or_else(|| panic!("ended by signal {:?}: {self:?}", self.status.signal()))
     }
 
+    /// Asserts that the signal ended the process, and what it has printed.
+    #[track_caller]
+    pub(crate) fn assert_signal(&self, signal: Signal, err_has: &str) {
+        assert_eq!(self.status.signal(), Some(signal as i32), "{self:?}");
+        assert!(!self.status.core_dumped(), "{self:?}");
+        assert!(
+            self.err.contains(err_has) && (!err_has.is_empty() || self.err.is_empty()),
+            "{self:?}"
+        );
+    }
+
     #[track_caller]
     pub(crate) fn assert(&self, code: i32, out: &str, err_has: &str) {
         assert_eq!(self.code(), code, "{self:?}");
@@ -237,6 +241,17 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    /// Starts a command with pipes for all its standard streams.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        Self {
+            child: Some(command.spawn().unwrap()),
+        }
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_raw(self.child().id().try_into().unwrap())
     }

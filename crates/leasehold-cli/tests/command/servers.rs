@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 
-use crate::sandbox::{Sandbox, is_alive};
+use crate::sandbox::{Sandbox, is_alive, until};
 
 /// Generates the tests of this module, each with a sandbox of its own.
 macro_rules! on_any_server {
@@ -16,6 +16,7 @@ macro_rules! on_any_server {
             locks_can_be_listed_shown_watched_and_broken
             nested_run_of_same_lock_is_detected
             signal_while_waiting_leaves_the_queue
+            lock_is_held_until_all_descendants_end
         }
     };
     ($sandbox:expr => $($test:ident)+) => {
@@ -60,7 +61,7 @@ pub(crate) fn run_passes_exit_code_token_and_store(sandbox: &Sandbox) {
             "-c",
             "kill -9 $$",
         ])
-        .assert(137, "", "");
+        .assert_signal(Signal::SIGKILL, "");
     let output = sandbox
         .done(&[
             "run",
@@ -122,7 +123,7 @@ pub(crate) fn locks_can_be_listed_shown_watched_and_broken(sandbox: &Sandbox) {
     let mut seen = BufReader::new(watch.out()).lines().map(Result::unwrap);
     assert!(seen.next().unwrap().contains("\"holders\":[{"));
     watch.signal(Signal::SIGINT);
-    assert_eq!(watch.wait().code(), 130);
+    watch.wait().assert_signal(Signal::SIGINT, "");
 
     let token = sandbox.token("jobs/ä b");
     let never = (token.parse::<u64>().unwrap() + 1).to_string();
@@ -181,9 +182,28 @@ pub(crate) fn signal_while_waiting_leaves_the_queue(sandbox: &Sandbox) {
     let holder = sandbox.holder("a", &[]);
     let waiter = sandbox.waiter(&["run", "a", "--", "true"]);
     waiter.signal(Signal::SIGTERM);
-    assert_eq!(waiter.wait().code(), 143);
+    waiter.wait().assert_signal(Signal::SIGTERM, "");
     assert!(sandbox.waiters("a").is_empty());
     holder.end().assert(0, "", "");
+}
+
+/// The command has ended, and a process that has left its group and its session works on.
+///
+/// A run that waits for the command or for its group only would release the lock.
+pub(crate) fn lock_is_held_until_all_descendants_end(sandbox: &Sandbox) {
+    let line = "(setsid sh -c 'echo $$ > pid; exec sleep 1000' > /dev/null 2>&1 &); \
+                until [ -s pid ]; do sleep 0.01; done; echo $$ > command; exit 4";
+    let run = sandbox.started(&["run", "a", "--until-all-end", "--", "sh", "-c", line]);
+    let command = sandbox.pid("command");
+    let descendant = sandbox.pid("pid");
+    until("the command has ended", || !is_alive(command));
+    sandbox
+        .done(&["run", "a", "--wait", "0", "--", "true"])
+        .assert(75, "", "held by");
+
+    kill(descendant, Signal::SIGKILL).unwrap();
+    run.wait().assert(4, "", "");
+    assert!(sandbox.is_free("a"));
 }
 
 /// The command gets TERM and then KILL before another client can hold the lock.
@@ -208,7 +228,7 @@ pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused
     }
     assert!(
         done.err
-            .contains("the command has not ended within the grace; sending KILL"),
+            .contains("the command has not ended after TERM; sending KILL"),
         "{done:?}"
     );
     assert!(!is_alive(command));

@@ -38,14 +38,20 @@ fn broken_lock_ends_the_command_before_the_next_grant() {
     let run = sleeper(&sandbox, &[], "'echo cleaned up > log; exit 0'");
     let next = sandbox.waiter(&["run", "a", "--quiet", "--", "cat", "log"]);
     break_a(&sandbox);
-    run.wait().assert(76, "", "leasehold: lost a: ");
+    let done = run.wait();
+    done.assert(76, "", "leasehold: lost a: ");
+    let reports = done
+        .err
+        .lines()
+        .filter(|line| line.starts_with("leasehold:"));
+    assert_eq!(reports.count(), 1, "the loss is reported once: {done:?}");
     next.wait().assert(0, "cleaned up\n", "");
 }
 
 #[test]
-fn command_ignoring_term_is_killed_after_the_grace() {
+fn command_ignoring_term_is_killed_after_the_given_time() {
     let sandbox = Sandbox::new();
-    let run = sleeper(&sandbox, &["--grace", "300ms"], "''");
+    let run = sleeper(&sandbox, &["--kill-after", "300ms"], "''");
     let command = sandbox.pid("pid");
     let begun = Instant::now();
     break_a(&sandbox);
@@ -53,7 +59,7 @@ fn command_ignoring_term_is_killed_after_the_grace() {
     done.assert(76, "", "sending TERM to the command, and KILL in 300ms");
     assert!(
         done.err
-            .contains("the command has not ended within the grace; sending KILL"),
+            .contains("the command has not ended after TERM; sending KILL"),
         "{done:?}"
     );
     assert!(begun.elapsed() >= Duration::from_millis(300));
@@ -64,7 +70,7 @@ fn command_ignoring_term_is_killed_after_the_grace() {
 fn process_group_of_lost_command_is_killed() {
     let sandbox = Sandbox::new();
     let line = "(trap '' TERM; sleep 1000) & echo $! > pid; wait";
-    let run = sandbox.started(&["run", "a", "--grace", "200ms", "--", "sh", "-c", line]);
+    let run = sandbox.started(&["run", "a", "--kill-after", "200ms", "--", "sh", "-c", line]);
     let grandchild = sandbox.pid("pid");
     break_a(&sandbox);
     assert_eq!(run.wait().code(), 76);
@@ -107,7 +113,7 @@ fn max_hold_and_no_renewal_end_the_command_in_time() {
             "",
             "leasehold: losing a: its time is about to end; sending TERM",
         );
-        // Stopping begins one grace before the end. Half of the hold is still left then.
+        // Stopping begins early enough for KILL. Half of the hold is still left then.
         assert!(
             begun.elapsed() >= Duration::from_millis(250),
             "{:?}",
@@ -217,6 +223,6 @@ fn lost_lock_is_released_when_whole_group_is_gone_on_lost_kill() {
 }
 
 #[test]
-fn lost_lock_is_released_when_whole_group_is_gone_after_grace() {
-    lost_lock_is_released_when_whole_group_is_gone(&["--grace", "100ms"]);
+fn lost_lock_is_released_when_whole_group_is_gone_after_term() {
+    lost_lock_is_released_when_whole_group_is_gone(&["--kill-after", "100ms"]);
 }

@@ -8,13 +8,13 @@ use std::thread;
 use crate::sandbox::{Sandbox, until};
 
 /// A terminal on which a program runs.
-struct Terminal {
+pub(crate) struct Terminal {
     script: Child,
     shown: Arc<Mutex<String>>,
 }
 
 impl Terminal {
-    fn with(sandbox: &Sandbox, line: &str) -> Self {
+    pub(crate) fn with(sandbox: &Sandbox, line: &str) -> Self {
         let mut script = Command::new("script");
         script
             .args([
@@ -53,7 +53,7 @@ impl Terminal {
     }
 
     /// Starts a shell with job control.
-    fn shell(sandbox: &Sandbox) -> Self {
+    pub(crate) fn shell(sandbox: &Sandbox) -> Self {
         let mut terminal = Self::with(sandbox, "bash --norc --noprofile -i");
         terminal.types("PS1='rea''dy> '\n");
         terminal.until_shows("ready> ");
@@ -61,7 +61,7 @@ impl Terminal {
         terminal
     }
 
-    fn types(&mut self, keys: &str) {
+    pub(crate) fn types(&mut self, keys: &str) {
         self.script
             .stdin
             .as_mut()
@@ -72,7 +72,7 @@ impl Terminal {
 
     /// Waits for a text, and discards all output up to its end.
     #[track_caller]
-    fn until_shows(&mut self, text: &str) {
+    pub(crate) fn until_shows(&mut self, text: &str) {
         until(&format!("the terminal shows {text:?}"), || {
             let mut shown = self.shown.lock().unwrap();
             let found = shown.find(text).map(|at| shown.split_off(at + text.len()));

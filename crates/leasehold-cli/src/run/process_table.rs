@@ -1,0 +1,209 @@
+//! The processes that `/proc` lists, and who has started them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{read_dir, read_link, read_to_string};
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
+
+/// One process, as it was when the table was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) has_ended: bool,
+}
+
+/// The processes of this process's namespace.
+#[derive(Debug)]
+pub(crate) struct ProcessTable(HashMap<i32, Process>);
+
+impl ProcessTable {
+    /// Reads all processes. Fails if `/proc` is missing or shows another namespace's processes.
+    pub(crate) fn read() -> io::Result<Self> {
+        check_namespace()?;
+
+        let entries = read_dir("/proc")?.flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let processes = pids.filter_map(Process::read);
+        Ok(Self(
+            processes.map(|process| (process.pid, process)).collect(),
+        ))
+    }
+
+    /// Returns the running processes below `root`, without those in `excluded` and those below.
+    pub(crate) fn descendants(&self, root: i32, excluded: &[i32]) -> Vec<Process> {
+        let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
+        for process in self.0.values().filter(|process| !process.has_ended) {
+            children.entry(process.parent).or_default().push(*process);
+        }
+
+        let mut found = Vec::new();
+        let mut parents = vec![root];
+        while let Some(parent) = parents.pop() {
+            let below = children.remove(&parent).unwrap_or_default();
+            for process in below {
+                if !excluded.contains(&process.pid) {
+                    parents.push(process.pid);
+                    found.push(process);
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the running processes of a group.
+    pub(crate) fn group(&self, group: i32) -> impl Iterator<Item = Process> + '_ {
+        let all = self.0.values().copied();
+        all.filter(move |process| process.group == group && !process.has_ended)
+    }
+
+    /// Returns the ids of a process, its parent, and so on.
+    pub(crate) fn with_ancestors(&self, pid: i32) -> HashSet<i32> {
+        let mut ancestors = HashSet::from([pid]);
+        let mut next = self.0.get(&pid);
+        while let Some(process) = next {
+            if !ancestors.insert(process.parent) {
+                break;
+            }
+            next = self.0.get(&process.parent);
+        }
+        ancestors
+    }
+}
+
+impl Process {
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        Self::parse(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Parses `/proc/PID/stat`.
+    ///
+    /// Its format is `PID (NAME) STATE PARENT GROUP …`. NAME may contain any text, `) ` included.
+    /// A zombie counts as ended: its parent, such as the first process of a container, may never
+    /// reap it. A zombie with other threads is a process whose first thread alone has ended.
+    fn parse(stat: &str) -> Option<Self> {
+        const THREADS: usize = 17;
+
+        let (pid, _) = stat.split_once(' ')?;
+        let (_, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split(' ').collect();
+        let threads: u32 = fields.get(THREADS)?.parse().ok()?;
+
+        Some(Self {
+            pid: pid.parse().ok()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            has_ended: matches!(*fields.first()?, "X" | "Z") && threads <= 1,
+        })
+    }
+
+    /// Sends a signal, unless the process has ended and its id belongs to another process now.
+    ///
+    /// `reaper` becomes the parent of the process when its parent ends.
+    pub(crate) fn signal(self, signal: Signal, reaper: i32) {
+        // An error means that the process has ended, or that another user's cannot be signalled.
+        let _ = self.try_signal(signal, reaper);
+    }
+
+    fn try_signal(self, signal: Signal, reaper: i32) -> io::Result<()> {
+        let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
+        let descriptor = match pidfd_open(pid, PidfdFlags::empty()) {
+            // Linux has it since version 5.3.
+            Err(Errno::NOSYS) => return Ok(kill_process(pid, signal)?),
+            other => other?,
+        };
+
+        // The descriptor may belong to a later process with the same id. One of these parents makes
+        // that a descendant, too.
+        let parent = Self::read(self.pid).map(|now| now.parent);
+        if parent == Some(self.parent) || parent == Some(reaper) {
+            pidfd_send_signal(descriptor, signal)?;
+        }
+        Ok(())
+    }
+}
+
+/// The number of a process differs between namespaces, and `/proc` shows those of its mount.
+fn check_namespace() -> io::Result<()> {
+    let shown = read_link("/proc/self")?;
+    let own = getpid().as_raw_nonzero().to_string();
+
+    if shown.as_os_str() == own.as_str() {
+        Ok(())
+    } else {
+        Err(io::Error::other("/proc belongs to another PID namespace"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, state: char, threads: u32) -> String {
+        format!("7 ({name}) {state} 3 5 5 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0")
+    }
+
+    #[test]
+    fn stat_is_parsed_with_any_name() {
+        let expected = Process {
+            pid: 7,
+            parent: 3,
+            group: 5,
+            has_ended: false,
+        };
+        for name in ["sh", "a b", "a) R 1 1 (", ") Z 1"] {
+            assert_eq!(
+                Process::parse(&line(name, 'S', 1)),
+                Some(expected),
+                "{name}"
+            );
+        }
+        for text in ["", "7 (sh)", "7 (sh) S 3", "x (sh) S 3 5"] {
+            assert_eq!(Process::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn zombie_with_running_threads_has_not_ended() {
+        let has_ended = |state, threads| {
+            Process::parse(&line("sh", state, threads))
+                .unwrap()
+                .has_ended
+        };
+        assert!(has_ended('Z', 1) && has_ended('X', 0));
+        assert!(!has_ended('Z', 2) && !has_ended('T', 1));
+    }
+
+    #[test]
+    fn descendants_exclude_other_trees_and_ended_processes() {
+        let process = |pid, parent, has_ended| Process {
+            pid,
+            parent,
+            group: 1,
+            has_ended,
+        };
+        let list = [
+            process(1, 0, false),
+            process(2, 1, false),
+            process(3, 2, false),
+            process(4, 1, false),
+            process(5, 4, false),
+            process(6, 2, true),
+            process(7, 9, false),
+        ];
+        let table = ProcessTable(list.into_iter().map(|one| (one.pid, one)).collect());
+        let mut found: Vec<_> = table
+            .descendants(1, &[4])
+            .into_iter()
+            .map(|one| one.pid)
+            .collect();
+        found.sort_unstable();
+        assert_eq!(found, [2, 3]);
+        assert_eq!(table.with_ancestors(3), HashSet::from([3, 2, 1, 0]));
+    }
+}
