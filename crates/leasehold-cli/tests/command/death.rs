@@ -7,7 +7,7 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::sandbox::{Finished, Sandbox};
+use crate::sandbox::{Finished, Sandbox, Started, until};
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 
@@ -97,8 +97,28 @@ fn run_as_first_process_reaps_orphans() {
         .assert(0, "reaped\n", "");
 }
 
+#[test]
+fn run_as_first_process_reaps_orphans_while_it_waits() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let line = "(sleep 0.1 & echo $! > orphan); \
+                (while [ -e /proc/$(cat orphan) ]; do sleep 0.01; done; echo > reaped) & \
+                exec $LEASEHOLD run a --quiet -- true";
+    let mut run = first_process_command(&sandbox, &["sh", "-c", line]);
+    let run = Started::of(run.env("LEASEHOLD", LEASEHOLD));
+    until("the orphan is reaped", || sandbox.path("reaped").exists());
+    assert_eq!(sandbox.waiters("a").len(), 1);
+    holder.end().assert(0, "", "");
+    run.wait().assert(0, "", "");
+}
+
 /// Runs a program as the first process of a PID namespace.
 fn first_process(sandbox: &Sandbox, command: &[&str]) -> Finished {
+    let output = first_process_command(sandbox, command).output();
+    output.unwrap().into()
+}
+
+fn first_process_command(sandbox: &Sandbox, command: &[&str]) -> Command {
     let mut unshare = Command::new("unshare");
     unshare
         .args([
@@ -111,5 +131,5 @@ fn first_process(sandbox: &Sandbox, command: &[&str]) -> Finished {
         .args(command)
         .current_dir(sandbox.path(""))
         .env("LEASEHOLD_STORE", sandbox.url());
-    unshare.output().unwrap().into()
+    unshare
 }

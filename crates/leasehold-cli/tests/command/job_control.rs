@@ -66,6 +66,21 @@ fn keyboard_interrupt_ends_a_script_that_waits_for_the_lock() {
     }
 }
 
+/// The command has ended with 0, and leasehold alone is left to end by the key.
+#[test]
+fn keyboard_interrupt_ends_a_script_during_hold_at_least() {
+    let sandbox = Sandbox::new();
+    let lines = "$LEASEHOLD run a --hold-at-least 1h -- sh -c 'echo $$ > pid'\necho > next\n";
+    let mut terminal = script(&sandbox, "bash", lines);
+    let command = sandbox.pid("pid");
+    until("the command was reaped", || {
+        !std::path::Path::new(&format!("/proc/{command}")).exists()
+    });
+    terminal.types(INTERRUPT);
+    assert_code(&mut terminal, 130);
+    assert!(!sandbox.path("next").exists() && sandbox.is_free("a"));
+}
+
 #[test]
 fn keyboard_interrupt_ends_a_loop() {
     let line = format!("for i in 1 2 3; do echo >> rounds; $LEASEHOLD run a -- {SLEEP}; done");
