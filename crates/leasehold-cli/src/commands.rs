@@ -1,15 +1,24 @@
 //! The arguments: one table for the parser, `--help`, the man pages and the completions.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
-use std::ffi::OsString;
-use std::time::Duration;
+mod hold;
+mod inspection;
+mod options;
+mod run;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use jiff::fmt::friendly::SpanParser;
 use leasehold::Token;
 
 use crate::exit::{self, Exit};
+
+pub(crate) use hold::{Acquire, Hold, Release};
+pub(crate) use inspection::{Ls, Show, Wait, Watch};
+pub(crate) use options::{LockOptions, Store};
+pub(crate) use run::{OnLost, Run};
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
@@ -31,6 +40,11 @@ pub(crate) enum Action {
     /// that use the library, NAME is a mutex; with --shared, the read side of a read-write lock;
     /// with --slots, a semaphore.
     ///
+    /// With several names, LEASEHOLD_NAME, LEASEHOLD_TOKEN and LEASEHOLD_CLAIM belong to the first
+    /// one. LEASEHOLD_TOKENS has the tokens of all names in the order of the arguments, separated
+    /// by spaces. With --slots, LEASEHOLD_SLOT has the number of the slot, from 0 to N-1, which no
+    /// other run of NAME has at the same time; with --permits, it has K numbers.
+    ///
     /// COMMAND runs in a process group of its own. leasehold forwards the signals INT, TERM, HUP,
     /// QUIT, USR1 and USR2 to that group. While leasehold still waits for the lock, these signals
     /// make it leave the queue. If a signal ends COMMAND or the wait, leasehold ends by the same
@@ -46,20 +60,49 @@ pub(crate) enum Action {
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 
+    /// Hold NAME until standard input ends
+    ///
+    /// Queues for the lock NAME, prints the token of the grant as the first line of standard
+    /// output, and holds the lock until standard input ends. Then it releases the lock and exits
+    /// with 0. With --while-pid, it holds until that process ends. INT, TERM, HUP, QUIT, USR1 and
+    /// USR2 release the lock and end leasehold. If the lock is lost, leasehold prints why and exits
+    /// with 76. If standard input or the process ends before the grant, it leaves the queue and
+    /// exits with 75. `leasehold release` ends it too.
+    #[command(after_long_help = exit::tables())]
+    Hold(Box<Hold>),
+
+    /// Hold NAME in the background, and return once it is granted
+    ///
+    /// Starts a background process that holds the lock as `leasehold hold` does, and prints the
+    /// token of the grant. The background process runs in a session of its own, without the
+    /// standard streams and the other open files of the caller. It ends, and releases the lock,
+    /// when the parent process of `leasehold acquire` ends, unless --while-pid or --detach is
+    /// given. `leasehold release` ends it before.
+    #[command(after_long_help = exit::tables())]
+    Acquire(Box<Acquire>),
+
+    /// Release a lock that `acquire` or `hold` holds
+    ///
+    /// Works for holders of the same user on the same machine, in the same network namespace. The
+    /// lock is free when `release` exits with 0. It exits with 1 if no such process holds NAME with
+    /// this token, for instance because the lock was lost. To end another hold, use
+    /// `leasehold break`.
+    Release(Release),
+
+    /// Wait until NAME is free, without holding it
+    ///
+    /// NAME is free when it is neither held nor waited for. leasehold polls the store four times a
+    /// second. Another client may acquire NAME before the next command runs.
+    Wait(Wait),
+
     /// List the locks that are held or waited for
+    ///
+    /// The column HELD has the slots in use of a semaphore and their number, as `2 of 4`. AGE is
+    /// the time since the grant of the first holder, by the clocks of its machine and of this one.
     ///
     /// With --json, prints an array of objects, each as `show --json` prints it. Lists at most
     /// 10,000 locks, and prints a message on standard error if there are more.
-    Ls {
-        /// List only names that begin with PREFIX
-        #[arg(default_value = "", hide_default_value = true)]
-        prefix: String,
-        #[command(flatten)]
-        store: Store,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Ls(Ls),
 
     /// Show the holders and waiters of NAME
     ///
@@ -68,8 +111,12 @@ pub(crate) enum Action {
     /// With --json, prints one object:
     ///   name              the lock's name
     ///   state             "free" or "in_use"
+    ///   kind              "mutex", "rwlock" or "semaphore", null if the lock is free
+    ///   held              the sum of the holders' weights
+    ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the token of the last grant, null if the store has none
-    ///   holders           array: token, share, weight, capacity, since, host, pid, program, label
+    ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
+    ///                     program, label; capacity is null for a rwlock
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program
@@ -79,30 +126,14 @@ pub(crate) enum Action {
     /// Tokens are strings of digits, because many JSON parsers round 64-bit numbers. Times are in
     /// the format of RFC 3339.
     #[command(verbatim_doc_comment)]
-    Show {
-        /// The lock's name
-        name: String,
-        #[command(flatten)]
-        store: Store,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Show(Show),
 
-    /// Print NAME each time its state changes, until Ctrl-C
+    /// Print the state of each NAME when it changes, until Ctrl-C
     ///
     /// Polls the store four times a second, so shorter changes may be missed. Ctrl-C ends it with
     /// exit code 130. With --json, prints one line per change: an object as `show --json` prints
     /// it, without servers, but with `at`, the time of the poll.
-    Watch {
-        /// The lock's name
-        name: String,
-        #[command(flatten)]
-        store: Store,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    Watch(Watch),
 
     /// Revoke the hold of NAME that has this token
     ///
@@ -132,153 +163,11 @@ pub(crate) enum Action {
     },
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct Store {
-    /// The store that keeps the locks
-    ///
-    /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
-    /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
-    ///   file:/some/folder               a folder on this machine
-    ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
-    ///   redis://host:6379               a Redis server
-    ///   rediss://host                   a Redis server, over TLS
-    ///   redis+unix:///path              a Redis server, over its Unix socket
-    ///   redis://host?dialect=plain      a Redis server, in the format of redis-py and others
-    ///   redlock://host1,host2,host3     independent Redis masters, of which a minority may fail
-    ///   redlocks://host1,host2,host3    independent Redis masters, over TLS
-    ///   redlock://…?dialect=classic     independent Redis masters, in the format of redsync
-    ///   zookeeper://host1,host2/folder  ZooKeeper, in the format of Curator
-    ///   zookeeper+tls://host1,host2     ZooKeeper, over TLS
-    ///   zookeeper://…?dialect=kazoo     ZooKeeper, in the format of kazoo
-    #[arg(
-        verbatim_doc_comment,
-        long = "store",
-        value_name = "URL",
-        env = "LEASEHOLD_STORE",
-        default_value = "file:",
-        hide_env_values = true
-    )]
-    pub(crate) url: String,
-}
-
-impl Store {
-    pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
-        leasehold::open(&self.url).await
-    }
-}
-
-#[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-#[command(override_usage = "leasehold run [OPTIONS] NAME -- COMMAND…")]
-pub(crate) struct Run {
-    /// The lock's name: any text of 1 to 512 bytes
-    ///
-    /// Put a name that begins with a hyphen behind `--`: `leasehold run -- -name COMMAND…`.
-    pub(crate) name: String,
-
-    /// The command and its arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
-    pub(crate) command: Vec<OsString>,
-
-    #[command(flatten)]
-    pub(crate) store: Store,
-
-    /// Wait at most this long; 0 does not wait [default: wait forever]
-    ///
-    /// Write a duration as 500ms, 30s, 5m or 1h 30m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) wait: Option<Duration>,
-
-    /// How long the store keeps the lock after the last renewal
-    ///
-    /// leasehold renews the lease while COMMAND runs. The file store does not need a lease: the
-    /// kernel reports the end of a process. A network store may grant the lock to the next waiter
-    /// before the lease ends: Redis after the crash grace without a connection, ZooKeeper when the
-    /// session expires. Both last 10s, unless the URL sets `?crash-grace=30s`, `?crash-grace=off`
-    /// or `?session=30s`. leasehold stops COMMAND before the first of these times is over.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    pub(crate) lease: Duration,
-
-    /// Do not renew the lease: the lock is lost when --lease is over
-    #[arg(long)]
-    pub(crate) no_renewal: bool,
-
-    /// Hold the lock at most this long; COMMAND is stopped before this time is over
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) max_hold: Option<Duration>,
-
-    /// Hold the lock at least this long, even if COMMAND ends sooner
-    ///
-    /// For a job that several machines start at the same time by clocks that differ. A machine
-    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
-    /// this wait, and INT and QUIT then end leasehold.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) hold_at_least: Option<Duration>,
-
-    /// Share the lock with other --shared runs; exclude all other runs
-    #[arg(long, conflicts_with = "slots")]
-    pub(crate) shared: bool,
-
-    /// Let up to N runs hold the lock at once; all runs of NAME must give the same N
-    #[arg(long, value_name = "N")]
-    pub(crate) slots: Option<u32>,
-
-    /// Take K of the N slots instead of one
-    #[arg(long, value_name = "K", requires = "slots")]
-    pub(crate) permits: Option<u32>,
-
-    /// What to do with COMMAND when the lock is lost
-    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
-    pub(crate) on_lost: OnLost,
-
-    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
-    ///
-    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
-    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
-    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
-    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
-    pub(crate) kill_after: Option<Duration>,
-
-    /// The former name of --kill-after, which only prints that name
-    #[arg(long, hide = true, value_name = "DURATION", value_parser = renamed_to_kill_after)]
-    grace: Option<Duration>,
-
-    /// Hold the lock until all processes that COMMAND has started have ended, too
-    ///
-    /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
-    /// background then run without the lock.
-    #[arg(long)]
-    pub(crate) until_all_end: bool,
-
-    /// The label in show and ls, at most 64 bytes [default: COMMAND's file name]
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
-
-    /// Inside a run of the same NAME, run COMMAND under the outer hold
-    ///
-    /// Without this option, leasehold refuses such a nested run, because it would wait for itself
-    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
-    #[arg(long)]
-    pub(crate) reentrant: bool,
-
-    /// Print errors only, not the progress of the wait
-    #[arg(long)]
-    pub(crate) quiet: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnLost {
-    /// Send TERM, then KILL after --kill-after
-    Term,
-    /// Send KILL
-    Kill,
-    /// Print a message and let COMMAND run on without the lock
-    Ignore,
-}
-
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
-pub(crate) fn parse() -> Result<Command, Exit> {
-    Command::try_parse().map(drop_separator).map_err(|error| {
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Exit> {
+    let parsed = Command::try_parse_from(arguments).and_then(check_run);
+
+    parsed.map_err(|error| {
         // Where the message cannot be printed, the exit code still reports the outcome.
         let _ = error.print();
 
@@ -290,66 +179,31 @@ pub(crate) fn parse() -> Result<Command, Exit> {
     })
 }
 
-/// Drops the second `--` of `run -- -name -- command`, which only separates the command.
-fn drop_separator(mut command: Command) -> Command {
-    if let Action::Run(run) = &mut command.action
-        && run.command.len() > 1
-        && run.command[0] == "--"
-    {
-        run.command.remove(0);
-    }
-    command
-}
+/// Rejects a run without a name or without a command.
+///
+/// The parser alone would say that COMMAND is missing where `--` is.
+fn check_run(command: Command) -> Result<Command, clap::Error> {
+    let Action::Run(run) = &command.action else {
+        return Ok(command);
+    };
 
-fn duration(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
-    }
-
-    SpanParser::new()
-        .parse_unsigned_duration(text)
-        .map_err(|_| format!("{text:?} is not a duration; write it as 500ms, 30s, 5m or 1h 30m"))
-}
-
-fn renamed_to_kill_after(_: &str) -> Result<Duration, &'static str> {
-    Err("this option is called --kill-after (-k) now")
+    let message = if run.names().is_empty() {
+        "NAME is missing: write `leasehold run NAME -- COMMAND…`"
+    } else if run.command.is_empty() {
+        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
+    } else {
+        return Ok(command);
+    };
+    let mut parser = Command::command();
+    Err(parser.error(ErrorKind::MissingRequiredArgument, message))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn argument_definitions_are_valid() {
         Command::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_are_parsed_or_refused() {
-        let ok = |text: &str, millis: u64| {
-            assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        };
-        ok("0", 0);
-        ok("0s", 0);
-        ok("500ms", 500);
-        ok("30s", 30_000);
-        ok("1.5s", 1_500);
-        ok("1h 30m", 5_400_000);
-        ok("1h30m", 5_400_000);
-        ok("2 hours", 7_200_000);
-        for text in [
-            "",
-            "30",
-            "1d",
-            "-1s",
-            "soon",
-            "1x",
-            "1s ago",
-            "99999999999999999999h",
-        ] {
-            assert!(duration(text).is_err(), "{text}");
-        }
     }
 }

@@ -19,6 +19,7 @@ pub(crate) enum Exit {
 impl Exit {
     pub(crate) const DONE: Self = Self::Code(0);
     pub(crate) const NO_SUCH_HOLD: Self = Self::Code(1);
+    pub(crate) const IN_USE: Self = Self::Code(1);
     pub(crate) const USAGE: Self = Self::Code(64);
     pub(crate) const UNAVAILABLE: Self = Self::Code(69);
     pub(crate) const INTERNAL: Self = Self::Code(70);
@@ -128,7 +129,11 @@ pub(crate) const EXIT_STATUS: Table = Table {
     heading: "Exit status",
     rows: &[
         ("0", "success; run: COMMAND exited with 0"),
-        ("1", "break: NAME is not held with this token"),
+        (
+            "1",
+            "break, release: NAME is not held with this token\n\
+             show --exit-code: NAME is held or waited for",
+        ),
         (
             "64",
             "wrong usage: an invalid argument or option, an option that the store\n\
@@ -142,10 +147,15 @@ pub(crate) const EXIT_STATUS: Table = Table {
             "70",
             "the store contains damaged or foreign data, or leasehold itself failed",
         ),
-        ("75", "run: the lock was not granted within --wait"),
+        (
+            "75",
+            "run, hold, acquire: the lock was not granted within --wait\n\
+             hold, acquire: the owner ended before the grant\n\
+             wait: the lock was not free within --wait",
+        ),
         (
             "76",
-            "run: the lock was lost; --on-lost says what happened to COMMAND",
+            "run, hold: the lock was lost; --on-lost says what happened to COMMAND",
         ),
         (
             "77",
@@ -155,7 +165,8 @@ pub(crate) const EXIT_STATUS: Table = Table {
         ("127", "run: COMMAND was not found"),
         (
             "128+n",
-            "run: signal n ended COMMAND or the wait for the lock; watch: signal n ended it.\n\
+            "run: signal n ended COMMAND or the wait for the lock; hold, watch: signal n\n\
+             ended it.\n\
              leasehold itself ends by signal n, which shells show as this code. As the\n\
              first process of a container, it exits with this code",
         ),
@@ -178,6 +189,14 @@ pub(crate) const ENVIRONMENT: Table = Table {
         (
             "LEASEHOLD_TOKEN",
             "run sets it for COMMAND: the fencing token",
+        ),
+        (
+            "LEASEHOLD_TOKENS",
+            "run sets it for COMMAND: the tokens of all names, in their order",
+        ),
+        (
+            "LEASEHOLD_SLOT",
+            "run --slots sets it for COMMAND: the numbers of its slots, from 0",
         ),
         (
             "LEASEHOLD_CLAIM",

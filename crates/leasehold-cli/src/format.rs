@@ -45,11 +45,16 @@ pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
 
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
+    let age = whole_seconds(age(entry));
+    format!("{} for {age}", claimant(&entry.info))
+}
+
+/// Returns the time since a claim was queued or granted.
+pub(crate) fn age(entry: &Entry) -> Duration {
     // The clock of the holder's machine may be ahead of this one: its start is then in the future.
-    let held = SystemTime::now()
+    SystemTime::now()
         .duration_since(entry.info.since)
-        .unwrap_or_default();
-    format!("{} for {}", claimant(&entry.info), whole_seconds(held))
+        .unwrap_or_default()
 }
 
 /// Formats a duration in whole seconds, for times that a reader waits through.

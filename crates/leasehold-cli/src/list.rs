@@ -5,19 +5,20 @@ use std::io::{self, Write};
 use anyhow::Result;
 use leasehold::{LockState, Locks};
 
-use crate::commands::Store;
+use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
-use crate::format::{claimant, time};
+use crate::format::{age, claimant, whole_seconds};
 use crate::show::LockJson;
+use crate::usage::Usage;
 
 /// More than a person reads, and few enough to fetch in seconds.
 const NAMES_MAX: usize = 10_000;
 
-pub(crate) async fn list(store: &Store, prefix: &str, json: bool) -> Result<Exit> {
-    let (lock_states, exit) = inspect_all(&store.open().await?, prefix).await?;
+pub(crate) async fn list(args: &Ls) -> Result<Exit> {
+    let (lock_states, exit) = inspect_all(&args.store.open().await?, &args.prefix).await?;
 
     let mut out = io::stdout().lock();
-    if json {
+    if args.json {
         let locks: Vec<LockJson<'_>> = lock_states.iter().map(LockJson::from).collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else {
@@ -53,17 +54,18 @@ async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exi
     Ok((lock_states, exit))
 }
 
+const COLUMNS: [&str; 6] = ["NAME", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"];
+
 fn table(lock_states: &[LockState]) -> String {
-    let head = ["NAME", "HOLDERS", "WAITERS", "SINCE", "HOLDER"].map(str::to_owned);
-    let rows: Vec<_> = std::iter::once(head)
+    let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned))
         .chain(lock_states.iter().map(row))
         .collect();
 
-    let widths: Vec<_> = (0..5)
+    let widths: Vec<_> = (0..COLUMNS.len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
         .collect();
 
-    let padded = |row: &[String; 5]| {
+    let padded = |row: &[String; COLUMNS.len()]| {
         let cells = row
             .iter()
             .zip(&widths)
@@ -73,13 +75,16 @@ fn table(lock_states: &[LockState]) -> String {
     rows.iter().map(padded).collect()
 }
 
-fn row(lock_state: &LockState) -> [String; 5] {
+fn row(lock_state: &LockState) -> [String; COLUMNS.len()] {
+    let usage = Usage::of(lock_state);
     let first = lock_state.holders().next();
+
     [
         lock_state.name.to_string(),
-        lock_state.holders().count().to_string(),
+        usage.map_or_else(String::new, |usage| usage.kind.name().to_owned()),
+        usage.map_or_else(String::new, |usage| usage.to_string()),
         lock_state.waiters().count().to_string(),
-        first.map_or_else(String::new, |entry| time(entry.info.since).to_string()),
+        first.map_or_else(String::new, |entry| whole_seconds(age(entry))),
         first.map_or_else(String::new, |entry| claimant(&entry.info)),
     ]
 }

@@ -5,10 +5,17 @@ mod break_;
 mod commands;
 mod exit;
 mod format;
+mod guards;
+mod hold;
 mod list;
+mod locking;
 mod man;
+mod release;
 mod run;
 mod show;
+mod slots;
+mod usage;
+mod wait;
 mod watch;
 
 use std::process::ExitCode;
@@ -26,19 +33,35 @@ fn main() -> ExitCode {
         return exit.into();
     }
 
+    let background = hold::background::detach_if_background();
+    let started_as = if background.is_some() {
+        Start::Background
+    } else {
+        Start::Command
+    };
+    let arguments = background.unwrap_or_else(|| std::env::args_os().collect());
+
     start_log();
-    let exit = match commands::parse() {
-        Ok(command) => execute(command).unwrap_or_else(|error| exit::report(&error)),
+    let exit = match commands::parse(arguments) {
+        Ok(command) => execute(command, started_as).unwrap_or_else(|error| exit::report(&error)),
         Err(exit) => exit,
     };
     exit.end()
+}
+
+/// How this process was started.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    Command,
+    /// By `leasehold acquire`, to hold the lock.
+    Background,
 }
 
 /// Runs the subcommand on the main thread alone.
 ///
 /// The kernel kills COMMAND when the thread that started it ends. Only the main thread lives as
 /// long as the process.
-fn execute(command: Command) -> anyhow::Result<Exit> {
+fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -47,13 +70,16 @@ fn execute(command: Command) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         match command.action {
             Action::Run(args) => run::run(*args).await,
-            Action::Ls {
-                prefix,
-                store,
-                json,
-            } => list::list(&store, &prefix, json).await,
-            Action::Show { name, store, json } => show::show(&store, &name, json).await,
-            Action::Watch { name, store, json } => watch::watch(&store, &name, json).await,
+            Action::Hold(args) => hold::hold(*args).await,
+            Action::Acquire(args) => match start {
+                Start::Command => hold::background::acquire(&args),
+                Start::Background => hold::background::hold(&args).await,
+            },
+            Action::Release(args) => release::release(&args).await,
+            Action::Wait(args) => wait::wait(&args).await,
+            Action::Ls(args) => list::list(&args).await,
+            Action::Show(args) => show::show(&args).await,
+            Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
             Action::Man { subcommand } => man::man(subcommand.as_deref()),
             Action::Completions { shell } => man::completions(shell),

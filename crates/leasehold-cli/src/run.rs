@@ -1,45 +1,44 @@
 //! `leasehold run`: holds a lock while a command runs.
 
-mod child;
+pub(crate) mod child;
 pub(crate) mod exec_shim;
 mod job_control;
-mod nested;
+pub(crate) mod nested;
 mod process_table;
-mod signals;
+pub(crate) mod signals;
 mod stopping;
 mod supervision;
 mod terminal;
-mod waiting;
+pub(crate) mod waiting;
 pub(crate) mod watchdog;
 
 use anyhow::{Context, Result};
-use leasehold::store::Share;
-use leasehold::{ClaimantInfo, Guard, Lock, Locks};
+use leasehold::{ClaimantInfo, Locks};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
 
 use crate::commands::Run;
-use crate::exit::{Exit, print_error};
+use crate::exit::Exit;
+use crate::guards::{Guards, LossReport};
+use crate::locking::{self, Acquired, Request, SlotNumbers};
 use child::{Child, Spawn};
 use exec_shim::Preparation;
 use job_control::JobControl;
-use nested::Hold;
 use process_table::ProcessTable;
 use signals::Signals;
 use stopping::Stopping;
-use supervision::{Ended, Stage, Supervision};
-use waiting::WaitOutcome;
+use supervision::{Stage, Supervision};
 use watchdog::Watchdog;
 
 pub(crate) async fn run(args: Run) -> Result<Exit> {
     let mut signals = Signals::new()?;
     let locks = signals.during(args.store.open()).await??;
     let stopping = Stopping::new(&args, &locks.guarantees())?;
-    let lock = args.lock(&locks);
+    let names = args.names();
 
     let outer = signals
-        .during(nested::enclosing(&locks, &args.name))
+        .during(nested::enclosing_all(&locks, &names))
         .await??;
     if let Some(outer) = outer {
         // The command inherits the mask of signals.
@@ -48,50 +47,22 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     }
 
     signals.install()?;
-    match waiting::wait(&lock, &locks, &args, &mut signals).await? {
-        WaitOutcome::Granted(guard) => hold(guard, &locks, &args, stopping, signals).await,
-        WaitOutcome::TimedOut => Ok(Exit::NOT_IN_TIME),
-        WaitOutcome::Interrupted(signal) => Ok(Exit::by_signal(signal)),
+    let request = Request {
+        names: &names,
+        options: &args.lock,
+        label: &args.label(),
+        slot_numbers: SlotNumbers::Taken,
+    };
+    match locking::acquire(&locks, request, &mut signals).await? {
+        Acquired::Granted(guards) => hold(guards, &locks, &args, stopping, signals).await,
+        Acquired::TimedOut => Ok(Exit::NOT_IN_TIME),
+        Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
     }
 }
 
 impl Run {
-    fn lock(&self, locks: &Locks) -> Lock {
-        let lock = match (self.slots, self.shared) {
-            (Some(slots), _) => locks
-                .semaphore(&self.name, slots)
-                .permits(self.permits.unwrap_or(1)),
-            (None, true) => locks.rwlock(&self.name).shared(),
-            (None, false) => locks.mutex(&self.name),
-        };
-
-        let lock = lock.lease(self.lease).label(&self.label());
-        let lock = if self.no_renewal {
-            lock.no_renewal()
-        } else {
-            lock
-        };
-        match self.max_hold {
-            Some(longest) => lock.max_hold(longest),
-            None => lock,
-        }
-    }
-
-    /// The share that `lock` requests.
-    fn share(&self) -> leasehold::Result<Share> {
-        match (self.slots, self.shared) {
-            (Some(slots), _) => Share::slots(self.permits.unwrap_or(1), slots),
-            (None, true) => Ok(Share::READER),
-            (None, false) => Ok(Share::MUTEX),
-        }
-    }
-
-    /// Returns `--label`, or the program's file name. Its arguments may be secret.
+    /// Returns the program's file name as the label. Its arguments may be secret.
     fn label(&self) -> String {
-        if let Some(label) = &self.label {
-            return label.clone();
-        }
-
         let program = std::path::Path::new(&self.command[0])
             .file_name()
             .unwrap_or_default()
@@ -105,27 +76,27 @@ impl Run {
 
 /// Runs the command from the grant to the release.
 ///
-/// The guard lives until the command has ended. A store may exclude other clients only that long.
+/// The guards live until the command has ended. A store may exclude other clients only that long.
 async fn hold(
-    guard: Guard,
+    guards: Guards,
     locks: &Locks,
     args: &Run,
     stopping: Stopping,
     mut signals: Signals,
 ) -> Result<Exit> {
     let granted = Instant::now();
-    let started = start(&guard, locks, args, &stopping, &signals);
+    let started = start(&guards, locks, args, &stopping, &signals);
     let mut started = match started {
         Ok(started) => started,
         Err(error) => {
-            guard.release().await?;
+            guards.release().await?;
             return Err(error).context("cannot start another process");
         }
     };
 
     let supervision = Supervision {
         child: &mut started.child,
-        guard: &guard,
+        guard: &guards,
         signals: &mut signals,
         stopping: &stopping,
         store: locks.url(),
@@ -140,14 +111,21 @@ async fn hold(
 
     let mut exit = ended.exit;
     if let Some(shortest) = args.hold_at_least {
-        exit = hold_at_least(&guard, granted + shortest, &mut signals)
+        exit = hold_at_least(&guards, granted + shortest, &mut signals)
             .await?
             .unwrap_or(exit);
     }
     if ended.stopped {
         exit = Exit::LOST;
     }
-    let exit = release(guard, &ended).await.map_or(Exit::LOST, |()| exit);
+    let loss = if ended.stopped {
+        // It was printed when the command was stopped.
+        LossReport::Printed
+    } else {
+        LossReport::Due
+    };
+    let released = guards.release_and_report(loss).await;
+    let exit = released.map_or(Exit::LOST, |()| exit);
 
     if let Exit::Signal(signal) = exit
         && ended.from_keyboard
@@ -165,7 +143,7 @@ struct Started {
 }
 
 fn start(
-    guard: &Guard,
+    guard: &Guards,
     locks: &Locks,
     args: &Run,
     stopping: &Stopping,
@@ -189,7 +167,7 @@ fn start(
     let jobs = JobControl::new();
     let settings = Spawn {
         command: &args.command,
-        environment: nested::environment(&Hold::new(locks.url(), guard), &args.store.url),
+        environment: nested::environment(guard, locks.url(), &args.store.url),
         inheritable_fds: &guard.inheritable_fds()?,
         preparation: Preparation {
             foreground: jobs.is_given(),
@@ -222,7 +200,7 @@ fn signal_job(number: i32) {
 ///
 /// Returns the signal that a key has sent: it ends leasehold as it would have ended the command.
 async fn hold_at_least(
-    guard: &Guard,
+    guard: &Guards,
     until: Instant,
     signals: &mut Signals,
 ) -> Result<Option<Exit>> {
@@ -234,19 +212,5 @@ async fn hold_at_least(
             _ => Ok(None),
         },
         never = child::reap_as_init() => match never? {},
-    }
-}
-
-/// Releases the lock and prints an error of the release. Fails only if the lock was lost before.
-async fn release(guard: Guard, ended: &Ended) -> leasehold::Result<()> {
-    match guard.release().await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // The loss was printed when the command was stopped.
-            if !(ended.stopped && error.is_lost()) {
-                print_error(&error);
-            }
-            if error.is_lost() { Err(error) } else { Ok(()) }
-        }
     }
 }

@@ -7,19 +7,24 @@ use jiff::Timestamp;
 use leasehold::{Entry, LockState, ServerStatus, Token};
 use serde::Serialize;
 
-use crate::commands::Store;
+use crate::commands::Show;
 use crate::exit::Exit;
-use crate::format::{Escaped, claimant, external_holder, time, whole_unit};
+use crate::format::{Escaped, age, claimant, external_holder, time, whole_seconds, whole_unit};
+use crate::usage::{Kind, Usage};
 
-pub(crate) async fn show(store: &Store, name: &str, json: bool) -> Result<Exit> {
-    let lock_state = store.open().await?.inspect(name).await?;
+pub(crate) async fn show(args: &Show) -> Result<Exit> {
+    let lock_state = args.store.open().await?.inspect(&args.name).await?;
 
     let mut out = io::stdout().lock();
-    if json {
+    if args.json {
         let lock = LockJson::from(&lock_state);
         writeln!(out, "{}", serde_json::to_string_pretty(&lock)?)?;
     } else {
         write!(out, "{}", block(&lock_state))?;
+    }
+
+    if args.exit_code && !is_free(&lock_state) {
+        return Ok(Exit::IN_USE);
     }
     Ok(Exit::DONE)
 }
@@ -34,7 +39,10 @@ pub(crate) fn block(lock_state: &LockState) -> String {
     } else {
         "in use"
     };
-    let head = format!("{}: {state}, last token {last}\n", lock_state.name);
+    let usage = Usage::of(lock_state)
+        .map(|usage| format!(", {}, {usage} held", usage.kind.name()))
+        .unwrap_or_default();
+    let head = format!("{}: {state}{usage}, last token {last}\n", lock_state.name);
 
     let external_holders = lock_state
         .external_holders
@@ -55,7 +63,7 @@ pub(crate) fn block(lock_state: &LockState) -> String {
         .collect()
 }
 
-fn is_free(lock_state: &LockState) -> bool {
+pub(crate) fn is_free(lock_state: &LockState) -> bool {
     lock_state.entries.is_empty() && lock_state.external_holders.is_empty()
 }
 
@@ -66,9 +74,10 @@ fn row(standing: &str, entry: &Entry) -> String {
         .token()
         .map(|token| format!(", token {token}"))
         .unwrap_or_default();
+    let age = whole_seconds(age(entry));
     let since = time(entry.info.since);
 
-    format!("  {standing}: {holder}, {share}{token}, since {since}\n")
+    format!("  {standing}: {holder}, {share}{token}, for {age}, since {since}\n")
 }
 
 /// Formats what one of several servers reports.
@@ -94,6 +103,9 @@ fn server_row(server: &ServerStatus) -> String {
 pub(crate) struct LockJson<'a> {
     name: &'a str,
     state: &'static str,
+    kind: Option<&'static str>,
+    held: u32,
+    capacity: Option<u32>,
     last_token: Option<String>,
     holders: Vec<HolderJson<'a>>,
     waiters: Vec<WaiterJson<'a>>,
@@ -120,8 +132,9 @@ struct WaiterJson<'a> {
 struct ClaimantJson<'a> {
     share: String,
     weight: u32,
-    capacity: u32,
+    capacity: Option<u32>,
     since: Timestamp,
+    age_seconds: u64,
     host: &'a str,
     pid: u32,
     program: &'a str,
@@ -157,6 +170,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             claimant: entry.into(),
         };
         let external_holders = lock_state.external_holders.iter();
+        let usage = Usage::of(lock_state);
 
         Self {
             name: lock_state.name.as_str(),
@@ -165,6 +179,9 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             } else {
                 "in_use"
             },
+            kind: usage.map(|usage| usage.kind.name()),
+            held: usage.map_or(0, |usage| usage.held),
+            capacity: usage.and_then(|usage| usage.kind.capacity()),
             last_token: text(lock_state.last_token),
             holders: lock_state.holders().filter_map(holder).collect(),
             waiters: lock_state.waiters().zip(1..).map(waiter).collect(),
@@ -187,8 +204,9 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
         Self {
             share: share.to_string(),
             weight: share.weight(),
-            capacity: share.capacity(),
+            capacity: Kind::of(share).capacity(),
             since: time(info.since),
+            age_seconds: age(entry).as_secs(),
             host: &info.host,
             pid: info.pid,
             program: &info.program,

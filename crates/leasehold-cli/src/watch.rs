@@ -1,9 +1,10 @@
-//! `leasehold watch`: prints the state of a lock each time it changes.
+//! `leasehold watch`: prints the state of locks each time it changes.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
 use leasehold::{LockState, Locks};
 use nix::sys::signal::Signal;
@@ -11,7 +12,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::commands::Store;
+use crate::commands::Watch;
 use crate::exit::Exit;
 use crate::format::time;
 use crate::show::{LockJson, block};
@@ -19,31 +20,34 @@ use crate::show::{LockJson, block};
 /// Short enough for a person who watches, and long enough to cost any store little.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-pub(crate) async fn watch(store: &Store, name: &str, json: bool) -> Result<Exit> {
-    let locks = store.open().await?;
+pub(crate) async fn watch(args: &Watch) -> Result<Exit> {
+    let locks = args.store.open().await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
     tokio::select! {
         _ = interrupt.recv() => Ok(Exit::by_signal(Signal::SIGINT)),
-        ended = print_changes(&locks, name, json) => ended.map(|()| Exit::DONE),
+        ended = print_changes(&locks, &args.names, args.json) => ended.map(|()| Exit::DONE),
     }
 }
 
 /// Prints every change. Returns only on an error.
-async fn print_changes(locks: &Locks, name: &str, json: bool) -> Result<()> {
+async fn print_changes(locks: &Locks, names: &[String], json: bool) -> Result<()> {
     let mut next = interval(POLL_INTERVAL);
     next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut printed = None;
+    let mut printed = vec![None; names.len()];
 
     loop {
         next.tick().await;
-        let mut lock_state = locks.inspect(name).await?;
-        // The remaining lease on each server differs at every poll, which is not a change.
-        lock_state.servers.clear();
+        let polled = try_join_all(names.iter().map(|name| locks.inspect(name))).await?;
 
-        if printed.as_ref() != Some(&lock_state) {
-            print(&lock_state, json)?;
-            printed = Some(lock_state);
+        for (mut lock_state, printed) in polled.into_iter().zip(&mut printed) {
+            // The remaining lease on each server differs at every poll, which is not a change.
+            lock_state.servers.clear();
+
+            if printed.as_ref() != Some(&lock_state) {
+                print(&lock_state, json)?;
+                *printed = Some(lock_state);
+            }
         }
     }
 }

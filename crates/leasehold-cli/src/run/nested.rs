@@ -10,13 +10,16 @@ use super::exec_shim::become_command;
 use crate::commands::Run;
 use crate::exit::Exit;
 use crate::format::Escaped;
+use crate::guards::Guards;
 
 /// The variable with all holds that a command runs under, outermost first, as JSON.
 const HELD: &str = "LEASEHOLD_HELD";
+/// The variable with the numbers of the slots that a command has.
+const SLOT: &str = "LEASEHOLD_SLOT";
 
 /// One hold that a command runs under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Hold {
+struct EnclosingHold {
     store: String,
     name: String,
     token: u64,
@@ -25,8 +28,8 @@ pub(crate) struct Hold {
     claim: String,
 }
 
-impl Hold {
-    pub(crate) fn new(store: &str, guard: &Guard) -> Self {
+impl EnclosingHold {
+    fn new(store: &str, guard: &Guard) -> Self {
         let fencing = guard.fencing_token();
 
         Self {
@@ -38,40 +41,90 @@ impl Hold {
     }
 }
 
-/// Returns the environment variables of a command that runs under `hold`.
-pub(crate) fn environment(hold: &Hold, url: &str) -> Vec<(&'static str, String)> {
-    let mut holds = enclosing_holds();
-    holds.push(hold.clone());
-    let holds = serde_json::to_string(&holds).expect("texts and numbers are always JSON");
+/// Returns the environment variables of a command that runs under `guards`.
+pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'static str, String)> {
+    let own: Vec<_> = guards
+        .names()
+        .iter()
+        .map(|guard| EnclosingHold::new(store, guard))
+        .collect();
 
-    own_environment(hold, url)
-        .into_iter()
-        .chain([(HELD, holds)])
-        .collect()
+    let mut held = enclosing_holds();
+    held.extend_from_slice(&own);
+    let held = serde_json::to_string(&held).expect("texts and numbers are always JSON");
+
+    let mut variables = own_environment(&own, url);
+    variables.push((HELD, held));
+    if !guards.slots().is_empty() {
+        variables.push((SLOT, joined(guards.slots())));
+    }
+    variables
 }
 
-fn own_environment(hold: &Hold, url: &str) -> [(&'static str, String); 4] {
+/// Returns the variables of one or more holds, of which the first one is the main one.
+fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, String)> {
+    let first = holds.first().expect("a command runs under at least one");
     // A relative folder in the URL counts from leasehold's working directory. COMMAND may change
     // its own, so it gets the absolute path.
     let settings = url.find('?').map_or("", |at| &url[at..]);
     let store = if url.starts_with("file:") {
-        format!("{}{settings}", hold.store)
+        format!("{}{settings}", first.store)
     } else {
         url.to_owned()
     };
+    let tokens: Vec<_> = holds.iter().map(|hold| hold.token).collect();
 
-    [
-        ("LEASEHOLD_NAME", hold.name.clone()),
-        ("LEASEHOLD_TOKEN", hold.token.to_string()),
-        ("LEASEHOLD_CLAIM", hold.claim.clone()),
+    vec![
+        ("LEASEHOLD_NAME", first.name.clone()),
+        ("LEASEHOLD_TOKEN", first.token.to_string()),
+        ("LEASEHOLD_TOKENS", joined(&tokens)),
+        ("LEASEHOLD_CLAIM", first.claim.clone()),
         ("LEASEHOLD_STORE", store),
     ]
+}
+
+/// Joins numbers by spaces, as a shell splits them.
+fn joined(numbers: &[impl ToString]) -> String {
+    let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
+    numbers.join(" ")
+}
+
+/// Returns the holds of `names` that this process runs under, in the order of the names.
+///
+/// Fails if it runs under some of them only. It would wait for the others while it holds these, and
+/// the order of acquisition would not be kept.
+pub(crate) async fn enclosing_all(
+    locks: &Locks,
+    names: &[String],
+) -> leasehold::Result<Option<Vec<Entry>>> {
+    let mut outer = Vec::new();
+    let mut first_held = None;
+    for name in names {
+        if let Some(entry) = enclosing(locks, name).await? {
+            first_held.get_or_insert(name);
+            outer.push(entry);
+        }
+    }
+
+    match first_held {
+        Some(held) if outer.len() < names.len() && names.len() > 1 => Err(partly_held(held)),
+        Some(_) => Ok(Some(outer)),
+        None => Ok(None),
+    }
+}
+
+fn partly_held(name: &str) -> Error {
+    let name = Escaped(name);
+    Error::invalid(format!(
+        "this runs inside a run that holds {name}, but not all names of this run"
+    ))
+    .help("let the outer run hold all names")
 }
 
 /// Returns the hold of `name` that this process runs under.
 ///
 /// The store must confirm it, because an environment may outlive the hold that it names.
-pub(crate) async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>> {
+async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>> {
     let holds = enclosing_holds()
         .into_iter()
         .filter(|hold| hold.name == name && is_same_store(&hold.store, locks.url()));
@@ -93,37 +146,38 @@ fn is_same_store(one: &str, other: &str) -> bool {
     one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
 }
 
-fn enclosing_holds() -> Vec<Hold> {
+fn enclosing_holds() -> Vec<EnclosingHold> {
     let text = std::env::var(HELD).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Replaces leasehold by the command, under the outer hold.
+/// Replaces leasehold by the command, under the outer holds of all its names.
 ///
-/// Fails without `--reentrant`, and if the outer hold has a smaller share than this run requests.
-pub(crate) fn join(outer: &Entry, locks: &Locks, args: &Run) -> Result<Exit> {
-    check_share(outer, args)?;
+/// Fails without `--reentrant`, and if an outer hold has a smaller share than this run requests.
+pub(crate) fn join(outer: &[Entry], locks: &Locks, args: &Run) -> Result<Exit> {
+    let names = args.names();
+    let mut holds = Vec::new();
+    for (entry, name) in outer.iter().zip(&names) {
+        check_share(entry, name, args)?;
+        holds.push(joined_hold(entry, name, locks));
+    }
 
-    let hold = joined_hold(outer, locks, args);
     let mut command = Command::new(&args.command[0]);
     command
         .args(&args.command[1..])
-        .envs(own_environment(&hold, &args.store.url));
+        .envs(own_environment(&holds, &args.store.url));
     Ok(become_command(&mut command))
 }
 
-fn check_share(outer: &Entry, args: &Run) -> leasehold::Result<()> {
-    let requested = args.share()?;
-    let name = Escaped(&args.name);
+fn check_share(outer: &Entry, name: &str, args: &Run) -> leasehold::Result<()> {
+    let requested = args.lock.share()?;
     if !args.reentrant {
-        return Err(Error::invalid(format!(
-            "this runs inside a run that holds {name}, and would wait for itself"
-        ))
-        .help("add --reentrant to run it under that hold"));
+        return Err(waits_for_itself(name).help("add --reentrant to run it under that hold"));
     }
 
     requested.check_same_kind(outer.share)?;
     if requested.units().0 > outer.share.units().0 {
+        let name = Escaped(name);
         let held = outer.share;
         return Err(Error::invalid(format!(
             "{requested} requested inside a run of {name} that holds {held}"
@@ -133,21 +187,36 @@ fn check_share(outer: &Entry, args: &Run) -> leasehold::Result<()> {
     Ok(())
 }
 
-fn joined_hold(outer: &Entry, locks: &Locks, args: &Run) -> Hold {
+fn waits_for_itself(name: &str) -> Error {
+    let name = Escaped(name);
+    Error::invalid(format!(
+        "this runs inside a run that holds {name}, and would wait for itself"
+    ))
+}
+
+/// Fails if this process runs under a hold of `name`. For subcommands that hold without a command.
+pub(crate) async fn check_not_enclosed(locks: &Locks, name: &str) -> leasehold::Result<()> {
+    match enclosing(locks, name).await? {
+        Some(_) => Err(waits_for_itself(name).help("the command has the lock already")),
+        None => Ok(()),
+    }
+}
+
+fn joined_hold(outer: &Entry, name: &str, locks: &Locks) -> EnclosingHold {
     let token = outer
         .token()
         .expect("the outer hold was found among the holders")
         .get();
     let is_outer =
-        |hold: &Hold| hold.name == args.name && hold.token == token && !hold.claim.is_empty();
+        |hold: &EnclosingHold| hold.name == name && hold.token == token && !hold.claim.is_empty();
     let claim = enclosing_holds()
         .into_iter()
         .find(is_outer)
         .map_or_else(|| outer.id.to_string(), |hold| hold.claim);
 
-    Hold {
+    EnclosingHold {
         store: locks.url().to_owned(),
-        name: args.name.clone(),
+        name: name.to_owned(),
         token,
         claim,
     }

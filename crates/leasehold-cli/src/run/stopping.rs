@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use leasehold::{CrashDetection, Error, Guarantees, Guard, LossReason, RenewalStatus, Result};
+use leasehold::{CrashDetection, Error, Guarantees, LossReason, RenewalStatus, Result};
 
 use crate::commands::{OnLost, Run};
 use crate::format::whole_unit;
+use crate::guards::Guards;
 
 /// The time between TERM and KILL, unless `--kill-after` or a short lease says otherwise.
 const KILL_AFTER: Duration = Duration::from_secs(5);
@@ -74,17 +75,17 @@ impl Stopping {
     /// Returns how long the command may run while leasehold itself does not.
     ///
     /// This ends between the KILL that leasehold sends and the end of the hold.
-    pub(crate) fn unattended(&self, guard: &Guard) -> Duration {
+    pub(crate) fn unattended(&self, guard: &Guards) -> Duration {
         guard.remaining().saturating_sub(self.margin / 2)
     }
 
     /// Returns whether the command must end with the hold, and the hold has an end.
-    pub(crate) fn needs_watchdog(&self, guard: &Guard) -> bool {
+    pub(crate) fn needs_watchdog(&self, guard: &Guards) -> bool {
         self.on_lost != OnLost::Ignore && guard.remaining() != Duration::MAX
     }
 
     /// Returns why the lock is about to be lost, for the message that precedes TERM.
-    pub(crate) fn cause(&self, guard: &Guard, store: &str) -> String {
+    pub(crate) fn cause(&self, guard: &Guards, store: &str) -> String {
         let Some(validity) = self
             .validity
             .filter(|_| guard.renewal() == RenewalStatus::Late)
@@ -104,7 +105,7 @@ impl Stopping {
     }
 
     /// Returns how long after TERM, sent now, KILL follows.
-    pub(crate) fn time_to_kill(&self, guard: &Guard) -> Duration {
+    pub(crate) fn time_to_kill(&self, guard: &Guards) -> Duration {
         match guard.loss() {
             None => self
                 .kill_after
@@ -135,10 +136,12 @@ fn check_hold_at_least(args: &Run) -> Result<()> {
 fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
     let lease = Validity {
         setting: "lease",
-        lasts: args.lease,
+        lasts: args.lock.lease,
     };
     match (guarantees.lease_expiry, guarantees.crash) {
-        (true, CrashDetection::Within(grace)) if !args.no_renewal && grace < args.lease => {
+        (true, CrashDetection::Within(grace))
+            if !args.lock.no_renewal && grace < args.lock.lease =>
+        {
             Some(Validity {
                 setting: "crash-grace",
                 lasts: grace,
@@ -171,8 +174,8 @@ impl Validity {
 
 /// Returns the longest possible hold, if a limit exists that renewals do not extend.
 fn limit(args: &Run) -> Option<Duration> {
-    let no_renewal = args.no_renewal.then_some(args.lease);
-    no_renewal.into_iter().chain(args.max_hold).min()
+    let no_renewal = args.lock.no_renewal.then_some(args.lock.lease);
+    no_renewal.into_iter().chain(args.lock.max_hold).min()
 }
 
 fn kill_after_too_long(kill_after: Duration, shortest: Duration, longest: Duration) -> Error {

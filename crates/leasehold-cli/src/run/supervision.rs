@@ -5,7 +5,6 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use leasehold::Guard;
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -17,6 +16,7 @@ use super::watchdog::Watchdog;
 use crate::commands::OnLost;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
+use crate::guards::Guards;
 
 /// How long to wait for processes after KILL. A process that waits for a dead disk cannot end.
 const KILLED_MAX: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(crate) struct Ended {
 /// Forwards signals, manages the terminal, and stops the command before the lock can be lost.
 pub(crate) struct Supervision<'a> {
     pub(crate) child: &'a mut Child,
-    pub(crate) guard: &'a Guard,
+    pub(crate) guard: &'a Guards,
     pub(crate) signals: &'a mut Signals,
     pub(crate) stopping: &'a Stopping,
     /// The store's URL without its password.
@@ -253,7 +253,7 @@ impl Supervision<'_> {
 
 impl Stage {
     /// Waits until the next stage begins.
-    async fn is_over(self, guard: &Guard, stopping: &Stopping) {
+    async fn is_over(self, guard: &Guards, stopping: &Stopping) {
         match self {
             Self::Held => guard.until_remaining(stopping.stop_margin()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,
@@ -265,7 +265,7 @@ impl Stage {
     async fn follow(
         self,
         watchdog: Option<&Watchdog>,
-        guard: &Guard,
+        guard: &Guards,
         stopping: &Stopping,
     ) -> Infallible {
         let Some(watchdog) = watchdog else {

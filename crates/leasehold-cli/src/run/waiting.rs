@@ -12,7 +12,6 @@ use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::child::reap_as_init;
 use super::signals::Signals;
-use crate::commands::Run;
 use crate::exit::print_error;
 use crate::format::{
     Escaped, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
@@ -22,7 +21,17 @@ use crate::format::{
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
 /// How long to wait until the claim has left the queue. It leaves in the background.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long to wait, and what to report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitOptions {
+    /// The time that remains for this name; `None` waits forever.
+    pub(crate) limit: Option<Duration>,
+    /// The limit that the user gave, for messages.
+    pub(crate) stated: Option<Duration>,
+    pub(crate) quiet: bool,
+}
 
 /// How the wait ended.
 pub(crate) enum WaitOutcome {
@@ -35,23 +44,23 @@ pub(crate) enum WaitOutcome {
 pub(crate) async fn wait(
     lock: &Lock,
     locks: &Locks,
-    args: &Run,
+    wait: WaitOptions,
     signals: &mut Signals,
 ) -> anyhow::Result<WaitOutcome> {
     let begun = Instant::now();
     let outcome = tokio::select! {
         biased;
-        granted = grant(lock, args.wait) => {
+        granted = grant(lock, wait.limit) => {
             granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted)
         }
         signal = signals.next_to_end() => WaitOutcome::Interrupted(signal?),
         never = reap_as_init() => match never? {},
-        never = show_progress(locks, args) => match never {},
+        never = show_progress(locks, lock.name(), wait) => match never {},
     };
 
     match &outcome {
-        WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), args),
-        WaitOutcome::TimedOut => print_timed_out(locks, args).await,
+        WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), wait),
+        WaitOutcome::TimedOut => print_timed_out(locks, lock.name(), wait).await,
         // After this time the store notices by itself that the client is gone.
         WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
@@ -66,29 +75,29 @@ async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
     }
 }
 
-fn print_granted(guard: &Guard, waited: Duration, args: &Run) {
-    if args.quiet || stderr().is_terminal() || waited < PROGRESS_DELAY {
+fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
+    if wait.quiet || stderr().is_terminal() || waited < PROGRESS_DELAY {
         return;
     }
 
-    let name = Escaped(&args.name);
+    let name = Escaped(guard.name());
     let token = guard.token();
     let waited = whole_seconds(waited);
     print_error(format_args!("{name} granted after {waited}, token {token}"));
 }
 
 /// Reports the queue position: continuously on a terminal, once elsewhere.
-async fn show_progress(locks: &Locks, args: &Run) -> Infallible {
-    if args.quiet {
+async fn show_progress(locks: &Locks, name: &str, wait: WaitOptions) -> Infallible {
+    if wait.quiet {
         return pending().await;
     }
 
     sleep(PROGRESS_DELAY).await;
     if stderr().is_terminal() {
-        return spin(locks, &args.name).await;
+        return spin(locks, name).await;
     }
 
-    if let Some(text) = position_text(locks, &args.name).await {
+    if let Some(text) = position_text(locks, name).await {
         print_error(text);
     }
     pending().await
@@ -145,7 +154,7 @@ async fn position_text(locks: &Locks, name: &str) -> Option<String> {
     })
 }
 
-fn holder_text(lock_state: &LockState) -> String {
+pub(crate) fn holder_text(lock_state: &LockState) -> String {
     let mut holders = lock_state.holders();
     let Some(first) = holders.next() else {
         return external_holder_text(lock_state);
@@ -171,17 +180,17 @@ fn is_own(entry: &Entry) -> bool {
         .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
-async fn print_timed_out(locks: &Locks, args: &Run) {
-    if args.quiet {
+async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions) {
+    if wait.quiet {
         return;
     }
 
-    let when = match args.wait {
+    let when = match wait.stated {
         None | Some(Duration::ZERO) => "immediately".to_owned(),
         Some(wait) => format!("within {}", whole_unit(wait)),
     };
 
-    let held = locks.inspect(&args.name).await.ok().filter(|lock_state| {
+    let held = locks.inspect(name).await.ok().filter(|lock_state| {
         !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
     });
     let held = held
@@ -190,6 +199,6 @@ async fn print_timed_out(locks: &Locks, args: &Run) {
 
     print_error(format_args!(
         "{} was not granted {when}{held}",
-        Escaped(&args.name)
+        Escaped(name)
     ));
 }

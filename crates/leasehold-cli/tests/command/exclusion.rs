@@ -115,10 +115,9 @@ fn every_name_is_a_distinct_lock_inside_the_store() {
         "/",
         &long,
     ];
-    // A name that begins with a hyphen must stand behind `--`.
     let runs: Vec<_> = names
         .iter()
-        .map(|name| sandbox.started(&["run", "--", name, "--", "cat"]))
+        .map(|name| sandbox.started(&["run", &format!("--name={name}"), "--", "cat"]))
         .collect();
     for name in names {
         until("the run holds the lock", || {

@@ -17,8 +17,8 @@ fn exit_code_is_that_of_the_command() {
         .done(&["run", "a", "--", "sh", "-c", "exit 3"])
         .assert(3, "", "");
     sandbox
-        .done(&["run", "a", "echo", "-n", "--wait"])
-        .assert(0, "--wait", "");
+        .done(&["run", "a", "--", "echo", "-n", "--wait", "--"])
+        .assert(0, "--wait --", "");
     assert!(sandbox.is_free("a"));
 }
 

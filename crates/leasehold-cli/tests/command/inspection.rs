@@ -20,6 +20,9 @@ fn showing_a_free_lock_succeeds() {
         json!({
             "name": "a",
             "state": "free",
+            "kind": null,
+            "held": 0,
+            "capacity": null,
             "last_token": null,
             "holders": [],
             "waiters": [],
@@ -29,7 +32,7 @@ fn showing_a_free_lock_succeeds() {
 
     sandbox
         .done(&["ls"])
-        .assert(0, "NAME  HOLDERS  WAITERS  SINCE  HOLDER\n", "");
+        .assert(0, "NAME  KIND  HELD  WAITERS  AGE  HOLDER\n", "");
     sandbox.done(&["ls", "--json"]).assert(0, "[]\n", "");
 }
 
@@ -56,7 +59,7 @@ impl Queue {
         }
     }
 
-    /// The JSON of the lock. Only the token and the times of `shown` are taken over.
+    /// The JSON of the lock. Only the token, the times and the ages of `shown` are taken over.
     fn expected(&self, shown: &Value) -> Value {
         let token = shown["last_token"].as_str().unwrap();
         assert!(token.parse::<u64>().unwrap() > 0);
@@ -69,11 +72,20 @@ impl Queue {
         for time in since {
             time.as_str().unwrap().parse::<Timestamp>().unwrap();
         }
+        let ages = [
+            &shown["holders"][0],
+            &shown["waiters"][0],
+            &shown["waiters"][1],
+        ]
+        .map(|entry| entry["age_seconds"].as_u64().unwrap());
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
 
         json!({
             "name": "a",
             "state": "in_use",
+            "kind": "rwlock",
+            "held": 1,
+            "capacity": null,
             "last_token": token,
             "holders": [{
                 "token": token,
@@ -81,6 +93,7 @@ impl Queue {
                 "weight": 1,
                 "capacity": 1,
                 "since": since[0],
+                "age_seconds": ages[0],
                 "host": host.trim(),
                 "pid": self.pids[0],
                 "program": "leasehold",
@@ -91,8 +104,9 @@ impl Queue {
                     "position": 1,
                     "share": "shared",
                     "weight": 1,
-                    "capacity": 1_073_741_824,
+                    "capacity": null,
                     "since": since[1],
+                "age_seconds": ages[1],
                     "host": host.trim(),
                     "pid": self.pids[1],
                     "program": "leasehold",
@@ -104,6 +118,7 @@ impl Queue {
                     "weight": 1,
                     "capacity": 1,
                     "since": since[2],
+                "age_seconds": ages[2],
                     "host": host.trim(),
                     "pid": self.pids[2],
                     "program": "leasehold",
@@ -120,7 +135,7 @@ fn show_prints_holders_and_waiters_as_text() {
     let queue = Queue::new();
     let text = queue.sandbox.done(&["show", "a"]).out;
     let starts = [
-        "a: in use, last token ",
+        "a: in use, rwlock, writer held, last token ",
         "  held: leasehold[",
         "  waiting 1: leasehold[",
         "  waiting 2: leasehold[",
@@ -178,6 +193,9 @@ fn json_fields_have_a_fixed_order() {
         [
             "name",
             "state",
+            "kind",
+            "held",
+            "capacity",
             "last_token",
             "holders",
             "waiters",
@@ -207,6 +225,9 @@ fn flock_holder_is_shown_as_external_holder() {
             == json!({
                 "name": "a",
                 "state": "in_use",
+                "kind": null,
+                "held": 0,
+                "capacity": null,
                 "last_token": token,
                 "holders": [],
                 "waiters": [],
@@ -230,14 +251,14 @@ fn ls_lists_names_with_the_prefix() {
     let table = sandbox.done(&["ls", "jobs/"]).out;
     let words: Vec<Vec<_>> = table
         .lines()
-        .map(|line| line.split_whitespace().take(3).collect())
+        .map(|line| line.split_whitespace().take(6).collect())
         .collect();
     assert_eq!(
         words,
         [
-            ["NAME", "HOLDERS", "WAITERS"],
-            ["jobs/a", "1", "0"],
-            ["jobs/b", "1", "1"]
+            ["NAME", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"],
+            ["jobs/a", "mutex", "1", "of", "1", "0"],
+            ["jobs/b", "mutex", "1", "of", "1", "1"]
         ]
     );
     let listed: Value =
@@ -294,6 +315,116 @@ fn watch_ends_quietly_when_its_reader_closes() {
     let _holder = sandbox.holder("a", &[]);
     let ended = watch.wait();
     ended.assert_signal(Signal::SIGPIPE, "");
+}
+
+#[test]
+fn watch_of_several_names_prints_the_changes_of_each() {
+    let sandbox = Sandbox::new();
+    let mut watch = sandbox.started(&["watch", "a", "b", "--json"]);
+    let mut lines = BufReader::new(watch.out()).lines();
+    let mut next = || -> (String, String) {
+        let change: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let text = |field: &str| change[field].as_str().unwrap().to_owned();
+        (text("name"), text("state"))
+    };
+    let change = |name: &str, state: &str| (name.to_owned(), state.to_owned());
+
+    assert_eq!([next(), next()], [change("a", "free"), change("b", "free")]);
+    let _b = sandbox.holder("b", &[]);
+    assert_eq!(next(), change("b", "in_use"));
+    let _a = sandbox.holder("a", &[]);
+    assert_eq!(next(), change("a", "in_use"));
+}
+
+#[test]
+fn ls_and_show_print_kind_usage_and_age() {
+    let sandbox = Sandbox::new();
+    let _runs = [
+        sandbox.holder("readers", &["--shared"]),
+        sandbox.holder("readers", &["--shared"]),
+        sandbox.holder("slots", &["--slots", "4", "--permits", "3"]),
+    ];
+    let _hold = sandbox.holder("writer", &[]);
+    let _waiter = sandbox.waiter(&["run", "writer", "--shared", "--", "true"]);
+
+    let table = sandbox.done(&["ls"]).out;
+    for (name, words) in [
+        ("readers", ["rwlock", "2 readers", "0"]),
+        ("slots", ["semaphore", "3 of 4", "0"]),
+        ("writer", ["rwlock", "writer", "1"]),
+    ] {
+        let row = table
+            .lines()
+            .find(|row| row.starts_with(&format!("{name} ")));
+        let cells: Vec<_> = row
+            .unwrap()
+            .split("  ")
+            .filter(|cell| !cell.is_empty())
+            .collect();
+        let cells: Vec<_> = cells.iter().map(|cell| cell.trim()).collect();
+        assert_eq!(cells[1..4], words, "{table}");
+        assert!(
+            cells[4].ends_with('s') && cells[5].contains("leasehold["),
+            "{table}"
+        );
+    }
+
+    let shown = sandbox.show("slots");
+    assert_eq!(
+        (&shown["kind"], &shown["held"], &shown["capacity"]),
+        (&"semaphore".into(), &3.into(), &4.into())
+    );
+    let text = sandbox.done(&["show", "slots"]).out;
+    assert!(
+        text.starts_with("slots: in use, semaphore, 3 of 4 held, last token "),
+        "{text}"
+    );
+}
+
+#[test]
+fn show_exit_code_is_1_for_a_lock_in_use() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.done(&["show", "a", "--exit-code"]).code(), 0);
+    let holder = sandbox.holder("a", &[]);
+    let held = sandbox.done(&["show", "a", "--exit-code", "--json"]);
+    assert_eq!((held.code(), held.err.as_str()), (1, ""));
+    assert!(held.out.contains("in_use"));
+    holder.end().assert(0, "", "");
+}
+
+#[test]
+fn wait_returns_when_the_lock_is_free() {
+    let sandbox = Sandbox::new();
+    sandbox.done(&["wait", "a"]).assert(0, "", "");
+    sandbox
+        .done(&["wait", "a", "--wait", "0"])
+        .assert(0, "", "");
+
+    let holder = sandbox.holder("a", &[]);
+    for (wait, message) in [
+        ("0", "leasehold: a is not free: held by leasehold["),
+        (
+            "50ms",
+            "leasehold: a was not free within 50ms: held by leasehold[",
+        ),
+    ] {
+        sandbox
+            .done(&["wait", "a", "--wait", wait])
+            .assert(75, "", message);
+    }
+    sandbox
+        .done(&["wait", "a", "--wait", "0", "--quiet"])
+        .assert(75, "", "");
+
+    let mut wait = sandbox.started(&["wait", "a"]);
+    assert!(wait.is_running() && sandbox.waiters("a").is_empty());
+    holder.end().assert(0, "", "");
+    wait.wait().assert(0, "", "");
+    assert_eq!(
+        sandbox.show("a")["holders"],
+        json!([]),
+        "waiting takes no lock"
+    );
 }
 
 #[test]

@@ -4,11 +4,13 @@
     reason = "helper functions of tests may panic like tests"
 )]
 
+mod background;
 mod death;
 mod descendants;
 mod exclusion;
 mod exit_codes;
 mod folders;
+mod holding;
 mod inspection;
 mod job_control;
 mod man;
@@ -16,8 +18,11 @@ mod nested;
 mod outage;
 mod redis;
 mod sandbox;
+mod scripts;
 mod servers;
+mod several;
 mod signals;
+mod slot_numbers;
 mod stopping;
 mod terminal;
 mod waiting;

@@ -1,8 +1,20 @@
 //! Help, man pages and completions, which are generated from one table.
 
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 7] = ["run", "ls", "show", "watch", "break", "man", "completions"];
+const COMMANDS: [&str; 11] = [
+    "run",
+    "hold",
+    "acquire",
+    "release",
+    "wait",
+    "ls",
+    "show",
+    "watch",
+    "break",
+    "man",
+    "completions",
+];
 const FLAGS: [&str; 16] = [
     "--store",
     "--wait",
@@ -153,4 +165,49 @@ fn run_console_blocks(document: &str) {
         .env("LEASEHOLD_HELD", "");
     cases.case(format!("../../{document}"));
     cases.run();
+}
+
+/// Every bash block of the guide is a script that holds the lock `backup`, and gives it back.
+#[test]
+fn bash_blocks_of_the_guide_hold_the_lock() {
+    let guide = include_str!("../../../../docs/guide.md");
+    let scripts: Vec<_> = guide
+        .split("```bash\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert_eq!(scripts.len(), 3);
+
+    for script in scripts {
+        let sandbox = Sandbox::new();
+        let seen = "leasehold show --exit-code backup > seen; echo $? > code\necho \"the second";
+        let script = script.replacen("echo \"the second", seen, 1);
+        let path = sandbox.path("script");
+        std::fs::write(&path, &script).unwrap();
+        let run = || -> Finished {
+            let mut shell = sandbox.script("bash", "chmod +x script; exec ./script");
+            shell.output().unwrap().into()
+        };
+
+        let done = run();
+        assert_eq!(
+            (done.code(), done.out.lines().count()),
+            (0, 2),
+            "{done:?}\n{script}"
+        );
+        assert_eq!(sandbox.read("code"), "1\n", "not held by:\n{script}");
+        assert!(
+            sandbox.is_free("backup") && sandbox.flock("backup"),
+            "{script}"
+        );
+
+        let holder = sandbox.holder("backup", &[]);
+        let busy = run();
+        assert_eq!(
+            (busy.code(), busy.out.as_str()),
+            (75, ""),
+            "{busy:?}\n{script}"
+        );
+        holder.end().assert(0, "", "");
+    }
 }

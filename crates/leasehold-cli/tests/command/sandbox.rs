@@ -240,7 +240,17 @@ pub(crate) struct Started {
     child: Option<Child>,
 }
 
+impl From<Child> for Started {
+    fn from(child: Child) -> Self {
+        Self { child: Some(child) }
+    }
+}
+
 impl Started {
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child_mut().try_wait().unwrap().is_none()
+    }
+
     /// Starts a command with pipes for all its standard streams.
     pub(crate) fn of(command: &mut Command) -> Self {
         command

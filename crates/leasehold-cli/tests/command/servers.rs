@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use nix::sys::signal::{Signal, kill};
 
 use crate::sandbox::{Sandbox, is_alive, until};
+use crate::slot_numbers::{concurrent_slots_are_numbered, number_of_killed_run_is_reused};
 
 /// Generates the tests of this module, each with a sandbox of its own.
 macro_rules! on_any_server {
@@ -16,6 +17,8 @@ macro_rules! on_any_server {
             locks_can_be_listed_shown_watched_and_broken
             nested_run_of_same_lock_is_detected
             signal_while_waiting_leaves_the_queue
+            background_hold_is_acquired_and_released
+            several_names_and_slot_numbers_are_held
             lock_is_held_until_all_descendants_end
         }
     };
@@ -185,6 +188,37 @@ pub(crate) fn signal_while_waiting_leaves_the_queue(sandbox: &Sandbox) {
     waiter.wait().assert_signal(Signal::SIGTERM, "");
     assert!(sandbox.waiters("a").is_empty());
     holder.end().assert(0, "", "");
+}
+
+pub(crate) fn background_hold_is_acquired_and_released(sandbox: &Sandbox) {
+    for _ in 0..3 {
+        let token = sandbox
+            .done(&["acquire", "a", "--wait", "0", "--detach"])
+            .out;
+        assert_eq!(sandbox.token("a"), token.trim());
+        let wait = sandbox.done(&["wait", "a", "--wait", "50ms"]);
+        wait.assert(75, "", "a was not free within 50ms: held by");
+
+        let release = ["release", "a", "--token", token.trim()];
+        sandbox.done(&release).assert(0, "", "");
+        assert_eq!(sandbox.done(&release).code(), 1);
+    }
+    sandbox
+        .done(&["wait", "a", "--wait", "0"])
+        .assert(0, "", "");
+}
+
+pub(crate) fn several_names_and_slot_numbers_are_held(sandbox: &Sandbox) {
+    let line = "echo $LEASEHOLD_TOKENS; exec cat";
+    let run = sandbox.started(&["run", "b", "a", "--", "sh", "-c", line]);
+    until("both are held", || {
+        sandbox.holders("a").len() == 1 && sandbox.holders("b").len() == 1
+    });
+    let tokens = format!("{} {}\n", sandbox.token("b"), sandbox.token("a"));
+    run.end().assert(0, &tokens, "");
+
+    concurrent_slots_are_numbered(sandbox);
+    number_of_killed_run_is_reused(sandbox);
 }
 
 /// The command has ended, and a process that has left its group and its session works on.

@@ -80,7 +80,7 @@ impl Terminal {
         });
     }
 
-    fn code_of_end(mut self) -> Option<i32> {
+    pub(crate) fn code_of_end(mut self) -> Option<i32> {
         self.script.wait().unwrap().code()
     }
 }

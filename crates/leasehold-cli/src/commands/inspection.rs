@@ -1,0 +1,72 @@
+//! The arguments of the subcommands that look at locks: ls, show, watch, wait.
+#![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::options::{Store, duration};
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// List only names that begin with PREFIX
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// The lock's name
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Exit with 1 if the lock is held or waited for
+    #[arg(long)]
+    pub(crate) exit_code: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// The locks' names
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// The lock's name
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
+
+    /// Wait at most this long; 0 does not wait [default: wait forever]
+    ///
+    /// Write a duration as 500ms, 30s, 5m or 1h 30m.
+    #[arg(long = "wait", value_name = "DURATION", value_parser = duration)]
+    pub(crate) limit: Option<Duration>,
+
+    /// Print errors only
+    #[arg(long)]
+    pub(crate) quiet: bool,
+}

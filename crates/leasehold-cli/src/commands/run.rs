@@ -1,0 +1,100 @@
+//! The arguments of `leasehold run`.
+#![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::options::{LockOptions, Store, duration};
+
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…")]
+pub(crate) struct Run {
+    /// The locks' names, each any text of 1 to 512 bytes
+    ///
+    /// COMMAND runs while all of them are held. leasehold acquires them in the order of their
+    /// bytes, so that two runs never wait for each other, and releases all if one is not granted
+    /// in time. All options apply to each name. Give a name that begins with a hyphen by --name.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// One more name; for names that begin with a hyphen: --name=-x
+    #[arg(long = "name", value_name = "NAME")]
+    more_names: Vec<String>,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", last = true)]
+    pub(crate) command: Vec<OsString>,
+
+    #[command(flatten)]
+    pub(crate) store: Store,
+
+    #[command(flatten)]
+    pub(crate) lock: LockOptions,
+
+    /// Hold the lock at least this long, even if COMMAND ends sooner
+    ///
+    /// For a job that several machines start at the same time by clocks that differ. A machine
+    /// whose clock is late then still finds the lock held. INT, TERM, HUP, QUIT, USR1 and USR2 end
+    /// this wait, and INT and QUIT then end leasehold.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) hold_at_least: Option<Duration>,
+
+    /// What to do with COMMAND when the lock is lost
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    pub(crate) on_lost: OnLost,
+
+    /// Time between TERM and KILL [default: 5s, or a tenth of the shortest limit below]
+    ///
+    /// Must fit into half of the shortest of these limits: the crash grace, half of the session,
+    /// --lease and --max-hold. leasehold sends TERM early enough to send KILL before the hold can
+    /// end. With a shorter --kill-after, COMMAND survives a longer outage of the store.
+    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
+
+    /// The former name of --kill-after, which only prints that name
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = renamed_to_kill_after)]
+    grace: Option<Duration>,
+
+    /// Hold the lock until all processes that COMMAND has started have ended, too
+    ///
+    /// Without this option, the lock is released when COMMAND ends. Processes that it leaves in the
+    /// background then run without the lock.
+    #[arg(long)]
+    pub(crate) until_all_end: bool,
+
+    /// Inside a run of the same NAME, run COMMAND under the outer hold
+    ///
+    /// Without this option, leasehold refuses such a nested run, because it would wait for itself
+    /// forever. COMMAND replaces leasehold, and only the options of the outer run apply.
+    #[arg(long)]
+    pub(crate) reentrant: bool,
+}
+
+impl Run {
+    /// Returns the names in the order of the arguments, without repetitions.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.names.iter().chain(&self.more_names) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        names
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// Send TERM, then KILL after --kill-after
+    Term,
+    /// Send KILL
+    Kill,
+    /// Print a message and let COMMAND run on without the lock
+    Ignore,
+}
+
+fn renamed_to_kill_after(_: &str) -> Result<Duration, &'static str> {
+    Err("this option is called --kill-after (-k) now")
+}

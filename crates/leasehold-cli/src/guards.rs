@@ -1,0 +1,153 @@
+//! The guards of all locks that the command holds at once.
+
+use leasehold::{Error, Guard, LossReason, RenewalStatus, Result};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::exit::print_error;
+use crate::slots::NumberedSlots;
+
+/// The guards of one or more names, and of the slots that the first name's share has.
+///
+/// They are one hold: it is lost when the first of them is.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    /// In the order of the arguments, never empty.
+    names: Vec<Guard>,
+    slots: NumberedSlots,
+}
+
+impl Guards {
+    /// Creates a hold of `names`, which must not be empty.
+    pub(crate) fn new(names: Vec<Guard>) -> Self {
+        assert!(!names.is_empty(), "a hold has a first name");
+        Self {
+            names,
+            slots: NumberedSlots::default(),
+        }
+    }
+
+    pub(crate) fn number_slots(&mut self, slots: NumberedSlots) {
+        self.slots = slots;
+    }
+
+    /// The guard of the first name.
+    pub(crate) fn first(&self) -> &Guard {
+        &self.names[0]
+    }
+
+    /// The guards of the names, in the order of the arguments.
+    pub(crate) fn names(&self) -> &[Guard] {
+        &self.names
+    }
+
+    /// The numbers of the slots, from 0; empty unless the first name is a semaphore.
+    pub(crate) fn slots(&self) -> &[u32] {
+        self.slots.numbers()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Guard> {
+        self.names.iter().chain(self.slots.guards())
+    }
+
+    /// The guard that was lost or will be lost first.
+    fn weakest(&self) -> &Guard {
+        self.all()
+            .min_by_key(|guard| guard.remaining())
+            .expect("a hold has a first name")
+    }
+
+    /// Returns the name that was lost or will be lost first.
+    pub(crate) fn name(&self) -> &str {
+        self.weakest().name()
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        self.all().find_map(Guard::loss)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        self.all().try_for_each(Guard::check)
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        self.weakest().remaining()
+    }
+
+    pub(crate) fn renewal(&self) -> RenewalStatus {
+        self.weakest().renewal()
+    }
+
+    /// Waits until no more than `margin` of any guard remains, or one is lost.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub(crate) async fn until_remaining(&self, margin: Duration) {
+        let waits = self
+            .all()
+            .map(|guard| Box::pin(guard.until_remaining(margin)));
+        select_all(waits).await;
+    }
+
+    /// Waits until one of the guards is lost.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub(crate) async fn lost(&self) -> LossReason {
+        let losses = self.all().map(|guard| Box::pin(guard.lost()));
+        select_all(losses).await.0
+    }
+
+    /// Returns the descriptors that keep all locks held while any process has them open.
+    pub(crate) fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        let fds: Result<Vec<_>> = self.all().map(Guard::inheritable_fds).collect();
+        Ok(fds?.into_iter().flatten().collect())
+    }
+
+    /// Releases all locks and prints an error of the release. Fails only if a lock was lost before.
+    pub(crate) async fn release_and_report(self, loss: LossReport) -> Result<()> {
+        match self.release().await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_lost() => {
+                if loss == LossReport::Due {
+                    print_error(&error);
+                }
+                Err(error)
+            }
+            Err(error) => {
+                print_error(&error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Releases all locks. Returns the first error, a loss before any other.
+    ///
+    /// The slots come first: a number must be free when the semaphore admits its next holder.
+    pub(crate) async fn release(self) -> Result<()> {
+        let slots = self.slots.into_guards();
+        let mut errors = release_all(slots).await;
+        errors.extend(release_all(self.names).await);
+
+        let lost = errors.iter().position(Error::is_lost);
+        match lost.or_else(|| (!errors.is_empty()).then_some(0)) {
+            Some(at) => Err(errors.swap_remove(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a loss still has to be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LossReport {
+    Due,
+    Printed,
+}
+
+/// Releases guards at the same time. Returns the errors.
+async fn release_all(guards: Vec<Guard>) -> Vec<Error> {
+    let releases = join_all(guards.into_iter().map(Guard::release)).await;
+    releases.into_iter().filter_map(Result::err).collect()
+}

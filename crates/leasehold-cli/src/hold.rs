@@ -1,0 +1,208 @@
+//! `leasehold hold`: holds a lock without a command, until its owner ends.
+
+pub(crate) mod background;
+pub(crate) mod control;
+mod message;
+pub(crate) mod owner;
+
+use std::io::{self, Write};
+
+use anyhow::{Result, anyhow};
+use leasehold::{FencingToken, Locks};
+use nix::sys::signal::Signal;
+use nix::unistd::getppid;
+use tokio::time::timeout;
+
+use crate::commands::{Hold, LockOptions, Store};
+use crate::exit::{Exit, print_error};
+use crate::format::Escaped;
+use crate::guards::{Guards, LossReport};
+use crate::locking::{self, Acquired, Request, SlotNumbers};
+use crate::run::child::reap_as_init;
+use crate::run::nested;
+use crate::run::signals::Signals;
+use crate::run::waiting::LEAVE_TIMEOUT;
+use control::{Control, Outcome, ReleaseRequest};
+use owner::Owner;
+
+pub(crate) async fn hold(args: Hold) -> Result<Exit> {
+    let signals = Signals::new()?;
+    let owner = match args.while_pid {
+        Some(pid) => Owner::process(owner::open_process(pid)?)?,
+        None => Owner::standard_input()?,
+    };
+    let label = owner::program(args.while_pid.unwrap_or(getppid().as_raw()));
+
+    let holding = Holding {
+        name: &args.name,
+        store: &args.store,
+        options: &args.lock,
+        label: &label,
+    };
+    holding.run(owner, Reader::StandardOutput, signals).await
+}
+
+/// The reader of the granted token.
+#[derive(Debug)]
+enum Reader {
+    StandardOutput,
+    /// A waiting `leasehold acquire`.
+    Caller(background::Caller),
+}
+
+/// What to hold.
+///
+/// ```text
+/// waiting ── grant ──► holding ── the owner ends ──► released, 0
+///    │                    ├────── release request ─► released, 0
+///    │                    ├────── signal ──────────► released, death by the signal
+///    │                    └────── loss ────────────► 76
+///    ├── the owner ends, or --wait is over ──► 75
+///    └── signal ──► death by the signal
+/// ```
+#[derive(Clone, Copy, Debug)]
+struct Holding<'a> {
+    name: &'a str,
+    store: &'a Store,
+    options: &'a LockOptions,
+    label: &'a str,
+}
+
+/// Why a hold ends.
+enum End {
+    OwnerEnded,
+    Requested(ReleaseRequest),
+    Signalled(Signal),
+    Lost(leasehold::LossReason),
+}
+
+impl Holding<'_> {
+    async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
+        let locks = signals.during(self.store.open()).await??;
+        signals
+            .during(nested::check_not_enclosed(&locks, self.name))
+            .await??;
+        signals.install()?;
+
+        let acquired = tokio::select! {
+            biased;
+            () = owner.ended() => return Ok(self.owner_ended_early().await),
+            () = reader.closed() => return Ok(self.owner_ended_early().await),
+            acquired = self.acquire(&locks, &mut signals) => acquired?,
+        };
+        let guards = match acquired {
+            Acquired::Granted(guards) => guards,
+            Acquired::TimedOut => return Ok(Exit::NOT_IN_TIME),
+            Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
+        };
+
+        let token = guards.first().fencing_token();
+        let reported = tokio::select! {
+            biased;
+            reported = report(token, reader) => reported,
+            // A caller that is stopped does not print the token.
+            () = owner.ended() => Err(anyhow!("the owner has ended before the token was printed")),
+        };
+        let control = match reported {
+            Ok(control) => control,
+            Err(error) => {
+                guards.release().await?;
+                return Err(error);
+            }
+        };
+
+        let end = until_end(&guards, &mut owner, &mut signals, &control).await?;
+        Ok(self.end(guards, end).await)
+    }
+
+    async fn acquire(self, locks: &Locks, signals: &mut Signals) -> Result<Acquired> {
+        let names = [self.name.to_owned()];
+        let request = Request {
+            names: &names,
+            options: self.options,
+            label: self.label,
+            slot_numbers: SlotNumbers::Unneeded,
+        };
+        locking::acquire(locks, request, signals).await
+    }
+
+    /// The lock is not granted to an owner that has ended.
+    async fn owner_ended_early(self) -> Exit {
+        // After this time the store notices by itself that the client is gone.
+        drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+
+        if !self.options.quiet {
+            let name = Escaped(self.name);
+            print_error(format_args!(
+                "{name} was not granted before the process that waits for it ended"
+            ));
+        }
+        Exit::NOT_IN_TIME
+    }
+
+    async fn end(self, guards: Guards, end: End) -> Exit {
+        match end {
+            End::OwnerEnded => guards
+                .release_and_report(LossReport::Due)
+                .await
+                .map_or(Exit::LOST, |()| Exit::DONE),
+            End::Signalled(signal) => {
+                let exit = Exit::by_signal(signal);
+                guards
+                    .release_and_report(LossReport::Due)
+                    .await
+                    .map_or(Exit::LOST, |()| exit)
+            }
+            End::Requested(request) => {
+                let released = guards.release().await;
+                request.reply(Outcome::of(&released)).await;
+                Exit::DONE
+            }
+            End::Lost(reason) => {
+                print_error(format_args!("lost {}: {reason}", Escaped(self.name)));
+                Exit::LOST
+            }
+        }
+    }
+}
+
+/// Accepts requests to release, and then reports the grant. So a reported lock can be released.
+async fn report(token: FencingToken, reader: Reader) -> Result<Control> {
+    let control = Control::listen(token)?;
+    match reader {
+        Reader::StandardOutput => {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{}", token.token())?;
+            out.flush()?;
+        }
+        Reader::Caller(caller) => caller.report(token.token()).await?,
+    }
+    Ok(control)
+}
+
+impl Reader {
+    /// Waits until the caller has ended. Never ends for standard output.
+    async fn closed(&mut self) {
+        match self {
+            Self::StandardOutput => std::future::pending().await,
+            Self::Caller(caller) => caller.closed().await,
+        }
+    }
+}
+
+async fn until_end(
+    guards: &Guards,
+    owner: &mut Owner,
+    signals: &mut Signals,
+    control: &Control,
+) -> Result<End> {
+    let end = tokio::select! {
+        biased;
+        reason = guards.lost() => End::Lost(reason),
+        request = control.release_request() => End::Requested(request),
+        signal = signals.next_to_end() => End::Signalled(signal?),
+        () = owner.ended() => End::OwnerEnded,
+        never = reap_as_init() => match never? {},
+    };
+    Ok(end)
+}

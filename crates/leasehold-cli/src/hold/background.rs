@@ -1,0 +1,178 @@
+//! `leasehold acquire`: starts a background process that holds the lock.
+//!
+//! ```text
+//! acquire ── starts, with a socket as its standard input ──► background process
+//!    │                                                            │ waits for the lock
+//!    │ ◄──────────────────────── token ───────────────────────────┤
+//!    │ prints the token                                           │
+//!    ├───────────────────────── printed ─────────────────────────►│ holds
+//!    ▼ exits with 0                                               ▼
+//! ```
+//!
+//! If `acquire` ends before it has printed the token, the socket closes, and the background process
+//! releases the lock. So no lock stays held for a caller that does not know its token.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Read, Write, stdin, stdout};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream as StdStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+use leasehold::Token;
+use nix::sys::signal::Signal;
+use nix::unistd::{close, dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use tokio::net::UnixStream;
+
+use super::owner::{self, Owner};
+use super::{Holding, Reader, message};
+use crate::commands::Acquire;
+use crate::exit::Exit;
+use crate::run::signals::Signals;
+
+/// Marks a start as the background process. No subcommand has this name.
+const BACKGROUND_ARGUMENT: &str = "__background";
+
+/// Starts the background process and waits until it holds the lock.
+pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
+    let owner = match args.while_pid {
+        Some(pid) => Stdio::from(owner::open_process(pid)?),
+        None if args.detach => Stdio::null(),
+        None => Stdio::from(owner::open_parent()?),
+    };
+    let (mut ours, theirs) = StdStream::pair().context("cannot make a socket")?;
+
+    let mut background = Command::new("/proc/self/exe")
+        .arg0("leasehold")
+        .arg(BACKGROUND_ARGUMENT)
+        .args(std::env::args_os().skip(1))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(owner)
+        .spawn()
+        .context("cannot start the background process")?;
+
+    let mut token = [0; 8];
+    if ours.read_exact(&mut token).is_err() {
+        return Ok(exit_of(background.wait()?));
+    }
+
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", u64::from_be_bytes(token))?;
+    out.flush()?;
+    ours.write_all(&[PRINTED])
+        .context("the background process has ended")?;
+    Ok(Exit::DONE)
+}
+
+/// What `acquire` sends after it has printed the token.
+const PRINTED: u8 = 1;
+
+fn exit_of(status: ExitStatus) -> Exit {
+    let signal = status
+        .signal()
+        .and_then(|number| Signal::try_from(number).ok());
+    match (status.code(), signal) {
+        (Some(code), _) => Exit::by_code(code),
+        (None, Some(signal)) => Exit::by_signal(signal),
+        (None, None) => Exit::INTERNAL,
+    }
+}
+
+/// Returns the arguments of `acquire` if this process was started as its background process.
+///
+/// Leaves the caller's session and closes the files that it inherited from the caller. Must be
+/// called before this process opens files.
+pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next()?;
+    if arguments.next()? != BACKGROUND_ARGUMENT {
+        return None;
+    }
+
+    // It fails only for the leader of a process group, which a new process is not.
+    let _ = setsid();
+    close_inherited();
+    Some(std::iter::once(program).chain(arguments).collect())
+}
+
+/// Closes all descriptors but the standard streams.
+///
+/// Another lock's descriptor or the end of a pipe would otherwise stay open in the background.
+fn close_inherited() {
+    let Ok(entries) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let open: Vec<RawFd> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|&fd| fd > 2)
+        .collect();
+
+    for fd in open {
+        // The descriptor of the listing itself is closed already.
+        let _ = close(fd);
+    }
+}
+
+/// Holds the lock in the background process.
+pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
+    let signals = Signals::new()?;
+    let caller = Caller::from_standard_input()?;
+    let (owner, label) = if args.detach {
+        (Owner::Detached, String::new())
+    } else {
+        let pidfd = stdout().as_fd().try_clone_to_owned()?;
+        let label = owner::program_behind(&pidfd);
+        (Owner::process(pidfd)?, label)
+    };
+
+    let holding = Holding {
+        name: &args.name,
+        store: &args.store,
+        options: &args.lock,
+        label: &label,
+    };
+    holding.run(owner, Reader::Caller(caller), signals).await
+}
+
+/// The waiting `leasehold acquire`.
+#[derive(Debug)]
+pub(super) struct Caller(UnixStream);
+
+impl Caller {
+    fn from_standard_input() -> Result<Self> {
+        let socket = StdStream::from(stdin().as_fd().try_clone_to_owned()?);
+        socket.set_nonblocking(true)?;
+        Ok(Self(UnixStream::from_std(socket)?))
+    }
+
+    /// Waits until the caller has ended. It sends nothing before it has the token.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the next call finds an end that a dropped call has not returned.
+    pub(super) async fn closed(&mut self) {
+        // Any result but a byte means that the other end is closed.
+        let _ = message::read::<1>(&self.0).await;
+    }
+
+    /// Detaches from the standard streams, sends the token, and waits until it is printed.
+    pub(super) async fn report(self, token: Token) -> Result<()> {
+        detach_streams().context("cannot detach from the caller")?;
+
+        message::write(&self.0, &token.get().to_be_bytes()).await?;
+        match message::read(&self.0).await {
+            Ok([PRINTED]) => Ok(()),
+            _ => bail!("the caller has ended before it printed the token"),
+        }
+    }
+}
+
+fn detach_streams() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    dup2_stdin(&null)?;
+    dup2_stdout(&null)?;
+    dup2_stderr(&null)?;
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! How `leasehold release` reaches the process that holds a lock.
+//!
+//! The holder listens on an abstract Unix socket that is named after its claim. Its address leaves
+//! no file behind, and needs no folder on which `acquire` and `release` must agree. Both sides
+//! compare the user of the other process, which the kernel reports. So neither trusts a process of
+//! another user that has taken the address.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use leasehold::{ClaimId, FencingToken, Token};
+use nix::unistd::geteuid;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{sleep, timeout};
+
+use super::message;
+
+/// A client of the same user sends its request at once. This bounds a client that is stopped.
+const REQUEST_MAX: Duration = Duration::from_secs(1);
+/// The holder gives up a release without a reply of the store sooner. This bounds one that is
+/// stopped.
+const REPLY_MAX: Duration = Duration::from_secs(30);
+/// How long accepting pauses after an error: there may be no free descriptor.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The holder's side.
+#[derive(Debug)]
+pub(crate) struct Control {
+    listener: UnixListener,
+    token: Token,
+}
+
+/// A request to release the lock, which waits for a reply.
+#[derive(Debug)]
+pub(crate) struct ReleaseRequest(UnixStream);
+
+/// What became of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Released,
+    /// It was lost before the request.
+    Lost,
+    /// The store has not confirmed the release. The lock becomes free when its lease ends.
+    Unconfirmed,
+}
+
+impl Control {
+    /// Listens for requests to release the hold of `token`.
+    pub(crate) fn listen(token: FencingToken) -> Result<Self> {
+        let listener = StdListener::bind_addr(&address(token.claim())?)
+            .context("cannot listen for `leasehold release`")?;
+        listener.set_nonblocking(true)?;
+
+        Ok(Self {
+            listener: UnixListener::from_std(listener)?,
+            token: token.token(),
+        })
+    }
+
+    /// Waits for a request from the same user for the same token.
+    ///
+    /// # Cancel safety
+    /// A dropped call closes the connection of a client that has sent no complete request.
+    pub(crate) async fn release_request(&self) -> ReleaseRequest {
+        loop {
+            let Ok((stream, _)) = self.listener.accept().await else {
+                sleep(ACCEPT_RETRY).await;
+                continue;
+            };
+            if !is_same_user(&stream) {
+                continue;
+            }
+
+            let request = timeout(REQUEST_MAX, message::read(&stream)).await;
+            if matches!(request, Ok(Ok(token)) if u64::from_be_bytes(token) == self.token.get()) {
+                return ReleaseRequest(stream);
+            }
+        }
+    }
+}
+
+impl ReleaseRequest {
+    pub(crate) async fn reply(self, outcome: Outcome) {
+        // The client may have ended. The lock is released all the same.
+        let _ = message::write(&self.0, &[outcome.to_byte()]).await;
+    }
+}
+
+/// Requests a release from the holder of a claim. Returns `None` if no such process listens.
+///
+/// # Cancel safety
+/// A dropped call may have released the lock.
+pub(crate) async fn request_release(claim: ClaimId, token: Token) -> Result<Option<Outcome>> {
+    let Ok(stream) = StdStream::connect_addr(&address(claim)?) else {
+        return Ok(None);
+    };
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
+    if !is_same_user(&stream) {
+        return Ok(None);
+    }
+
+    // The holder may end between the two steps, and then sends no reply.
+    let exchange = async {
+        message::write(&stream, &token.get().to_be_bytes()).await?;
+        message::read(&stream).await
+    };
+    let reply: Result<std::io::Result<[u8; 1]>, _> = timeout(REPLY_MAX, exchange).await;
+    Ok(match reply {
+        Ok(Ok([byte])) => Outcome::from_byte(byte),
+        Ok(Err(_)) => None,
+        Err(_elapsed) => Some(Outcome::Unconfirmed),
+    })
+}
+
+impl Outcome {
+    pub(crate) fn of(released: &leasehold::Result<()>) -> Self {
+        match released {
+            Ok(()) => Self::Released,
+            Err(error) if error.is_lost() => Self::Lost,
+            Err(_) => Self::Unconfirmed,
+        }
+    }
+
+    fn to_byte(self) -> u8 {
+        match self {
+            Self::Released => 0,
+            Self::Lost => 1,
+            Self::Unconfirmed => 2,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Released, Self::Lost, Self::Unconfirmed]
+            .into_iter()
+            .find(|outcome| outcome.to_byte() == byte)
+    }
+}
+
+fn address(claim: ClaimId) -> Result<SocketAddr> {
+    Ok(SocketAddr::from_abstract_name(format!(
+        "leasehold/{claim}"
+    ))?)
+}
+
+fn is_same_user(stream: &UnixStream) -> bool {
+    let peer = stream.peer_cred();
+    peer.is_ok_and(|peer| peer.uid() == geteuid().as_raw())
+}

@@ -1,0 +1,204 @@
+//! What a lock is held for: a process, or the writer of standard input.
+
+use std::fs::{self, File};
+use std::future::pending;
+use std::io::{self, ErrorKind, IsTerminal, Read, stdin};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::thread;
+
+use anyhow::{Context, Result};
+use leasehold::Error;
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{getpgrp, getppid, getsid, tcgetpgrp};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::sync::oneshot;
+
+/// The owner of a lock. The lock is released when the owner ends.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// A thread blocks until the owner ends, and then sends.
+    Watched(oneshot::Receiver<()>),
+    /// The hold does not depend on another process.
+    Detached,
+}
+
+/// How watching the owner ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchResult {
+    Ended,
+    /// The end of the owner cannot be seen. The hold then goes on until a signal.
+    Failed,
+}
+
+impl Owner {
+    /// Returns the process behind a descriptor as the owner.
+    pub(crate) fn process(pidfd: OwnedFd) -> Result<Self> {
+        Self::watched(move || until_process_ends(&pidfd))
+    }
+
+    /// Returns the writer of standard input as the owner.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if standard input has ended already or cannot be read.
+    pub(crate) fn standard_input() -> Result<Self> {
+        check_standard_input()?;
+        Self::watched(until_input_ends)
+    }
+
+    fn watched(watch: impl FnOnce() -> WatchResult + Send + 'static) -> Result<Self> {
+        let (sender, ended) = oneshot::channel();
+
+        thread::Builder::new()
+            .name("owner".to_owned())
+            .spawn(|| {
+                if watch() == WatchResult::Ended {
+                    // The receiver is gone if the hold has ended for another reason.
+                    let _ = sender.send(());
+                }
+            })
+            .context("cannot start a thread")?;
+        Ok(Self::Watched(ended))
+    }
+
+    /// Waits until the owner ends. Must not be called again after it has returned.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: the next call finds an end that a dropped call has not returned.
+    pub(crate) async fn ended(&mut self) {
+        match self {
+            Self::Watched(ended) => {
+                if ended.await.is_err() {
+                    pending::<()>().await;
+                }
+            }
+            Self::Detached => pending().await,
+        }
+    }
+}
+
+/// Opens a descriptor of a process. Its number may be reused later, the descriptor is not.
+pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
+    let number = Pid::from_raw(pid).filter(|_| pid > 0);
+    let opened = number.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
+
+    match opened {
+        Some(Ok(pidfd)) => Ok(pidfd),
+        Some(Err(Errno::SRCH)) | None => {
+            Err(Error::invalid(format!("process {pid} does not exist"))
+                .help("give --while-pid a process that runs")
+                .into())
+        }
+        Some(Err(error)) => Err(io::Error::from(error))
+            .with_context(|| format!("cannot wait for the end of process {pid}")),
+    }
+}
+
+/// Opens a descriptor of this process's parent.
+///
+/// # Errors
+/// [`is_invalid`](Error::is_invalid) if the parent has ended, or cannot be seen from this
+/// container.
+pub(crate) fn open_parent() -> Result<OwnedFd> {
+    let no_parent = || {
+        Error::invalid("the process that started leasehold has ended, or is in another container")
+            .help("give --while-pid PID, or --detach")
+    };
+
+    let parent = getppid();
+    // Orphans become children of the first process. It is a parent of its own only in its session,
+    // as the script that a container runs is.
+    let is_foreign = parent.as_raw() == 1 && getsid(Some(parent)) != getsid(None);
+    if parent.as_raw() == 0 || is_foreign {
+        return Err(no_parent().into());
+    }
+
+    let pidfd = open_process(parent.as_raw()).map_err(|_| no_parent())?;
+    // The number cannot have been reused while the process is still the parent.
+    if getppid() != parent {
+        return Err(no_parent().into());
+    }
+    Ok(pidfd)
+}
+
+/// Returns the program of a process as a label; empty if it has ended.
+pub(crate) fn program(pid: i32) -> String {
+    // The kernel keeps 15 bytes of a name, fewer than a label may have.
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.unwrap_or_default().trim_end().to_owned()
+}
+
+/// Returns the program of the process behind a descriptor as a label.
+pub(crate) fn program_behind(pidfd: &OwnedFd) -> String {
+    // The line `Pid:` of this file is documented in pidfd_open(2).
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()));
+    let info = info.unwrap_or_default();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"));
+
+    pid.and_then(|pid| pid.trim().parse().ok())
+        .map_or_else(String::new, program)
+}
+
+fn check_standard_input() -> Result<()> {
+    let input = File::from(stdin().as_fd().try_clone_to_owned()?);
+    let null = fs::metadata("/dev/null").context("cannot read /dev/null")?;
+    let metadata = input.metadata()?;
+
+    // Of a background process without job control, and under cron and systemd.
+    if metadata.mode() == null.mode() && metadata.rdev() == null.rdev() {
+        return Err(Error::invalid(
+            "standard input is /dev/null, so the lock would be released immediately",
+        )
+        .help("give --while-pid PID, in a script --while-pid $$")
+        .into());
+    }
+
+    if input.is_terminal() && tcgetpgrp(&input) != Ok(getpgrp()) {
+        return Err(Error::invalid(
+            "standard input is a terminal, which a background process cannot read",
+        )
+        .help("give --while-pid PID, in a shell --while-pid $$")
+        .into());
+    }
+    Ok(())
+}
+
+/// Blocks until the process ends. A pidfd is readable then: `pidfd_open(2)`.
+fn until_process_ends(pidfd: &OwnedFd) -> WatchResult {
+    let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
+    loop {
+        match poll(&mut polled, None) {
+            Ok(_) => return WatchResult::Ended,
+            Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the end of the process cannot be awaited");
+                return WatchResult::Failed;
+            }
+        }
+    }
+}
+
+/// Reads standard input to its end.
+fn until_input_ends() -> WatchResult {
+    // In the background, reading from a terminal then fails instead of stopping all of leasehold.
+    let blocked = SigSet::from_iter([Signal::SIGTTIN]).thread_block();
+    if blocked.is_err() {
+        return WatchResult::Failed;
+    }
+
+    let mut input = stdin().lock();
+    let mut discarded = [0; 4096];
+    loop {
+        match input.read(&mut discarded) {
+            Ok(0) => return WatchResult::Ended,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => {
+                tracing::debug!(%error, "standard input cannot be read");
+                return WatchResult::Failed;
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! From the options of a subcommand to held locks.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold::store::Share;
+use leasehold::{Guard, Lock, Locks};
+use nix::sys::signal::Signal;
+use tokio::time::{Instant, timeout};
+
+use crate::commands::LockOptions;
+use crate::guards::Guards;
+use crate::run::child::reap_as_init;
+use crate::run::signals::Signals;
+use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
+use crate::slots;
+
+/// How acquiring all names ended.
+pub(crate) enum Acquired {
+    Granted(Guards),
+    TimedOut,
+    /// A signal arrived. The claims have left their queues.
+    Interrupted(Signal),
+}
+
+/// What to acquire.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    /// The names in the order of the arguments, without repetitions; never empty.
+    pub(crate) names: &'a [String],
+    pub(crate) options: &'a LockOptions,
+    /// The label unless --label is given.
+    pub(crate) label: &'a str,
+    pub(crate) slot_numbers: SlotNumbers,
+}
+
+/// Whether the holder of a semaphore needs the numbers of its slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SlotNumbers {
+    Taken,
+    Unneeded,
+}
+
+/// Acquires all names, or none of them.
+///
+/// Every client acquires several names in the order of their bytes. So no two clients each hold a
+/// name that the other one waits for.
+///
+/// # Cancel safety
+/// Dropping the future leaves the queues, and gives back what was granted.
+pub(crate) async fn acquire(
+    locks: &Locks,
+    request: Request<'_>,
+    signals: &mut Signals,
+) -> Result<Acquired> {
+    let limit = request.options.wait;
+    let acquiring = Acquiring {
+        locks,
+        request,
+        deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+    };
+
+    let acquired = acquiring.run(signals).await;
+    if !matches!(acquired, Ok(Acquired::Granted(_))) {
+        // After this time the store notices by itself that the client is gone.
+        drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
+    }
+    acquired
+}
+
+struct Acquiring<'a> {
+    locks: &'a Locks,
+    request: Request<'a>,
+    deadline: Option<Instant>,
+}
+
+impl Acquiring<'_> {
+    async fn run(&self, signals: &mut Signals) -> Result<Acquired> {
+        let acquired = self.acquire_names(signals).await?;
+        match acquired {
+            Acquired::Granted(guards) if self.needs_slot_numbers() => {
+                self.number_slots(guards, signals).await
+            }
+            _ => Ok(acquired),
+        }
+    }
+
+    async fn acquire_names(&self, signals: &mut Signals) -> Result<Acquired> {
+        let names = self.request.names;
+        let mut sorted: Vec<_> = names.iter().collect();
+        sorted.sort();
+
+        loop {
+            let mut guards = Vec::new();
+            for name in &sorted {
+                match self.acquire_name(name, signals).await? {
+                    WaitOutcome::Granted(guard) => guards.push(guard),
+                    WaitOutcome::TimedOut => return Ok(Acquired::TimedOut),
+                    WaitOutcome::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
+                }
+            }
+
+            // A hold may have been lost while the next name was waited for.
+            if guards.iter().all(|guard: &Guard| guard.check().is_ok()) {
+                guards.sort_by_key(|guard| names.iter().position(|name| name == guard.name()));
+                return Ok(Acquired::Granted(Guards::new(guards)));
+            }
+        }
+    }
+
+    async fn acquire_name(&self, name: &str, signals: &mut Signals) -> Result<WaitOutcome> {
+        let options = self.request.options;
+        let lock = options.lock(self.locks, name, self.request.label);
+
+        let wait = WaitOptions {
+            limit: self.remaining(),
+            stated: options.wait,
+            quiet: options.quiet,
+        };
+        waiting::wait(&lock, self.locks, wait, signals).await
+    }
+
+    fn needs_slot_numbers(&self) -> bool {
+        self.request.slot_numbers == SlotNumbers::Taken && self.request.options.slots.is_some()
+    }
+
+    async fn number_slots(&self, mut guards: Guards, signals: &mut Signals) -> Result<Acquired> {
+        let taking = slots::take_numbers(self.locks, guards.first(), self.request.options);
+
+        let numbers = tokio::select! {
+            numbers = taking => numbers?,
+            signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
+            never = reap_as_init() => match never? {},
+        };
+        guards.number_slots(numbers);
+        Ok(Acquired::Granted(guards))
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(until)
+    }
+}
+
+impl LockOptions {
+    /// Creates the lock `name` with these options. `label` is used unless --label is given.
+    pub(crate) fn lock(&self, locks: &Locks, name: &str, label: &str) -> Lock {
+        let lock = match (self.slots, self.shared) {
+            (Some(slots), _) => locks
+                .semaphore(name, slots)
+                .permits(self.permits.unwrap_or(1)),
+            (None, true) => locks.rwlock(name).shared(),
+            (None, false) => locks.mutex(name),
+        };
+
+        let label = self.label.as_deref().unwrap_or(label);
+        self.with_times(lock).label(label)
+    }
+
+    /// Creates a mutex with the times of these options.
+    pub(crate) fn mutex(&self, locks: &Locks, name: &str, label: &str) -> Lock {
+        self.with_times(locks.mutex(name)).label(label)
+    }
+
+    fn with_times(&self, lock: Lock) -> Lock {
+        let lock = lock.lease(self.lease);
+        let lock = if self.no_renewal {
+            lock.no_renewal()
+        } else {
+            lock
+        };
+        match self.max_hold {
+            Some(longest) => lock.max_hold(longest),
+            None => lock,
+        }
+    }
+
+    /// The share that `lock` requests.
+    pub(crate) fn share(&self) -> leasehold::Result<Share> {
+        match (self.slots, self.shared) {
+            (Some(slots), _) => Share::slots(self.permits.unwrap_or(1), slots),
+            (None, true) => Ok(Share::READER),
+            (None, false) => Ok(Share::MUTEX),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The numbers of slots: each holder of a semaphore gets numbers that no other holder has.
+//!
+//! A store counts slots and does not number them. So the number 3 of the semaphore `gpu` is a mutex
+//! of its own, `gpu/slot/3`. Only holders of the semaphore take these mutexes, and each takes as
+//! many as it has slots. Among N holders of N mutexes, one is always free for the next.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use leasehold::{ClaimId, Entry, Guard, LockState, Locks, Result, Token};
+use tokio::time::sleep;
+
+use crate::commands::LockOptions;
+
+/// A larger semaphore counts load, not devices, and trying its numbers would take too long.
+pub(crate) const NUMBERED_MAX: u32 = 1024;
+
+/// The numbers of the slots that a hold has, and the mutexes behind them.
+#[derive(Debug, Default)]
+pub(crate) struct NumberedSlots {
+    numbers: Vec<u32>,
+    guards: Vec<Guard>,
+}
+
+impl NumberedSlots {
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.numbers
+    }
+
+    pub(crate) fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    pub(crate) fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+}
+
+/// Takes a number for each slot that `semaphore` holds; takes none if it is too large.
+///
+/// # Cancel safety
+/// Dropping the future gives back the numbers that it has taken.
+pub(crate) async fn take_numbers(
+    locks: &Locks,
+    semaphore: &Guard,
+    options: &LockOptions,
+) -> Result<NumberedSlots> {
+    const RETRY_MIN: Duration = Duration::from_millis(5);
+    const RETRY_MAX: Duration = Duration::from_millis(250);
+
+    let slots = options.slots.unwrap_or(0);
+    if slots > NUMBERED_MAX {
+        return Ok(NumberedSlots::default());
+    }
+
+    let mut taking = Taking {
+        locks,
+        semaphore,
+        options,
+        taken: NumberedSlots::default(),
+    };
+    let mut retry = RETRY_MIN;
+    while !taking.try_all(slots).await? {
+        semaphore.check()?;
+        taking.break_stale(slots).await?;
+
+        sleep(retry).await;
+        retry = (retry * 2).min(RETRY_MAX);
+    }
+    Ok(taking.taken)
+}
+
+struct Taking<'a> {
+    locks: &'a Locks,
+    semaphore: &'a Guard,
+    options: &'a LockOptions,
+    taken: NumberedSlots,
+}
+
+impl Taking<'_> {
+    /// Tries every number once. Returns whether enough of them are taken.
+    async fn try_all(&mut self, slots: u32) -> Result<bool> {
+        let wanted = self.options.permits.unwrap_or(1) as usize;
+        // The label lets other holders see which claim of the semaphore the number belongs to.
+        let label = self.claim().to_string();
+
+        for number in 0..slots {
+            if self.taken.numbers.len() == wanted {
+                break;
+            }
+            if self.taken.numbers.contains(&number) {
+                continue;
+            }
+
+            let name = self.slot_name(number);
+            let lock = self.options.mutex(self.locks, &name, &label);
+            if let Some(guard) = lock.try_acquire().await? {
+                self.taken.numbers.push(number);
+                self.taken.guards.push(guard);
+            }
+        }
+        Ok(self.taken.numbers.len() == wanted)
+    }
+
+    /// Breaks the holds of numbers whose claim no longer holds the semaphore.
+    ///
+    /// A store may notice a crash for the semaphore first, and for the number only later.
+    async fn break_stale(&self, slots: u32) -> Result<()> {
+        let mut numbered = Vec::new();
+        for number in 0..slots {
+            numbered.push(self.locks.inspect(&self.slot_name(number)).await?);
+        }
+        // The semaphore is read after the numbers. So a claim that took a number before is seen.
+        let semaphore = self.locks.inspect(self.semaphore.name()).await?;
+
+        let holders: HashSet<ClaimId> = semaphore.holders().map(|entry| entry.id).collect();
+        if !holders.contains(&self.claim()) {
+            // This claim is lost, or the store has other ids. Then nothing is known to be stale.
+            return Ok(());
+        }
+
+        for state in &numbered {
+            for (entry, token) in stale(state, &holders) {
+                tracing::debug!(name = %state.name, label = %entry.info.label, "stale number");
+                self.locks.break_hold(state.name.as_str(), token).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&self) -> ClaimId {
+        self.semaphore.fencing_token().claim()
+    }
+
+    fn slot_name(&self, number: u32) -> String {
+        format!("{}/slot/{number}", self.semaphore.name())
+    }
+}
+
+/// Returns the holders of a number that hold the semaphore no longer.
+fn stale<'a>(
+    state: &'a LockState,
+    holders: &'a HashSet<ClaimId>,
+) -> impl Iterator<Item = (&'a Entry, Token)> {
+    state.holders().filter_map(|entry| {
+        let claim: ClaimId = entry.info.label.parse().ok()?;
+        let is_stale = !holders.contains(&claim);
+        is_stale.then_some((entry, entry.token()?))
+    })
+}

@@ -1,0 +1,91 @@
+//! What kind of lock is in use, and how much of it is held.
+
+use leasehold::LockState;
+use leasehold::store::Share;
+
+/// The kind of a lock. A free lock has none: its next claim decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Mutex,
+    RwLock,
+    Semaphore { slots: u32 },
+}
+
+/// How much of a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) kind: Kind,
+    /// The sum of the holders' weights; each reader and each writer counts as one.
+    pub(crate) held: u32,
+    has_writer: bool,
+}
+
+impl Usage {
+    /// Returns the usage of a lock, or `None` if no claim shows its kind.
+    pub(crate) fn of(lock_state: &LockState) -> Option<Self> {
+        let shares = || lock_state.entries.iter().map(|entry| entry.share);
+        let holders = || lock_state.holders().map(|entry| entry.share);
+
+        Some(Self {
+            kind: shares().map(Kind::of).max_by_key(|kind| kind.rank())?,
+            held: holders().map(weight).sum(),
+            has_writer: holders().any(Share::is_whole),
+        })
+    }
+}
+
+/// The weight of a semaphore's share. Otherwise each claim counts as one.
+fn weight(share: Share) -> u32 {
+    match Kind::of(share) {
+        Kind::Semaphore { .. } => share.weight(),
+        Kind::Mutex | Kind::RwLock => 1,
+    }
+}
+
+impl Kind {
+    pub(crate) fn of(share: Share) -> Self {
+        match share.capacity() {
+            1 => Self::Mutex,
+            Share::RW_CAPACITY => Self::RwLock,
+            slots => Self::Semaphore { slots },
+        }
+    }
+
+    /// A mutex shares its name with readers and writers, and then is a writer among them.
+    fn rank(self) -> u8 {
+        match self {
+            Self::Mutex => 0,
+            Self::RwLock => 1,
+            Self::Semaphore { .. } => 2,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::RwLock => "rwlock",
+            Self::Semaphore { .. } => "semaphore",
+        }
+    }
+
+    /// The slots of a semaphore, or the one holder of a mutex. Readers have no limit.
+    pub(crate) fn capacity(self) -> Option<u32> {
+        match self {
+            Self::Mutex => Some(1),
+            Self::RwLock => None,
+            Self::Semaphore { slots } => Some(slots),
+        }
+    }
+}
+
+/// Writes `2 of 4`, `3 readers` or `writer`.
+impl std::fmt::Display for Usage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.kind.capacity(), self.held) {
+            (Some(capacity), held) => write!(f, "{held} of {capacity}"),
+            (None, _) if self.has_writer => write!(f, "writer"),
+            (None, 1) => write!(f, "1 reader"),
+            (None, readers) => write!(f, "{readers} readers"),
+        }
+    }
+}

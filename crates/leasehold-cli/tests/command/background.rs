@@ -1,0 +1,295 @@
+//! Locks that a script holds in the background: acquire and release.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
+use crate::scripts::holding;
+
+#[test]
+fn script_holds_a_lock_over_several_commands() {
+    let sandbox = Sandbox::new();
+    let text = "token=$(leasehold acquire a --while-pid $$) || exit
+                leasehold show --exit-code a > shown; echo $?
+                leasehold run a --wait 0 --quiet -- true; echo $?
+                leasehold release a --token $token; echo $?
+                leasehold run a --wait 0 -- echo free
+                leasehold release a --token $token 2> again; echo $?";
+    for shell in ["sh", "bash"] {
+        let done = sandbox.run_script(shell, text);
+        done.assert(0, "1\n75\n0\nfree\n1\n", "");
+        assert!(sandbox.read("shown").contains(&format!("({shell})")));
+        assert!(
+            sandbox
+                .read("again")
+                .contains("no claim holds it with this token")
+        );
+    }
+}
+
+/// Without an option the owner is the parent of `acquire`.
+#[test]
+fn killed_script_frees_the_lock() {
+    for options in ["", "--while-pid $$"] {
+        let sandbox = Sandbox::new();
+        let text = format!("leasehold acquire a {options} > token; exec sleep 1000");
+        let script = sandbox.start_script(&text);
+        until("the lock is held", || sandbox.read("token").ends_with('\n'));
+        let holder = sandbox.holder_pid("a");
+
+        script.signal(Signal::SIGKILL);
+        sandbox
+            .done(&["run", "a", "--wait", "30s", "--", "echo", "next"])
+            .assert(0, "next\n", "");
+        until("the background process is gone", || !is_alive(holder));
+    }
+}
+
+#[test]
+fn killed_background_process_frees_the_lock() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.done(&["acquire", "a", "--detach"]);
+    kill(sandbox.holder_pid("a"), Signal::SIGKILL).unwrap();
+    sandbox
+        .done(&["run", "a", "--wait", "30s", "--", "echo", "next"])
+        .assert(0, "next\n", "");
+    sandbox
+        .done(&["release", "a", "--token", done.out.trim()])
+        .assert(1, "", "cannot release a");
+}
+
+#[test]
+fn broken_background_hold_cannot_be_released() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.done(&["acquire", "a", "--detach"]).out;
+    let holder = sandbox.holder_pid("a");
+    sandbox.done(&["break", "a", "--token", token.trim()]);
+    until("the background process has ended", || !is_alive(holder));
+    sandbox
+        .done(&["release", "a", "--token", token.trim()])
+        .assert(1, "", "no claim holds it with this token");
+}
+
+#[test]
+fn detached_hold_outlives_its_script() {
+    let sandbox = Sandbox::new();
+    let token = sandbox.run_script("sh", "leasehold acquire a --detach").out;
+    assert_eq!(sandbox.token("a"), token.trim());
+    sandbox
+        .done(&["release", "a", "--token", token.trim()])
+        .assert(0, "", "");
+    assert!(sandbox.flock("a"));
+}
+
+/// A release that returned before the lock is free would fail a try that follows.
+#[test]
+fn lock_is_free_when_release_returns() {
+    let sandbox = Sandbox::new();
+    let text = "for i in 1 2 3 4 5 6 7 8 9 10; do
+                    token=$(leasehold acquire a --wait 0 --while-pid $$) || exit
+                    leasehold release a --token $token || exit
+                done";
+    sandbox.run_script("sh", text).assert(0, "", "");
+}
+
+#[test]
+fn release_ends_no_other_hold() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.holder("run", &[]);
+    sandbox
+        .done(&["release", "run", "--token", &sandbox.token("run")])
+        .assert(1, "", "no process of this user listens here");
+    assert_eq!(sandbox.holders("run").len(), 1);
+    run.end().assert(0, "", "");
+
+    let (hold, token) = holding(&sandbox, &["a"]);
+    let (other, other_token) = holding(&sandbox, &["b"]);
+    let done = sandbox.done(&["release", "a", "--token", &other_token]);
+    done.assert(1, "", "no claim holds it with this token");
+    assert_eq!(
+        (sandbox.token("a"), sandbox.token("b")),
+        (token.clone(), other_token)
+    );
+
+    sandbox
+        .done(&["release", "a", "--token", &token])
+        .assert(0, "", "");
+    hold.wait().assert(0, "", "");
+    other.end().assert(0, "", "");
+}
+
+/// A lock whose token was not printed could not be released.
+#[test]
+fn killed_acquire_leaves_the_queue() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    for signal in [Signal::SIGKILL, Signal::SIGINT] {
+        let acquire = sandbox.waiter(&["acquire", "a", "--detach", "--quiet"]);
+        acquire.signal(signal);
+        until("the queue is empty", || sandbox.waiters("a").is_empty());
+    }
+    holder.end().assert(0, "", "");
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn script_killed_while_it_waits_leaves_the_queue() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let text = "leasehold acquire a --quiet --while-pid $$; true";
+    let script = sandbox.start_script(text);
+    until("acquire is queued", || !sandbox.waiters("a").is_empty());
+    script.signal(Signal::SIGKILL);
+    until("the queue is empty", || sandbox.waiters("a").is_empty());
+    holder.end().assert(0, "", "");
+}
+
+/// A stopped `acquire` prints no token, and its script can no longer continue it.
+#[test]
+fn stopped_acquire_of_a_killed_script_does_not_keep_the_lock() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let text = "leasehold acquire a --quiet --while-pid $$ & echo $! > pid; wait";
+    let script = sandbox.start_script(text);
+    until("acquire is queued", || !sandbox.waiters("a").is_empty());
+    let acquire = sandbox.pid("pid");
+    kill(acquire, Signal::SIGSTOP).unwrap();
+    holder.end().assert(0, "", "");
+    until("it is granted", || sandbox.holders("a").len() == 1);
+
+    script.signal(Signal::SIGKILL);
+    until("the lock is free", || sandbox.is_free("a"));
+    kill(acquire, Signal::SIGKILL).unwrap();
+}
+
+/// A token that cannot be printed would be lost with the lock held.
+#[test]
+fn acquire_without_a_reader_of_the_token_releases_the_lock() {
+    let sandbox = Sandbox::new();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut acquire = sandbox.leasehold(&["acquire", "a", "--detach"]);
+    let done = acquire.stdout(full).output().unwrap();
+    assert_eq!(done.status.code(), Some(70), "{done:?}");
+    until("the lock is free", || sandbox.is_free("a"));
+
+    let mut hold = sandbox.leasehold(&["hold", "a"]);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let hold = hold.stdin(Stdio::piped()).stdout(full).spawn().unwrap();
+    assert_eq!(Started::from(hold).wait().code(), 70);
+    assert!(sandbox.is_free("a"));
+}
+
+/// An open file of the caller, such as a lock of flock(1), must not stay open in the background.
+#[test]
+fn background_hold_keeps_no_file_of_its_caller_open() {
+    let sandbox = Sandbox::new();
+    let text = "exec 9> file 8> other; flock 9; leasehold acquire a --detach";
+    let token = sandbox.run_script("bash", text).out;
+    let holder = sandbox.holder_pid("a");
+
+    let flock = ["-n", "file", "true"];
+    let locked = Command::new("flock")
+        .args(flock)
+        .current_dir(sandbox.path(""))
+        .status();
+    assert!(locked.unwrap().success());
+    for fd in 0..3 {
+        let path = format!("/proc/{holder}/fd/{fd}");
+        assert_eq!(
+            std::fs::read_link(path).unwrap(),
+            std::path::Path::new("/dev/null")
+        );
+    }
+    sandbox
+        .done(&["release", "a", "--token", token.trim()])
+        .assert(0, "", "");
+}
+
+/// As under cron: hardly an environment, no terminal, a session of its own, no input.
+#[test]
+fn acquire_works_from_cron_and_hold_names_the_option() {
+    let sandbox = Sandbox::new();
+    let text = "token=$(leasehold acquire a --while-pid $$) || exit
+                leasehold release a --token $token || exit
+                leasehold hold a; echo $?
+                leasehold hold a --while-pid $$ > token & wait_for=$!
+                while ! [ -s token ]; do sleep 0.01; done
+                leasehold release a --token $(cat token) && wait $wait_for; echo $?";
+    let shell = sandbox.script("sh", text);
+
+    let mut cron = Command::new("setsid");
+    cron.args(["--wait", "sh", "-c", text])
+        .current_dir(sandbox.path(""))
+        .stdin(Stdio::null())
+        .env_clear();
+    let kept = shell
+        .get_envs()
+        .filter(|(name, _)| *name == "PATH" || *name == "LEASEHOLD_STORE");
+    cron.envs(kept.filter_map(|(name, value)| Some((name, value?))));
+
+    let done: Finished = cron.output().unwrap().into();
+    done.assert(0, "64\n0\n", "--while-pid");
+    assert!(sandbox.is_free("a"));
+}
+
+/// In a container, a script is the first process and the parent of what it starts.
+#[test]
+fn first_process_of_a_container_is_an_owner() {
+    let sandbox = Sandbox::new();
+    let inner = "leasehold acquire a && leasehold show --exit-code a > shown; echo $?";
+    let text = format!("unshare --pid --fork --mount-proc sh -c '{inner}'");
+    let done = sandbox.run_script("sh", &text);
+    let (_token, code) = done.out.split_once('\n').unwrap();
+    assert_eq!((code, done.code()), ("1\n", 0), "{done:?}");
+    until("the lock is free", || sandbox.is_free("a"));
+}
+
+/// Another user may listen on the address of a claim. `release` must not take its reply.
+#[test]
+fn release_ignores_a_socket_of_another_user() {
+    let sandbox = Sandbox::new();
+    let line = "echo $LEASEHOLD_TOKEN $LEASEHOLD_CLAIM > ids; exec cat";
+    let run = sandbox.started(&["run", "a", "--", "sh", "-c", line]);
+    until("the run holds the lock", || {
+        sandbox.read("ids").ends_with('\n')
+    });
+    let ids = sandbox.read("ids");
+    let (token, claim) = ids.trim().split_once(' ').unwrap();
+
+    let server = format!(
+        "import socket\n\
+         s = socket.socket(socket.AF_UNIX)\n\
+         s.bind('\\0leasehold/{claim}')\n\
+         s.listen()\n\
+         print('ready', flush=True)\n\
+         while True:\n    c = s.accept()[0]; c.sendall(b'\\0')\n"
+    );
+    let mut hostile = Command::new("setpriv");
+    hostile.args([
+        "--reuid=65534",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-c",
+        &server,
+    ]);
+    let mut hostile = Started::from(
+        hostile
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let mut ready = String::new();
+    BufReader::new(hostile.out()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
+
+    sandbox.done(&["release", "a", "--token", token]).assert(
+        1,
+        "",
+        "no process of this user listens here",
+    );
+    run.end().assert(0, "", "");
+}

@@ -1,0 +1,207 @@
+//! Several names at once.
+
+use nix::sys::signal::{Signal, kill};
+
+use crate::sandbox::{Sandbox, Started, until};
+
+const BIN: &str = env!("CARGO_BIN_EXE_leasehold");
+
+#[test]
+fn run_of_several_names_holds_all_of_them() {
+    let sandbox = Sandbox::new();
+    let line = "echo $LEASEHOLD_NAME; echo $LEASEHOLD_TOKEN; echo $LEASEHOLD_TOKENS; exec cat";
+    let run = sandbox.started(&["run", "b", "a", "c", "--", "sh", "-c", line]);
+    until("all are held", || {
+        ["a", "b", "c"]
+            .iter()
+            .all(|name| sandbox.holders(name).len() == 1)
+    });
+    let [b, a, c] = ["b", "a", "c"].map(|name| sandbox.token(name));
+
+    run.end().assert(0, &format!("b\n{b}\n{b} {a} {c}\n"), "");
+    assert!(["a", "b", "c"].iter().all(|name| sandbox.is_free(name)));
+}
+
+#[test]
+fn repeated_name_counts_once() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .done(&["run", "a", "--name=a", "--", "echo", "ran"])
+        .assert(0, "ran\n", "");
+}
+
+#[test]
+fn names_may_begin_with_a_hyphen() {
+    let sandbox = Sandbox::new();
+    let run = [
+        "run",
+        "--name=-x",
+        "--name=--",
+        "--",
+        "sh",
+        "-c",
+        "echo $LEASEHOLD_NAME",
+    ];
+    sandbox.done(&run).assert(0, "-x\n", "");
+    assert!(
+        sandbox
+            .done(&["show", "--", "--"])
+            .out
+            .contains("--: free, last token 1")
+    );
+}
+
+#[test]
+fn missing_name_or_command_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.done(&["run", "--", "echo", "ran"]).assert(
+        64,
+        "",
+        "NAME is missing: write `leasehold run NAME -- COMMAND…`",
+    );
+    for arguments in [
+        &["run", "a"][..],
+        &["run", "a", "echo"],
+        &["run", "a", "--"],
+    ] {
+        sandbox.done(arguments).assert(64, "", "COMMAND is missing");
+    }
+}
+
+#[test]
+fn names_are_acquired_in_the_order_of_their_bytes() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let run = sandbox.started(&["run", "b", "a", "--quiet", "--", "true"]);
+    until("the run waits", || !sandbox.waiters("a").is_empty());
+    assert!(sandbox.is_free("b"), "a run that waits for a holds b");
+
+    holder.end().assert(0, "", "");
+    run.wait().assert(0, "", "");
+}
+
+/// Without one order for all, each run would soon hold the name that the other one waits for.
+#[test]
+fn names_in_opposite_order_do_not_deadlock() {
+    let sandbox = Sandbox::new();
+    let loops = ["a b", "b a"].map(|names| {
+        let line = format!(
+            "for i in $(seq 20); do {BIN} run {names} --quiet --wait 30s -- sh -c \
+             'mkdir both && rmdir both' || exit; done"
+        );
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", &line])
+            .current_dir(sandbox.path(""))
+            .env("LEASEHOLD_STORE", sandbox.url())
+            .env_remove("LEASEHOLD_HELD");
+        Started::from(shell.spawn().unwrap())
+    });
+    for shell in loops {
+        assert_eq!(shell.wait().code(), 0);
+    }
+}
+
+#[test]
+fn all_names_are_given_back_if_one_is_not_granted() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("b", &[]);
+    for wait in ["0", "50ms"] {
+        sandbox
+            .done(&["run", "a", "b", "c", "--wait", wait, "--", "echo", "ran"])
+            .assert(75, "", "b was not granted");
+        assert!(sandbox.is_free("a") && sandbox.is_free("c"));
+        assert!(sandbox.waiters("b").is_empty());
+    }
+    holder.end().assert(0, "", "");
+}
+
+#[test]
+fn signal_while_waiting_gives_back_all_names() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("b", &[]);
+    let run = sandbox.started(&["run", "a", "b", "--quiet", "--", "echo", "ran"]);
+    until("the run waits", || !sandbox.waiters("b").is_empty());
+    assert_eq!(sandbox.holders("a").len(), 1);
+
+    run.signal(Signal::SIGTERM);
+    run.wait().assert_signal(Signal::SIGTERM, "");
+    assert!(sandbox.is_free("a") && sandbox.waiters("b").is_empty());
+}
+
+#[test]
+fn loss_of_one_name_stops_the_command() {
+    let sandbox = Sandbox::new();
+    for lost in ["a", "b"] {
+        let run = sandbox.started(&["run", "a", "b", "--", "sleep", "1000"]);
+        until("both are held", || sandbox.holders("b").len() == 1);
+        sandbox.done(&["break", lost, "--token", &sandbox.token(lost)]);
+        run.wait()
+            .assert(76, "", &format!("leasehold: lost {lost}: "));
+        assert!(sandbox.is_free("a") && sandbox.is_free("b"));
+    }
+}
+
+/// The descendants of the command continue its work under all of the names.
+#[test]
+fn all_names_of_a_killed_run_stay_held_until_its_processes_end() {
+    let sandbox = Sandbox::new();
+    let line = "sleep 1000 & echo $! > pid; wait";
+    let run = sandbox.started(&["run", "a", "b", "--", "sh", "-c", line]);
+    let grandchild = sandbox.pid("pid");
+    run.signal(Signal::SIGKILL);
+    drop(run);
+    for name in ["a", "b"] {
+        let next = ["run", name, "--wait", "0", "--quiet", "--", "true"];
+        assert_eq!(sandbox.done(&next).code(), 75, "{name}");
+    }
+
+    kill(grandchild, Signal::SIGKILL).unwrap();
+    sandbox
+        .done(&["run", "b", "a", "--wait", "30s", "--", "echo", "next"])
+        .assert(0, "next\n", "");
+}
+
+/// A name that was lost while another was waited for is acquired again before the command runs.
+#[test]
+fn name_lost_during_the_wait_is_acquired_again() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("b", &[]);
+    let run = [
+        "run",
+        "a",
+        "b",
+        "--max-hold",
+        "5s",
+        "--quiet",
+        "--",
+        "echo",
+        "ran",
+    ];
+    let run = sandbox.started(&run);
+    until("the run waits", || !sandbox.waiters("b").is_empty());
+    let lost = sandbox.token("a");
+    until("the longest hold is over", || {
+        sandbox.holders("a").is_empty()
+    });
+
+    holder.end().assert(0, "", "");
+    run.wait().assert(0, "ran\n", "");
+    assert_ne!(sandbox.last_token("a"), lost);
+}
+
+#[test]
+fn nested_run_of_several_names_needs_all_of_them_held() {
+    let sandbox = Sandbox::new();
+    let nested = |outer: &[&str], inner: &str| {
+        let line = format!("{BIN} run {inner} -- sh -c 'echo $LEASEHOLD_TOKENS'");
+        sandbox.done(&[outer, &["--", "sh", "-c", &line]].concat())
+    };
+    nested(&["run", "a"], "a b --reentrant").assert(64, "", "holds a, but not all names");
+    nested(&["run", "b"], "a b").assert(64, "", "holds b, but not all names");
+    nested(&["run", "a", "b"], "a b").assert(64, "", "would wait for itself");
+
+    let done = nested(&["run", "a", "b"], "b a --reentrant");
+    let tokens = format!("{} {}\n", sandbox.last_token("b"), sandbox.last_token("a"));
+    done.assert(0, &tokens, "");
+}
