@@ -6,6 +6,7 @@
 pub(crate) mod acquire;
 mod calls;
 mod depart;
+mod events;
 #[cfg(test)]
 mod expired_in_queue;
 mod hold;

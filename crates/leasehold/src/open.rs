@@ -1,5 +1,7 @@
 //! Opening a store by its URL: the one list of schemes.
 
+mod unknown_url;
+
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
@@ -80,7 +82,7 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
             open_redis(url, runtime).await
         }
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
-        _ => Err(unknown_scheme(scheme)),
+        _ => Err(unknown_url::error(url)),
     }
 }
 
@@ -154,14 +156,6 @@ async fn open_zookeeper(url: &str) -> Result<OpenedStore> {
 async fn open_zookeeper(_url: &str) -> Result<OpenedStore> {
     Err(Error::unsupported("this build has no ZooKeeper store")
         .help("build leasehold with its feature `zookeeper`"))
-}
-
-fn unknown_scheme(scheme: &str) -> Error {
-    Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(
-        "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// \
-         (also with ?dialect=plain), redlock:// or redlocks:// (also with ?dialect=classic), \
-         zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:",
-    )
 }
 
 /// Returns a URL without user, password and settings, and without what may be a part of them.
@@ -247,7 +241,13 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_urls_are_refused_with_help() {
-        for url in ["", "nonsense", "ftp://x:secret@y", "memory:x"] {
+        for url in [
+            "",
+            "nonsense",
+            "ftp://x:secret@y",
+            "etcd://x:secret@y",
+            "memory:x",
+        ] {
             let error = open(url).await.unwrap_err();
             assert!(error.is_invalid(), "{url}: {error}");
             assert!(!error.to_string().contains("secret"));
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn hint_for_unknown_scheme_names_all_schemes_and_dialects() {
-        let message = open("etcd://host").await.unwrap_err().to_string();
+        let message = open("ftp://host").await.unwrap_err().to_string();
         for scheme in [
             "memory:",
             "file:",

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::calls::{REPLY_TIMEOUT, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
+use super::events::HoldEvents;
 use super::outage::Outage;
 use super::validity::{Limit, Validity, safe_duration};
 use super::wait::wait_for_grant;
@@ -38,6 +39,7 @@ pub(crate) async fn acquire(
     options: &AcquireOptions,
     limit: WaitLimit,
 ) -> Result<Option<Hold>> {
+    let begun = Instant::now();
     let deadline = limit.deadline();
     let mut backoff = Backoff::default();
     let mut outage = Outage::default();
@@ -45,7 +47,10 @@ pub(crate) async fn acquire(
     loop {
         let attempt = Attempt::begin(engine, options, limit.on_contention())?;
         match attempt.run(deadline, &mut outage).await? {
-            Outcome::Granted(hold) => return Ok(Some(hold)),
+            Outcome::Granted(hold) => {
+                hold.log_grant(begun.elapsed());
+                return Ok(Some(hold));
+            }
             Outcome::Refused => return Ok(None),
             // The process slept, the store was away, or an operator removed the entry. While there
             // is time, the next attempt queues at the end.
@@ -254,7 +259,9 @@ impl<'a> Attempt<'a> {
             reason: LossReason::MaxHoldExceeded,
         });
 
-        let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
+        let events = HoldEvents::new(self.engine.calls.shared_url(), grant.token);
+        let mut validity =
+            Validity::held(Arc::clone(&self.claim), grant.valid_until).with_events(events);
         // A store may keep claims for less than a fixed lease; then the renewals cover the rest.
         if fixed_end.is_some_and(|end| end.at <= grant.valid_until) {
             validity = validity.without_renewal();

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::events::Reachability;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::{
@@ -23,6 +24,7 @@ pub(crate) struct StoreCalls {
     store: Arc<dyn Store>,
     /// The store's URL without its password.
     url: Arc<str>,
+    reachability: Arc<Reachability>,
 }
 
 /// A reply, and the time just before its request was sent.
@@ -36,6 +38,7 @@ impl StoreCalls {
         Self {
             store,
             url: url.into(),
+            reachability: Arc::default(),
         }
     }
 
@@ -43,6 +46,7 @@ impl StoreCalls {
         WeakStoreCalls {
             store: Arc::downgrade(&self.store),
             url: Arc::clone(&self.url),
+            reachability: Arc::clone(&self.reachability),
         }
     }
 
@@ -52,6 +56,10 @@ impl StoreCalls {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    pub(crate) fn shared_url(&self) -> Arc<str> {
+        Arc::clone(&self.url)
     }
 
     /// Enters the claim, with retries.
@@ -75,6 +83,10 @@ impl StoreCalls {
     /// The caller knows how long an error may last.
     pub(crate) async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let reply = self.store.changed(claim, seen).await;
+        // A client may know the new state without a reply of the store.
+        if reply.is_err() {
+            self.reachability.note(&self.url, &reply);
+        }
         self.with_context("wait for", Some(&claim.name), reply)
     }
 
@@ -86,6 +98,7 @@ impl StoreCalls {
     ) -> Result<Vec<Option<Duration>>> {
         let name = claims.first().map(|claim| &claim.name);
         let reply = with_timeout(limit, self.store.renew(claims)).await;
+        self.reachability.note(&self.url, &reply);
         self.with_context("renew", name, reply)
     }
 
@@ -106,6 +119,7 @@ impl StoreCalls {
     /// Leaves once; departing repeats it while that matters.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
+        self.reachability.note(&self.url, &reply);
         self.with_context("release", Some(&claim.name), reply)
     }
 
@@ -147,13 +161,16 @@ impl StoreCalls {
     {
         let mut backoff = Backoff::default();
         for _ in 1..TRIES_MAX {
-            match send().await {
+            let reply = send().await;
+            self.reachability.note(&self.url, &reply);
+            match reply {
                 Err(error) if error.is_unavailable() => backoff.wait().await,
                 reply => return self.with_context(operation, name, reply),
             }
         }
 
         let reply = send().await;
+        self.reachability.note(&self.url, &reply);
         self.with_context(operation, name, reply)
     }
 
@@ -177,6 +194,7 @@ impl StoreCalls {
 pub(crate) struct WeakStoreCalls {
     store: Weak<dyn Store>,
     url: Arc<str>,
+    reachability: Arc<Reachability>,
 }
 
 impl WeakStoreCalls {
@@ -185,6 +203,7 @@ impl WeakStoreCalls {
         Some(StoreCalls {
             store: self.store.upgrade()?,
             url: Arc::clone(&self.url),
+            reachability: Arc::clone(&self.reachability),
         })
     }
 }
@@ -198,5 +217,7 @@ async fn with_timeout<T>(limit: Duration, reply: impl Future<Output = Result<T>>
 
 /// Returns the error of a store that sent no reply.
 pub(crate) fn timed_out(limit: Duration) -> Error {
+    // A measured time has nanoseconds, which only make the text longer.
+    let limit = Duration::from_millis(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
     Error::unavailable(format!("the store sent no reply within {limit:?}"))
 }

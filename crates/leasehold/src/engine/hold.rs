@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::depart::{PendingEntry, depart};
+use super::events::HoldEvents;
 use super::validity::{End, Validity};
 use super::{Engine, StoreCalls, calls};
 use crate::runtime::backoff::Backoff;
@@ -37,6 +38,12 @@ impl Hold {
             token,
             departed: false,
             downgrading: Arc::default(),
+        }
+    }
+
+    pub(super) fn log_grant(&self, waited: Duration) {
+        if let Some(events) = self.validity.events() {
+            events.granted(&self.validity.claim, waited);
         }
     }
 
@@ -180,11 +187,20 @@ impl Hold {
         self.engine.renewals.remove(self.validity.claim.id);
 
         let calls = self.engine.calls.clone();
-        let claim = Arc::clone(&self.validity.claim);
+        let validity = Arc::clone(&self.validity);
         let alone = Arc::clone(&self.downgrading);
+        let held = validity.events().map(HoldEvents::held);
         Detached::new(async move {
             let _alone = alone.lock_owned().await;
-            depart(calls, claim, PendingEntry::Replied).await
+            let claim = Arc::clone(&validity.claim);
+            let left = depart(calls, claim, PendingEntry::Replied).await;
+
+            if let (Ok(true), Some(held), Some(events)) = (&left, held, validity.events())
+                && validity.ending() == Some(End::Left)
+            {
+                events.released(&validity.claim, held);
+            }
+            left
         })
     }
 

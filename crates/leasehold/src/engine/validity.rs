@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, RenewalStatus, Result};
 
@@ -34,6 +35,8 @@ pub(crate) struct Validity {
     /// Since when renewals have had no reply, in nanoseconds; 0 if the last one had a reply.
     late: AtomicU64,
     became_late: Notify,
+    /// For the log; `None` while the claim waits.
+    events: Option<HoldEvents>,
 }
 
 /// The end of a validity that no renewal moves.
@@ -72,6 +75,7 @@ impl Validity {
             phase: Phase::Held,
             late: AtomicU64::new(0),
             became_late: Notify::new(),
+            events: None,
         }
     }
 
@@ -98,6 +102,18 @@ impl Validity {
             auto_renew: false,
             ..self
         }
+    }
+
+    /// Logs the loss of the hold, with these fields.
+    pub(crate) fn with_events(self, events: HoldEvents) -> Self {
+        Self {
+            events: Some(events),
+            ..self
+        }
+    }
+
+    pub(crate) fn events(&self) -> Option<&HoldEvents> {
+        self.events.as_ref()
     }
 
     pub(crate) fn phase(&self) -> Phase {
@@ -159,6 +175,9 @@ impl Validity {
         self.valid_until.store(0, Ordering::Release);
 
         if is_first {
+            if let (Some(events), Some(reason)) = (&self.events, ending.loss()) {
+                events.lost(&self.claim, reason);
+            }
             self.has_ended.notify_waiters();
         }
         is_first

@@ -185,9 +185,22 @@ fn host_name(text: &str) -> Option<String> {
 /// Reads the password in a file, without the line break at its end.
 pub(super) fn password_in(path: &str) -> Result<String> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::invalid(format!("the password file {path:?} cannot be read")).caused_by(error)
+        let reason = io_reason(&error);
+        Error::invalid(format!(
+            "the password file {path:?} cannot be read: {reason}"
+        ))
+        .caused_by(error)
     })?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Formats the reason of an I/O error without its number.
+pub(super) fn io_reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((reason, _)) => reason.to_lowercase(),
+        None => text,
+    }
 }
 
 fn decoded(text: &str) -> Result<String> {

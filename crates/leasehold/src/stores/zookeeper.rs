@@ -17,6 +17,7 @@ mod liveness;
 mod lock_name;
 mod lock_node;
 mod queue;
+mod reachability;
 mod record;
 mod renewal;
 mod replacement;

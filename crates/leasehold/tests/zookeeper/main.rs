@@ -6,6 +6,7 @@ mod behaviour;
 mod downgrade;
 mod errors;
 mod generations;
+mod password;
 mod single_server;
 #[cfg(feature = "tls")]
 mod tls;

@@ -163,11 +163,12 @@ pub(super) fn path_of_url(path: &str) -> Result<PathBuf> {
     if path.starts_with('~') {
         let message = "only a shell expands ~, and only at the beginning of a word";
         return Err(Error::invalid(message.to_owned())
-            .help("write file:/home/user/folder, or file:./~ for a folder with the name ~"));
+            .help("write the whole path, such as file:/home/user/folder"));
     }
 
     match path.strip_prefix("//") {
-        None => Ok(PathBuf::from(path)),
+        None if path.starts_with('/') => Ok(PathBuf::from(path)),
+        None => Err(relative_path(path)),
         Some(absolute) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
         Some(host) => {
             let host = host.split('/').next().unwrap_or_default();
@@ -176,6 +177,16 @@ pub(super) fn path_of_url(path: &str) -> Result<PathBuf> {
             Err(Error::invalid(message).help("write file:/some/folder"))
         }
     }
+}
+
+/// The error of a path that would be another folder in each working directory.
+fn relative_path(path: &str) -> Error {
+    let message = format!("the folder {path:?} depends on the working directory");
+    let absolute = std::path::absolute(path).map_or_else(
+        |_| "/some/folder".to_owned(),
+        |absolute| absolute.display().to_string(),
+    );
+    Error::invalid(message).help(format!("write the whole path, such as file:{absolute}"))
 }
 
 /// The user's state folder.

@@ -131,6 +131,10 @@ impl Address {
         address
     }
 
+    pub(in crate::stores) fn is_encrypted(&self) -> bool {
+        matches!(self.target, Target::Tcp { tls: Some(_), .. })
+    }
+
     fn set(&mut self, name: &str, value: &str) -> Result<()> {
         match name {
             "db" => self.database = database(value)?,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::super::url::{self, Credentials, Host, StoreUrl, UrlForm};
 use super::layout::Dialect;
+use crate::runtime::background;
 use crate::{Error, Result};
 
 /// The servers of an ensemble, and how a client connects to them.
@@ -14,10 +15,18 @@ pub(super) struct Address {
     pub(super) servers: Vec<Host>,
     /// The node below which the locks are kept; empty for the root.
     pub(super) base: String,
-    /// `user:password`.
-    pub(super) digest: Option<String>,
+    pub(super) credentials: Option<Login>,
     pub(super) tls: Option<TlsFiles>,
     pub(super) settings: ZooKeeperSettings,
+}
+
+/// The user and the password of a client.
+#[derive(Clone)]
+pub(super) struct Login {
+    user: String,
+    password: String,
+    /// The file with the password, if the password is not in the URL.
+    password_file: Option<String>,
 }
 
 /// The files that TLS needs.
@@ -67,12 +76,12 @@ impl Address {
         let address = Self {
             servers: url.servers()?.to_vec(),
             base: base(&url.path)?,
-            digest: digest(&url)?,
+            credentials: login(&url)?,
             tls: tls(&url)?,
             settings: ZooKeeperSettings::parse(&url.settings)?,
         };
 
-        if address.settings.private && address.digest.is_none() {
+        if address.settings.private && address.credentials.is_none() {
             let error = Error::invalid("acl=creator requires a user, and the URL names none");
             return Err(error.help("write zookeeper://user:password@host"));
         }
@@ -155,7 +164,7 @@ fn base(path: &str) -> Result<String> {
     Ok(path.to_owned())
 }
 
-fn digest(url: &StoreUrl) -> Result<Option<String>> {
+fn login(url: &StoreUrl) -> Result<Option<Login>> {
     let file = url.settings.get("password-file");
     let Some(Credentials { user, password }) = &url.credentials else {
         return match file {
@@ -173,7 +182,36 @@ fn digest(url: &StoreUrl) -> Result<Option<String>> {
                 .help("write zookeeper://user:password@host, or give password-file="));
         }
     };
-    Ok(Some(format!("{user}:{password}")))
+    Ok(Some(Login {
+        user: user.clone(),
+        password,
+        password_file: file.map(str::to_owned),
+    }))
+}
+
+impl Login {
+    /// Returns `user:password`, with the password that its file has now.
+    ///
+    /// If the file cannot be read, the password is the one of the opening: a new file may be about
+    /// to replace the old one.
+    pub(super) async fn digest(&self) -> String {
+        const STALE: &str =
+            "the password file cannot be read; connecting with the password of the opening";
+        let user = &self.user;
+        let Some(path) = self.password_file.clone() else {
+            return format!("{user}:{}", self.password);
+        };
+
+        let reading = background::handle().spawn_blocking(move || url::password_in(&path));
+        let password = reading.await.map_err(|error| error.to_string());
+        match password.and_then(|password| password.map_err(|error| error.to_string())) {
+            Ok(password) => format!("{user}:{password}"),
+            Err(error) => {
+                tracing::warn!(%error, "{STALE}");
+                format!("{user}:{}", self.password)
+            }
+        }
+    }
 }
 
 fn tls(url: &StoreUrl) -> Result<Option<TlsFiles>> {
@@ -259,7 +297,11 @@ mod tests {
         let servers: Vec<String> = address.servers.iter().map(ToString::to_string).collect();
         assert_eq!(servers, ["h1:1", "h2:2181", "[::1]:3"]);
         assert_eq!(address.base, "/a/b");
-        assert_eq!(address.digest.as_deref(), Some("me:p@s:s"));
+        let login = address.credentials.as_ref().expect("before the @");
+        assert_eq!(
+            (login.user.as_str(), login.password.as_str()),
+            ("me", "p@s:s")
+        );
         let settings = ZooKeeperSettings {
             session: Duration::from_secs(4),
             dialect: Dialect::Kazoo,

@@ -12,6 +12,7 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 
 use super::address::Address;
 use super::liveness::{self, Heartbeat, Liveness};
+use super::reachability::unreachable;
 use super::reply_error::store_error;
 use super::session::{Session, unconfirmed};
 use super::tls;
@@ -146,8 +147,8 @@ async fn connect(address: &Address, session: Duration) -> Result<Client> {
     let mut connector = Client::connector()
         .with_session_timeout(session)
         .with_fail_eagerly();
-    if let Some(digest) = &address.digest {
-        connector = connector.with_auth("digest", digest.as_bytes());
+    if let Some(login) = &address.credentials {
+        connector = connector.with_auth("digest", login.digest().await.as_bytes());
     }
     if let Some(tls) = &address.tls {
         connector = tls::encrypted(connector, &address.servers, tls)?;
@@ -157,6 +158,9 @@ async fn connect(address: &Address, session: Duration) -> Result<Client> {
         (Err(error), Some(tls)) => Err(tls::refusal(&address.servers, tls)
             .await
             .unwrap_or_else(|| store_error(error))),
+        (Err(error @ (ZkError::NoHosts | ZkError::Timeout)), None) => {
+            Err(unreachable(&address.servers).await.caused_by(error))
+        }
         (connected, _) => connected.map_err(store_error),
     }
 }

@@ -128,14 +128,21 @@ async fn connect(
         return connected;
     }
     if begun.load(Ordering::Acquire) {
-        return Err(Error::unavailable(format!(
-            "the server did not answer within {CONNECT_MAX:?}"
-        )));
+        return Err(no_reply(config.address.is_encrypted()));
     }
     *runtime = None;
     Err(Error::unavailable(
         "the runtime that drove the connection is not polled",
     ))
+}
+
+fn no_reply(is_encrypted: bool) -> Error {
+    let error = Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}"));
+    if is_encrypted {
+        error.help("check that this port uses TLS; without TLS, write redis:// or redlock://")
+    } else {
+        error
+    }
 }
 
 /// Returns when the session has ended or is deaf, or the server has changed.

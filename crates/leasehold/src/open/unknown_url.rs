@@ -1,0 +1,163 @@
+//! The error of a URL that no store has: what it may have been meant to be, and what to write.
+
+use crate::Error;
+
+/// Returns the error. It repeats only the scheme, because the rest may contain a password.
+pub(super) fn error(url: &str) -> Error {
+    if url.is_empty() {
+        return Error::invalid("the URL is empty").help(KNOWN);
+    }
+    if let Some(path) = bare_path(url) {
+        return Error::invalid("a folder needs file: before its path")
+            .help(format!("write file:{path}"));
+    }
+
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let meant = scheme.to_ascii_lowercase();
+    if let Some((_, advice)) = ALIASES.iter().find(|(alias, _)| *alias == meant) {
+        return Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(*advice);
+    }
+    if let Some((_, service)) = SERVICES.iter().find(|(name, _)| *name == meant) {
+        return Error::invalid(format!("leasehold cannot keep locks on {service}")).help(KNOWN);
+    }
+    if is_host_and_port(scheme, rest) {
+        return Error::invalid("a server needs a URL scheme before its name").help(format!(
+            "write redis://{scheme}:{rest} or zookeeper://{scheme}:{rest}"
+        ));
+    }
+    Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(KNOWN)
+}
+
+/// Returns the path if the text is one, and not a URL.
+fn bare_path(text: &str) -> Option<&str> {
+    let begins = |prefix| text.starts_with(prefix);
+    (begins("/") || begins("./") || begins("../") || begins("~/")).then(|| match text {
+        absolute if absolute.starts_with('/') => absolute,
+        _ => "/some/folder",
+    })
+}
+
+fn is_host_and_port(host: &str, port: &str) -> bool {
+    let is_host = host == "localhost" || host.contains('.');
+    is_host && port.parse::<u16>().is_ok()
+}
+
+const KNOWN: &str = "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// \
+     (also with ?dialect=plain), redlock:// or redlocks:// (also with ?dialect=classic), \
+     zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:";
+
+/// Schemes that other programs use for a service which leasehold supports.
+const ALIASES: &[(&str, &str)] = &[
+    ("sentinel", SENTINEL),
+    ("redis-sentinel", SENTINEL),
+    ("redis+sentinel", SENTINEL),
+    ("rediss+sentinel", SENTINEL),
+    ("redis-cluster", CLUSTER),
+    ("redis+cluster", CLUSTER),
+    ("rediss+cluster", CLUSTER),
+    ("redis+tls", "write rediss://host"),
+    ("redis+ssl", "write rediss://host"),
+    ("redis-socket", "write redis+unix:///path/of/the.sock"),
+    (
+        "unix",
+        "write redis+unix:///path/of/the.sock for the socket of a Redis server",
+    ),
+    (
+        "valkey",
+        "write redis://host: Valkey uses the protocol of Redis",
+    ),
+    (
+        "valkeys",
+        "write rediss://host: Valkey uses the protocol of Redis",
+    ),
+    ("zk", "write zookeeper://host"),
+    ("zookeepers", "write zookeeper+tls://host"),
+    ("redlock+tls", "write redlocks://host1,host2,host3"),
+    (
+        "flock",
+        "write file:/some/folder: a file store shares its locks with flock(1)",
+    ),
+    ("dir", "write file:/some/folder"),
+    // In lower case they are known.
+    ("file", LOWER_CASE),
+    ("memory", LOWER_CASE),
+    ("redis", LOWER_CASE),
+    ("rediss", LOWER_CASE),
+    ("redis+unix", LOWER_CASE),
+    ("redlock", LOWER_CASE),
+    ("redlocks", LOWER_CASE),
+    ("zookeeper", LOWER_CASE),
+    ("zookeeper+tls", LOWER_CASE),
+];
+
+const SENTINEL: &str = "Sentinel is not supported: write redis://host:6379 with the address of the \
+     server, or redlock://host1,host2,host3 with independent servers";
+const CLUSTER: &str = "Redis Cluster is not supported: write redis://host:6379 with the address of \
+     one server, or redlock://host1,host2,host3 with independent servers";
+const LOWER_CASE: &str = "write the scheme in lower case";
+
+/// Services on which other lock programs keep locks.
+const SERVICES: &[(&str, &str)] = &[
+    ("consul", "Consul"),
+    ("cassandra", "Cassandra"),
+    ("cockroachdb", "CockroachDB"),
+    ("dynamodb", "DynamoDB"),
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("gcs", "Google Cloud Storage"),
+    ("gs", "Google Cloud Storage"),
+    ("hazelcast", "Hazelcast"),
+    ("http", "a web server"),
+    ("https", "a web server"),
+    ("k8s", "Kubernetes"),
+    ("kubernetes", "Kubernetes"),
+    ("mariadb", "MariaDB"),
+    ("memcache", "memcached"),
+    ("memcached", "memcached"),
+    ("mongodb", "MongoDB"),
+    ("mongodb+srv", "MongoDB"),
+    ("mssql", "SQL Server"),
+    ("mysql", "MySQL"),
+    ("nats", "NATS"),
+    ("nfs", "NFS"),
+    ("postgres", "PostgreSQL"),
+    ("postgresql", "PostgreSQL"),
+    ("s3", "S3"),
+    ("sqlite", "SQLite"),
+    ("sqlserver", "SQL Server"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_of_unknown_url_says_what_to_write() {
+        let cases = [
+            ("", "the URL is empty"),
+            ("/var/lock/app", "write file:/var/lock/app"),
+            ("./locks", "write file:/some/folder"),
+            ("~/locks", "write file:/some/folder"),
+            ("localhost:6379", "write redis://localhost:6379"),
+            ("etcd://host", "cannot keep locks on etcd; use file:"),
+            ("consul://host", "cannot keep locks on Consul"),
+            (
+                "postgresql://me:secret@host",
+                "cannot keep locks on PostgreSQL",
+            ),
+            (
+                "sentinel://host",
+                "Sentinel is not supported: write redis://",
+            ),
+            ("REDIS://host", "lower case"),
+            ("zk://host", "write zookeeper://host"),
+            ("nonsense", "is unknown; use file:"),
+        ];
+        for (url, part) in cases {
+            let error = error(url);
+            let text = error.to_string();
+            assert!(error.is_invalid() && text.contains(part), "{url}: {text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+    }
+}
