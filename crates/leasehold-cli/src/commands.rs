@@ -1,23 +1,29 @@
 //! The arguments: one table for the parser, `--help`, the man pages and the completions.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
+mod front_options;
 mod hold;
 mod inspection;
+mod mistakes;
 mod options;
 mod run;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
+use clap::builder::Resettable;
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 use leasehold::Token;
 
-use crate::exit::{self, Exit};
+use crate::examples;
+use crate::exit::{self, Exit, print_error};
 
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
-pub(crate) use options::{LockOptions, Store};
+pub(crate) use mistakes::is_shell_line;
+pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store};
 pub(crate) use run::{OnLost, Run};
 
 /// Hold a lock while a command runs, on one machine or many.
@@ -26,6 +32,9 @@ pub(crate) use run::{OnLost, Run};
 pub(crate) struct Command {
     #[command(subcommand)]
     pub(crate) action: Action,
+
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -116,7 +125,8 @@ pub(crate) enum Action {
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
     ///   last_token        the token of the last grant, null if the store has none
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
-    ///                     program, label; capacity is null for a rwlock
+    ///                     program, label, stopped (true if it is a stopped process of this
+    ///                     machine); capacity is null for a rwlock
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
     ///   external_holders  array of the processes that hold the lock by flock(1): pid, program
@@ -152,8 +162,11 @@ pub(crate) enum Action {
     /// Print a man page
     Man {
         /// The subcommand to print the page of, instead of leasehold's own page
-        #[arg(value_name = "COMMAND")]
+        #[arg(value_name = "COMMAND", value_parser = SUBCOMMANDS)]
         subcommand: Option<String>,
+        /// Write the pages of leasehold and of all its subcommands into the folder DIR
+        #[arg(long, value_name = "DIR", conflicts_with = "subcommand")]
+        all: Option<PathBuf>,
     },
 
     /// Print a completion script for a shell
@@ -163,39 +176,86 @@ pub(crate) enum Action {
     },
 }
 
+/// The subcommands that have a man page, for `man` and its completions.
+const SUBCOMMANDS: [&str; 11] = [
+    "run",
+    "hold",
+    "acquire",
+    "release",
+    "wait",
+    "ls",
+    "show",
+    "watch",
+    "break",
+    "man",
+    "completions",
+];
+
+/// Returns the definition of all arguments, with the examples of each subcommand.
+///
+/// It is the one source of the parser, `--help`, the man pages and the completions.
+pub(crate) fn definition() -> clap::Command {
+    let definition = Command::command()
+        // Aliases of a shell set options that the command line may set again.
+        .args_override_self(true)
+        .mut_subcommands(examples::add_to_help);
+    examples::add_to_help(definition)
+}
+
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Exit> {
-    let parsed = Command::try_parse_from(arguments).and_then(check_run);
+pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
+    let definition = definition().mut_subcommands(ignore_empty_environment);
+    let arguments = front_options::behind_subcommand(arguments, &definition);
+    let arguments = front_options::names_at_end(arguments);
 
-    parsed.map_err(|error| {
-        // Where the message cannot be printed, the exit code still reports the outcome.
-        let _ = error.print();
-
-        if error.use_stderr() {
-            Exit::USAGE
-        } else {
-            Exit::DONE
+    let parsed = definition
+        .try_get_matches_from(&arguments)
+        .and_then(|mut matches| Command::from_arg_matches_mut(&mut matches));
+    let parsed = match parsed {
+        Ok(command) => mistakes::check(command, &arguments),
+        Err(error) if is_output(&error) => {
+            // Where the message cannot be printed, the exit code still reports the outcome.
+            let _ = error.print();
+            let is_error = error.use_stderr();
+            return Err(if is_error { Exit::USAGE } else { Exit::DONE });
         }
+        Err(error) => Err(mistakes::describe(&error, &arguments)),
+    };
+
+    parsed.map(normalize).map_err(|message| {
+        print_error(message);
+        Exit::USAGE
     })
 }
 
-/// Rejects a run without a name or without a command.
-///
-/// The parser alone would say that COMMAND is missing where `--` is.
-fn check_run(command: Command) -> Result<Command, clap::Error> {
-    let Action::Run(run) = &command.action else {
-        return Ok(command);
-    };
+/// Whether the parser ended because it prints what was requested, or help for an empty command.
+fn is_output(error: &clap::Error) -> bool {
+    !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+}
 
-    let message = if run.names().is_empty() {
-        "NAME is missing: write `leasehold run NAME -- COMMAND…`"
-    } else if run.command.is_empty() {
-        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
-    } else {
-        return Ok(command);
-    };
-    let mut parser = Command::command();
-    Err(parser.error(ErrorKind::MissingRequiredArgument, message))
+/// An empty LEASEHOLD_STORE counts as unset: CI systems cannot unset a variable.
+fn ignore_empty_environment(subcommand: clap::Command) -> clap::Command {
+    let is_empty = std::env::var_os("LEASEHOLD_STORE").is_some_and(|url| url.is_empty());
+    if !is_empty
+        || !subcommand
+            .get_arguments()
+            .any(|argument| argument.get_id() == "url")
+    {
+        return subcommand;
+    }
+    subcommand.mut_arg("url", |argument| argument.env(Resettable::Reset))
+}
+
+/// Replaces the options that only stand for others.
+fn normalize(mut command: Command) -> Command {
+    match &mut command.action {
+        Action::Run(run) => run.normalize(),
+        Action::Hold(hold) => hold.lock.normalize(),
+        Action::Acquire(acquire) => acquire.lock.normalize(),
+        Action::Wait(wait) => wait.normalize(),
+        _ => {}
+    }
+    command
 }
 
 #[cfg(test)]
@@ -204,6 +264,16 @@ mod tests {
 
     #[test]
     fn argument_definitions_are_valid() {
-        Command::command().debug_assert();
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn every_subcommand_has_a_man_page() {
+        let definition = definition();
+        let names: Vec<_> = definition
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        assert_eq!(names, SUBCOMMANDS);
     }
 }

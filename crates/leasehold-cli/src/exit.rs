@@ -62,6 +62,12 @@ impl Exit {
     }
 }
 
+impl From<u8> for Exit {
+    fn from(code: u8) -> Self {
+        Self::by_code(code.into())
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
@@ -183,7 +189,7 @@ pub(crate) const ENVIRONMENT: Table = Table {
         ),
         (
             "LEASEHOLD_LOG",
-            "log filter for standard error, such as debug or leasehold=trace",
+            "log filter for standard error: info, debug or leasehold=trace; see --verbose",
         ),
         ("LEASEHOLD_NAME", "run sets it for COMMAND: the lock's name"),
         (

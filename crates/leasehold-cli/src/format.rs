@@ -7,6 +7,8 @@ use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
 use leasehold::{ClaimantInfo, Entry, ExternalHolder};
 
+use crate::process_state::is_stopped;
+
 /// Displays a text from another program with its control characters escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
 
@@ -46,7 +48,16 @@ pub(crate) fn external_holder(holder: &ExternalHolder) -> String {
 /// Formats a holder and the time since its grant as `program[pid]@host (label) for 12s`.
 pub(crate) fn claimant_and_age(entry: &Entry) -> String {
     let age = whole_seconds(age(entry));
-    format!("{} for {age}", claimant(&entry.info))
+    format!(
+        "{} for {age}{}",
+        claimant(&entry.info),
+        stopped(&entry.info)
+    )
+}
+
+/// Returns `, stopped` for a stopped process of this machine.
+pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
+    if is_stopped(info) { ", stopped" } else { "" }
 }
 
 /// Returns the time since a claim was queued or granted.

@@ -3,13 +3,16 @@
 
 mod break_;
 mod commands;
+mod examples;
 mod exit;
 mod format;
 mod guards;
 mod hold;
 mod list;
 mod locking;
+mod log;
 mod man;
+mod process_state;
 mod release;
 mod run;
 mod show;
@@ -41,9 +44,11 @@ fn main() -> ExitCode {
     };
     let arguments = background.unwrap_or_else(|| std::env::args_os().collect());
 
-    start_log();
     let exit = match commands::parse(arguments) {
-        Ok(command) => execute(command, started_as).unwrap_or_else(|error| exit::report(&error)),
+        Ok(command) => {
+            log::start(&command.log);
+            execute(command, started_as).unwrap_or_else(|error| exit::report(&error))
+        }
         Err(exit) => exit,
     };
     exit.end()
@@ -81,19 +86,11 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Show(args) => show::show(&args).await,
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
-            Action::Man { subcommand } => man::man(subcommand.as_deref()),
+            Action::Man {
+                all: Some(folder), ..
+            } => man::write_all(&folder),
+            Action::Man { subcommand, .. } => man::man(subcommand.as_deref()),
             Action::Completions { shell } => man::completions(shell),
         }
     })
-}
-
-/// Starts the log if `LEASEHOLD_LOG` is set. Building a filter takes longer than acquiring a lock.
-fn start_log() {
-    if std::env::var_os("LEASEHOLD_LOG").is_some() {
-        let filter = tracing_subscriber::EnvFilter::from_env("LEASEHOLD_LOG");
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .init();
-    }
 }

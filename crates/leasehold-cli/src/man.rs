@@ -1,51 +1,113 @@
 //! Man pages and shell completions, generated from the arguments in commands.rs.
 
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
-use anyhow::Result;
-use clap::CommandFactory;
+use anyhow::{Context, Result};
 use clap::builder::Resettable;
 use clap_complete::Shell;
 use clap_mangen::Man;
-use leasehold::Error;
 
-use crate::commands::Command;
+use crate::commands;
+use crate::examples::{self, Examples};
 use crate::exit::{ENVIRONMENT, EXIT_STATUS, Exit, Table};
 
 /// Prints the man page of leasehold, or of one of its subcommands.
 pub(crate) fn man(subcommand: Option<&str>) -> Result<Exit> {
-    let mut command = Command::command();
-    // Gives the subcommands their full names, such as `leasehold-run`.
-    command.build();
+    let leasehold = built();
+    let page = subcommand.and_then(|name| leasehold.find_subcommand(name));
+    let page = page.unwrap_or(&leasehold);
 
-    let page = match subcommand {
-        None => command,
-        Some(name) => command
-            .find_subcommand(name)
-            .ok_or_else(|| no_such_command(name))?
-            .clone(),
-    };
     io::stdout().write_all(&render(page)?)?;
+    Ok(Exit::DONE)
+}
+
+/// Writes all man pages into a folder, and makes the folder if it is missing.
+pub(crate) fn write_all(folder: &Path) -> Result<Exit> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+
+    let leasehold = built();
+    let is_documented = |page: &&clap::Command| page.get_name() != "help";
+    let subcommands = leasehold.get_subcommands().filter(is_documented);
+    for page in subcommands.chain([&leasehold]) {
+        let file = folder.join(format!("{}.1", title(page)));
+        fs::write(&file, render(page)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
     Ok(Exit::DONE)
 }
 
 /// Prints the completion script of a shell.
 pub(crate) fn completions(shell: Shell) -> Result<Exit> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Command::command(), "leasehold", &mut text);
+    let mut definition = commands::definition();
+    clap_complete::generate(shell, &mut definition, "leasehold", &mut text);
     io::stdout().write_all(&text)?;
     Ok(Exit::DONE)
 }
 
-/// Renders the tables as sections: `clap_mangen` alone would join their rows to one paragraph.
-fn render(page: clap::Command) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    Man::new(page.after_long_help(Resettable::Reset)).render(&mut text)?;
+/// Returns the definition in which the subcommands have their full names, as `leasehold-run`.
+fn built() -> clap::Command {
+    let mut command = commands::definition();
+    command.build();
+    command
+}
 
+fn title(page: &clap::Command) -> &str {
+    page.get_display_name().unwrap_or_else(|| page.get_name())
+}
+
+/// The date of the last change of the pages' contents.
+const DATE: &str = "2026-11-22";
+
+/// Renders the tables as sections: `clap_mangen` alone would join their rows to one paragraph.
+fn render(page: &clap::Command) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(page.clone().after_long_help(Resettable::Reset))
+        .title(title(page).to_uppercase())
+        .date(DATE)
+        .source(concat!("leasehold ", env!("CARGO_PKG_VERSION")))
+        .manual("leasehold manual")
+        .render(&mut text)?;
+
+    let examples = examples::of(page.get_name());
+    let mut text = with_literal_tables(&String::from_utf8(text)?);
     for table in [&EXIT_STATUS, &ENVIRONMENT] {
-        text.extend(section(table).into_bytes());
+        text.push_str(&section(table));
     }
-    Ok(text)
+    text.push_str(&examples_section(examples));
+    Ok(text.into_bytes())
+}
+
+/// Keeps the lines of indented tables as they are. man(1) would fill them otherwise.
+fn with_literal_tables(page: &str) -> String {
+    let mut text = String::new();
+    let mut in_table = false;
+
+    for line in page.lines() {
+        let is_row = line.starts_with("  ");
+        if is_row != in_table {
+            text.push_str(if is_row { ".nf\n" } else { ".fi\n" });
+            in_table = is_row;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Examples as roff: each purpose with its line, which is not filled.
+fn examples_section(examples: Examples) -> String {
+    let rows = examples.iter().map(|(purpose, line)| {
+        let line = line.replace('\\', "\\e").replace('\'', "\\(aq");
+        format!(".PP\n{purpose}:\n.RS 4\n.nf\n{line}\n.fi\n.RE\n")
+    });
+    let text: String = [".SH EXAMPLES\n".to_owned()]
+        .into_iter()
+        .chain(rows)
+        .collect();
+    with_plain_hyphens(&text)
 }
 
 /// A table as roff: a section heading, then a tagged paragraph for each row.
@@ -60,10 +122,10 @@ fn section(table: &Table) -> String {
         .chain(rows)
         .collect();
 
-    // A plain hyphen would be printed as a typographic one, which cannot be copied to a shell.
-    text.replace('-', "\\-")
+    with_plain_hyphens(&text)
 }
 
-fn no_such_command(name: &str) -> Error {
-    Error::invalid(format!("{name:?} is not a command")).help("see leasehold --help")
+/// A plain hyphen would be printed as a typographic one, which cannot be copied to a shell.
+fn with_plain_hyphens(text: &str) -> String {
+    text.replace('-', "\\-")
 }

@@ -55,7 +55,7 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
     };
     match locking::acquire(&locks, request, &mut signals).await? {
         Acquired::Granted(guards) => hold(guards, &locks, &args, stopping, signals).await,
-        Acquired::TimedOut => Ok(Exit::NOT_IN_TIME),
+        Acquired::TimedOut => Ok(args.busy_exit_code.map_or(Exit::NOT_IN_TIME, Exit::from)),
         Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
     }
 }

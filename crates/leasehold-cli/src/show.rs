@@ -9,7 +9,10 @@ use serde::Serialize;
 
 use crate::commands::Show;
 use crate::exit::Exit;
-use crate::format::{Escaped, age, claimant, external_holder, time, whole_seconds, whole_unit};
+use crate::format::{
+    Escaped, age, claimant, external_holder, stopped, time, whole_seconds, whole_unit,
+};
+use crate::process_state::is_stopped;
 use crate::usage::{Kind, Usage};
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
@@ -77,7 +80,9 @@ fn row(standing: &str, entry: &Entry) -> String {
     let age = whole_seconds(age(entry));
     let since = time(entry.info.since);
 
-    format!("  {standing}: {holder}, {share}{token}, for {age}, since {since}\n")
+    let stopped = stopped(&entry.info);
+
+    format!("  {standing}: {holder}{stopped}, {share}{token}, for {age}, since {since}\n")
 }
 
 /// Formats what one of several servers reports.
@@ -139,6 +144,7 @@ struct ClaimantJson<'a> {
     pid: u32,
     program: &'a str,
     label: &'a str,
+    stopped: bool,
 }
 
 #[derive(Serialize)]
@@ -211,6 +217,7 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
             pid: info.pid,
             program: &info.program,
             label: &info.label,
+            stopped: is_stopped(info),
         }
     }
 }

@@ -62,11 +62,31 @@ pub(crate) struct Wait {
 
     /// Wait at most this long; 0 does not wait [default: wait forever]
     ///
-    /// Write a duration as 500ms, 30s, 5m or 1h 30m.
-    #[arg(long = "wait", value_name = "DURATION", value_parser = duration)]
+    /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
+    #[arg(
+        short = 'w',
+        long = "wait",
+        alias = "timeout",
+        value_name = "DURATION",
+        value_parser = duration,
+        overrides_with = "nonblock"
+    )]
     pub(crate) limit: Option<Duration>,
 
+    /// Do not wait, as with --wait 0
+    #[arg(short, long, alias = "nb", overrides_with = "limit")]
+    nonblock: bool,
+
     /// Print errors only
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+impl Wait {
+    /// Gives --nonblock the meaning that it has: a wait of zero.
+    pub(super) fn normalize(&mut self) {
+        if self.nonblock {
+            self.limit = Some(Duration::ZERO);
+        }
+    }
 }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
 #[derive(Debug, Args)]
@@ -37,8 +38,44 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
+        if self.url.starts_with("memory:") {
+            return Err(memory_store());
+        }
         leasehold::open(&self.url).await
     }
+}
+
+/// The error of a store that would exclude no other process.
+fn memory_store() -> leasehold::Error {
+    let message = "a memory: store is inside one process, so no other command would find its locks";
+    leasehold::Error::invalid(message).help("write file: for the locks of this machine")
+}
+
+/// What leasehold reports of its work.
+#[derive(Debug, Args)]
+pub(crate) struct LogOptions {
+    /// Print what happens to locks and the store: granted, released, lost, unreachable
+    ///
+    /// Means LEASEHOLD_LOG=leasehold=info, unless LEASEHOLD_LOG is set.
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+
+    /// The format of the log: one JSON object per line, or text
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t
+    )]
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
 }
 
 /// How a lock is acquired, and for how long it may be held.
@@ -47,9 +84,20 @@ impl Store {
 pub(crate) struct LockOptions {
     /// Wait at most this long; 0 does not wait [default: wait forever]
     ///
-    /// Write a duration as 500ms, 30s, 5m or 1h 30m.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
+    #[arg(
+        short,
+        long,
+        alias = "timeout",
+        value_name = "DURATION",
+        value_parser = duration,
+        overrides_with = "nonblock"
+    )]
     pub(crate) wait: Option<Duration>,
+
+    /// Do not wait, as with --wait 0
+    #[arg(short, long, alias = "nb", overrides_with = "wait")]
+    nonblock: bool,
 
     /// How long the store keeps the lock after the last renewal
     ///
@@ -71,8 +119,12 @@ pub(crate) struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
 
     /// Share the lock with other --shared holders; exclude all others
-    #[arg(long, conflicts_with = "slots")]
+    #[arg(short, long, conflicts_with = "slots", overrides_with = "exclusive")]
     pub(crate) shared: bool,
+
+    /// Exclude all others; undoes an earlier --shared
+    #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
+    exclusive: bool,
 
     /// Let holders take up to N slots at once; all clients of NAME must give the same N
     #[arg(long, value_name = "N")]
@@ -87,18 +139,41 @@ pub(crate) struct LockOptions {
     pub(crate) label: Option<String>,
 
     /// Print errors only, not the progress of the wait
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) quiet: bool,
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        return Ok(Duration::ZERO);
+impl LockOptions {
+    /// Gives --nonblock the meaning that it has: a wait of zero.
+    pub(super) fn normalize(&mut self) {
+        if self.nonblock {
+            self.wait = Some(Duration::ZERO);
+        }
     }
+}
 
-    SpanParser::new()
-        .parse_unsigned_duration(text)
-        .map_err(|_| format!("{text:?} is not a duration; write it as 500ms, 30s, 5m or 1h 30m"))
+/// Parses a duration. A plain number means seconds, as for flock(1) and timeout(1).
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let is_plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let parsed = if is_plain {
+        text.parse()
+            .ok()
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    } else {
+        with_units(text)
+    };
+    parsed.ok_or_else(|| {
+        format!("{text:?} is not a duration; write it as 30 or 30s, 500ms, 5m, 1h 30m or 1d")
+    })
+}
+
+/// Parses a number with units, in which a day has 24 hours.
+fn with_units(text: &str) -> Option<Duration> {
+    let span = SpanParser::new().parse_span(text).ok()?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
+    duration.try_into().ok()
 }
 
 #[cfg(test)]
@@ -118,10 +193,15 @@ mod tests {
         ok("1h 30m", 5_400_000);
         ok("1h30m", 5_400_000);
         ok("2 hours", 7_200_000);
+        ok("30", 30_000);
+        ok("0.5", 500);
+        ok("1d", 86_400_000);
+        ok("1d 12h", 129_600_000);
         for text in [
             "",
-            "30",
-            "1d",
+            ".",
+            "1.2.3",
+            "1 month",
             "-1s",
             "soon",
             "1x",

@@ -9,7 +9,8 @@ use clap::{Args, ValueEnum};
 use super::options::{LockOptions, Store, duration};
 
 #[derive(Debug, Args)]
-#[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…")]
+#[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…\n       \
+                      leasehold run [OPTIONS] NAME… -c LINE")]
 pub(crate) struct Run {
     /// The locks' names, each any text of 1 to 512 bytes
     ///
@@ -27,11 +28,26 @@ pub(crate) struct Run {
     #[arg(value_name = "COMMAND", last = true)]
     pub(crate) command: Vec<OsString>,
 
+    /// Run LINE in a shell, in place of COMMAND
+    ///
+    /// The shell is $SHELL, as for flock(1), or /bin/sh without that variable.
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "LINE",
+        conflicts_with = "command"
+    )]
+    shell_line: Option<OsString>,
+
     #[command(flatten)]
     pub(crate) store: Store,
 
     #[command(flatten)]
     pub(crate) lock: LockOptions,
+
+    /// The exit code if the lock is not granted within --wait [default: 75]
+    #[arg(short = 'E', long, alias = "conflict-exit-code", value_name = "N")]
+    pub(crate) busy_exit_code: Option<u8>,
 
     /// Hold the lock at least this long, even if COMMAND ends sooner
     ///
@@ -73,6 +89,18 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Gives -c and -n the meanings that they have.
+    pub(super) fn normalize(&mut self) {
+        self.lock.normalize();
+        if let Some(line) = self.shell_line.take() {
+            self.command = vec![shell(), "-c".into(), line];
+        }
+    }
+
+    pub(super) fn has_command(&self) -> bool {
+        !self.command.is_empty() || self.shell_line.is_some()
+    }
+
     /// Returns the names in the order of the arguments, without repetitions.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -83,6 +111,12 @@ impl Run {
         }
         names
     }
+}
+
+fn shell() -> OsString {
+    std::env::var_os("SHELL")
+        .filter(|shell| !shell.is_empty())
+        .unwrap_or_else(|| "/bin/sh".into())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

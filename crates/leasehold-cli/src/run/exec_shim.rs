@@ -14,6 +14,7 @@ use nix::unistd::{Pid, getpid, getppid};
 
 use super::signals::unblock_stop;
 use super::terminal::Terminal;
+use crate::commands::is_shell_line;
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 
@@ -109,9 +110,15 @@ fn die_with(parent: &OsStr) -> io::Result<()> {
 /// Executes the command. Returns only if this fails, after printing the reason.
 pub(crate) fn become_command(command: &mut Command) -> Exit {
     let error = command.exec();
+    let program = command.get_program().to_string_lossy();
+    let hint = if error.kind() == io::ErrorKind::NotFound && is_shell_line(&program) {
+        "; to run a line in a shell, write -c in place of --"
+    } else {
+        ""
+    };
     print_error(format_args!(
-        "cannot execute {}: {error}",
-        Escaped(&command.get_program().to_string_lossy())
+        "cannot execute {}: {error}{hint}",
+        Escaped(&program)
     ));
 
     match error.kind() {

@@ -14,11 +14,15 @@ use super::child::reap_as_init;
 use super::signals::Signals;
 use crate::exit::print_error;
 use crate::format::{
-    Escaped, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
+    Escaped, claimant, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
 };
+use crate::process_state::is_stopped;
 
 /// A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
+
+/// The time between two lines of a long wait: a log then shows that the job waits.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How long to wait until the claim has left the queue. It leaves in the background.
 pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -76,7 +80,7 @@ async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
 }
 
 fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
-    if wait.quiet || stderr().is_terminal() || waited < PROGRESS_DELAY {
+    if wait.quiet || has_spinner() || waited < PROGRESS_DELAY {
         return;
     }
 
@@ -86,21 +90,37 @@ fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
     print_error(format_args!("{name} granted after {waited}, token {token}"));
 }
 
-/// Reports the queue position: continuously on a terminal, once elsewhere.
+/// Reports the queue position: continuously on a terminal, once a minute elsewhere.
 async fn show_progress(locks: &Locks, name: &str, wait: WaitOptions) -> Infallible {
     if wait.quiet {
         return pending().await;
     }
 
     sleep(PROGRESS_DELAY).await;
-    if stderr().is_terminal() {
+    if has_spinner() {
         return spin(locks, name).await;
     }
+    report_lines(locks, name, LINE_INTERVAL, print_error).await
+}
 
-    if let Some(text) = position_text(locks, name).await {
-        print_error(text);
+/// Whether standard error is a terminal that can replace a line.
+fn has_spinner() -> bool {
+    stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Reports the queue position at once, and again after each interval.
+async fn report_lines(
+    locks: &Locks,
+    name: &str,
+    interval: Duration,
+    mut report: impl FnMut(String),
+) -> Infallible {
+    loop {
+        if let Some(text) = position_text(locks, name).await {
+            report(text);
+        }
+        sleep(interval).await;
     }
-    pending().await
 }
 
 async fn spin(locks: &Locks, name: &str) -> Infallible {
@@ -157,7 +177,7 @@ async fn position_text(locks: &Locks, name: &str) -> Option<String> {
 pub(crate) fn holder_text(lock_state: &LockState) -> String {
     let mut holders = lock_state.holders();
     let Some(first) = holders.next() else {
-        return external_holder_text(lock_state);
+        return missing_holder_text(lock_state);
     };
     let first = claimant_and_age(first);
     match holders.count() {
@@ -167,12 +187,25 @@ pub(crate) fn holder_text(lock_state: &LockState) -> String {
     }
 }
 
-/// Formats the process that holds the lock by flock(1), outside the queue.
-fn external_holder_text(lock_state: &LockState) -> String {
-    lock_state.external_holders.first().map_or_else(
-        || "held by an unknown process".to_owned(),
-        |holder| format!("held by {} (flock)", external_holder(holder)),
-    )
+/// Formats the reason why a lock without a holder is not granted.
+///
+/// A process holds it by flock(1), outside the queue, or the first waiter does not take it.
+fn missing_holder_text(lock_state: &LockState) -> String {
+    if let Some(holder) = lock_state.external_holders.first() {
+        return format!("held by {} (flock)", external_holder(holder));
+    }
+
+    match lock_state.waiters().next().filter(|first| !is_own(first)) {
+        Some(first) if is_stopped(&first.info) => {
+            let first = claimant(&first.info);
+            format!("next is {first}, which is stopped and does not take its turn")
+        }
+        Some(first) => {
+            let first = claimant(&first.info);
+            format!("no holder is visible; next is {first}, which does not take its turn")
+        }
+        None => "held by an unknown process".to_owned(),
+    }
 }
 
 fn is_own(entry: &Entry) -> bool {
@@ -201,4 +234,35 @@ async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions) {
         "{} was not granted {when}{held}",
         Escaped(name)
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn long_wait_is_reported_again_and_again() {
+        let locks = leasehold::open("memory:").await.expect("it opens");
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        let (send, mut lines) = tokio::sync::mpsc::unbounded_channel();
+
+        let reporting = report_lines(&locks, "a", Duration::from_millis(1), |text| {
+            send.send(text).expect("the test receives");
+        });
+        let third = async {
+            lines.recv().await;
+            lines.recv().await;
+            lines.recv().await
+        };
+        let line = tokio::select! {
+            never = reporting => match never {},
+            line = timeout(Duration::from_secs(60), third) => line.expect("in time"),
+        };
+
+        let line = line.expect("it is sent");
+        assert!(line.starts_with("waiting for a: held by "), "{line}");
+        guard.release().await.expect("released");
+    }
 }

@@ -61,7 +61,7 @@ fn wrong_usage_exits_64() {
         &["run", "a", "--"],
         &["run", "a", "--wiat", "1s", "--", "true"],
         &["run", "a", "--wait", "soon", "--", "true"],
-        &["run", "a", "--wait", "30", "--", "true"],
+        &["run", "a", "--wait", "1 month", "--", "true"],
         &["run", "a", "--lease", "1ms", "--", "true"],
         &["run", "a", "--max-hold", "0", "--", "true"],
         &["run", "a", "--slots", "0", "--", "true"],
@@ -141,7 +141,7 @@ fn non_utf8_text_is_accepted_as_command_and_refused_as_name() {
         .output()
         .unwrap()
         .into();
-    done.assert(64, "", "invalid UTF-8");
+    done.assert(64, "", "the argument \"a\u{fffd}b\" is not valid UTF-8");
     let mut run = sandbox.leasehold(&["run", "a", "--", "printf", "%s"]);
     assert_eq!(run.arg(broken).output().unwrap().stdout, broken.as_bytes());
 }
@@ -223,18 +223,12 @@ fn command_gets_name_token_and_store_in_environment() {
 }
 
 #[test]
-fn command_gets_absolute_store_path() {
+fn command_gets_the_store_of_the_option() {
     let sandbox = Sandbox::new();
+    let store = format!("file:{}", sandbox.path("here").display());
     let line = "cd / && echo $LEASEHOLD_STORE";
-    let done = sandbox.done(&["run", "a", "--store", "file:here", "--", "sh", "-c", line]);
-    done.assert(
-        0,
-        &format!(
-            "file:{}\n",
-            sandbox.path("here").canonicalize().unwrap().display()
-        ),
-        "",
-    );
+    let done = sandbox.done(&["run", "a", "--store", &store, "--", "sh", "-c", line]);
+    done.assert(0, &format!("{store}\n"), "");
 }
 
 #[test]

@@ -98,6 +98,7 @@ impl Queue {
                 "pid": self.pids[0],
                 "program": "leasehold",
                 "label": "first",
+                "stopped": false,
             }],
             "waiters": [
                 {
@@ -111,6 +112,7 @@ impl Queue {
                     "pid": self.pids[1],
                     "program": "leasehold",
                     "label": "true",
+                    "stopped": false,
                 },
                 {
                     "position": 2,
@@ -123,6 +125,7 @@ impl Queue {
                     "pid": self.pids[2],
                     "program": "leasehold",
                     "label": "true",
+                    "stopped": false,
                 },
             ],
             "external_holders": [],

@@ -95,7 +95,8 @@ fn man_pages_list_all_flags() {
     has_all(
         &page,
         [
-            ".TH leasehold 1",
+            ".TH LEASEHOLD 1 20",
+            concat!("\"leasehold ", env!("CARGO_PKG_VERSION"), "\""),
             "leasehold\\-run(1)",
             ".SH \"ENVIRONMENT\"",
         ],
@@ -104,6 +105,82 @@ fn man_pages_list_all_flags() {
     let page = sandbox.done(&["man", "run"]).out.replace('\\', "");
     has_all(&page, FLAGS);
     has_all(&page, ["128+n"]);
+}
+
+#[test]
+fn help_and_man_page_of_every_subcommand_have_examples() {
+    let sandbox = Sandbox::new();
+    for command in COMMANDS {
+        let help = sandbox.done(&[command, "--help"]).out;
+        has_all(&help, ["Examples:\n  # ", &format!("leasehold {command} ")]);
+
+        let page = sandbox.done(&["man", command]).out;
+        let (_, examples) = page.split_once(".SH EXAMPLES\n").unwrap();
+        has_all(examples, [format!("leasehold {command} ").as_str()]);
+    }
+    has_all(&sandbox.done(&["--help"]).out, ["Examples:\n"]);
+    has_all(&sandbox.done(&["man"]).out, [".SH EXAMPLES\n"]);
+}
+
+/// Fails when an option in an example was renamed: the parser knows every line.
+#[test]
+fn examples_of_run_are_accepted_by_the_parser() {
+    let sandbox = Sandbox::new();
+    let help = sandbox.done(&["run", "--help"]).out;
+    let (_, examples) = help.split_once("Examples:\n").unwrap();
+    let lines = examples
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.trim().strip_prefix("leasehold "));
+
+    let mut count = 0;
+    for line in lines {
+        count += 1;
+        // The unknown store ends the run after its arguments have been read.
+        let leasehold = env!("CARGO_BIN_EXE_leasehold");
+        let line = line.replace("--store redis://host", "--store none:");
+        let line = format!("{leasehold} --store none: {line}");
+        let done: Finished = std::process::Command::new("sh")
+            .args(["-c", &line])
+            .output()
+            .unwrap()
+            .into();
+        done.assert(64, "", "the URL scheme \"none\" is unknown");
+    }
+    assert!(count >= 5, "{help}");
+}
+
+#[test]
+fn man_pages_are_written_to_a_folder_and_tables_keep_their_lines() {
+    let sandbox = Sandbox::new();
+    let folder = sandbox.path("pages/man1");
+    sandbox
+        .done(&["man", "--all", folder.to_str().unwrap()])
+        .assert(0, "", "");
+
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let mut expected: Vec<_> = COMMANDS.map(|name| format!("leasehold-{name}.1")).into();
+    expected.push("leasehold.1".to_owned());
+    expected.sort();
+    assert_eq!(files, expected);
+
+    let page = std::process::Command::new("man")
+        .arg("-l")
+        .arg(folder.join("leasehold-show.1"))
+        .env("MANWIDTH", "80")
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap();
+    let page: Finished = page.into();
+    let is_whole = |line: &str| {
+        line.contains("  holders           array: token, share, weight, capacity, since, ")
+            && line.ends_with("age_seconds, host, pid,")
+    };
+    assert!(page.out.lines().any(is_whole), "{}", page.out);
 }
 
 /// Each exit code is a paragraph of its own: joined to one, the table cannot be read.

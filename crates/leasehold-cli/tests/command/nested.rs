@@ -31,16 +31,8 @@ fn nested_run_of_same_name_two_levels_up_is_refused() {
 fn nested_run_by_another_path_of_the_store_is_refused() {
     let sandbox = Sandbox::new();
     std::os::unix::fs::symlink(sandbox.path("store"), sandbox.path("link")).unwrap();
-    let inner = [
-        LEASEHOLD,
-        "run",
-        "a",
-        "--store",
-        "file:link",
-        "--",
-        "echo",
-        "ran",
-    ];
+    let link = format!("file:{}", sandbox.path("link").display());
+    let inner = [LEASEHOLD, "run", "a", "--store", &link, "--", "echo", "ran"];
     let done = sandbox.done(&[&["run", "a", "--"], &inner[..]].concat());
     done.assert(64, "", "inside a run that holds a");
 }
@@ -111,8 +103,9 @@ fn reentrant_run_without_outer_run_acquires() {
 #[test]
 fn nested_runs_of_other_names_and_stores_acquire() {
     let sandbox = Sandbox::new();
+    let other = format!("file:{}", sandbox.path("other").display());
     let line =
-        format!("{LEASEHOLD} run b -- echo b; {LEASEHOLD} run a --store file:other -- echo other");
+        format!("{LEASEHOLD} run b -- echo b; {LEASEHOLD} run a --store {other} -- echo other");
     sandbox
         .done(&["run", "a", "--", "sh", "-c", &line])
         .assert(0, "b\nother\n", "");

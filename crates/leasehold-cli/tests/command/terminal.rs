@@ -184,3 +184,15 @@ fn spinner_shows_the_queue_position() {
     holder.end();
     terminal.until_shows("ran");
 }
+
+/// A terminal that cannot replace a line gets whole lines, which begin as all messages do.
+#[test]
+fn dumb_terminal_gets_the_queue_position_as_a_line() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    let mut terminal = Terminal::with(&sandbox, "$LEASEHOLD run a -- echo ran");
+    terminal.until_shows("leasehold: waiting for a: 1st in the queue, held by leasehold[");
+    holder.end();
+    terminal.until_shows("leasehold: a granted after ");
+    terminal.until_shows("ran");
+}

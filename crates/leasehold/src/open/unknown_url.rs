@@ -1,4 +1,4 @@
-//! The error of a URL that no store has: what it may have been meant to be, and what to write.
+//! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
 use crate::Error;
 

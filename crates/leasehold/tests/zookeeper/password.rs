@@ -23,14 +23,20 @@ async fn new_session_uses_the_password_that_the_file_has_now() {
     std::fs::write(&file, "second\n").expect("written");
     wire.refuse(true);
     wire.partition();
-    within_timeout("the session ends", held.lost()).await;
+    within_timeout("the hold is lost", held.lost()).await;
+    let theirs = open(&as_user("first", &server)).await;
+    let next = within_timeout("the session ends", theirs.mutex("a").acquire()).await;
+    let _next = next.expect("granted");
     wire.refuse(false);
     let later = within_timeout("a later claim is granted", ours.mutex("b").acquire()).await;
     let _later = later.expect("granted");
 
     for (password, may_read) in [("first", false), ("second", true)] {
-        let user = format!("zookeeper://me:{password}@{}", server.address());
-        let read = open(&user).await.inspect("b").await;
+        let read = open(&as_user(password, &server)).await.inspect("b").await;
         assert_eq!(read.is_ok(), may_read, "{password}: {read:?}");
     }
+}
+
+fn as_user(password: &str, server: &ZooKeeper) -> String {
+    format!("zookeeper://me:{password}@{}", server.address())
 }

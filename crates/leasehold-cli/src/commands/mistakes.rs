@@ -1,0 +1,117 @@
+//! The messages for wrong usage. Each names the mistake and the text to type.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::{Action, Command};
+
+/// Rejects a run without a name or without a command.
+///
+/// The parser alone would say that COMMAND is missing where `--` is.
+pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
+    let Action::Run(run) = &command.action else {
+        return Ok(command);
+    };
+
+    let names = run.names();
+    let message = if names.is_empty() {
+        "NAME is missing: write `leasehold run NAME -- COMMAND…`".to_owned()
+    } else if run.has_command() {
+        return Ok(command);
+    } else if let Some(line) = names.iter().skip(1).find(|name| is_shell_line(name)) {
+        format!("COMMAND is missing: to run {line:?} in a shell, write -c before it")
+    } else {
+        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
+            .to_owned()
+    };
+    Err(with_help_hint(&message, arguments))
+}
+
+/// Whether a text was meant for a shell: no program and hardly a lock has such a name.
+pub(crate) fn is_shell_line(text: &str) -> bool {
+    text.contains(|c: char| c.is_whitespace() || ";|&<>$`".contains(c))
+}
+
+/// Formats an error of the parser as one line.
+pub(super) fn describe(error: &clap::Error, arguments: &[OsString]) -> String {
+    let invalid = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => argument.as_str(),
+        _ => "",
+    };
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
+    if let Some((_, advice)) = FLOCK_OPTIONS
+        .iter()
+        .find(|(options, _)| is_unknown && options.contains(&invalid))
+    {
+        return (*advice).to_owned();
+    }
+
+    let message = match (error.kind(), not_utf8(arguments)) {
+        (ErrorKind::InvalidUtf8, Some(argument)) => format!(
+            "the argument {argument:?} is not valid UTF-8; only COMMAND may have other bytes"
+        ),
+        _ => joined(&error.render().to_string()),
+    };
+    with_help_hint(&message, arguments)
+}
+
+/// Options of flock(1) that leasehold does not have, and what to do in their place.
+const FLOCK_OPTIONS: &[(&[&str], &str)] = &[
+    (
+        &["-u", "--unlock"],
+        "leasehold has no -u: run releases the lock when COMMAND ends; \
+         `leasehold release NAME --token T` ends a hold of `leasehold acquire`",
+    ),
+    (
+        &["-o", "--close"],
+        "leasehold has no -o, and it is not needed: the lock is free when COMMAND has ended, \
+         even if processes that it started still run",
+    ),
+    (
+        &["-F", "--no-fork"],
+        "leasehold has no -F: it must run beside COMMAND to keep the lock; signals that it \
+         receives reach COMMAND",
+    ),
+    (
+        &["--fcntl"],
+        "leasehold has no --fcntl: a file store uses flock(2), and other stores need no file",
+    ),
+];
+
+fn not_utf8(arguments: &[OsString]) -> Option<String> {
+    arguments
+        .iter()
+        .find(|argument| argument.to_str().is_none())
+        .map(|argument| argument.to_string_lossy().into_owned())
+}
+
+/// Joins the lines of the parser's message, without its usage.
+///
+/// The usage names options that are given, such as --store, as if they were required.
+fn joined(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"))
+        // No value of an option begins with a hyphen, so this advice is never what was meant.
+        .filter(|line| !line.is_empty() && !line.contains("as a value, use '-- "));
+
+    let mut message = String::new();
+    for line in lines {
+        if !message.is_empty() {
+            message.push_str(if message.ends_with(':') { " " } else { "; " });
+        }
+        message.push_str(line);
+    }
+    message
+}
+
+fn with_help_hint(message: &str, arguments: &[OsString]) -> String {
+    let subcommand = arguments.get(1).and_then(|argument| argument.to_str());
+    match subcommand.filter(|name| super::SUBCOMMANDS.contains(name)) {
+        Some(subcommand) => format!("{message}; see `leasehold {subcommand} --help`"),
+        None => format!("{message}; see `leasehold --help`"),
+    }
+}

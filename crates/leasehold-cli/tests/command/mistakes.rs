@@ -1,0 +1,313 @@
+//! Wrong usage, flock's options, and store URLs. Each message names the text to type.
+
+use std::time::{Duration, Instant};
+
+use crate::sandbox::{Finished, Sandbox};
+
+/// Every message of wrong usage is one line that begins with `leasehold: `.
+#[track_caller]
+fn refused(done: &Finished, part: &str) {
+    done.assert(64, "", part);
+    assert!(done.err.starts_with("leasehold: "), "{done:?}");
+    assert_eq!(done.err.lines().count(), 1, "{done:?}");
+    assert!(!done.err.contains("--store <URL>"), "{done:?}");
+    assert!(!done.err.contains("secret"), "{done:?}");
+}
+
+#[test]
+fn wrong_store_url_is_refused_with_the_url_to_write() {
+    let sandbox = Sandbox::new();
+    let here = sandbox.path("").canonicalize().unwrap();
+    let absolute = format!(
+        "write the whole path, such as file:{}",
+        here.join("locks").display()
+    );
+    for (store, part) in [
+        ("memory:", "inside one process"),
+        ("memory:x", "inside one process"),
+        ("file:locks", absolute.as_str()),
+        ("file:./locks", "depends on the working directory"),
+        (
+            "file:~/locks",
+            "write the whole path, such as file:/home/user/folder",
+        ),
+        ("/var/lock/app", "write file:/var/lock/app"),
+        ("locks/app", "use file:, file:/some/folder"),
+        ("", "the URL is empty; use file:"),
+        ("etcd://host", "cannot keep locks on etcd; use file:"),
+        ("consul://host", "cannot keep locks on Consul"),
+        (
+            "postgres://me:secret@host",
+            "cannot keep locks on PostgreSQL",
+        ),
+        ("sentinel://host", "write redis://host:6379"),
+        ("valkey://host", "write redis://host"),
+        ("localhost:6379", "write redis://localhost:6379"),
+        ("redis://me:secret#1@host", "write %2F, %3F, %40 and %23"),
+        ("redis://me:secret/1@host", "write %2F, %3F, %40 and %23"),
+        ("redis://me:1/secret@host", "write %2F, %3F, %40 and %23"),
+        ("redlock://me:secret#1@a,b,c", "write %2F, %3F, %40 and %23"),
+        (
+            "zookeeper://me:secret/1@host",
+            "write %2F, %3F, %40 and %23",
+        ),
+        (
+            "redis://host?password-file=/nowhere",
+            "no such file or directory",
+        ),
+    ] {
+        for subcommand in [
+            &["run", "a", "--", "echo", "ran"][..],
+            &["ls"],
+            &["show", "a"],
+        ] {
+            let mut command = sandbox.leasehold(&["--store", store]);
+            let done = command.args(subcommand).output().unwrap();
+            refused(&done.into(), part);
+        }
+    }
+    let made = std::fs::read_dir(sandbox.path("")).unwrap();
+    assert_eq!(made.count(), 0, "nothing is made");
+}
+
+/// CI systems set variables to an empty text, because they cannot unset them.
+#[test]
+fn empty_store_variable_counts_as_unset() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.leasehold(&["run", "a", "-c", "echo $LEASEHOLD_STORE"]);
+    run.env("LEASEHOLD_STORE", "")
+        .env("SHELL", "/bin/sh")
+        .env("XDG_STATE_HOME", sandbox.path("state"));
+    let done: Finished = run.output().unwrap().into();
+    let store = sandbox.path("state/leasehold");
+    done.assert(0, &format!("file:{}\n", store.display()), "");
+}
+
+#[test]
+fn encrypted_url_of_a_port_without_tls_is_refused_with_advice() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("rediss://{}", listener.local_addr().unwrap());
+    let done = Sandbox::new().done(&["show", "a", "--store", &store]);
+    done.assert(69, "", "check that this port uses TLS");
+}
+
+#[test]
+fn unreachable_zookeeper_is_reported_with_the_reason_of_each_server() {
+    let store = "zookeeper://127.0.0.1:1,127.0.0.1:2";
+    let done = Sandbox::new().done(&["show", "a", "--store", store]);
+    done.assert(69, "", "127.0.0.1:1: connection refused");
+    assert!(
+        done.err.contains("127.0.0.1:2: connection refused"),
+        "{done:?}"
+    );
+}
+
+#[test]
+fn missing_name_or_command_is_refused_with_the_line_to_write() {
+    let sandbox = Sandbox::new();
+    let none = "NAME is missing: write `leasehold run NAME -- COMMAND…`";
+    refused(&sandbox.done(&["run", "--", "echo", "hi"]), none);
+    refused(&sandbox.done(&["run", "-c", "echo hi"]), none);
+    refused(
+        &sandbox.done(&["run", "a", "true"]),
+        "with `--` before COMMAND",
+    );
+    refused(
+        &sandbox.done(&["run", "a", "echo a; echo b"]),
+        "in a shell, write -c before it",
+    );
+    sandbox.done(&["run", "a", "--", "echo a; echo b"]).assert(
+        127,
+        "",
+        "to run a line in a shell, write -c in place of --",
+    );
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn usage_error_is_one_line_that_names_the_help() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.done(&["run", "a", "--wiat", "1s", "--", "true"]);
+    refused(
+        &done,
+        "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait'",
+    );
+    assert!(
+        done.err.ends_with("; see `leasehold run --help`\n"),
+        "{done:?}"
+    );
+
+    let done = sandbox.done(&["run", "a", "-z", "--", "true"]);
+    refused(&done, "unexpected argument '-z' found; see");
+    refused(&sandbox.done(&["lst"]), "unrecognized subcommand 'lst'");
+    refused(
+        &sandbox.done(&["run", "a", "-w", "soon", "--", "true"]),
+        "is not a duration",
+    );
+}
+
+#[test]
+fn options_of_flock_that_do_not_exist_are_refused_with_advice() {
+    let sandbox = Sandbox::new();
+    for (option, part) in [
+        ("-u", "run releases the lock when COMMAND ends"),
+        ("--unlock", "run releases the lock when COMMAND ends"),
+        ("-o", "it is not needed"),
+        ("--close", "it is not needed"),
+        ("-F", "it must run beside COMMAND"),
+        ("-nF", "it must run beside COMMAND"),
+        ("--no-fork", "it must run beside COMMAND"),
+        ("--fcntl", "flock(2)"),
+    ] {
+        refused(&sandbox.done(&["run", option, "a", "--", "true"]), part);
+    }
+}
+
+/// flock(1) is run beside leasehold, with the same options.
+#[test]
+fn options_of_flock_mean_the_same() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("file").display().to_string();
+    let holder = sandbox.holder("a", &[]);
+    let flock = std::fs::File::create(&file).unwrap();
+    flock.lock().unwrap();
+
+    for options in [
+        &["-n", "-E", "9"][..],
+        &["-nE9"],
+        &["-w", "0.1", "-E", "9"],
+        &["-w0.1", "--conflict-exit-code", "9"],
+        &["--timeout", "0.1", "-E", "9"],
+        &["--nonblock", "-E9", "-s"],
+        &["-n", "-E9", "-x"],
+        &["-e", "--nb", "-E", "0"],
+        &["-w", "60", "-n", "-E", "0"],
+    ] {
+        let begun = Instant::now();
+        let ours = sandbox.done(&[&["run", "-q"], options, &["a", "-c", "echo ran"]].concat());
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "{options:?} waits"
+        );
+        assert_eq!(
+            (ours.out.as_str(), ours.err.as_str()),
+            ("", ""),
+            "{options:?}"
+        );
+
+        // flock(1) does not let -n override -w.
+        if options.contains(&"60") {
+            continue;
+        }
+        let mut theirs = std::process::Command::new("flock");
+        let theirs = theirs
+            .args(options)
+            .args([&file, "-c", "echo ran"])
+            .status()
+            .unwrap();
+        assert_eq!(Some(ours.code()), theirs.code(), "{options:?}");
+    }
+    assert_eq!(holder.end().code(), 0);
+}
+
+#[test]
+fn busy_exit_code_is_75_unless_stated_and_does_not_change_other_codes() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("a", &[]);
+    assert_eq!(sandbox.done(&["run", "-qn", "a", "--", "true"]).code(), 75);
+    assert_eq!(
+        sandbox
+            .done(&["run", "-qnE", "0", "a", "--", "false"])
+            .code(),
+        0
+    );
+    refused(
+        &sandbox.done(&["run", "-E", "256", "a", "--", "true"]),
+        "256",
+    );
+    assert_eq!(holder.end().code(), 0);
+    assert_eq!(
+        sandbox
+            .done(&["run", "-nE", "7", "a", "--", "false"])
+            .code(),
+        1
+    );
+}
+
+#[test]
+fn shared_and_exclusive_options_override_each_other() {
+    let sandbox = Sandbox::new();
+    let reader = sandbox.holder("a", &["-s"]);
+    assert_eq!(
+        sandbox
+            .done(&["run", "-nx", "-s", "a", "--", "true"])
+            .code(),
+        0
+    );
+    assert_eq!(
+        sandbox
+            .done(&["run", "-qns", "-x", "a", "--", "true"])
+            .code(),
+        75
+    );
+    assert_eq!(reader.end().code(), 0);
+}
+
+#[test]
+fn line_runs_in_the_shell_of_the_variable() {
+    let sandbox = Sandbox::new();
+    let line = |shell: Option<&str>| -> Finished {
+        let mut run =
+            sandbox.leasehold(&["run", "a", "-c", "echo \"$0\" \"$LEASEHOLD_NAME\"; exit 3"]);
+        match shell {
+            Some(shell) => run.env("SHELL", shell),
+            None => run.env_remove("SHELL"),
+        };
+        run.output().unwrap().into()
+    };
+    line(Some("/bin/bash")).assert(3, "/bin/bash a\n", "");
+    line(Some("")).assert(3, "/bin/sh a\n", "");
+    line(None).assert(3, "/bin/sh a\n", "");
+}
+
+#[test]
+fn options_may_stand_before_the_subcommand_and_the_last_one_wins() {
+    let sandbox = Sandbox::new();
+    let url = sandbox.url();
+    let done = sandbox.done(&[
+        "--store",
+        "etcd://nowhere",
+        "run",
+        "--store",
+        &url,
+        "a",
+        "--",
+        "true",
+    ]);
+    done.assert(0, "", "");
+    let done = sandbox.done(&["--store", &url, "--json", "ls"]);
+    done.assert(0, "[]\n", "");
+    let holder = sandbox.holder("a", &[]);
+    let done = sandbox.done(&["-qw", "60", "run", "--wait", "0", "a", "--", "true"]);
+    done.assert(75, "", "");
+    assert_eq!(holder.end().code(), 0);
+}
+
+#[test]
+fn name_that_begins_with_a_hyphen_is_accepted() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .done(&["run", "--name=-x", "-c", "echo \"$LEASEHOLD_NAME\""])
+        .assert(0, "-x\n", "");
+    for show in [
+        &["show", "--json", "--name=-x"][..],
+        &["show", "--name=-x", "--json"],
+    ] {
+        let done = sandbox.done(show);
+        assert!(
+            done.code() == 0 && done.out.contains("\"name\": \"-x\""),
+            "{done:?}"
+        );
+    }
+    assert_eq!(sandbox.done(&["show", "--", "-x"]).code(), 0);
+}
