@@ -84,7 +84,7 @@ impl Report {
     #[must_use]
     pub fn new(bench: &'static str) -> Self {
         println!(
-            "| {bench} | p50 | p99 | beside | p50 | p99 | ratio of p50 |\n\
+            "| {bench} | p50 | p99 | compared with | p50 | p99 | ratio of p50 |\n\
              |---|---|---|---|---|---|---|"
         );
         Self {

@@ -21,12 +21,13 @@
 //!
 //! # The end of a program
 //!
-//! A dropped guard is released in the background, and the background ends with the process. The
-//! last value of this module that a process drops therefore waits for up to one second, until the
-//! departures have reached the store. Inside a runtime it does not wait.
+//! A dropped guard is released by the background thread, which ends with the process. So when a
+//! process drops its last value of this module, the drop blocks for up to one second, until the
+//! departures have reached the store. Inside a runtime, the drop does not block.
 //!
-//! [`drain`] does the same at any time. A program calls it before it exits if it keeps [`Locks`] in
-//! a `static` (which is never dropped), uses other threads, or wants to wait for longer.
+//! [`drain`] waits for the departures at any time. A program calls it before it exits if it keeps
+//! [`Locks`] in a `static` (which is never dropped), uses other threads, or wants to wait for
+//! longer.
 
 mod guard;
 mod handle;
@@ -51,9 +52,9 @@ pub fn open(url: &str) -> Result<Locks> {
     block_on(crate::open::open_on(url, None)).map(Locks::from)
 }
 
-/// Drains as [`leasehold::drain`](crate::drain()), for at most `timeout`.
+/// Waits as [`leasehold::drain`](crate::drain()) does, for at most `timeout`.
 ///
-/// Returns whether no departure is under way any more.
+/// Returns `true` if no departure is under way any more.
 #[expect(
     clippy::must_use_candidate,
     reason = "a program that exits has no use for the result"
@@ -68,9 +69,9 @@ pub struct Locks(crate::Locks, Handle);
 
 /// Both APIs share renewals and connections.
 ///
-/// Blocking calls send their requests on the background's connection, so that the thread which
-/// drives the caller's connection may make them. While it is blocked, a waiter there notices its
-/// grant by polling, up to two seconds late.
+/// A blocking call uses the background connection, so the thread that drives the caller's
+/// connection may make the call too. While the call blocks that thread, an async waiter on it
+/// notices its grant by polling, up to two seconds late.
 impl From<crate::Locks> for Locks {
     fn from(locks: crate::Locks) -> Self {
         Self(locks, Handle::new())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{ClaimantInfo, Error, Name, Result};
 
-/// A request to hold a lock, with everything that a store must know of it.
+/// A request to hold a lock, with everything that a store must know about it.
 ///
 /// Its id is drawn before the first request, so that every request about it can be repeated.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Claim {
     ///
     /// A claim without renewal lasts for its lease, even if its holder's connection breaks.
     pub auto_renew: bool,
-    /// The process behind the claim, as a person reads it.
+    /// The process behind the claim, in readable form.
     pub info: Arc<ClaimantInfo>,
 }
 
@@ -48,7 +48,7 @@ impl Claim {
     }
 }
 
-/// A map from claims to what a client knows of them.
+/// A map from claims to what a client knows about them.
 pub(crate) type ById<T> = HashMap<ClaimId, T>;
 
 /// The identity of one claim: 128 random bits that are never used twice.
@@ -106,7 +106,7 @@ impl fmt::Debug for ClaimId {
 
 /// The part of a lock's capacity that a claim takes: a weight and a capacity.
 ///
-/// Every kind of lock is a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
+/// Every kind of lock has a capacity. A mutex claim takes 1 of 1, and a semaphore claim 1 (or k) of
 /// n. A reader takes 1 of [`Share::RW_CAPACITY`], and a writer all of it. One rule grants them all:
 /// [`admitted`](crate::store::admitted).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -169,13 +169,13 @@ impl Share {
         Ok(Self { weight, capacity })
     }
 
-    /// Returns how much the claim takes.
+    /// Returns how much of the capacity the claim takes.
     #[must_use]
     pub fn weight(self) -> u32 {
         self.weight
     }
 
-    /// Returns how much the lock has.
+    /// Returns the capacity of the lock.
     #[must_use]
     pub fn capacity(self) -> u32 {
         self.capacity
@@ -247,7 +247,7 @@ impl Share {
     }
 }
 
-/// Writes the share as a person reads it: `exclusive`, `shared` or `weight of capacity`.
+/// Writes the share in readable form: `exclusive`, `shared` or `weight of capacity`.
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -1,4 +1,4 @@
-//! The process behind a claim, as a person reads it.
+//! The process behind a claim, in readable form.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -26,7 +26,8 @@ pub struct ClaimantInfo {
     pub program: String,
     /// The label that the user gave the claim; empty without one.
     pub label: String,
-    /// When the claim was queued or granted, by the wall clock of the process that did it.
+    /// When the claim was queued or granted, by the wall clock of the process that queued or
+    /// granted it.
     pub since: SystemTime,
 }
 
@@ -38,7 +39,7 @@ impl ClaimantInfo {
     /// The longest label that is allowed, in bytes.
     pub const LABEL_MAX: usize = 64;
 
-    /// Describes this process, from now on.
+    /// Describes this process, with the current time as `since`.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the label is longer than
@@ -83,10 +84,11 @@ impl ClaimantInfo {
         self.write_words_encoded(text, ENCODED);
     }
 
-    /// Appends the words of [`write_words`](Self::write_words) with other characters encoded.
+    /// Appends the words of [`write_words`](Self::write_words), with the characters of `encoded`
+    /// encoded.
     ///
-    /// A space and a percent sign must be among them. [`parse_words`](Self::parse_words) reads the
-    /// words of every such set.
+    /// The set must contain the space and the percent sign. [`parse_words`](Self::parse_words)
+    /// reads words that were encoded with any such set.
     pub(crate) fn write_words_encoded(&self, text: &mut String, encoded: &'static AsciiSet) {
         let since = self.since.duration_since(UNIX_EPOCH).unwrap_or_default();
         // Writing to a string cannot fail.

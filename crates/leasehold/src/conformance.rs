@@ -26,11 +26,11 @@
 //! A suite panics if a guarantee is broken. For a guarantee that the store does not give, the suite
 //! asserts the refusal, or the weaker behaviour that the store states.
 //!
-//! Tests of a store that need more than the suites use [`support`], and [`Intercept`] for faults
-//! between the engine and the store.
+//! Tests of a store that the suites do not cover can use the helpers in [`support`]. [`Intercept`]
+//! injects faults between the engine and the store.
 #![allow(
     clippy::missing_panics_doc,
-    reason = "panicking is how a suite reports"
+    reason = "a suite reports a failure by a panic"
 )]
 
 mod downgrade;

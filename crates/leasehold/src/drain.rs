@@ -9,7 +9,8 @@ use crate::runtime::background::on_background;
 
 /// The number of departures that the background completes.
 static UNDER_WAY: Mutex<usize> = Mutex::new(0);
-/// The last departure notifies both: tasks wait for one, blocked threads for the other.
+/// Tasks wait for `DRAINED`, and blocked threads for `DRAINED_BLOCKING`. The last departure
+/// notifies both.
 static DRAINED: Notify = Notify::const_new();
 static DRAINED_BLOCKING: Condvar = Condvar::new();
 
@@ -37,9 +38,9 @@ impl Drop for Departure {
 
 /// Waits until every release and cancellation that this process has begun has reached its store.
 ///
-/// A dropped guard is released in the background, and a process that exits ends its background. Its
-/// locks then stay held until the store detects the crash or the lease ends. A program calls this
-/// before it exits:
+/// A dropped guard is released by the background thread, which ends when the process exits. Locks
+/// that are not released by then stay held until the store detects the crash or the lease ends. So
+/// a program calls this before it exits:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -51,7 +52,7 @@ impl Drop for Departure {
 /// ```
 ///
 /// It covers all stores of the process. A store that sends no reply delays it by at most the lease
-/// of the dropped claims. Wrap it in a timeout to wait for a shorter time.
+/// of the claims to release. Wrap it in a timeout to wait for a shorter time.
 ///
 /// # Cancel safety
 /// It only waits; dropping it has no effect.

@@ -1,7 +1,7 @@
 //! What all stores have in common: acquiring, renewing, departing, and calling the store.
 //!
-//! The engine does no I/O of its own. One background task per engine renews everything that is
-//! held or waits.
+//! The engine does no I/O of its own. One background task per engine renews all claims, held or
+//! waiting.
 
 pub(crate) mod acquire;
 mod calls;
@@ -56,7 +56,7 @@ impl Engine {
         }))
     }
 
-    /// Ends the hold that this process may have of a claim that is about to be broken.
+    /// Ends this process's hold, if any, of a claim that is about to be broken.
     pub(crate) fn revoke(&self, id: ClaimId) {
         self.renewals.revoke(id);
     }
@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Every guard keeps its engine, so no hold is left when this runs.
+/// Every guard keeps its engine alive, so no hold is left when this runs.
 ///
 /// The last departure closes the store.
 impl Drop for Engine {
@@ -75,7 +75,8 @@ impl Drop for Engine {
     }
 }
 
-/// Creates the timer here, where a failure reaches the caller: without one no lock can be renewed.
+/// Creates the timer of the renewal task. It is created when the store is opened, so that the
+/// caller receives the error: without a timer no lock can be renewed.
 fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
     let _entered = runtime.enter();
     BootTimer::new().map_err(|error| {

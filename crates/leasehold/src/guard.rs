@@ -14,10 +14,10 @@ use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, 
 /// Dropping it releases the lock in the background, without blocking and without a runtime. A guard
 /// does not belong to a task or thread: any task or thread may release it.
 ///
-/// The background ends with the process. A program that drops a guard last awaits
-/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard. Otherwise
-/// the release may not be sent, and the lock stays held until the store detects the crash or the
-/// lease ends.
+/// The background thread ends with the process. So a program that drops a guard awaits
+/// [`drain()`](crate::drain()) before it exits, or [releases](Self::release) the guard instead.
+/// Otherwise the release may not be sent, and the lock stays held until the store detects the crash
+/// or the lease ends.
 ///
 /// ```
 /// # async fn charge(order: u32, token: leasehold::Token) -> leasehold::Result<()> { Ok(()) }
@@ -45,7 +45,8 @@ impl Guard {
         self.hold.token()
     }
 
-    /// Returns token and claim id of this grant, for resources that [compare both](crate::fence).
+    /// Returns the token and the claim id of this grant, for resources that [compare
+    /// both](crate::fence).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.token(), self.hold.claim().id)
@@ -74,7 +75,7 @@ impl Guard {
         self.hold.loss()
     }
 
-    /// Returns how long the lock stays held if no further renewal has a reply.
+    /// Returns how long the lock stays held if no further renewal gets a reply.
     ///
     /// It is zero after a loss, and [`Duration::MAX`] if only a crash ends a hold.
     #[must_use]
@@ -86,8 +87,8 @@ impl Guard {
     ///
     /// It sends no request and returns the votes of the grant or the last renewal.
     /// [`inspect`](crate::Locks::inspect) queries the servers. The hold is valid while a majority
-    /// of the votes is, which is [`remaining`](Self::remaining). The list is empty for a store of
-    /// one server.
+    /// of the votes is valid, and [`remaining`](Self::remaining) returns for how long. The list is
+    /// empty for a store of one server.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -119,7 +120,7 @@ impl Guard {
 
     /// Waits until no more than `margin` remains, or the lock is lost.
     ///
-    /// Work that takes `margin` to stop has to begin stopping then.
+    /// Work that needs `margin` to stop must begin to stop at that moment.
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
@@ -130,7 +131,7 @@ impl Guard {
     /// Runs `work` while the lock is held, and drops it as soon as the lock is lost.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work completed, or in the
+    /// [`is_lost`](crate::Error::is_lost) if the lock was lost before the work completed, or at the
     /// same moment.
     ///
     /// # Cancel safety
@@ -158,7 +159,7 @@ impl Guard {
     /// killed. A release still frees the lock. Only the file store has such descriptors; the list
     /// is empty on other stores.
     ///
-    /// On the file store they keep every claim alive that this process has through the same
+    /// On the file store they keep alive every claim that this process has through the same
     /// [`Locks`](crate::Locks). Open the store a second time for work that a child continues.
     ///
     /// They are closed on exec. Clear that flag for the child that inherits them
@@ -178,7 +179,7 @@ impl Guard {
     /// # Errors
     /// [`is_unsupported`](crate::Error::is_unsupported) if this is not a reader-writer lock,
     /// [`is_lost`](crate::Error::is_lost), or the error of the request. After an error of the
-    /// request the guard is a writer's or a reader's.
+    /// request, the guard may be a writer's or a reader's.
     ///
     /// # Cancel safety
     /// A dropped call may have downgraded the guard. It can be repeated.
@@ -204,7 +205,7 @@ impl Guard {
     /// reply: the background thread then repeats the release until the lease has ended.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped, the release continues in the background.
     pub async fn release(self) -> Result<()> {
         on_background(self.hold.release()).await
     }

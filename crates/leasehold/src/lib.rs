@@ -60,7 +60,7 @@
 //!
 //! No lock can stop a client that sleeps past its lease and then writes. The resource can: every
 //! grant has a larger [`Token`] than the one before, and the resource rejects tokens that are
-//! smaller than the largest one it has seen. [`fence`] has such resources, and explains how to
+//! smaller than the largest one it has received. [`fence`] has such resources, and explains how to
 //! build one.
 //!
 //! # Errors

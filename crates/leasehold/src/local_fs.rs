@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// How a file system becomes acceptable.
+/// Which file systems are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Locality {
     /// Only file systems that are known to be local are accepted.
@@ -22,7 +22,7 @@ pub(crate) enum Locality {
 
 /// Refuses a file system that other machines may use too.
 ///
-/// A FIFO, and often a flock, works on one machine alone. Two machines would hold the same lock.
+/// A FIFO, and often a flock, has no effect across machines. Two machines could hold the same lock.
 /// `help` says how to state that an unknown file system is local.
 pub(crate) fn check_local(
     folder: impl AsFd,
@@ -37,7 +37,8 @@ pub(crate) fn check_local(
 
     let path = path.display();
     if let Some(system) = network_system(number) {
-        let message = format!("{path} is on {system}, where file locks fail between machines");
+        let message =
+            format!("{path} is on {system}, where file locks do not work across machines");
         return Err(Error::unsupported(message)
             .help("choose a folder on a local disk, or a store made for several machines"));
     }
@@ -57,7 +58,7 @@ pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -
 
     let described = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ACCESS | Errno::PERM) => Error::denied(message("permission denied")).help(
-            "give this user the folder and all files in it, \
+            "give this user access to the folder and all files in it, \
              or choose another folder with file:/some/folder",
         ),
         Some(Errno::ROFS) => Error::denied(message("the file system is read-only"))

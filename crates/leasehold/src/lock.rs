@@ -54,9 +54,10 @@ impl Lock {
     /// a crashed holder blocks others, not how long the work may take. The default is 30 s.
     ///
     /// Some stores observe the liveness of holders, and free the lock of an absent holder sooner.
-    /// A Redis server does after the crash grace (`crash-grace=`, 10 s by default), ZooKeeper with
-    /// the session (`session=`, 10 s by default). [`Guard::remaining`](crate::Guard::remaining) is
-    /// the shorter of the two times. The lock survives an outage of at most 0.6 of that time.
+    /// A Redis server frees it after the crash grace (`crash-grace=`, 10 s by default), and
+    /// ZooKeeper when the session ends (`session=`, 10 s by default).
+    /// [`Guard::remaining`](crate::Guard::remaining) is the shorter of the two times. The lock
+    /// survives an outage of at most 0.6 of that time.
     #[must_use]
     pub fn lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
@@ -110,7 +111,8 @@ impl Lock {
     /// [`is_invalid`](Error::is_invalid) for an invalid name or option.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queue. The background gives back a grant that was under way.
+    /// If the future is dropped, the claim leaves the queue. The background thread releases a grant
+    /// that was under way.
     pub async fn acquire(&self) -> Result<Guard> {
         let granted = self.acquire_within(WaitLimit::Forever).await?;
         Ok(granted.expect("without a limit the wait ends with a grant"))
@@ -168,7 +170,7 @@ impl Lock {
         check_lease(self.lease)?;
         if self.max_hold.is_some_and(|longest| longest.is_zero()) {
             return Err(Error::invalid(
-                "a max_hold of zero would lose the lock with its grant",
+                "a max_hold of zero would end the hold at its grant",
             ));
         }
 

@@ -1,4 +1,4 @@
-//! The state of a lock, as a person reads it.
+//! The state of a lock, in readable form.
 
 use std::time::Duration;
 

@@ -98,11 +98,12 @@ impl Locks {
         on_background(self.engine.calls().list(prefix, count_max)).await
     }
 
-    /// Ends the hold with this token; returns its entry, or `None` if no claim holds by it.
+    /// Ends the hold with this token; returns its entry, or `None` if no hold has this token.
     ///
-    /// The holder is notified of [`LossReason::Revoked`](crate::LossReason::Revoked). Its work does
-    /// not stop by this: only a resource that checks tokens rejects its late writes. On the file
-    /// store, the next waiter is granted when the broken holder's process drops its guard or ends.
+    /// The holder is notified of [`LossReason::Revoked`](crate::LossReason::Revoked). This does not
+    /// stop the holder's work: only a resource that checks tokens rejects its late writes. On the
+    /// file store, the next waiter is granted when the broken holder's process drops its guard or
+    /// ends.
     ///
     /// # Cancel safety
     /// A dropped call may have ended the hold. It can be repeated.
@@ -142,7 +143,7 @@ impl Locks {
     }
 }
 
-/// Returns a claim that makes an entry leave the queue.
+/// Returns the claim with which the entry can be removed from the queue.
 fn claim_for_entry(name: Name, entry: &Entry) -> Claim {
     let mut claim = Claim::new(name, entry.share, Arc::new(entry.info.clone()));
     claim.id = entry.id;

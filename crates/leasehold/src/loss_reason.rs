@@ -10,7 +10,7 @@ use crate::Error;
 pub enum LossReason {
     /// The store no longer has the claim: a client broke the lock, or the store lost its data.
     Revoked,
-    /// No renewal had a reply within the lease, or within a shorter crash grace or session.
+    /// No renewal got a reply within the lease, or within a shorter crash grace or session.
     RenewalTimedOut,
     /// The lease, which was not renewed, has ended.
     LeaseExpired,
@@ -22,11 +22,11 @@ pub enum LossReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RenewalStatus {
-    /// The last renewal had a reply, or none was due yet.
+    /// The last renewal got a reply, or none was due yet.
     OnTime,
-    /// The last renewal had no reply; the client retries until the lease may have ended.
+    /// The last renewal got no reply; the client retries until the lease may have ended.
     Late,
-    /// The client sends no renewals: the hold was acquired without, or it has ended.
+    /// The client sends no renewals: the hold was acquired without renewal, or has ended.
     Off,
 }
 
@@ -40,10 +40,11 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Revoked => {
-                "the store no longer has the claim; a client broke the lock, or the store lost it"
+                "the store no longer has the claim: a client broke the lock, or the store lost its \
+                 data"
             }
             Self::RenewalTimedOut => {
-                "the store confirmed no renewal in time, and may give the lock to another"
+                "the store confirmed no renewal in time, and may grant the lock to another client"
             }
             Self::LeaseExpired => "its lease, which was not renewed, has ended",
             Self::MaxHoldExceeded => "the time that max_hold allows has passed",

@@ -42,7 +42,8 @@ pub async fn open(url: &str) -> Result<Locks> {
     open_on(url, Handle::try_current().ok()).await
 }
 
-/// Opens as [`open`]; `runtime` drives connections beside those of the background, if it is given.
+/// Opens as [`open`]. If `runtime` is given, it drives connections in addition to those of the
+/// background thread.
 pub(crate) async fn open_on(url: &str, runtime: Option<Handle>) -> Result<Locks> {
     let opened = open_store(url, runtime).await;
     opened

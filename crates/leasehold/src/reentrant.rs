@@ -12,8 +12,8 @@ use crate::{Guard, Lock, Locks, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
-/// Ownership is this value and its clones, and not a thread id. Every part of a program that acts
-/// for one owner uses a clone.
+/// This value and its clones identify the owner; a thread id does not. Every part of a program that
+/// acts for one owner uses a clone.
 ///
 /// ```
 /// let owner = leasehold::Owner::new();
@@ -28,7 +28,7 @@ pub struct Owner {
 /// The hold of an owner under one name of one store.
 #[derive(Clone, Debug)]
 struct OwnerEntry {
-    /// The store, which a guard keeps open and an owner does not.
+    /// The store. A guard keeps it open; an owner does not.
     engine: Weak<Engine>,
     owned_hold: Arc<OwnedHold>,
 }
@@ -109,7 +109,7 @@ impl Eq for Owner {}
 /// A mutex that its owner may acquire again while it holds it.
 ///
 /// The first acquire sends a request to the store; nested acquires only count. The lock is free
-/// when the last guard is gone. All guards of one hold share its token.
+/// when the last guard has been dropped or released. All guards of one hold share its token.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -139,7 +139,8 @@ impl Reentrant {
         }
     }
 
-    /// Waits in the queue until the lock is granted, or counts one more if `owner` holds it.
+    /// Waits in the queue until the lock is granted. If `owner` holds the lock, it only counts one
+    /// more acquire.
     ///
     /// # Errors
     /// As [`Lock::acquire`]. Also [`is_lost`](crate::Error::is_lost) if an outer guard of this
@@ -182,7 +183,7 @@ impl Reentrant {
         Ok(granted.map(|guard| owned_hold.enter_first(guard)))
     }
 
-    /// Acquires as [`acquire`](Self::acquire), for at most `timeout`; returns `None` after that.
+    /// Acquires as [`acquire`](Self::acquire); returns `None` if that takes longer than `timeout`.
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
@@ -211,7 +212,7 @@ impl Reentrant {
     }
 }
 
-/// One of an owner's acquires of a [`Reentrant`] mutex; the last one to go frees the lock.
+/// One of an owner's acquires of a [`Reentrant`] mutex; the release of the last one frees the lock.
 ///
 /// It has all methods of a [`Guard`], and a release of its own.
 #[derive(Debug)]

@@ -5,11 +5,11 @@
 //! `Store` trait have no parameter for it:
 //!
 //! 1. Every public async method is polled inside [`on_background`](background::on_background),
-//!    which notes the runtime around the outermost poll in [`caller`].
-//! 2. A blocking call notes that no runtime drives the caller's connections, as its thread is
+//!    which records the runtime around the outermost poll in [`caller`].
+//! 2. A blocking call records that no runtime drives the caller's connections, as its thread is
 //!    blocked.
-//! 3. The store reads [`caller_runtime`](caller::caller_runtime) when it sends a request, and takes
-//!    the caller's link only if that runtime drives it.
+//! 3. The store reads [`caller_runtime`](caller::caller_runtime) when it sends a request, and uses
+//!    the caller link only if that runtime drives it.
 
 pub(crate) mod background;
 pub(crate) mod backoff;

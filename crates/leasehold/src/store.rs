@@ -13,11 +13,12 @@ pub use crate::claim::{Claim, ClaimId, Share};
 
 /// A service that keeps queues of claims.
 ///
-/// The store decides which claim is next, mints the token in the atomic step that grants, and wakes
-/// the claim that it granted. Deadlines, retries and renewals belong to the engine.
+/// The store decides which claim is next. It mints the token in the atomic step that grants the
+/// lock, and notifies the client of the claim. Deadlines, retries and renewals belong to the
+/// engine.
 ///
-/// Every method may be called again with the same claim, after an error or a reply. The second call
-/// then finds the result of the first.
+/// Every method may be called again with the same claim, after an error or after a reply. The
+/// second call then finds the effect of the first.
 ///
 /// The trait has no default methods: a wrapper that forgets one does not compile.
 ///
@@ -40,7 +41,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     ///
     /// # Repeated calls
     /// The store finds the claim by its id. The claim keeps its position, and its lease starts
-    /// again. With a smaller share than before it gives back the difference. A larger share is
+    /// again. A claim with a smaller share than before gives back the difference. A larger share is
     /// rejected as invalid: [`Share::check_shrinks_from`] returns the error.
     ///
     /// # Errors
@@ -53,8 +54,8 @@ pub trait Store: Debug + Send + Sync + 'static {
 
     /// Waits until the standing of a claim differs from `seen`, and returns it.
     ///
-    /// Another number of claims ahead is a change. So is the end of a hold: a holder waits here for
-    /// the loss of its lock, and a renewal would find that loss too late.
+    /// A different number of claims ahead is a change. So is the end of a hold: a holder waits here
+    /// for the loss of its lock, because a renewal would find that loss too late.
     ///
     /// Where the service sends no notification when a lease ends, the store polls at the next end
     /// of a lease in the queue. The other clients may all have crashed.
@@ -83,7 +84,7 @@ pub trait Store: Debug + Send + Sync + 'static {
     /// The second call returns `false`.
     async fn leave(&self, claim: &Claim) -> Result<bool>;
 
-    /// Returns the state of a lock, for a person to read.
+    /// Returns the state of a lock, in readable form.
     async fn inspect(&self, name: &Name) -> Result<LockState>;
 
     /// Returns the names with claims that begin with `prefix`, sorted, at most `count_max`.
@@ -216,6 +217,6 @@ impl Entered {
 pub enum OnContention {
     /// It waits in the queue.
     Queue,
-    /// It fails, and leaves no entry behind.
+    /// It fails, and no entry remains.
     Fail,
 }

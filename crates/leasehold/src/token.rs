@@ -8,7 +8,8 @@ use crate::{ClaimId, Error, Result};
 /// The number of one grant: of two grants of one name, the later has the larger token.
 ///
 /// It is a *fencing token*: the client sends it to the resource with every write, and the resource
-/// rejects a smaller token than it has seen. A holder that sleeps past its lease then cannot write.
+/// rejects a token that is smaller than one it has received. A holder that sleeps past its lease
+/// then cannot write.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

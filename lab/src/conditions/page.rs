@@ -14,10 +14,10 @@ pub fn page(rows: &[Row], server: &str) -> String {
     let cores = available_parallelism().map_or(1, usize::from);
     let _ = writeln!(
         page,
-        "![each lock beside each condition](four-conditions.svg)\n\n\
+        "![each lock and each condition](four-conditions.svg)\n\n\
          `cargo xtask four-conditions` measured these figures on {cores} cores with {server}. All \
          processes\n\
-         and servers ran on one machine. The command writes this page and its picture again.\n"
+         and servers ran on one machine. The command regenerates this page and its picture.\n"
     );
 
     summary(&mut page, rows);
@@ -64,8 +64,8 @@ fn settings(page: &mut String) {
          ZooKeeper are exceptions:\nthere the lease stays as before, and a session lasts at most \
          10 s. `leasehold redis:` has\n`crash-grace=1s`, `leasehold redlock:` has \
          `longest-lease={}s`, and `dialect=plain` has\n`tokens=on`. Clients that poll do so every \
-         50 ms, and Redlock does after a random pause below\n100 ms. A case waits at most {} for \
-         a client, and at most {} for {CROWD} contenders.\n",
+         50 ms. Those of Redlock poll after a random pause of less\nthan 100 ms. A case waits at \
+         most {} for a client, and at most {} for {CROWD} contenders.\n",
         time(LEASE_MILLIS),
         time(LONG_MILLIS),
         time(AMPLE_MILLIS),
@@ -124,7 +124,7 @@ fn details(page: &mut String, rows: &[Row]) {
 const HEAD: &str = "\
 # The four conditions, measured
 
-A lock between machines should keep four conditions:
+A lock between machines should meet four conditions:
 
 - *exclusion*: never two holders at once;
 - *no deadlock*: a crash of the holder frees the lock;
@@ -177,6 +177,7 @@ Notes on the tables:
 - A lease cannot keep a paused holder from writing late. The two columns of lost updates show how a
   resource that checks tokens prevents the damage. Redisson, the five steps of Redlock and the
   ZooKeeper recipe have no token.
+- *Next holder after: none* means that no other client was granted the lock during the case.
 - A lock on one Redis server does not survive the loss of that server's data. The holder of
   leasehold is notified. The holder of a baseline is not.
 ";

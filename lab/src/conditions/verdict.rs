@@ -76,7 +76,7 @@ fn exclusion(row: &Row) -> Cell {
         text.push(format!("{} times under contention", row.crowd.overlaps));
     }
     if row.paused.both_claimed {
-        text.push("a paused holder continues beside the next".to_owned());
+        text.push("a paused holder continues while the next one holds".to_owned());
     }
     if let Some(Failover {
         both_millis: Some(millis),

@@ -7,14 +7,16 @@ use tokio::runtime;
 
 use crate::drain::drain_blocking;
 
-/// A part of every value of this module. The last one that a process drops drains.
+/// A part of every value of this module. When a process drops its last handle, the drop waits for
+/// the departures.
 #[derive(Debug)]
 pub(super) struct Handle(());
 
 /// The number of handles.
 static HANDLES: AtomicUsize = AtomicUsize::new(0);
 
-/// A release is one round trip. A store without a reply by then frees the lock by itself.
+/// A release takes one round trip. If the store has not replied by then, the lease or the crash
+/// detection frees the lock.
 const EXIT_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 impl Handle {

@@ -32,7 +32,7 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     assert_eq!(held.token(), token);
     held.check().expect("still held");
     let writer = try_acquire(&theirs.rwlock(&name).exclusive()).await;
-    assert!(writer.is_none(), "a writer was granted beside a reader");
+    assert!(writer.is_none(), "a writer was granted while a reader held");
     release(held).await;
     release(other).await;
 
@@ -42,13 +42,13 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     assert!(error.is_unsupported(), "{error}");
 }
 
-/// Rounds on each of the two runtimes. Half of all rounds failed on ZooKeeper while a pending
-/// request counted as a loss.
+/// The number of rounds on each of the two runtimes. When a pending request wrongly counted as a
+/// loss, half of all rounds failed on ZooKeeper.
 const DOWNGRADES: u32 = 25;
 
 /// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
-/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold goes
-/// on.
+/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold
+/// continues.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
     let on_one_thread = || {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();

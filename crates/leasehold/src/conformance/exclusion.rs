@@ -48,8 +48,8 @@ pub async fn holders_exclude_each_other(service: &dyn Service, kind: LockKind) {
 
 /// Each grant has a larger token than every grant before it, for all clients together.
 ///
-/// A store that does not guarantee it says so in its guarantees. Its tokens differ all the same,
-/// because a token names the hold that an operator breaks.
+/// A store that does not guarantee this states so in its guarantees. Its tokens still differ from
+/// each other, because an operator breaks a hold by its token.
 pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     let granted = granted_tokens(service, kind).await;
     assert_eq!(granted.len(), 40);

@@ -58,7 +58,7 @@ struct ReleasedHolder {
     at_poll: u32,
 }
 
-/// Polls an acquire `polls` times and then drops it. Returns whether it was granted by then.
+/// Polls an acquire `polls` times and then drops it. Returns whether the lock was granted by then.
 async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>) -> bool {
     let mut acquiring = pin!(lock.acquire());
     for poll in 0..polls {
@@ -80,7 +80,7 @@ async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>)
 }
 
 /// A downgrade is dropped after every number of polls, and its guard right after it. The claim does
-/// not enter the queue again behind its own departure.
+/// not enter the queue again after it has left.
 pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
     if shares::are_refused(service).await {
         return;
@@ -117,7 +117,7 @@ fn poll_up_to(polls: u32, future: impl Future) {
     }
 }
 
-/// A writer whose hold was broken does not enter the queue again by a downgrade.
+/// A downgrade does not put a writer whose hold was broken into the queue again.
 pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
     if shares::are_refused(service).await {
         return;
@@ -159,7 +159,7 @@ pub async fn lost_reply_leaves_no_entry(service: &dyn Service) {
 
         faulty.faults.inject(fault);
         let left = within_timeout("the release is repeated", held.release()).await;
-        left.expect("a release that was executed is a release, even if its reply was lost");
+        left.expect("an executed release succeeds, even if its reply was lost");
         empty(&theirs, &name).await;
 
         late_grant_is_confirmed(&faulty, &theirs, fault).await;

@@ -8,13 +8,13 @@ use super::support::{
 use super::{LockKind, Service};
 use crate::{Claim, LossReason, OnContention, Standing, Store};
 
-/// A lease that a test waits out.
+/// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
 
 /// A lease that a busy machine can still renew in time.
 const RENEWED: Duration = Duration::from_secs(1);
 
-/// A lock is held far beyond its lease while its guard lives.
+/// A lock is held far beyond its lease while its guard exists.
 pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("renewed");
     let ours = client(service).await;

@@ -57,7 +57,7 @@ pub async fn share_can_only_shrink(service: &dyn Service) {
     assert!(leave(&*store, &reader).await);
 }
 
-/// A repeated leave changes nothing, also for a claim that never entered. A waiter that left is
+/// A repeated leave changes nothing, even for a claim that never entered. A waiter that left is
 /// gone.
 pub async fn repeated_leave_is_idempotent(service: &dyn Service) {
     let store = store(service).await;

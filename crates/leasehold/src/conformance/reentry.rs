@@ -41,7 +41,7 @@ pub async fn nested_acquire_sends_no_request(service: &dyn Service) {
     drop(free.expect("free after the last release"));
 }
 
-/// Another owner waits, in the same process too. The tasks of one owner do not queue behind each
+/// Another owner waits, even in the same process. The tasks of one owner do not queue behind each
 /// other.
 pub async fn owners_exclude_each_other(service: &dyn Service) {
     let name = fresh_name("owners");

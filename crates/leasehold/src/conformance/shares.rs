@@ -14,8 +14,8 @@ pub(super) async fn clients(service: &dyn Service) -> Option<(Locks, Locks)> {
 
 /// Whether the store states that it has no shares.
 ///
-/// Such a store must refuse a reader and a slot as unsupported. A grant would be one of a weaker
-/// guarantee.
+/// Such a store must refuse a reader and a slot as unsupported. A grant would have a weaker
+/// guarantee than requested.
 pub(super) async fn are_refused(service: &dyn Service) -> bool {
     let locks = client(service).await;
     if locks.guarantees().shares {

@@ -61,8 +61,8 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     release(later.expect("the task ran").expect("granted")).await;
 }
 
-/// A name in use as one kind or size is refused as another, and the error names the present one.
-/// Afterwards the name is free for any kind.
+/// A name that is in use with one kind or size is refused for another, and the error names the
+/// present one. Afterwards the name is free for any kind.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
     let Some((ours, theirs)) = clients(service).await else {
         return;

@@ -14,14 +14,14 @@ use crate::{
     Claim, ClaimId, ClaimantInfo, Guard, Lock, Locks, Name, Result, Share, Store, blocking,
 };
 
-/// The longest that a test waits for an event that must come.
+/// The longest time for which a test waits for an event that must happen.
 ///
 /// This is less than a third of the usual lease, so an event that only the renewal of a waiter
 /// finds comes too late. A holder renews sooner; [`PUSHED_LEASE`] is for holders.
 pub const TIMEOUT: Duration = Duration::from_secs(9);
 
-/// A lease so long that no renewal of a holder is due within [`TIMEOUT`]. A holder that is notified
-/// in time got the notification from the store.
+/// A lease so long that no renewal of a holder is due within [`TIMEOUT`]. So a loss that a holder
+/// observes in time was pushed by the store.
 pub const PUSHED_LEASE: Duration = Duration::from_secs(120);
 
 /// Returns the result of a future that must resolve within [`TIMEOUT`].

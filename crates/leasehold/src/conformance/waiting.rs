@@ -39,7 +39,8 @@ pub async fn grants_are_fifo(service: &dyn Service, kind: LockKind) {
     assert_eq!(*granted.lock(), (0..8).collect::<Vec<_>>());
 }
 
-/// A store without a queue knows no position of a waiter: the observer sees the holder alone.
+/// A store without a queue does not know the position of a waiter: the observer sees only the
+/// holder.
 async fn position_is_unknown(service: &dyn Service, kind: LockKind, name: &str) {
     let ours = client(service).await;
     let theirs = client(service).await;
@@ -84,7 +85,7 @@ pub async fn wait_deadline_is_kept(service: &dyn Service, kind: LockKind) {
     granted.expect("in time").check().expect("still held");
 }
 
-/// A dropped guard is released in the background, also if a thread without a runtime drops it.
+/// A dropped guard is released in the background, even if a thread without a runtime drops it.
 pub async fn dropped_guard_is_released(service: &dyn Service, kind: LockKind) {
     let name = fresh_name("dropped");
     let locks = client(service).await;

@@ -52,8 +52,8 @@ pub(crate) async fn acquire(
                 return Ok(Some(hold));
             }
             Outcome::Refused => return Ok(None),
-            // The process slept, the store was away, or an operator removed the entry. While there
-            // is time, the next attempt queues at the end.
+            // The process slept, the store was unreachable, or an operator removed the entry. Until
+            // the deadline, the next attempt enters at the end of the queue.
             Outcome::Gone => {}
         }
 
@@ -63,7 +63,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// One claim on its way to a grant. Dropping it makes the claim leave.
+/// A claim that has not been granted yet. Dropping the attempt makes the claim leave.
 struct Attempt<'a> {
     engine: &'a Arc<Engine>,
     options: &'a AcquireOptions,
@@ -183,7 +183,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Replaces the validity of the waiting claim by one of a hold.
+    /// Replaces the validity of the waiting claim with that of a hold.
     async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
         let Some(until) = waiting.hand_over() else {
             // The renewal task makes the claim leave, in every state that the store has it in.
@@ -216,8 +216,8 @@ impl<'a> Attempt<'a> {
 
     /// Returns the hold of a grant, after another request if too little of its validity is left.
     ///
-    /// A grant counts from the last request about its claim that has a reply. It does not count
-    /// from the moment at which the client receives the grant.
+    /// The validity of a grant begins at the last request about the claim that got a reply. It does
+    /// not begin when the client receives the grant.
     async fn confirm_if_stale(self, grant: Grant) -> Result<Outcome> {
         let remaining = grant.valid_until.duration_since(BootInstant::now());
         if remaining >= self.options.lease.min(grant.lease) / 2 {
@@ -262,7 +262,8 @@ impl<'a> Attempt<'a> {
         let events = HoldEvents::new(self.engine.calls.shared_url(), grant.token);
         let mut validity =
             Validity::held(Arc::clone(&self.claim), grant.valid_until).with_events(events);
-        // A store may keep claims for less than a fixed lease; then the renewals cover the rest.
+        // A store may keep claims for less than a fixed lease. The client then renews the claim
+        // until the fixed lease ends.
         if fixed_end.is_some_and(|end| end.at <= grant.valid_until) {
             validity = validity.without_renewal();
         }
@@ -279,7 +280,7 @@ impl<'a> Attempt<'a> {
         Outcome::Granted(Hold::new(Arc::clone(self.engine), validity, grant.token))
     }
 
-    /// Leaves, and waits a little for the reply, so that a caller who gave up finds no entry of its
+    /// Leaves, and waits briefly for the reply, so that a caller that gave up finds no entry of its
     /// own in the queue. Returns whether the store has sent a reply.
     async fn leave(mut self, outage: &Outage) -> bool {
         let Some(departing) = self.start_departure() else {
@@ -291,7 +292,7 @@ impl<'a> Attempt<'a> {
         } else {
             NO_REPLY_MIN
         };
-        // After that, the departure goes on in the background.
+        // After that, the departure continues in the background.
         match timeout(limit, departing).await {
             Ok(Err(error)) => !error.is_unavailable(),
             Ok(Ok(_)) => true,
@@ -315,16 +316,16 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// The error of a grant that has always expired by the time at which the client receives it.
+/// The error for a grant that had expired at each attempt before the client received it.
 fn replies_too_slow(url: &str, claim: &Claim) -> Error {
     Error::unavailable("the store replies too slowly: its grants expire before they arrive")
         .help("use a longer lease, or a longer crash-grace if the store has one")
         .during("acquire", url, Some(claim.name.as_str()))
 }
 
-/// How often a client confirms a grant that has expired by the time of the reply.
+/// How often a client confirms a grant that has expired when the reply arrives.
 const CONFIRMATIONS_MAX: u32 = 3;
 /// A store that sends no reply for this long is not merely slow.
 pub(super) const NO_REPLY_MIN: Duration = Duration::from_secs(1);
-/// The time in which a store that was unreachable may come back at the deadline.
+/// How long an unreachable store may take to become reachable again at the deadline.
 const LAST_TRY: Duration = Duration::from_millis(250);

@@ -13,9 +13,9 @@ use crate::{
     Store,
 };
 
-/// The longest time that a request may have no reply.
+/// The longest time that a request waits for its reply.
 pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a request is sent that an unavailable store did not execute.
+/// How often a request is sent while the store is unavailable.
 const TRIES_MAX: u32 = 3;
 
 /// A store, called with timeouts and retries.
@@ -116,7 +116,7 @@ impl StoreCalls {
         self.with_retries("acquire", Some(&claim.name), send).await
     }
 
-    /// Leaves once; departing repeats it while that matters.
+    /// Leaves once; the departure repeats the request while it may still have an effect.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
         self.reachability.note(&self.url, &reply);

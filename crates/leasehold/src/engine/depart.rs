@@ -28,7 +28,7 @@ pub(super) enum PendingEntry {
 pub(super) type PendingEnter = Detached<Result<Timed<Entered>>>;
 
 impl PendingEntry {
-    /// Notes the request, and returns it to be polled.
+    /// Records the request, and returns it to be polled.
     pub(super) fn begin(&mut self, entering: PendingEnter) -> &mut PendingEnter {
         *self = Self::Sent(entering);
         match self {
@@ -50,8 +50,9 @@ impl PendingEntry {
 ///
 /// A request to enter that is still under way completes first: leaving must not overtake it.
 ///
-/// An unreachable store receives the request again until it would have ended the claim by itself.
-/// If the claim is not there after a request without a reply, that request has removed it.
+/// If the store is unreachable, the request is repeated until the store would have ended the claim
+/// by itself. If the claim is not there after a request without a reply, that request has removed
+/// it.
 pub(super) async fn depart(
     calls: StoreCalls,
     claim: Arc<Claim>,
@@ -92,7 +93,7 @@ fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
     tracing::warn!(name, %error, "the claim cannot leave; it remains until the store ends it");
 }
 
-/// Leaves a store without leases, which would keep the claim while it is open.
+/// Leaves a store without leases. Such a store would otherwise keep the claim until it is closed.
 ///
 /// No caller waits for it any more.
 async fn leave_until_done(calls: WeakStoreCalls, claim: Arc<Claim>) {

@@ -89,7 +89,7 @@ async fn leaving_claim_is_not_confirmed() {
     first.release().await.expect("it was held");
     store.drops_renewals.store(false, SeqCst);
     let early = timeout(Duration::from_millis(100), &mut acquiring).await;
-    assert!(early.is_err(), "it holds by a claim that is leaving");
+    assert!(early.is_err(), "a leaving claim was granted");
 
     store.allows_leave.add_permits(10);
     let held = acquiring.await.expect("another claim is granted");
@@ -190,7 +190,8 @@ async fn expired_queue_entry_does_not_end_the_granted_hold() {
     let waiting = tokio::spawn(async move { ours.mutex("a").acquire().await });
     let seen = recording.until(|seen| seen.entered.is_some()).await;
     let entered = seen.entered.expect("it was just seen");
-    // So little of its validity is left then that the grant is confirmed. It ends meanwhile.
+    // So little validity is left then that the engine confirms the grant. The validity ends
+    // meanwhile.
     sleep_until(entered + QUEUED_LEASE * 6 / 10).await;
     held.release().await.expect("it was held");
 

@@ -26,7 +26,8 @@ pub(crate) struct Hold {
     validity: Arc<Validity>,
     token: Token,
     departed: bool,
-    /// Every downgrade takes it, and so does the departure: leaving must not overtake entering.
+    /// Every downgrade takes this mutex, and so does the departure: leaving must not overtake
+    /// entering.
     downgrading: Arc<AsyncMutex<()>>,
 }
 
@@ -83,7 +84,7 @@ impl Hold {
         self.engine.calls.votes(&self.validity.claim)
     }
 
-    /// Returns how long the hold stays valid from now; `Duration::MAX` without an end.
+    /// Returns how long the hold stays valid from now; `Duration::MAX` if it has no end.
     pub(crate) fn remaining(&self) -> Duration {
         let valid_until = self.validity.valid_until();
         valid_until.map_or(Duration::ZERO, |until| {
@@ -91,7 +92,7 @@ impl Hold {
         })
     }
 
-    /// Waits for the loss, as the renewal task, the clock or the store reports it first.
+    /// Waits for the loss, which the renewal task, the clock or the store may report first.
     pub(crate) async fn lost(&self) -> LossReason {
         let held = Standing::Held { token: self.token };
         let mut backoff = Backoff::default();
@@ -168,7 +169,7 @@ impl Hold {
             Ok(reply) => reply,
             Err(_elapsed) => {
                 let error = calls::timed_out(reply_timeout);
-                Err(error.help("the background keeps trying until the lease ends"))
+                Err(error.help("the background thread repeats the release until the lease ends"))
             }
         };
 
@@ -241,7 +242,7 @@ mod tests {
     use crate::engine::acquire::{AcquireOptions, WaitLimit, acquire};
     use crate::{Name, Store, stores};
 
-    /// Notes whether the hold was valid when the store received the request to leave.
+    /// Records whether the hold was valid when the store received the request to leave.
     #[derive(Debug, Default)]
     struct ReleaseObserver {
         store: stores::Memory,

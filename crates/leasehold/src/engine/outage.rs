@@ -1,4 +1,4 @@
-//! How long a store may be away while a claim waits.
+//! How long a store may be unreachable while a claim waits.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ struct Away {
 }
 
 impl Outage {
-    /// A store that is away for longer is unavailable.
+    /// After a longer outage, the store counts as unavailable.
     pub(super) const LONGEST: Duration = REPLY_TIMEOUT;
 
-    /// Notes that the store has replied to a request to enter.
+    /// Records that the store has replied to a request to enter.
     pub(super) fn entered(&mut self) {
         *self = Self {
             has_entered: true,
@@ -38,15 +38,15 @@ impl Outage {
         };
     }
 
-    /// Notes that the store has replied.
+    /// Records that the store has replied.
     pub(super) fn is_over(&mut self) {
         self.away = None;
     }
 
-    /// Notes that a request has failed.
+    /// Records that a request has failed.
     ///
     /// # Errors
-    /// The error itself, unless the store is unavailable and has not been for too long.
+    /// The error itself, unless the store is unavailable and the outage is still short enough.
     pub(super) fn failed(&mut self, error: Error) -> Result<()> {
         if !error.is_unavailable() {
             return Err(error);
@@ -54,7 +54,7 @@ impl Outage {
         self.away_since(Instant::now(), error)
     }
 
-    /// Notes that no request has had a reply for this time; see [`failed`](Self::failed).
+    /// Records that no request has had a reply for this time; see [`failed`](Self::failed).
     pub(super) fn began_before(&mut self, silence: Duration, error: Error) -> Result<()> {
         let now = Instant::now();
         let since = now.checked_sub(silence).unwrap_or(now);
@@ -64,9 +64,9 @@ impl Outage {
         self.away_since(since, error)
     }
 
-    /// Notes that a request to enter has failed; see [`failed`](Self::failed).
+    /// Records that a request to enter has failed; see [`failed`](Self::failed).
     ///
-    /// The first one fails at once, as nothing waits yet.
+    /// The first request to enter fails at once, as the claim does not wait yet.
     pub(super) fn entering_failed(&mut self, sent_at: Instant, error: Error) -> Result<()> {
         if !self.has_entered || !error.is_unavailable() {
             return Err(error);
@@ -83,7 +83,7 @@ impl Outage {
         self.away.as_ref().map(|away| away.since + Self::LONGEST)
     }
 
-    /// Returns why the store is away.
+    /// Returns why the store is unreachable.
     pub(super) fn error(&self) -> Option<Error> {
         self.away.as_ref().map(|away| away.error.clone())
     }

@@ -131,10 +131,10 @@ fn reply_per_claim(reply: Result<Vec<Option<Duration>>>, count: usize) -> Vec<Re
     }
 }
 
-/// Makes a claim leave whose time has passed, as the store may still have it.
+/// Makes an expired claim leave, as the store may still have it.
 ///
-/// A revoked claim does not leave: it is gone already. Its guard keeps open what it still has of
-/// the claim.
+/// A revoked claim does not leave, because it is already gone. The guard keeps the local resources
+/// of the claim until it is dropped.
 fn depart_expired(calls: &StoreCalls, validity: &Validity) {
     let loss = validity.ending().and_then(End::loss);
     if loss.is_some_and(|reason| reason != LossReason::Revoked) {

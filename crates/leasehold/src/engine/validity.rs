@@ -1,4 +1,4 @@
-//! How long this process may trust that it has a claim.
+//! How long this process may rely on its claim.
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, RenewalStatus, Result};
 
-/// The validity of one claim: it runs until a time, and never starts again after its end.
+/// The validity of one claim. It lasts until a given time, and never starts again after its end.
 ///
 /// ```text
 /// Valid ──extend──► Valid
@@ -28,11 +28,11 @@ pub(crate) struct Validity {
     valid_until: AtomicU64,
     ending: OnceLock<End>,
     has_ended: Notify,
-    /// No renewal extends the validity beyond it.
+    /// No renewal extends the validity beyond this limit.
     limit: Option<Limit>,
     auto_renew: bool,
     phase: Phase,
-    /// Since when renewals have had no reply, in nanoseconds; 0 if the last one had a reply.
+    /// Since when renewals have had no reply, in nanoseconds; 0 if the last one got a reply.
     late: AtomicU64,
     became_late: Notify,
     /// For the log; `None` while the claim waits.
@@ -127,7 +127,7 @@ impl Validity {
 
     /// Returns the end of the validity; `None` if that is in the past.
     ///
-    /// It reads the clock, and notes the loss if the time has passed.
+    /// It reads the clock, and records the loss if the time has passed.
     pub(crate) fn valid_until(&self) -> Option<BootInstant> {
         let until = self.valid_until.load(Ordering::Acquire);
         if until == 0 {
@@ -141,7 +141,7 @@ impl Validity {
         None
     }
 
-    /// Returns when it ends by itself, whether or not the end has been noted.
+    /// Returns when it ends by itself, whether or not the end has been recorded.
     pub(crate) fn expires_at(&self) -> BootInstant {
         BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
@@ -169,7 +169,7 @@ impl Validity {
         }
     }
 
-    /// Ends it for good; returns whether this call did.
+    /// Ends the validity for good; returns whether this call ended it.
     pub(crate) fn end(&self, ending: End) -> bool {
         let is_first = self.ending.set(ending).is_ok();
         self.valid_until.store(0, Ordering::Release);
@@ -183,16 +183,17 @@ impl Validity {
         is_first
     }
 
-    /// Notes that the store no longer has the claim.
+    /// Records that the store no longer has the claim.
     ///
-    /// If the time had passed before, the lease remains the reason of the loss.
+    /// If the validity had already expired, the end of the lease stays the reason for the loss.
     pub(crate) fn revoke(&self) -> bool {
         self.valid_until().is_some() && self.end(End::Lost(LossReason::Revoked))
     }
 
-    /// Ends it in favour of another validity of the same claim; returns until when it was valid.
+    /// Ends this validity because another one of the same claim replaces it; returns until when it
+    /// was valid.
     ///
-    /// Returns `None` if it had ended: the renewal task may then be making the claim leave.
+    /// Returns `None` if it had already ended: the renewal task may then be making the claim leave.
     pub(crate) fn hand_over(&self) -> Option<BootInstant> {
         let until = self.expires_at();
         self.end(End::Left).then_some(until)
@@ -230,7 +231,7 @@ impl Validity {
         }
     }
 
-    /// Notes whether the last renewal had a reply.
+    /// Records whether the last renewal got a reply.
     pub(crate) fn set_late(&self, is_late: bool) {
         if !is_late {
             self.late.store(0, Ordering::Release);
@@ -289,7 +290,8 @@ impl End {
 
 /// Returns for how long a client may rely on a lease, from before its request.
 ///
-/// It is the lease less the drift between two clocks (500 ppm) and the grain of a store's timers.
+/// It is the lease minus the drift between two clocks (500 ppm) and the resolution of a store's
+/// timers.
 #[must_use]
 pub fn safe_duration(lease: Duration) -> Duration {
     const GRAIN: Duration = Duration::from_millis(2);

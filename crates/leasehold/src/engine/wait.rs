@@ -102,7 +102,7 @@ async fn late_for_long(validity: &Validity) {
     }
 }
 
-/// Sends one more renewal before late renewals count as an outage; returns whether it succeeded.
+/// Sends one last renewal before late renewals count as an outage; returns whether it succeeded.
 async fn is_renewed_at_last(calls: &StoreCalls, validity: &Validity) -> Result<bool> {
     let claims = slice::from_ref(&*validity.claim);
     match calls.renew(claims, NO_REPLY_MIN).await {

@@ -40,19 +40,19 @@ use mark::Mark;
 ///
 /// The mark is kept in a folder beside the file, `NAME.fence`. Mark and contents are each written
 /// to another file, synced, and put in place by a rename, under a flock on that folder. So a
-/// program that reads the file without a token finds the old contents or the new ones, also after
+/// program that reads the file without a token finds the old contents or the new ones, even after a
 /// power loss. It never finds contents whose token is above the mark.
 ///
 /// The methods block while they sync, or while another process has the flock. From async code, call
 /// them where blocking is allowed (`tokio::task::spawn_blocking`). So there is no future to cancel.
-/// A process that is killed in the middle has done all or nothing of it, except that the mark may
-/// be raised already.
+/// If a process is killed during a call, the file has either its old or its new contents, and the
+/// mark may already be raised.
 ///
 /// **Limits.** The fence protects from writers that write through it, and from no others. A user
 /// who deletes `NAME.fence` deletes the mark. The new file belongs to the user who wrote it and has
-/// the permissions of the old one. A name that is a symbolic link is refused. A name that becomes a
-/// link is replaced, and the link is not followed. Only local disks are accepted, as for the file
-/// store.
+/// the permissions of the old one. A name that is a symbolic link is refused. If the name becomes a
+/// link later, a write replaces the link and does not follow it. Only local disks are accepted, as
+/// for the file store.
 #[derive(Debug)]
 pub struct File {
     folder: OwnedFd,
@@ -110,8 +110,8 @@ impl File {
     /// first operation under a new token.
     ///
     /// # Errors
-    /// - [`is_lost`](Error::is_lost) if a later holder has sealed it, or another claim with an
-    ///   equal token.
+    /// - [`is_lost`](Error::is_lost) if a later holder has sealed the file, or another claim with
+    ///   an equal token has.
     /// - [`is_damaged`](Error::is_damaged) if the mark is invalid, or the file is a symbolic link.
     /// - Errors of the kernel.
     pub fn seal(&self, token: FencingToken) -> Result<Option<Vec<u8>>> {
@@ -122,7 +122,7 @@ impl File {
     /// Replaces the contents if the token is accepted, and raises the mark if the token is larger.
     ///
     /// # Errors
-    /// As [`seal`](Self::seal). Then the file is unchanged, and the mark may be raised.
+    /// As [`seal`](Self::seal). After an error the file is unchanged, but the mark may be raised.
     pub fn write(&self, token: FencingToken, contents: &[u8]) -> Result<()> {
         let _locked = self.accept(token)?;
         self.replace(contents, &self.folder, &self.name)
@@ -174,8 +174,8 @@ impl File {
         Ok(LockedFolder { _folder: folder })
     }
 
-    /// Writes new contents whole and syncs them before they are in place. The rename is synced too
-    /// before this returns. The remains of a killed process are overwritten.
+    /// Writes the new contents to another file, syncs it, and renames it. The rename is also synced
+    /// before this returns. A file that a killed process left behind is overwritten.
     fn replace(&self, contents: &[u8], folder: &OwnedFd, name: &str) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | NO_LINK;
         let new = openat(&self.beside, NEW, flags, FILE_MODE)?;
@@ -196,7 +196,7 @@ impl File {
         let message = if token == sealed {
             format!("{path} was sealed by another claim with the same token {sealed}")
         } else {
-            format!("{path} was sealed with token {sealed}, and {token} is earlier")
+            format!("{path} was sealed with token {sealed}, which is later than {token}")
         };
         Error::lost(message).help("acquire the lock again and start over")
     }
@@ -215,7 +215,7 @@ struct LockedFolder {
     _folder: OwnedFd,
 }
 
-/// Opens `NAME.fence`. A missing one is made, and synced before it is used.
+/// Opens `NAME.fence`. If it is missing, it is created, and synced before it is used.
 fn open_beside(folder: &OwnedFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let beside = format!("{name}{BESIDE}");
     match mkdirat(folder, &beside, FOLDER_MODE) {

@@ -1,8 +1,8 @@
 //! PostgreSQL tables that reject writers with stale tokens: two statements, for any driver.
 //!
 //! [`SEAL`] is the first statement of every transaction under a lock. It raises the mark of a
-//! resource. It returns no row if a later holder raised the mark, or another claim with an equal
-//! token did: then roll back.
+//! resource. It returns no row if a later holder has raised the mark, or another claim with an
+//! equal token has. Roll back in that case.
 //!
 //! The row of the mark stays locked until the transaction ends. So all later reads and writes of
 //! the transaction, of any table, are fenced with it. The seal of a later holder waits for the
@@ -25,7 +25,7 @@
 //! transaction.commit()?;
 //! ```
 //!
-//! If the resource is one row, the row can have its mark itself, in two columns:
+//! If the resource is one row, the row itself can contain the mark, in two columns:
 //!
 #![doc = concat!("```sql\n", include_str!("postgres/column.sql"), "```")]
 //!
@@ -40,7 +40,8 @@
 //! **Errors.** Under `REPEATABLE READ` and `SERIALIZABLE`, a transaction that waited for the seal
 //! of another one may fail with a serialization error (`40001`) instead of returning no row. Roll
 //! back, and seal again in a new transaction, which then decides. Transactions that seal several
-//! resources should do so in one order. Otherwise PostgreSQL ends one of two as a deadlock.
+//! resources should do so in one order. Otherwise two of them may deadlock, and PostgreSQL aborts
+//! one.
 //!
 //! **Cancellation.** A transaction that is not committed does not raise the mark. If the reply to
 //! the commit is lost, the commit may have been executed: seal again and read.

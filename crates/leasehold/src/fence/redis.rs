@@ -39,8 +39,9 @@
 /// | replies | the reply of the command; the token without a command |
 /// | rejects | with an error that begins with `LATE` and has the mark's token; no key is changed |
 ///
-/// Any command can be fenced, also one that reads: `GET` under a new token is a seal and a read in
-/// one. For several commands in one step, write a script of your own that begins as this one does.
+/// Any command can be fenced, including one that reads: `GET` under a new token is a seal and a
+/// read in one. For several commands in one step, write a script of your own that begins as this
+/// one does.
 ///
 /// **Limits.** On a cluster, all keys must be in one hash slot: give them one `{tag}`. The mark
 /// never expires. Delete it only together with all data that it protects, when no earlier holder
@@ -48,11 +49,11 @@
 /// `appendonly`, or by a failover to a replica that lags) accepts a stale writer until the next
 /// seal. The mark protects from clients that write through the script, and from no others.
 ///
-/// **Errors.** A command that fails after the mark was raised leaves it raised. This does no harm,
-/// as the token is the holder's. A mark of another type, or without a token, is an error, and no
-/// key is changed.
+/// **Errors.** A command that fails after the mark was raised leaves it raised. This is harmless,
+/// because the token is that of the current holder. A mark of another type, or without a token, is
+/// an error, and no key is changed.
 ///
-/// **Cancellation.** The server executes the script whole or not at all. Without a reply it may
-/// have been executed. A repeated seal is harmless, and a repeated write is as harmless as its
-/// command.
+/// **Cancellation.** The server executes the script whole or not at all. If the reply is missing,
+/// the script may have been executed. A repeated seal is harmless, and a repeated write is as
+/// harmless as its command.
 pub const FENCED: &str = include_str!("redis/fenced.lua");

@@ -1,7 +1,7 @@
 //! The one background thread of a process.
 //!
-//! Renewals, departures and the file store's inbox run on it. A runtime of the user that is busy,
-//! stopped or absent can therefore neither lose a lock nor leave an entry behind.
+//! Renewals, departures and the file store's inbox run on it. So no lock is lost and no entry is
+//! left behind if the user's runtime is busy, stopped or absent.
 
 use std::future::Future;
 use std::io;
@@ -40,10 +40,10 @@ pub(crate) fn handle() -> &'static Handle {
         .expect("opening a store starts the background thread")
 }
 
-/// Runs `future` to its end on this thread, which it blocks.
+/// Runs `future` to its end and blocks this thread meanwhile.
 ///
-/// Its requests take the background link. The caller's link may belong to a runtime that this
-/// thread, while blocked, keeps from running.
+/// Its requests use the background link. The caller link may belong to a runtime that cannot run
+/// while this thread is blocked.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let _caller_scope = CallerScope::begin_blocking();
     pollster::block_on(future)

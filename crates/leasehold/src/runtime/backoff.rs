@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Pauses that double from a shortest to a longest.
+/// Pauses that double, from the shortest to the longest.
 ///
-/// The default is for one request: a lost packet costs 10 ms, and a store that is away receives
-/// one request per second.
+/// The default is for one request: a lost packet costs 10 ms, and an unreachable store is sent one
+/// request per second.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
     min: Duration,

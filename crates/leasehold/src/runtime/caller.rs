@@ -14,13 +14,13 @@ pub(crate) fn caller_runtime() -> Option<Id> {
     }
 }
 
-/// Notes the caller's runtime until it is dropped.
+/// Records the caller's runtime until it is dropped.
 pub(crate) struct CallerScope {
     previous: Caller,
 }
 
 impl CallerScope {
-    /// Notes the current runtime, unless an outer scope has noted one.
+    /// Records the current runtime, unless an outer scope has recorded one.
     pub(crate) fn begin() -> Self {
         let previous = CALLER.get();
         if let Caller::Current = previous {
@@ -29,7 +29,7 @@ impl CallerScope {
         Self { previous }
     }
 
-    /// Notes that requests come from a blocked thread, which drives no connection.
+    /// Records that requests come from a blocked thread, which drives no connection.
     pub(crate) fn begin_blocking() -> Self {
         let previous = CALLER.replace(Caller::NoRuntime);
         Self { previous }

@@ -12,7 +12,8 @@ use tokio::net::unix::pipe;
 
 /// A time of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
-/// It never steps, and unlike `std::time::Instant` it counts the time a machine is suspended.
+/// It never steps, and unlike `std::time::Instant` it counts the time for which the machine is
+/// suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BootInstant(u64);
 
@@ -26,7 +27,7 @@ impl BootInstant {
         Self::from_timespec(clock_gettime(ClockId::Boottime))
     }
 
-    /// Returns the time `wait` later; `FAR_FUTURE` beyond the clock's range.
+    /// Returns the time that is `wait` later, or `FAR_FUTURE` if that is beyond the clock's range.
     #[must_use]
     pub fn saturating_add(self, wait: Duration) -> Self {
         Self(
@@ -37,7 +38,8 @@ impl BootInstant {
         )
     }
 
-    /// Returns the time `time` earlier, but not before the boot; `FAR_FUTURE` stays.
+    /// Returns the time that is `time` earlier, but not before the boot; `FAR_FUTURE` stays
+    /// unchanged.
     #[must_use]
     pub fn before(self, time: Duration) -> Self {
         if self == Self::FAR_FUTURE {

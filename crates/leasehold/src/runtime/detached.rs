@@ -9,8 +9,8 @@ use crate::drain::Departure;
 
 /// A future that always runs to its end.
 ///
-/// The caller polls it in place, which is fast. If the caller drops it, the background completes
-/// it, also if it was never polled.
+/// The caller polls it in place, which is fast. If the caller drops it, the background thread
+/// completes it, even if it was never polled.
 pub(crate) struct Detached<T: Send + 'static> {
     /// `None` once it is complete.
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,

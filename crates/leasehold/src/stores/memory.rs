@@ -15,9 +15,9 @@ use crate::{
     Result, Share, Standing, Store, Token, admitted,
 };
 
-/// Locks inside this process, for tests, examples, and code that runs with or without a service.
+/// Locks inside one process, for tests, examples, and programs that can also run without a service.
 ///
-/// Clones are the same store, and [`Memory::new`] makes another. Leases expire as on a server.
+/// Clones share one store, and [`Memory::new`] creates another one. Leases expire as on a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -35,7 +35,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Makes a new, empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

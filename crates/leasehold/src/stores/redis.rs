@@ -94,9 +94,9 @@ impl Redis {
     /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` turns detection off |
     /// | `replicas=1` | see [`RedisBuilder::replicas`] |
     /// | `password-file=/path` | a file with the password, read again for every connection |
-    /// | `ca=/path` | the authority to trust, in PEM, not the system's; `rediss://` only |
-    /// | `db=3` | the database, where the path names a socket |
-    /// | `protocol=2` | RESP2, for proxies that claim RESP3 without speaking it |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss://` only |
+    /// | `db=3` | the database, for a URL whose path names a socket |
+    /// | `protocol=2` | RESP2, for proxies that accept RESP3 but do not implement it |
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
@@ -160,10 +160,11 @@ impl Redis {
         }
     }
 
-    /// Runs a script on the link that fits the caller's runtime.
+    /// Runs a script on the caller link if the caller's runtime drives it, and on the background
+    /// link otherwise.
     ///
-    /// The caller limits how long it waits. The link's supervisor closes a connection without
-    /// replies.
+    /// The caller limits the wait for the reply. The link's supervisor closes a connection that
+    /// delivers no replies.
     async fn run(
         &self,
         script: &Script,
@@ -266,7 +267,7 @@ fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
     })
 }
 
-/// Returns a count of the claims whose local state a store keeps.
+/// Returns a function that counts the claims whose local state a store keeps.
 pub fn tracked_claims(store: &Redis) -> impl Fn() -> usize + use<> {
     let claims = Arc::clone(&store.claims);
     move || claims.count()

@@ -1,7 +1,8 @@
-//! The lock of most articles and libraries on one Redis server: `SET NX PX` with a random value.
+//! The lock that most articles and libraries describe for one Redis server: `SET NX PX` with a
+//! random value.
 //!
-//! The name of a lock is its key, and the key ends with the lease. So the store has no queue on the
-//! server and no history: a waiter polls, and a server that forgets a key has freed the lock.
+//! The name of a lock is its key, and the key expires with the lease. The server keeps no queue and
+//! no history. So a waiter polls, and a server that loses a key has freed the lock.
 //! `stores/votes/format/single_key.rs` is the format.
 
 mod address;

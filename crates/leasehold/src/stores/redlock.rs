@@ -1,7 +1,7 @@
 //! Redlock: a lock on several independent Redis servers, the masters.
 //!
-//! A master remembers the last token that it has granted, and grants only a larger one. So the
-//! votes that make a hold share a token, and tokens rise even if the clocks do not. [`Fenced`] is
+//! A master remembers the last token that it has granted, and grants only a larger one. So all
+//! votes for a hold have the same token, and tokens rise even if the clocks do not. [`Fenced`] is
 //! this format, and [`votes`](super::votes) counts the votes. `docs/protocols/redlock.md` describes
 //! the protocol in steps.
 

@@ -99,7 +99,7 @@ impl UrlForm {
 
     /// Parses `host`, `host:port` or `[address]:port`.
     fn host(&self, text: &str) -> Result<Host> {
-        let wrong = || self.invalid("the URL has a wrong host or port");
+        let wrong = || self.invalid("the URL has an invalid host or port");
         let (name, port) = match text.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, port),
             _ => (text, ""),
@@ -158,15 +158,15 @@ impl fmt::Display for Host {
 
 /// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
 ///
-/// Such a character ends the authority too early. The rest of the password would be taken for a
-/// path or a setting, and shown.
+/// Such a character ends the authority too early. The rest of the password would then be parsed as
+/// a path or a setting, and shown.
 fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
     let is_late = |setting: &str| {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         name.contains('@') || value.contains('@') && !PATHS.contains(&name)
     };
     if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
-        return Err(Error::invalid("the URL has a # or an @ in a wrong place")
+        return Err(Error::invalid("the URL has a misplaced # or @")
             .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password"));
     }
     Ok(())

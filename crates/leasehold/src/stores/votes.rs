@@ -1,12 +1,12 @@
 //! Locks by the votes of independent Redis servers, the masters: what the stores `redlock` and
 //! `redis_plain` share.
 //!
-//! A claim holds the lock once a majority of the masters has granted it. [`voting`] is the rule of
-//! one master, and the count of the votes. `docs/protocols/redlock.md` describes the protocol in
-//! steps. A single server is one master, and its vote is the majority.
+//! A claim holds the lock once a majority of the masters has granted it. [`voting`] contains the
+//! rule of one master, and the count of the votes. `docs/protocols/redlock.md` describes the
+//! protocol in steps. A single server is one master, and its vote is the majority.
 //!
-//! A [`VoteFormat`] says how a lock is written on a master. [`SingleKey`] is the one of other
-//! libraries, which both stores have.
+//! A [`VoteFormat`] defines how a lock is written on a master. [`SingleKey`] is the format of other
+//! libraries; both stores can use it.
 
 mod acquire;
 mod claims;
@@ -57,9 +57,9 @@ pub(super) use requests::{LeaveRequest, VoteRequest};
 
 /// The locks of one client on its masters.
 ///
-/// It has the methods of [`Store`](crate::Store), which say what each of them does. It supports
-/// mutexes only, and rejects other shares as [unsupported](Error::is_unsupported). The masters do
-/// not know the waiters, so that only those of this client are known.
+/// Its methods are those of [`Store`](crate::Store), where they are documented. It supports mutexes
+/// only, and rejects other shares as [unsupported](Error::is_unsupported). The masters do not know
+/// the waiters, so a client knows only its own.
 #[derive(Debug)]
 pub(super) struct VotingStore {
     masters: Arc<[Master]>,
@@ -76,8 +76,8 @@ pub(super) struct VotingStore {
     events: Option<Arc<Events>>,
 }
 
-/// The number of claims that one call of `renew` renews at the same time. Each renewal is to end
-/// early, however many claims there are.
+/// The number of claims that one call of `renew` renews at the same time. The limit keeps each
+/// renewal short, however many claims there are.
 const RENEWALS_AT_ONCE: usize = 64;
 
 impl VotingStore {
@@ -147,7 +147,7 @@ impl VotingStore {
         quorum(self.masters.len())
     }
 
-    /// Whether the other masters are too few for a quorum if this number of them is missing.
+    /// Whether too few masters for a quorum remain if this number of them is missing.
     fn no_quorum_without(&self, missing: usize) -> bool {
         quorum_count::no_quorum_without(missing, self.masters.len())
     }
@@ -220,7 +220,7 @@ impl VotingStore {
                 Ok(None)
             }
             (Standing::Queued { .. }, remaining) => {
-                // The masters do not know a waiting claim. But its waiter is to receive an error
+                // The masters do not know a waiting claim, but its waiter must receive an error
                 // when they cannot be reached.
                 if self.quorum_error.lock().is_some() {
                     self.reach_quorum().await?;

@@ -59,8 +59,9 @@ pub use builder::ZooKeeperBuilder;
 /// # Ok(()) }
 /// ```
 ///
-/// A client has one session for all its claims. The claims last as long as the session, for any
-/// lease. A client that cannot reach the servers for the session's timeout loses all its claims.
+/// A client has one session for all its claims. The claims last as long as the session, regardless
+/// of their lease. A client that cannot reach the servers for the session's timeout loses all its
+/// claims.
 #[derive(Debug)]
 pub struct ZooKeeper {
     address: Arc<Address>,

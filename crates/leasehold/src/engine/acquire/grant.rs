@@ -30,9 +30,9 @@ impl Grant {
 
 /// Returns until when a grant that the store pushed is valid, and the lease of its hold.
 ///
-/// A waiting claim is valid until `until`, which is one lease after its last request that has a
-/// reply. The hold counts from that request too. Its lease is never longer than the time for which
-/// the store waits for a crashed holder.
+/// A waiting claim is valid until `until`, which is one lease after its last request that got a
+/// reply. The validity of the hold begins at that request too. Its lease is never longer than the
+/// time for which the store waits for a crashed holder.
 #[must_use]
 pub fn hold_from(
     until: BootInstant,

@@ -1,4 +1,4 @@
-//! What a caller states for an acquire.
+//! The options of an acquire.
 
 use std::time::Duration;
 

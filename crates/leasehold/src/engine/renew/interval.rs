@@ -11,16 +11,16 @@ use crate::runtime::clock::BootInstant;
 ///
 /// | claim | renewed every |
 /// |---|---|
-/// | waiting | third of its validity |
-/// | held, with a grace or session below its lease | tenth of its validity, at most 1 s |
-/// | held, ended by its lease | tenth of the lease |
-/// | held without end, as in the file store | third of the lease |
+/// | waiting | a third of its validity |
+/// | held, with a grace or session below its lease | a tenth of its validity, at most 1 s |
+/// | held, ended by its lease | a tenth of the lease |
+/// | held without end, as in the file store | a third of the lease |
 ///
-/// Without an end, renewals only notice that the claim is gone.
+/// On a hold without end, a renewal only detects that the claim is gone.
 ///
-/// A holder that renews every tenth survives an outage of 0.6 of its validity that begins just
-/// before a renewal. It then has 0.3 of it left to reconnect, and `leasehold run` still has time to
-/// stop its command.
+/// A holder that renews every tenth of its validity survives an outage of 0.6 of it that begins
+/// just before a renewal. The holder then has 0.3 of its validity left to reconnect, and
+/// `leasehold run` still has time to stop its command.
 pub(super) fn renew_interval(
     validity: &Validity,
     sent_at: BootInstant,
@@ -40,7 +40,7 @@ pub(super) fn renew_interval(
 
 /// Returns how soon to retry a renewal without a reply.
 ///
-/// It is at most half a heartbeat interval, and shrinks as the end comes near.
+/// It is at most half a heartbeat interval, and shrinks as the end of the validity comes near.
 pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
     const MIN: Duration = Duration::from_millis(10);
     let remaining = validity.expires_at().duration_since(now);

@@ -30,7 +30,7 @@ pub(super) struct Due {
 }
 
 impl Renewals {
-    /// Begins to renew a claim whose last request with a reply was sent at `sent_at`.
+    /// Starts renewing a claim. Its last request that got a reply was sent at `sent_at`.
     ///
     /// It replaces the earlier validity of the claim.
     pub(crate) fn add(&self, validity: Arc<Validity>, sent_at: BootInstant) {
@@ -41,7 +41,8 @@ impl Renewals {
         schedule.insert(validity, due, &self.rescheduled);
     }
 
-    /// Renews every claim at once after a request had no reply, at most once a second.
+    /// Makes the renewals of all claims due now, at most once a second. The engine calls this after
+    /// a request without a reply.
     #[cold]
     pub(crate) fn hasten(&self) {
         const INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -91,10 +92,10 @@ impl Renewals {
         }
     }
 
-    /// Returns the claims that are due, those that expire first at the front.
+    /// Returns the claims that are due, ordered by the end of their validity.
     ///
-    /// Each stays scheduled for its end. Claims that are due soon are included, so that one request
-    /// renews many.
+    /// Each of them stays scheduled for the end of its validity. Claims that are due soon are
+    /// included, so that one request renews many.
     pub(super) fn due(&self) -> Due {
         let mut schedule = self.schedule.lock();
         let now = BootInstant::now();
@@ -128,7 +129,7 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// Moves a claim that is being renewed to its end.
+    /// Reschedules a claim that is being renewed to the end of its validity.
     fn claim_due(&mut self, id: ClaimId, now: BootInstant, sooner: &Notify) -> Arc<Validity> {
         let (_, validity) = self.entries.get(&id).expect("entries and order agree");
         let validity = Arc::clone(validity);
@@ -144,7 +145,7 @@ impl Schedule {
 
     /// Returns the claims that are due in the next tenth of a second.
     ///
-    /// A claim is included only if it is due within an eighth of what remains of it then.
+    /// A claim is included only if it is due within an eighth of its remaining validity.
     fn due_soon(&self, now: BootInstant) -> Vec<ClaimId> {
         const BATCH_WINDOW: Duration = Duration::from_millis(100);
         let window_end = now.saturating_add(BATCH_WINDOW);

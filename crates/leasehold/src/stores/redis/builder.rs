@@ -21,7 +21,7 @@ impl RedisBuilder {
         Ok(Self { address })
     }
 
-    /// Sets how long a holder's connection may be gone before the next claim is granted.
+    /// Sets how long a holder's connection may be missing before the next claim is granted.
     ///
     /// The default is 10 s; half a second to an hour is allowed. A holder that cannot reach the
     /// server for this long loses its locks, and its guards report the loss by then.
@@ -45,8 +45,8 @@ impl RedisBuilder {
     /// Sets how many replicas must have a grant before the caller receives it (`WAIT`).
     ///
     /// If fewer replicas confirm the grant, the store gives it back and returns an error. This
-    /// makes it less likely that a failover loses a lock. It cannot exclude it, as the promoted
-    /// replica may be another one.
+    /// makes the loss of a lock in a failover less likely, but not impossible: the promoted replica
+    /// may be one that has not confirmed the grant.
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
         self.address.settings.replicas = count;

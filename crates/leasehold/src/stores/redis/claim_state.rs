@@ -1,6 +1,7 @@
-//! What a client knows: of its own claims from replies and notifications, and of absent holders.
+//! What a client knows about its own claims, from replies and notifications, and about absent
+//! holders.
 //!
-//! None of it reads a clock: the caller passes the time. So models run these very functions through
+//! None of these functions reads a clock: the caller passes the time. So models can run them with
 //! all orders of events.
 
 use std::fmt::Write as _;
@@ -16,18 +17,18 @@ use crate::{Standing, Token};
 /// How many absences of a name are remembered.
 const ABSENCES_MAX: usize = 256;
 
-/// What a client knows of one of its claims.
+/// What a client knows about one of its claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ClaimState {
     /// The latest standing, from a reply or a notification.
     pub standing: Option<Standing>,
     /// Whether the claim is the first waiter.
     pub is_next: bool,
-    /// The position among the waiters, as of the last reply with one; 0 before the first.
+    /// The position among the waiters in the last reply that had one; 0 before such a reply.
     pub position: u32,
     /// Whether a renewal has shown a reason to poll.
     pub due: PollDue,
-    /// Whether the last renewal saw an absence that another client has noted.
+    /// Whether the last renewal found an absence that another client has marked.
     is_absence_noted: bool,
     /// When the caller received this claim as held.
     passed_on: Option<BootInstant>,
@@ -36,19 +37,20 @@ pub struct ClaimState {
     is_confirmed: bool,
     /// The highest token in a reply.
     ///
-    /// A notified grant whose token is not higher is stale: that hold was lost before the reply was
-    /// sent, and the claim may be queued again.
+    /// A grant in a notification is stale if its token is not higher: that hold was lost before the
+    /// reply was sent, and the claim may be queued again.
     last_token: u64,
     /// When the first lease of a holder ends, as of the last reply.
     pub next_expiry: Option<BootInstant>,
     /// The epoch of the caller link when the last request was sent. Notifications arrive reliably
     /// until the next epoch.
     pub caller_epoch: u32,
-    /// When the last request with a reply was sent, and the epoch of the connection it named.
+    /// When the last request that got a reply was sent, and the epoch of the connection that the
+    /// request named.
     pub renewed_at: Option<(BootInstant, u32)>,
 }
 
-/// Why a waiter should poll before its time.
+/// Why a waiter should poll before its next poll is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PollDue {
     /// No reason.
@@ -130,7 +132,7 @@ impl ClaimState {
                 }
             }
             Renewed::Queued { position, absence } => {
-                // A hold that is in the queue again was lost in between.
+                // A hold whose claim is queued again was lost in between.
                 if self.passed_on.is_some_and(|passed_on| sent_at >= passed_on) {
                     return false;
                 }
@@ -140,7 +142,8 @@ impl ClaimState {
                 let is_due = match absence {
                     AbsenceSeen::None => false,
                     AbsenceSeen::New => true,
-                    // The client that has noted it revokes the hold, unless it is absent too.
+                    // The client that marked the absence revokes the hold, unless that client is
+                    // absent too.
                     AbsenceSeen::Noted => self.is_absence_noted,
                 };
                 self.is_absence_noted = absence == AbsenceSeen::Noted;
@@ -152,7 +155,7 @@ impl ClaimState {
         true
     }
 
-    /// Notes that the caller receives the claim as held at `now`.
+    /// Records that the caller receives the claim as held at `now`.
     pub fn pass_on(&mut self, now: BootInstant) {
         self.passed_on.get_or_insert(now);
     }
@@ -178,8 +181,8 @@ impl ClaimState {
             .is_some_and(|token| token.get() <= self.last_token)
     }
 
-    /// Returns the rest of the lease at `now`, less the difference that two clocks may show in the
-    /// time since the request.
+    /// Returns the remaining lease at `now`, minus the drift that two clocks may have had since the
+    /// request.
     #[must_use]
     pub fn lease_left(&self, lease: Duration, now: BootInstant) -> Duration {
         let Some((sent_at, _)) = self.renewed_at else {
@@ -191,9 +194,9 @@ impl ClaimState {
 
     /// Returns whether a ping on the connection of `epoch` is enough to renew the hold.
     ///
-    /// A script must have bound the claim to this connection. The script must be recent. Otherwise
-    /// the lease needs a renewal, or the server may have lost the claim since. A claim whose end
-    /// was notified needs a script too.
+    /// A script must have bound the claim to this connection. The script must be recent: otherwise
+    /// the lease needs a renewal, or the server may have lost the claim since then. After a
+    /// notification that the claim has ended, a script is needed too.
     #[must_use]
     pub fn is_covered_by_liveness(
         &self,
@@ -216,7 +219,7 @@ pub(super) fn is_queued(standing: Standing) -> bool {
     matches!(standing, Standing::Queued { .. })
 }
 
-/// What a client has seen of other clients' claims of a name: their tokens and absences.
+/// What a client has observed of other clients' claims for a name: their tokens and absences.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// The highest token seen.
@@ -226,7 +229,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Whether a reply has anything to remember.
+    /// Whether a reply contains anything to remember.
     #[must_use]
     pub fn is_in(reply: &EnterReply) -> bool {
         reply.standing.token().is_some() || !reply.absences.is_empty()
@@ -265,7 +268,8 @@ impl Observed {
         self.absences.drain(..surplus);
     }
 
-    /// Returns the absences that have lasted for their holder's grace, as a script takes them.
+    /// Returns the absences that have lasted for their holder's grace, in the encoding of the
+    /// script.
     #[must_use]
     pub fn expired(&self, now: BootInstant) -> String {
         let mut text = String::new();
@@ -295,8 +299,8 @@ impl Observed {
 }
 
 impl Absence {
-    /// Returns when an absence that was first read at `read` has lasted for its grace. It is a
-    /// little later than by the holder's clock, as two clocks differ in rate.
+    /// Returns when an absence that was first read at `read` has lasted for its grace. A margin is
+    /// added, because the holder's clock may run at another rate.
     fn ends_at(&self, read: BootInstant) -> BootInstant {
         read.saturating_add(self.grace + self.grace / 1_000 + Duration::from_millis(5))
     }

@@ -1,4 +1,4 @@
-//! The claims of this client, and what it knows of each.
+//! The claims of this client, and what it knows about each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Claims {
         Some(tracked)
     }
 
-    /// Returns the number of claims, counting twice those that wait or have waited.
+    /// Returns the number of claims; a claim that waits or has waited counts twice.
     pub(super) fn count(&self) -> usize {
         let table = self.table.lock();
         let waiting: usize = table.by_name.values().map(BTreeSet::len).sum();
@@ -169,12 +169,12 @@ impl TrackedClaim {
         is_there
     }
 
-    /// Notes that the caller receives the claim as held.
+    /// Records that the caller receives the claim as held.
     pub(super) fn pass_on(&self) {
         self.state.lock().pass_on(BootInstant::now());
     }
 
-    /// Notes that the reply to a request to enter is missing. The server may execute the request
+    /// Records that the reply to a request to enter is missing. The server may execute the request
     /// until `until`.
     pub(super) fn may_be_late(&self, until: BootInstant) {
         let mut late_until = self.late_until.lock();

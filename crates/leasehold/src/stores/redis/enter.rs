@@ -11,8 +11,8 @@ use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, id_text, text};
 use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing};
 
-/// How long after its sending the server may execute a request to enter: longer than a connection
-/// may be silent before the client closes it.
+/// How long after it was sent the server may execute a request to enter. It is longer than the
+/// silence after which the client closes a connection.
 const NOT_AFTER: Duration = Duration::from_secs(5);
 /// After this time the server is certain to refuse the request, unless its clock was set back.
 /// Whole seconds are compared, and clocks differ in rate.
@@ -31,7 +31,8 @@ impl Redis {
         let tracked = self.claims.begin(claim);
         let reply = self.send_enter(claim, mode, &tracked).await?;
 
-        // The lease alone keeps a waiter. Its liveness is checked when it is about to be granted.
+        // Only the lease keeps a waiter in the queue. Its liveness is checked when it is about to
+        // be granted.
         let mut lease = claim.lease;
         match reply.standing {
             Standing::Gone => drop(self.claims.end(claim.id)),
@@ -166,9 +167,9 @@ impl EnterMode {
 struct EnterRequest<'a> {
     claim: &'a Claim,
     mode: EnterMode,
-    /// The token that the fast path gives the claim; 0 for no fast path.
+    /// The token that the fast path gives the claim; 0 disables the fast path.
     proposal: u64,
-    /// The highest token that this client has seen for the name.
+    /// The highest token that this client has received for the name.
     highest_token: u64,
     liveness: LivenessRef,
     nonce: String,
@@ -176,7 +177,7 @@ struct EnterRequest<'a> {
     expired: String,
 }
 
-/// A request to enter, as the script takes it.
+/// A request to enter, encoded for the script.
 struct EnterArguments {
     id: String,
     record: String,
@@ -204,7 +205,7 @@ impl EnterRequest<'_> {
     }
 }
 
-/// The moment at which a request was sent, and the connections of that moment.
+/// When a request was sent, and the connections at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// When it was sent.

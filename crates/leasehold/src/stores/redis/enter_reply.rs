@@ -27,7 +27,7 @@ pub struct EnterReply {
 pub struct Absence {
     /// The holder's claim.
     pub claim: String,
-    /// The note of this absence. Every absence has another one.
+    /// The nonce that marks this absence. Every absence has a different one.
     pub nonce: String,
     /// How long the absence must last before the holder stops trusting its hold.
     pub grace: Duration,

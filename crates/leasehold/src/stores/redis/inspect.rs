@@ -1,4 +1,4 @@
-//! Reading a lock's state and listing names. Neither writes.
+//! Reading a lock's state and listing names. Neither of them writes.
 
 use super::{Redis, record, scripts};
 use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};

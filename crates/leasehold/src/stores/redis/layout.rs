@@ -81,13 +81,13 @@ pub mod record {
     pub const MODE: Field = TOKEN.then("mode", 1);
     /// The claim's id.
     pub const CLAIM: Field = MODE.then("claim", 22);
-    /// The note of an absence; dashes if the holder is present.
+    /// The nonce of an absence; dashes if the holder is present.
     pub const NONCE: Field = CLAIM.then("nonce", 11);
     /// The claim's client.
     pub const CLIENT: Field = NONCE.then("client", 11);
     /// The number of connections and disconnections of the client's background link.
     pub const EPOCH: Field = CLIENT.then("epoch", 8);
-    /// The begin of the server's `master_replid`; dashes without crash detection.
+    /// The beginning of the server's `master_replid`; dashes without crash detection.
     pub const SERVER: Field = EPOCH.then("server", 10);
     /// The crash grace in milliseconds.
     pub const GRACE: Field = SERVER.then("grace", 7);
@@ -139,7 +139,7 @@ pub mod request {
 
     /// `Q` queue, `R` refuse to wait, `F` refresh, `L` poll.
     pub const MODE: Field = Field::first("mode", 1);
-    /// The highest token that the client has seen.
+    /// The highest token that the client has received.
     pub const HINT: Field = MODE.then("hint", 16);
     /// A nonce that was never used.
     pub const NONCE: Field = HINT.then("nonce", 11);
@@ -179,7 +179,7 @@ pub mod absence {
 
     /// The holder's id.
     pub const CLAIM: Field = Field::first("claim", 22);
-    /// The note of this absence.
+    /// The nonce of this absence.
     pub const NONCE: Field = CLAIM.then("nonce", 11);
     /// The holder's grace in milliseconds.
     pub const GRACE: Field = NONCE.then("grace", 7);
@@ -257,7 +257,7 @@ impl Layout {
         Self { name, fields, base }
     }
 
-    /// Returns the bytes of all fields; the last one may go on.
+    /// Returns the number of bytes of all fields, without a last field of open length.
     fn len(&self) -> usize {
         self.fields.last().map_or(0, |field| field.end())
     }

@@ -11,7 +11,7 @@ impl Redis {
     /// Removes a claim from its queue and grants to the next; `false` if it was not there.
     pub(super) async fn leave_queue(&self, claim: &Claim) -> Result<bool> {
         let tracked = self.claims.end(claim.id);
-        // The slow path notifies the client of another one's claim.
+        // If the claim belongs to another client, the slow path notifies that client.
         let whose = if tracked.is_some() { 'H' } else { 'B' };
         let key = record::key_of(&claim.name);
         let id = id_text(claim.id);

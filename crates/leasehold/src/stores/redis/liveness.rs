@@ -25,8 +25,8 @@ pub(super) struct LivenessRef {
 #[derive(Clone, Debug)]
 pub(super) struct CrashCheck {
     pub(super) server: Arc<str>,
-    /// How long the holder trusts its last reply. A contender waits for this long before it revokes
-    /// the hold, not for its own grace.
+    /// How long the holder trusts its last reply. A contender waits for the holder's grace, not for
+    /// its own, before it revokes the hold.
     pub(super) grace: Duration,
 }
 
@@ -51,8 +51,8 @@ impl LivenessRef {
 
 /// Whether holders are checked by their connections.
 ///
-/// The first handshake decides it once. A holder that relied on its lease alone must not be
-/// revoked by a missing connection later.
+/// The first handshake decides this once. Otherwise a missing connection could later revoke a
+/// holder that relied only on its lease.
 #[derive(Debug, Default)]
 pub(super) struct CrashDetectionMode(OnceLock<bool>);
 
@@ -67,7 +67,7 @@ impl CrashDetectionMode {
 }
 
 impl Redis {
-    /// Returns the crash grace if the claim is checked by its connection, has renewals, and its
+    /// Returns the crash grace if it applies: crash detection is on, the claim is renewed, and its
     /// lease is longer than the grace.
     pub(super) fn grace(&self, claim: &Claim) -> Option<Duration> {
         let grace = self

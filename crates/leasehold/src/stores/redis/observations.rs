@@ -1,4 +1,4 @@
-//! The tokens and absences that this client has seen of other clients' claims, by name.
+//! The tokens and absences that this client has observed of other clients' claims, by name.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use super::enter_reply::EnterReply;
 use crate::Name;
 use crate::runtime::clock::BootInstant;
 
-/// How many names are remembered. A forgotten name loses its token hint, and its absences start
-/// again.
+/// How many names are remembered. For a forgotten name the client has no token hint, and the time
+/// of its absences starts again.
 const NAMES_MAX: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -19,8 +19,8 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    /// Returns the highest token seen for a name, and the absences that have lasted for their
-    /// holder's grace, as a script takes them.
+    /// Returns the highest token received for a name, and the absences that have lasted for their
+    /// holder's grace, in the encoding of the script.
     pub(super) fn hint(&self, name: &Name) -> (u64, String) {
         let names = self.names.lock();
         let Some(observed) = names.get(name) else {

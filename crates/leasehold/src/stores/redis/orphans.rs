@@ -12,7 +12,7 @@ use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{Session, State, with_reply_timeout};
 use crate::{Error, Result};
 
-/// How often the client tries to release an orphan. After that the orphan's lease ends it.
+/// How often the client tries to release an orphan. After that, the orphan ends with its lease.
 const TRIES: u32 = 5;
 /// How long each try takes.
 const TRY_MAX: Duration = Duration::from_secs(5);

@@ -45,8 +45,8 @@ pub(super) fn name_of(key: &str) -> Option<Name> {
 /// Draws nonces that differ from all earlier ones, of this client and of any other.
 ///
 /// A repeated nonce would turn two short absences into one long absence, and lead to two holders.
-/// So nonces count up from a number that the system has drawn. A generator in the process may
-/// have the same seed as in another process, after a fork or by its user's choice.
+/// So nonces count up from a number that the system has drawn. A random generator in the process
+/// may have the same seed as one in another process: after a fork, or because the user seeded it.
 #[derive(Debug)]
 pub(super) struct Nonces(AtomicU64);
 

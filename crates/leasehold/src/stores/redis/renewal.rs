@@ -12,7 +12,8 @@ use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{Session, id_text, reply_timeout, text, with_reply_timeout};
 use crate::{Claim, ClaimId, Result};
 
-/// How many claims a script renews. A larger one would delay the requests of all other clients.
+/// How many claims one script renews. With a larger number, the script would delay the requests of
+/// all other clients.
 const BATCH: usize = 100;
 /// How many scripts are sent at a time, so that each reply comes soon, however many there are.
 const BATCHES: usize = 64;
@@ -20,7 +21,8 @@ const BATCHES: usize = 64;
 const UNUSABLE_PAUSE: Duration = Duration::from_millis(10);
 
 impl Redis {
-    /// Renews claims: by a script every third of a lease, in between by a ping of the connection.
+    /// Renews claims: by a script every third of a lease, and by a ping of the connection in
+    /// between.
     ///
     /// One ping covers all holds with crash detection. A waiter needs none, as its liveness is
     /// checked when it is about to be granted.
@@ -59,7 +61,8 @@ impl Redis {
             return Some(tracked.safe_until().duration_since(sent_at));
         }
 
-        // The lease alone keeps a waiter. The engine trusts a grant for less.
+        // Only the lease keeps a waiter in the queue. The engine trusts a grant for less than the
+        // lease.
         let state = tracked.state();
         let max = if state.is_held() {
             self.safe_for(claim)
@@ -212,7 +215,7 @@ pub enum Renewed {
     Unusable,
 }
 
-/// The absences that a renewal has seen among a lock's holders.
+/// The absences that a renewal has found among a lock's holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AbsenceSeen {
     /// All holders are present.

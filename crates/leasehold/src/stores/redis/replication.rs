@@ -10,18 +10,18 @@ use crate::stores::redis_client::{
 };
 use crate::{Claim, Error, Result};
 
-/// How long `WAIT` waits for replicas: less than the silence after which a connection counts as
-/// deaf.
+/// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
+/// as broken.
 const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 
 impl Redis {
-    /// Waits until the configured number of replicas has a grant, and gives it back on failure.
+    /// Waits until the configured number of replicas has a grant. On failure it releases the grant.
     pub(super) async fn replicated(&self, claim: &Claim) -> Result<()> {
         let Some(wait_link) = &self.wait_link else {
             return Ok(());
         };
 
-        // Most users set no replicas. The box keeps this future out of that of every request.
+        // Most users set no replicas. The box keeps the future of every request small.
         let confirmed = Box::pin(self.confirm_replicas(claim, wait_link)).await;
         if confirmed.is_err() {
             self.leave_queue(claim).await?;
@@ -40,7 +40,7 @@ impl Redis {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "only {count} of {wanted} replicas have the grant, so it was given back"
+            "only {count} of {wanted} replicas have the grant, so the lock was released"
         ))
         .help("bring the replicas back, or require fewer with replicas="))
     }
@@ -61,7 +61,7 @@ impl Redis {
             .await?;
         if !text(renewed)?.ends_with('1') {
             return Err(Error::unavailable(
-                "the grant was lost before its replicas had it",
+                "the grant was lost before the replicas had received it",
             ));
         }
 

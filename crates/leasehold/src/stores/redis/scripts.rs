@@ -1,7 +1,7 @@
 //! The scripts of the Redis store.
 //!
-//! A script has a fast path, which reads no more than one key of an uncontended lock, and a slow
-//! path with the code of the queue in between.
+//! A script has a fast path and a slow path. The fast path reads no more than one key of an
+//! uncontended lock. The slow path comes last, after the code of the queue.
 
 use super::layout::expand;
 use crate::stores::redis_client::Script;

@@ -1,4 +1,5 @@
-//! Waiting for a change of a claim: by notifications, and by polling where none may come.
+//! Waiting for a change of a claim: by notifications, and by polling where notifications may be
+//! missing.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(400);
 const POLL_MIN: Duration = Duration::from_millis(2);
 /// How often the foremost of a client's waiters polls, times its position.
 ///
-/// It matters if all waiters ahead of it are gone together with the holder. All waiters of a name
-/// together poll at a rate that grows with the logarithm of their number.
+/// This matters if all waiters ahead of it have crashed together with the holder. All waiters of a
+/// name together poll at a rate that grows with the logarithm of their number.
 const FOREMOST_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why a waiter sends a request.
@@ -91,8 +92,8 @@ impl Redis {
 
     /// Pings the caller link after a poll that found a change.
     ///
-    /// The notification of that change may have gone to a connection that is deaf. Without another
-    /// request the link would not detect it.
+    /// The notification of that change may have been sent to a connection that no longer delivers
+    /// anything. Without another request the link would not detect this.
     fn probe_push_channel(&self) {
         self.caller_link.with_state(|state| {
             if let State::Up(session, _) = state {
@@ -106,7 +107,7 @@ impl Redis {
 
     /// Returns the time until the next poll for expired leases and absent holders.
     ///
-    /// Where that is further off than the claim's renewal, the renewal replaces the poll.
+    /// If the claim's renewal comes first, the renewal replaces the poll.
     fn next_poll(&self, claim: &Claim, tracked: &TrackedClaim) -> Duration {
         let state = tracked.state();
         let now = BootInstant::now();
@@ -124,7 +125,7 @@ impl Redis {
             return lease_end.min(POLL_INTERVAL).min(absence_end);
         }
         if !self.claims.is_foremost(tracked) {
-            // It may be the foremost by then.
+            // The claim may be the foremost one by then.
             return FOREMOST_POLL_INTERVAL;
         }
         if state.due == PollDue::Absence {

@@ -34,7 +34,7 @@ pub(in crate::stores) enum Target {
     Socket(PathBuf),
 }
 
-/// TLS, with the authority to trust in place of the system's.
+/// TLS, with the authority to trust instead of the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::stores) struct Tls {
     pub(in crate::stores) authority: Option<PathBuf>,
@@ -73,7 +73,7 @@ impl Address {
         }
         match url.servers()? {
             [host] => Self::of_target(url, tcp(host, url.scheme == "rediss"), path_database(url)?),
-            _ => Err(Error::invalid("a Redis URL names one host")
+            _ => Err(Error::invalid("a redis:// URL must name exactly one host")
                 .help("write redlock:// for several independent servers")),
         }
     }
@@ -125,7 +125,7 @@ impl Address {
             Err(error) => tracing::warn!(
                 server = %self,
                 %error,
-                "the password file cannot be read; connecting with the password of the opening"
+                "the password file cannot be read; connecting with the earlier password"
             ),
         }
         address
@@ -180,7 +180,7 @@ pub(in crate::stores) fn switch(url: &StoreUrl, name: &str) -> Result<Option<boo
         None => Ok(None),
         Some("on") => Ok(Some(true)),
         Some("off") => Ok(Some(false)),
-        Some(_) => Err(Error::invalid(format!("{name}= is on or off"))),
+        Some(_) => Err(Error::invalid(format!("{name}= must be on or off"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The handshake with a server, which checks that locks are safe there.
+//! The handshake with a server. It checks that locks are safe on this server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,7 +56,7 @@ pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock)
     check_scripts(PROBE.run(session, &[PROBE_KEY], &[]).await)
 }
 
-/// A key that the rights of every store's user cover.
+/// A key that the users of all stores have the right to access.
 const PROBE_KEY: &str = "leasehold:redlock:{probe}";
 /// The reply of Redis and Valkey to the probe.
 const PROBE_REPLY: &str = "false string 3 5 0000000000000042 ab";
@@ -131,7 +131,7 @@ fn check_memory(about: &str) -> Result<()> {
         Some(policy) if limited && policy != "noeviction" => Err(Error::unsupported(format!(
             "the server evicts keys when its memory is full ({policy}), locks among them"
         ))
-        .help("set its maxmemory-policy to noeviction, or use a server of its own for locks")),
+        .help("set its maxmemory-policy to noeviction, or use a separate server for locks")),
         _ => Ok(()),
     }
 }
@@ -145,7 +145,7 @@ fn check_role(about: &str) -> Result<()> {
                 .help("connect to its master"))
         }
         Some(role) => Err(Error::unsupported(format!(
-            "the server's role is {role}, and other servers write its data"
+            "the server's role is {role}, and other servers write to its data"
         ))
         .help("use a server that is the only master of its data")),
     }

@@ -15,7 +15,7 @@ pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b'@');
 
-/// Returns 64 random bits that were never used before and cannot be guessed.
+/// Returns 64 new random bits, which cannot be guessed.
 pub(in crate::stores) fn fresh_client() -> String {
     URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
 }

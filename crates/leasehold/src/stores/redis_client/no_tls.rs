@@ -7,7 +7,10 @@ use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TcpStream;
 
-#[allow(clippy::unused_async, reason = "as the one that encrypts")]
+#[allow(
+    clippy::unused_async,
+    reason = "it has the signature of the function with TLS"
+)]
 pub(in crate::stores) async fn connect(_host: &str, _port: u16, _tls: &Tls) -> Result<Encrypted> {
     Err(Error::unsupported("this build has no TLS").help("build leasehold with its feature `tls`"))
 }

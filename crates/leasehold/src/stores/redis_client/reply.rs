@@ -12,7 +12,7 @@ use super::reply_error;
 use super::session::Session;
 use crate::{Error, Result};
 
-/// The timeout of a request that concerns no lease of this client, times four.
+/// The value for [`reply_timeout`] if a request concerns no lease of this client.
 pub(in crate::stores) const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the timeout of a request that concerns a lease.
@@ -34,7 +34,7 @@ pub(in crate::stores) fn with_reply_timeout<F: Future>(
 }
 
 pin_project! {
-    /// A future by hand: an async function would reserve the space of its argument twice.
+    /// A hand-written future: an async function would reserve the space of its argument twice.
     pub(in crate::stores) struct ReplyTimeout<'a, F> {
         #[pin]
         reply: Timeout<F>,
@@ -51,7 +51,7 @@ impl<T, F: Future<Output = Result<T>>> Future for ReplyTimeout<'_, F> {
         let Ok(reply) = ready!(this.reply.poll(context)) else {
             this.session.close();
             return Poll::Ready(Err(Error::unavailable(format!(
-                "the server did not answer within {:?}",
+                "the server did not reply within {:?}",
                 this.limit
             ))));
         };

@@ -12,7 +12,7 @@ type Row = (
     &'static str,
 );
 
-/// In this order: a script's error may carry a second code in its text.
+/// The order matters: the text of a script's error may contain a second code.
 const ROWS: &[Row] = &[
     (
         "WRONGPASS",
@@ -78,24 +78,24 @@ const ROWS: &[Row] = &[
         "FUTURE",
         damaged,
         "the last token of this lock is more than ten years ahead of the server's clock",
-        "set the clock right, or delete the lock's key when no client uses it",
+        "correct the server's clock, or delete the lock's key while no client uses it",
     ),
     (
         "LATE",
         unavailable,
-        "the request came to the server too late, or the server's clock has been set forward",
+        "the request reached the server too late, or the server's clock has been set forward",
         "try again",
     ),
     (
         "HINT",
         invalid,
-        "a token seen for this name is more than a day ahead of the server's clock",
-        "set the clock right, or use another name",
+        "an earlier token of this name is more than a day ahead of the server's clock",
+        "correct the server's clock, or use another name",
     ),
     (
         "LARGER",
         invalid,
-        "a claim can give back a part of its share, not take more",
+        "a claim can give back a part of its share, but cannot take more",
         "release it and acquire the larger share",
     ),
     (
@@ -119,8 +119,8 @@ const ROWS: &[Row] = &[
     (
         "MISCONF",
         unavailable,
-        "the server cannot save to its disk and refuses to write",
-        "see to its disk",
+        "the server cannot save its data to disk, and refuses writes",
+        "check the server's disk and its log",
     ),
     (
         "LOADING",
@@ -155,7 +155,7 @@ const ROWS: &[Row] = &[
     (
         "MOVED",
         unsupported,
-        "the server is a node of a cluster, and another has this lock",
+        "the server is a node of a cluster, and another node has this lock",
         "use a server that is not in a cluster",
     ),
     (
@@ -215,7 +215,9 @@ pub(in crate::stores) fn store_error(error: RedisError) -> Error {
         {
             Error::unavailable(format!("the connection broke: {text}")).caused_by(error)
         }
-        None => Error::unavailable(format!("the server refuses: {text}")).caused_by(error),
+        None => {
+            Error::unavailable(format!("the server rejects the request: {text}")).caused_by(error)
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use super::script::Script;
 use super::session::Session;
 use crate::{Name, Result};
 
-/// Returns the first `count_max` names in order, of the keys that match `pattern` and that `script`
-/// reports as in use. It finds keys of type string only.
+/// Returns the names of the keys that match `pattern` and that `script` reports as in use: the
+/// first `count_max` in order. It finds only keys of type string.
 pub(in crate::stores) async fn list(
     link: &Link,
     pattern: &str,
@@ -54,7 +54,7 @@ struct Page {
 }
 
 impl Page {
-    /// Returns the keys that are UTF-8. Another key is not the key of a name.
+    /// Returns the keys that are UTF-8. The key of a name always is.
     fn keys(&self) -> Vec<&str> {
         let keys = self.keys.iter();
         keys.filter_map(|key| std::str::from_utf8(key).ok())

@@ -21,7 +21,7 @@ struct Source {
     hash: String,
 }
 
-/// A script made of parts: files in the folder `lua` beside the caller's.
+/// A script made of parts: files in the folder `lua` next to the caller's file.
 macro_rules! script {
     ($($part:literal),+) => {
         $crate::stores::redis_client::Script::new(
@@ -39,7 +39,7 @@ impl Script {
         Self::from_template(text, str::to_owned)
     }
 
-    /// A script whose text `expand` makes of a template at the first use.
+    /// A script whose text `expand` creates from a template at the first use.
     pub(in crate::stores) const fn from_template(
         template: &'static str,
         expand: fn(&str) -> String,

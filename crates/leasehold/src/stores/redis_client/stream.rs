@@ -74,7 +74,7 @@ async fn open_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 
 fn unreachable(error: io::Error) -> Error {
     Error::unavailable(format!("the server cannot be reached: {error}"))
-        .help("check host and port, and that it runs")
+        .help("check host and port, and that the server runs")
         .caused_by(error)
 }
 

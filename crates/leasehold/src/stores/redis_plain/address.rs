@@ -22,7 +22,9 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
         Some("plain") => {}
         Some(other) => {
             let what = format!("{other:?} is not a dialect of this store");
-            return Err(Error::invalid(what).help("a single Redis server has the dialect plain"));
+            return Err(
+                Error::invalid(what).help("the only dialect of a single Redis server is plain")
+            );
         }
         None => {
             let error = Error::invalid("the URL names no dialect");

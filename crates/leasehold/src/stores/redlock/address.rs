@@ -69,7 +69,7 @@ fn format(url: &StoreUrl) -> Result<&'static dyn VoteFormat> {
         Some("classic") => Ok(SingleKey::new(tokens.unwrap_or(false))),
         Some(other) => {
             let what = format!("{other:?} is not a dialect of this store");
-            Err(Error::invalid(what).help("redlock:// has the dialect classic"))
+            Err(Error::invalid(what).help("the only dialect of redlock:// is classic"))
         }
     }
 }
@@ -92,7 +92,7 @@ fn master_settings(url: &StoreUrl) -> Result<MasterSettings> {
 fn check_count(masters: usize) -> Result<()> {
     if masters < MASTERS_MIN {
         return Err(Error::invalid(
-            "redlock:// needs three masters at least: of one or two none may fail",
+            "redlock:// needs at least three masters: with one or two, none may fail",
         )
         .help("name three or five hosts, or use redis:// for one"));
     }
@@ -100,7 +100,7 @@ fn check_count(masters: usize) -> Result<()> {
     if masters > MasterSet::MAX {
         let max = MasterSet::MAX;
         return Err(Error::invalid(format!(
-            "redlock:// takes {max} masters at most"
+            "redlock:// takes at most {max} masters"
         )));
     }
 
@@ -114,7 +114,7 @@ fn check_count(masters: usize) -> Result<()> {
     Ok(())
 }
 
-/// Rejects a server that the URL names twice: it would have two votes.
+/// Rejects a server that the URL names twice, because it would have two votes.
 fn check_distinct(addresses: &[Address]) -> Result<()> {
     for (at, address) in addresses.iter().enumerate() {
         let mut earlier = addresses[..at].iter();
@@ -131,7 +131,7 @@ fn check_longest_lease(lease: Duration) -> Result<Duration> {
         return Ok(lease);
     }
     Err(
-        Error::invalid("the longest lease is from 500ms to 24 hours")
+        Error::invalid("the longest lease must be from 500ms to 24 hours")
             .help("write longest-lease=60s"),
     )
 }
@@ -202,7 +202,7 @@ mod tests {
         for count in [16, 17, 18, 31, 32, 33, 64] {
             let error = parse(&url(count)).expect_err("too many");
             assert!(
-                error.is_invalid() && error.to_string().contains("15 masters at most"),
+                error.is_invalid() && error.to_string().contains("at most 15 masters"),
                 "{count}: {error}"
             );
         }

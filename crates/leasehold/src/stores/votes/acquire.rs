@@ -18,7 +18,7 @@ use crate::{Claim, Error, Result, Share, Token};
 /// The outcome of an attempt to acquire the lock.
 pub(super) enum AcquireOutcome {
     Won(Token),
-    /// Another claim has the lock, for this long if its holder does not renew it.
+    /// Another claim has the lock. The duration is its remaining lease, if it has an end.
     Contended(Option<Duration>),
 }
 
@@ -30,7 +30,7 @@ const RAISES_MAX: u32 = 4;
 const TOKEN_AHEAD_MAX: u64 = 24 * 60 * 60 * 1_000_000_000;
 /// The highest token: a record has 19 digits for it.
 const TOKEN_MAX: u64 = 9_999_999_999_999_999_999;
-/// How many tokens differ only in the digits of their clients.
+/// The number of tokens that differ only in their client's digits.
 const TOKEN_STEP: u64 = 1_000;
 /// How long a ping may take.
 const PING_MAX: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ impl VotingStore {
                 self.longest_lease
             ))
             .help(
-                "take a shorter lease, or set a larger longest-lease= in the URLs of all clients",
+                "use a shorter lease, or set a larger longest-lease= in the URLs of all clients",
             ));
         }
 
@@ -66,7 +66,7 @@ impl VotingStore {
 
     /// Returns how long the masters keep a vote.
     ///
-    /// It is longer than the holder's lease, as the masters' clocks may run at another rate.
+    /// It is longer than the holder's lease, because the masters' clocks may run faster.
     pub(super) fn vote_life(&self, lease: Duration) -> Duration {
         if self.masters.len() == 1 {
             lease
@@ -107,13 +107,13 @@ impl VotingStore {
         }
     }
 
-    /// Whether a claim still holds the lock. If it does, its lease starts again.
+    /// Returns whether a claim still holds the lock. If it does, its lease starts again.
     pub(super) async fn confirm(&self, tracked: &Arc<TrackedClaim>, token: Token) -> Result<bool> {
         let result = self.vote(tracked, token.get(), VoteMode::Renew).await;
         match result.outcome {
             TallyOutcome::Won => Ok(true),
             TallyOutcome::Lost => {
-                // The votes that are left would block other claims.
+                // The remaining votes would block other claims.
                 self.take_back(tracked, &result);
                 Ok(false)
             }
@@ -158,7 +158,7 @@ impl VotingStore {
         error.map_or(Ok(()), Err)
     }
 
-    /// Returns the error that no quorum has decided.
+    /// Returns the error of a round in which no quorum has decided.
     #[cold]
     fn no_quorum(&self, result: &RoundResult) -> Error {
         if let Some(error) = result.refusals.first() {
@@ -168,11 +168,11 @@ impl VotingStore {
         too_few(all, all - result.tally.unknown, &result.errors)
     }
 
-    /// Returns a token that is larger than each one seen: the time of the masters' clocks, or the
-    /// successor of the highest token.
+    /// Returns a token that is larger than every token received: the time of the masters' clocks,
+    /// or the successor of the highest token.
     ///
-    /// The tokens in the replies of masters may be ahead of the clocks by any time, as a clock that
-    /// was ahead may have been corrected.
+    /// The tokens in the masters' replies may be ahead of the clocks by any amount: a clock that
+    /// was ahead may have been corrected since.
     fn proposal(&self, tracked: &TrackedClaim) -> Result<u64> {
         let now = self.micros() * 1_000;
         let in_replies = self
@@ -194,7 +194,7 @@ impl VotingStore {
         }
         if seen > TOKEN_MAX - 2 * TOKEN_STEP {
             return Err(Error::damaged(format!(
-                "no token is larger than {seen}, which the store has for this name"
+                "the store's last token for this name, {seen}, leaves no larger token"
             ))
             .help("find the program that wrote it, and delete the key; or use another name"));
         }
@@ -218,7 +218,7 @@ impl VotingStore {
     }
 }
 
-/// Returns a random pause after split votes, so that rivals do not meet again.
+/// Returns a random pause after split votes, so that the rival claims do not collide again.
 fn split_pause(splits: u32) -> Duration {
     let longest = 2_000 + 4_000 * u64::from(splits);
     Duration::from_micros(fastrand::u64(500..longest))

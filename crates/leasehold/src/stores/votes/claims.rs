@@ -13,12 +13,13 @@ use crate::claim::ById;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Name, Standing, Token};
 
-/// How many names this client remembers with their highest token. A forgotten token costs a round.
+/// For how many names this client remembers the highest token. If a token is forgotten, an acquire
+/// takes one more round.
 const NAMES_MAX: usize = 4096;
-/// How long a notified waiter may take the lock before other claims of this client try: a few
-/// round trips.
+/// The head start of a notified waiter of another client: a few round trips. Meanwhile the claims
+/// of this client do not try to acquire the lock.
 const HEAD_START: Duration = Duration::from_millis(5);
-/// The smallest table that is swept for claims without a final leave.
+/// The smallest size of the table at which claims without a final leave are swept out.
 const SWEEP_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -83,7 +84,7 @@ impl Claims {
         self.table.lock().stop_waiting(tracked);
     }
 
-    /// Ends a claim for this client, which remembers it until [`forget`](Self::forget).
+    /// Ends a claim for this client. The claim is remembered until [`forget`](Self::forget).
     pub(super) fn close(&self, id: ClaimId) -> Option<Arc<TrackedClaim>> {
         let mut table = self.table.lock();
         let tracked = table.by_id.get(&id).map(Arc::clone)?;
@@ -157,7 +158,7 @@ impl Claims {
         table.head_starts.insert(key.into(), until);
     }
 
-    /// Returns how long to leave the lock to a notified waiter, once for each release.
+    /// Returns how long to leave the lock to a notified waiter. It does so once for each release.
     pub(super) fn take_head_start(&self, key: &str) -> Duration {
         let mut table = self.table.lock();
         if table.head_starts.is_empty() {
@@ -169,7 +170,7 @@ impl Claims {
         })
     }
 
-    /// Returns the highest token that this client knows of a name.
+    /// Returns the highest token that this client knows for a name.
     pub(super) fn highest_token(&self, name: &Name) -> u64 {
         let table = self.table.lock();
         table.highest_tokens.get(name).copied().unwrap_or(0)

@@ -1,8 +1,8 @@
 //! The keyspace notifications of one server.
 //!
-//! A server publishes them with `notify-keyspace-events` set to `K` and `g`, and `x` for leases
-//! that end. Other libraries publish no release, so that their waiters and ours poll the server.
-//! With notifications a waiter receives the release at once, and polls less often.
+//! A server publishes them if `notify-keyspace-events` contains `K` and `g`, and `x` for leases
+//! that end. Other libraries do not publish a release, so without these notifications all waiters
+//! poll the server. With them, a waiter observes a release at once, and polls less often.
 //!
 //! The lock does not depend on them. Each connection tests once whether they arrive, by deleting a
 //! key.
@@ -20,13 +20,14 @@ use crate::Result;
 use crate::runtime::background;
 use crate::stores::redis_client::{self, Session};
 
-/// How long a notification may follow its reply. With RESP2 it arrives on a second connection.
+/// How long after the reply a notification may arrive. With RESP2 it arrives on a second
+/// connection.
 const NOTIFICATION_MAX: Duration = Duration::from_millis(20);
 
 /// The notifications of one database.
 #[derive(Debug)]
 pub(super) struct Events {
-    /// The channel of a key is this prefix with the key.
+    /// The channel of a key is this prefix followed by the key.
     prefix: String,
     /// The key that is deleted to test the notifications.
     test_key: String,
@@ -34,7 +35,8 @@ pub(super) struct Events {
     test_received: Notify,
     /// The number of listeners of each channel.
     listeners: Mutex<HashMap<String, usize>>,
-    /// The last test. It is locked while a channel is joined or left, one after another.
+    /// The last test. The mutex is held while a channel is joined or left, so that these requests
+    /// do not overlap.
     tested: AsyncMutex<Tested>,
 }
 
@@ -104,7 +106,8 @@ impl Events {
 
         let channel = format!("{}{key}", self.prefix);
         *self.listeners.lock().entry(channel.clone()).or_default() += 1;
-        // From here on the channel is left again, even if the subscription fails.
+        // From here on the channel is left when the value is dropped, even if the subscription
+        // fails.
         let listening = Listening {
             events: Arc::clone(self),
             session: Arc::clone(session),

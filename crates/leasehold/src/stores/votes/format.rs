@@ -40,7 +40,7 @@ pub(in crate::stores) trait VoteFormat: Debug + Send + Sync {
 
     /// Returns the longest pause before a waiter tries again.
     ///
-    /// `is_notified` says that the server reports each release to this client.
+    /// `is_notified` is true if the server reports each release to this client.
     fn retry_pause_max(&self, is_notified: bool) -> Duration;
 
     fn vote<'a>(&self, request: &'a VoteRequest, vote: VoteArguments<'a>) -> Call<'a>;
@@ -80,7 +80,7 @@ pub(in crate::stores) struct VoteArguments<'a> {
     pub(in crate::stores) kind: VoteKind,
 }
 
-/// What a master does with a vote request of a claim that does not have its vote.
+/// What a master does with a vote request if the claim does not have its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stores) enum VoteKind {
     /// Gives its vote, if no other claim has it.

@@ -65,7 +65,7 @@ impl VotingStore {
     /// Inspects a lock on all masters.
     ///
     /// # Errors
-    /// Why a quorum could not be inspected.
+    /// The reason why a quorum could not be inspected.
     async fn observe(&self, key: &str) -> Result<Vec<Observation>> {
         let limit = reply_timeout(READ_TIMEOUT) / 4;
         let replies = self.masters.iter().map(|master| async move {
@@ -103,7 +103,8 @@ impl VotingStore {
         }
 
         let inspected = self.format.read(&record, Duration::from_millis(left_ms));
-        inspected.ok_or_else(|| Error::damaged("leasehold has not written the record of this lock"))
+        inspected
+            .ok_or_else(|| Error::damaged("the record of this lock was not written by leasehold"))
     }
 
     /// Returns the names of which a quorum of masters holds a record.

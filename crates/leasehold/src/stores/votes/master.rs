@@ -21,8 +21,8 @@ pub(super) struct Master {
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) quarantine: Arc<Quarantine>,
-    /// Set when the master misses a reply deadline, cleared by its next reply. A round skips a
-    /// silent master unless a quorum needs it.
+    /// Set when the master misses a reply deadline, and cleared by its next reply. A round does not
+    /// wait for a silent master unless a quorum needs it.
     pub(super) silent: AtomicBool,
 }
 

@@ -20,9 +20,9 @@ use crate::Result;
 use crate::runtime::background;
 use crate::stores::redis_client::{Address, PushHandler, fresh_client};
 
-/// How long the opening waits for the last masters once a quorum is connected.
+/// How long opening a store waits for the last masters once a quorum is connected.
 const STRAGGLERS_MAX: Duration = Duration::from_millis(50);
-/// How long the opening waits for a connection to masters that were busy or cut off at first.
+/// How long opening a store waits for masters that were busy or cut off at first.
 const SECOND_CHANCE: Duration = Duration::from_secs(2);
 
 /// The masters of a store, and the settings of all of them.
@@ -33,7 +33,7 @@ pub(in crate::stores) struct Masters {
     pub(in crate::stores) settings: MasterSettings,
 }
 
-/// The settings that are not those of a Redis connection.
+/// The settings that do not concern a Redis connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stores) struct MasterSettings {
     /// The longest lease of all clients, and so the length of a quarantine.
@@ -43,7 +43,7 @@ pub(in crate::stores) struct MasterSettings {
 }
 
 impl MasterSettings {
-    /// Whether the store has other servers beside this one.
+    /// Whether the store has several servers.
     pub(super) fn is_one_of_several(self) -> bool {
         self.longest_lease < Duration::MAX
     }
@@ -98,8 +98,8 @@ impl VotingStore {
 
     /// Waits until a quorum of masters is connected, and a moment longer for the others.
     ///
-    /// A master that refuses does not end the opening unless the others are too few. The links of
-    /// masters that refuse or are silent continue to connect; their votes count from then on.
+    /// A master that refuses fails the opening only if too few others remain. The links of masters
+    /// that refuse or are silent continue to connect; once connected, their votes count.
     async fn wait_for_quorum(&self) -> Result<()> {
         let first = |master| async move { (master, Master::first(master).await) };
         let mut connecting: FuturesUnordered<_> = self.masters.iter().map(first).collect();

@@ -13,13 +13,14 @@ use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, Handshake, Script, Session, script};
 use crate::{Error, Result};
 
-/// What a client knows of the memory of one master.
+/// What a client knows about what one master remembers.
 ///
-/// A master that was restarted or emptied may have forgotten a vote. Its votes do not count for the
-/// longest lease of any client: by then each hold that it may have forgotten has ended.
+/// A master that was restarted or emptied may have forgotten a vote. Its votes do not count until
+/// the longest lease of any client has passed: by then each hold that it may have forgotten has
+/// ended.
 ///
-/// A key on the master shows whether it has forgotten. The key names the run of the server, and it
-/// is lost together with all other keys.
+/// A key on the master shows whether it has forgotten votes. The key contains the run id of the
+/// server, and is lost together with all other keys.
 ///
 /// ```text
 /// unknown ──handshake: key is older than the longest lease──► trusted
@@ -51,8 +52,8 @@ pub(super) struct Incarnation {
 
 /// The key that a master has until it is emptied.
 pub(in crate::stores) const INCARNATION_KEY: &str = "leasehold:redlock:mark";
-/// The key with the time from which the age of an incarnation counts, if the incarnation is later
-/// than the clock of its server.
+/// The key of the time from which the age of an incarnation counts, if the incarnation is later
+/// than the server's clock.
 const SINCE_KEY: &str = "leasehold:redlock:mark:since";
 
 static INCARNATION: Script = script!("lua/incarnation");
@@ -70,8 +71,8 @@ impl Quarantine {
 
     /// Whether a vote counts.
     ///
-    /// `incarnation` is the one that the connection found. `found` says whether the master still
-    /// had it when it voted.
+    /// `incarnation` is the one that the connection found. `found` is true if the master still had
+    /// it when it voted.
     pub(super) fn counts(&self, incarnation: &Handshake, found: bool) -> bool {
         if !self.settings.quarantine {
             return true;
@@ -83,7 +84,7 @@ impl Quarantine {
         found && latest.as_ref().is_some_and(is_trusted)
     }
 
-    /// Returns how long the votes of this master do not count yet.
+    /// Returns for how much longer the votes of this master do not count.
     pub(super) fn remaining(&self) -> Duration {
         if !self.settings.quarantine {
             return Duration::ZERO;
@@ -111,7 +112,7 @@ impl Quarantine {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "{} is a replica, and a replica has no vote of its own",
+            "{} is a replica, and a replica cannot vote independently",
             self.url
         ))
         .help("name servers that do not replicate each other"))
@@ -186,7 +187,7 @@ pub(super) async fn read_incarnation(
         redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
     check_longest_lease(longest, of_others)?;
 
-    // One percent for the different rates of two clocks, and a little for their resolution.
+    // One percent for the different rates of two clocks, and 10 ms for their resolution.
     let wait = settings.longest_lease.mul_f64(1.01) + Duration::from_millis(10);
     let wait = wait.saturating_sub(Duration::from_micros(age));
     Ok(Incarnation {

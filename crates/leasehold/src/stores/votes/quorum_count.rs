@@ -1,4 +1,4 @@
-//! Counts the masters that have done what was requested.
+//! Counts the masters that have executed a request.
 
 use super::voting::quorum;
 use crate::{Error, Result};
@@ -8,7 +8,7 @@ use crate::{Error, Result};
 pub(super) struct QuorumCount {
     masters: usize,
     succeeded: usize,
-    /// Failures that no repetition cures.
+    /// Failures that a retry cannot fix.
     refused: usize,
     errors: Vec<String>,
 }
@@ -30,7 +30,7 @@ impl QuorumCount {
     /// Records a failure.
     ///
     /// # Errors
-    /// The failure itself, if so many masters refuse that the others are too few for a quorum.
+    /// The failure itself, if so many masters refuse that too few remain for a quorum.
     pub(super) fn fail(&mut self, url: &str, error: Error) -> Result<()> {
         self.refused += usize::from(!error.is_unavailable());
         if no_quorum_without(self.refused, self.masters) {
@@ -65,7 +65,7 @@ impl QuorumCount {
     }
 }
 
-/// Whether the other masters are too few for a quorum if this number of them is missing.
+/// Whether too few masters for a quorum remain if this number of them is missing.
 pub(super) fn no_quorum_without(missing: usize, masters: usize) -> bool {
     missing > masters - quorum(masters)
 }

@@ -29,7 +29,7 @@ mod reply_at {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VoteReply {
     pub(super) outcome: VoteOutcome,
-    /// The highest token that this master knows of the lock.
+    /// The highest token that this master knows for the lock.
     pub(super) last_token: u64,
     /// Whether the master still has the incarnation that the connection found.
     pub(super) same_incarnation: bool,

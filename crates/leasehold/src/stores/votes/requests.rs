@@ -1,4 +1,4 @@
-//! The requests that a client sends to each master, and how a reply is judged.
+//! The requests that a client sends to each master, and what a reply means.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,11 +22,11 @@ pub(in crate::stores) struct VoteRequest {
     /// The claim's id.
     pub(super) id: String,
     pub(in crate::stores) record: String,
-    /// In milliseconds, as are all lives.
+    /// In milliseconds, like all lifetimes here.
     pub(in crate::stores) record_life: String,
     /// Empty if the format has no counter.
     pub(super) counter_life: String,
-    /// The client, and since when it waits; empty if it wants no notification.
+    /// The client, and since when it waits; empty if it needs no notification.
     pub(in crate::stores) waiter: String,
     pub(super) kind: VoteKind,
 }
@@ -38,7 +38,7 @@ pub(super) struct Destination<'a> {
     pub(super) route: Route,
 }
 
-/// A master's reply, judged.
+/// A master's reply, and what it means for the claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MasterReply {
     pub(super) last_token: u64,
@@ -94,7 +94,7 @@ impl VoteRequest {
         })
     }
 
-    /// A master on which another client broke the hold is not to restore it.
+    /// A master on which another client broke the hold must not restore it.
     fn kind_for(&self, at: usize, tracked: &TrackedClaim) -> VoteKind {
         if self.kind == VoteKind::Restore && tracked.is_broken_on(at) {
             return VoteKind::Keep;

@@ -131,7 +131,7 @@ impl VotingStore {
                 result.tally.unknown += 1;
                 result.errors.push(self.quarantine_message(at));
             }
-            // It is taken back if the claim loses the round.
+            // The vote is taken back if the claim loses the round.
             MasterVote::Restored => result.tally.refused += 1,
             MasterVote::HeldByOther { token, remaining } => {
                 result.refuse(at);
@@ -188,7 +188,7 @@ pub(super) struct RoundResult {
     /// The longest remaining lease of another holder, if it has an end.
     pub(super) remaining: Option<Duration>,
     pub(super) errors: Vec<String>,
-    /// The errors that no repetition cures, if the other masters are too few for a quorum.
+    /// The errors that a retry cannot fix, if too few other masters remain for a quorum.
     pub(super) refusals: Vec<Error>,
 }
 

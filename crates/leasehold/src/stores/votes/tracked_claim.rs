@@ -21,10 +21,11 @@ pub(super) struct TrackedClaim {
     pub(super) keys: Keys,
     pub(super) key: Arc<str>,
     state: Mutex<ClaimState>,
-    /// Notified when a waiting or holding task is to check the state again.
+    /// Notified when a waiting or holding task must check the state again.
     pub(super) changed: Notify,
-    /// One lock for each master that forgets tokens: it cannot refuse a late request, so that
-    /// requests about this claim are sent one after another. Empty for masters that remember.
+    /// One mutex for each master that does not remember tokens. Such a master cannot refuse a late
+    /// request, so requests about this claim are sent one after another. Empty for masters that
+    /// remember tokens.
     pub(super) master_locks: Vec<Arc<AsyncMutex<()>>>,
 }
 
@@ -129,8 +130,8 @@ impl TrackedClaim {
         state.has_waited = true;
     }
 
-    /// Records the grant, and only now ends the request that granted. A renewal of the waiting
-    /// claim must not count from a later moment.
+    /// Records the grant, and only then forgets the request that granted it. Otherwise a renewal of
+    /// the waiting claim could count from a later moment.
     pub(super) fn set_held(&self, token: Token) {
         let mut state = self.state.lock();
         state.standing = Standing::Held { token };
@@ -144,7 +145,7 @@ impl TrackedClaim {
         state.until = BootInstant::now().saturating_add(self.claim.lease);
     }
 
-    /// Records that a request begins which may grant `token`.
+    /// Records that a request that may grant `token` is about to be sent.
     pub(super) fn request_sent(&self, token: u64) {
         let mut state = self.state.lock();
         state.request_sent_at = Some(BootInstant::now());
@@ -165,7 +166,7 @@ impl TrackedClaim {
     /// returns how long the claim is valid from `sent_at`.
     ///
     /// A request in flight may have granted the lock as soon as it was sent. The lease then counts
-    /// from there.
+    /// from the time at which that request was sent.
     pub(super) fn renew_waiting(&self, sent_at: BootInstant) -> (Standing, Option<Duration>) {
         let mut state = self.state.lock();
         let is_queued = matches!(state.standing, Standing::Queued { .. });
@@ -226,14 +227,14 @@ impl TrackedClaim {
         state.renewals
     }
 
-    /// Records a renewal that succeeded. From now on the votes count that this renewal or an
-    /// earlier one has restored.
+    /// Records a renewal that succeeded. From now on, votes that this renewal or an earlier one
+    /// restored count.
     pub(super) fn won_renewal(&self, number: u32) {
         let mut state = self.state.lock();
         state.last_won_renewal = state.last_won_renewal.max(number);
     }
 
-    /// Whether a vote counts that the renewal `renewal` has restored; 0 is the first grant.
+    /// Whether a vote that the renewal `renewal` restored counts; 0 is the first grant.
     ///
     /// Between the loss of the vote and the renewal, another claim may have held the lock. So a
     /// restored vote counts only once a renewal has succeeded without it.

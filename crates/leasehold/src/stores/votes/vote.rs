@@ -27,7 +27,7 @@ pub(super) enum VoteMode {
     Acquire,
     /// To hold the lock, or to receive a notification when it is free.
     AcquireOrNotify,
-    /// To keep the lock. A master that has not voted yet and remembers tokens votes too.
+    /// To keep the lock. A master that has not voted yet may vote too, if it remembers tokens.
     Renew,
 }
 
@@ -131,7 +131,7 @@ impl VotingStore {
         life.map_or_else(String::new, |life| millis(life).to_string())
     }
 
-    /// Takes back the votes that a lost round may have been granted.
+    /// Takes back the votes that masters may have given in a lost round.
     pub(super) fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
         let request = self.leave_request(tracked, result.token, LeaveScope::Quiet);
         let request = Arc::new(request);

@@ -1,7 +1,7 @@
 //! The rule by which independent masters keep one lock.
 //!
-//! The rule states what `redlock/lua/vote.lua` and `redlock/lua/leave.lua` do on a master, and how
-//! a client counts votes. It has no clock: the end of a lease is an event of a [`VoteRegister`]. A
+//! The rule is what `redlock/lua/vote.lua` and `redlock/lua/leave.lua` do on a master, and how a
+//! client counts votes. It has no clock: the end of a lease is an event of a [`VoteRegister`]. A
 //! test compares the rule with the scripts, and a model checks its consequences.
 
 /// What one master remembers of one lock.
@@ -59,8 +59,8 @@ impl<C: Copy + PartialEq> VoteRegister<C> {
 
     /// Takes this vote back from a claim. Returns whether the claim had it.
     ///
-    /// The claim wants no vote for a token up to `highest`. A request that arrives later finds
-    /// `last_token` raised.
+    /// It raises `last_token` to `highest`, so a late vote request of the claim with a token up to
+    /// `highest` is refused.
     pub fn leave(&mut self, claim: C, highest: u64) -> bool {
         let had = self
             .held

@@ -33,11 +33,12 @@ struct Waiting {
 }
 
 impl VotingStore {
-    /// Waits until a waiting claim waits no longer.
+    /// Waits until a claim is no longer waiting: it is held or gone.
     pub(super) async fn wait_for_grant(&self, tracked: &Arc<TrackedClaim>) -> Result<Standing> {
         let mut waiting = Waiting::default();
         loop {
-            // A release before the subscription is found by an attempt, without a pause.
+            // A release may have preceded the subscription, so another attempt follows without a
+            // pause.
             if !self.starts_listening(tracked, &mut waiting).await {
                 self.pause(tracked, &waiting).await;
             }

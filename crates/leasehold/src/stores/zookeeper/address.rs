@@ -82,7 +82,7 @@ impl Address {
         };
 
         if address.settings.private && address.credentials.is_none() {
-            let error = Error::invalid("acl=creator requires a user, and the URL names none");
+            let error = Error::invalid("acl=creator requires a user, and the URL has none");
             return Err(error.help("write zookeeper://user:password@host"));
         }
         Ok(address)
@@ -158,7 +158,7 @@ fn base(path: &str) -> Result<String> {
 
     if is_reserved || path.split('/').skip(1).any(is_wrong) {
         return Err(Error::invalid(format!(
-            "{path:?} is not a ZooKeeper path that may contain locks"
+            "locks cannot be kept at the ZooKeeper path {path:?}"
         )));
     }
     Ok(path.to_owned())
@@ -178,8 +178,10 @@ fn login(url: &StoreUrl) -> Result<Option<Login>> {
         (Some(password), None) => password.clone(),
         (None, Some(path)) => url::password_in(path)?,
         _ => {
-            return Err(Error::invalid("a user of ZooKeeper has one password")
-                .help("write zookeeper://user:password@host, or give password-file="));
+            return Err(
+                Error::invalid("a ZooKeeper URL with a user needs exactly one password")
+                    .help("write zookeeper://user:password@host, or give password-file="),
+            );
         }
     };
     Ok(Some(Login {
@@ -247,17 +249,19 @@ fn is_private(value: &str) -> Result<bool> {
     match value {
         "creator" => Ok(true),
         "open" => Ok(false),
-        _ => Err(Error::invalid("acl is creator or open")),
+        _ => Err(Error::invalid("acl= must be creator or open")),
     }
 }
 
-/// Checks the timeout of a session: within a shorter one, a short network delay looks like a
-/// crash.
+/// Checks the timeout of a session: with a shorter one, a short network delay looks like a crash.
 pub(super) fn check_session(timeout: Duration) -> Result<Duration> {
     if timeout >= Duration::from_secs(1) && timeout <= Duration::from_secs(3600) {
         return Ok(timeout);
     }
-    Err(Error::invalid("a session lasts from 1 second to 1 hour").help("write session=10s"))
+    Err(
+        Error::invalid("the session timeout must be from 1 second to 1 hour")
+            .help("write session=10s"),
+    )
 }
 
 /// Formats the address as a URL without user, password and settings.

@@ -26,9 +26,9 @@ impl ZooKeeperBuilder {
     /// Sets how long the servers keep a session without a request, from 1 s to 1 h; 10 s by
     /// default.
     ///
-    /// After a crash the locks of a client are free when this time has passed. The servers may
-    /// agree to a shorter or longer timeout: by default from 2 to 20 of their ticks. The store
-    /// logs a warning then.
+    /// After a crash the locks of a client are free when this time has passed. The servers may set
+    /// a shorter or longer timeout: by default, they allow 2 to 20 of their ticks. The store then
+    /// logs a warning.
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the timeout is out of range.
@@ -45,7 +45,8 @@ impl ZooKeeperBuilder {
 
     /// Connects to the servers.
     ///
-    /// Afterwards the store reconnects by itself, and opens a new session when one has ended.
+    /// Afterwards the store reconnects by itself, and opens a new session when the old one has
+    /// ended.
     ///
     /// # Errors
     /// - [`is_unavailable`](crate::Error::is_unavailable) if no server can be reached;

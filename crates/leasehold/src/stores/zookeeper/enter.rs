@@ -31,7 +31,8 @@ pub(super) async fn enter(
     })
 }
 
-/// Reads the standing of a claim from a listing, and notes the nodes that it watches from now on.
+/// Derives the standing of a claim from a listing, and records the nodes that it watches from now
+/// on.
 pub(super) fn evaluate(
     store: &ZooKeeper,
     tracked: &TrackedNode,
@@ -62,7 +63,7 @@ struct FoundNode {
 
 /// Finds or creates a node whose number may be granted.
 ///
-/// Returns `None` if this claim cannot have one, and its id must not be used again.
+/// Returns `None` if this claim cannot have such a node. Its id must then not be used again.
 async fn usable_node(
     store: &ZooKeeper,
     lock_node: LockNode<'_>,
@@ -71,7 +72,7 @@ async fn usable_node(
 ) -> Result<Option<FoundNode>> {
     let path = lock_node.path;
     loop {
-        // A client that knows of an exhausted node uses none of its last numbers.
+        // A client that knows that a node is exhausted does not use its last numbers.
         let is_exhausted =
             store.exhausted.contains(path) && store.claims.tracked(claim.id).is_none();
         if is_exhausted && !replacement::replace(store, lock_node, on_contention).await? {
@@ -88,7 +89,8 @@ async fn usable_node(
         store.exhausted.add(path);
         let has_lost_reply = found.tracked.has_lost_reply();
         leave::remove_node(store, claim, Some(found.tracked)).await?;
-        // A late create with this id is removed for a while, so the engine draws another id.
+        // For a while, nodes that late requests create with this id are removed. So the engine
+        // draws another id.
         if has_lost_reply {
             return Ok(None);
         }

@@ -12,17 +12,17 @@
 //!
 //! # A new generation
 //!
-//! In Curator's layout locks continue: a client removes the lock's node, and the next claim creates
-//! it again, with a counter that begins at zero. A generation of a lock is one life of its node.
-//! Nothing in the format is new. Servers also remove every empty container node. Curator's clients
-//! and all releases of leasehold create a missing node again. No two clients hold in different
-//! generations:
+//! In Curator's layout a lock can continue: a client removes the lock's node, and the next claim
+//! creates it again, with a counter that begins at zero. A generation of a lock is one life of its
+//! node. This does not change the format. Servers also remove every empty container node. Curator's
+//! clients and all releases of leasehold create a missing node again. No two clients hold in
+//! different generations:
 //!
 //! 1. A claim is granted only by a listing that shows its own child, with a number below
 //!    [`EXHAUSTED_FROM`], among the first.
 //! 2. A server removes a node only if it has no children. Check and removal are one transaction,
-//!    ordered with all creates. So there is never a claim of an earlier generation beside a claim
-//!    of a later one, in any order of requests.
+//!    ordered with all creates. So claims of two generations never exist at the same time, in any
+//! order of requests.
 //! 3. A holder's child disappears when the holder leaves, when the hold is broken, or when its
 //!    session ends. The validity of a hold ends before its session can end (`liveness.rs`). So when
 //!    the node is removed, no hold of that generation is valid. By the same rule a lock passes from
@@ -32,8 +32,8 @@
 //!    child.
 //! 5. A downgrade that reaches the servers late creates nothing: it removes the writer's child in
 //!    the same transaction, and that child does not exist.
-//! 6. A removal that reaches the servers late may remove a later generation. By step 2 that one is
-//!    empty too.
+//! 6. A removal that reaches the servers late may remove a later generation. By step 2 that
+//!    generation is empty too.
 //! 7. Tokens are numbers of transactions, not of children. They increase over generations.
 //!
 //! Progress: a claim with one of the last numbers withdraws, and its client creates no child of
@@ -41,13 +41,13 @@
 //! leave. Finally the node is empty, and the client that watches its children removes it. A client
 //! that does not wait is refused while claims with lower numbers exist.
 //!
-//! A client that does not follow rule one, Curator's or an older leasehold's, may hold with one of
-//! the last numbers. Its child keeps the node, so by step 2 this client gets no claim. It reports
-//! the store as unavailable, with help.
+//! A client of Curator or of an older release of leasehold does not follow the first rule. It may
+//! hold with one of the last numbers. Its child keeps the node from being removed, so by step 2
+//! this client cannot enter a claim. It reports the store as unavailable, with a hint.
 //!
-//! kazoo's clients do not create a node again that they have seen once. So in kazoo's layout no
-//! generation follows, and claims are refused as damaged. The same holds for a node with data or an
-//! ACL that the next claim would not restore.
+//! A kazoo client creates a lock's node only once. So in kazoo's layout no generation follows, and
+//! claims are refused as damaged. The same is true for a node with data or an ACL that the next
+//! claim would not restore.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -147,7 +147,7 @@ impl ExhaustedNodes {
         );
     }
 
-    /// Whether the last warning is old enough. If it is, the next pause begins.
+    /// Whether enough time has passed since the last warning. If so, the next pause begins.
     fn is_warning_due(&self, now: BootInstant) -> bool {
         let mut warned = self.warned.lock();
         if warned.is_some_and(|at| now.duration_since(at) < WARNING_PAUSE) {

@@ -35,7 +35,7 @@ impl Dialect {
         match text {
             "curator" => Ok(Self::Curator),
             "kazoo" => Ok(Self::Kazoo),
-            _ => Err(Error::invalid("dialect is curator or kazoo")),
+            _ => Err(Error::invalid("dialect= must be curator or kazoo")),
         }
     }
 
@@ -97,7 +97,7 @@ impl Dialect {
                 (WRITER, Share::WRITER),
                 (READER, Share::READER),
             ],
-            // Neither of these is the end of the other.
+            // Neither of these texts is a suffix of the other.
             Self::Kazoo => &[("__rlock__", Share::READER), ("__lock__", Share::MUTEX)],
         };
         if let Some((_, share)) = ends.iter().find(|(end, _)| head.ends_with(end)) {
@@ -142,15 +142,15 @@ impl Dialect {
         }
 
         let what = match node {
-            "locks" | "leases" => "by a semaphore of Curator's",
-            _ if node.contains("latch-") => "by a leader latch of Curator's",
+            "locks" | "leases" => "by a semaphore of Curator",
+            _ if node.contains("latch-") => "by a leader latch of Curator",
             _ => "for something that is not a lock",
         };
         let message = format!("the name is in use {what}, which has the node {node:?}");
         Error::mismatch(message).help("use another name, or another folder in the URL")
     }
 
-    /// Whether other clients of the dialect rely on a lock's node that they have once seen.
+    /// Whether other clients of the dialect rely on the continued existence of a lock's node.
     pub(super) fn leaves_nodes(self) -> bool {
         self == Self::Kazoo
     }
@@ -263,7 +263,7 @@ mod tests {
             |dialect: Dialect, node: &str| dialect.member(node).expect_err("foreign").to_string();
         assert!(error(Dialect::Curator, "0123__lock__0000000003").contains("dialect=kazoo"));
         assert!(error(Dialect::Kazoo, "_c_x-lock-0000000003").contains("dialect=curator"));
-        assert!(error(Dialect::Curator, "leases").contains("semaphore of Curator's"));
+        assert!(error(Dialect::Curator, "leases").contains("semaphore of Curator"));
         for node in [
             "",
             "x",

@@ -1,4 +1,4 @@
-//! Leaving: the claim's node is removed, also one that a lost request may still create.
+//! Leaving: the claim's node is removed, even if a request without a reply creates it later.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -44,8 +44,7 @@ pub(super) async fn remove_node(
     Ok(existed)
 }
 
-/// A node that a request without a reply may still create, as long as a server may hold the
-/// request.
+/// A node that a request without a reply may still create: a server may execute the request late.
 struct LateNode {
     supervisor: Weak<SessionSupervisor>,
     address: Arc<Address>,

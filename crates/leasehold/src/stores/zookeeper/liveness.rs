@@ -1,16 +1,17 @@
-//! Until when a session certainly lives.
+//! Until when a session certainly exists.
 //!
-//! A session ends when the *leader* of the servers has had no report of it for the session's
-//! timeout. A reply shows less than it seems to:
+//! A session ends when the *leader* of the servers has received no report of it for the session's
+//! timeout. A reply proves less than it seems to:
 //!
-//! - A follower replies to pings and reads by itself. It reports its active sessions to the leader
-//!   up to half a tick later. If it is cut off in between, the leader counts from an earlier
-//!   report.
-//! - A leader that is cut off from the others replies to pings and reads for several ticks more.
-//!   Meanwhile the others may have a new leader, which ends sessions by its own count.
+//! - A follower replies to pings and reads without the leader. It reports its active sessions to
+//!   the leader up to half a tick later. If it is cut off in between, the leader counts from an
+//!   earlier report.
+//! - A leader that is cut off from the others still replies to pings and reads for several ticks.
+//!   Meanwhile the others may have a new leader, which ends sessions by its own clock.
 //!
-//! So *heartbeats* prove a session: a `sync`, and after its reply a write. A heartbeat proves the
-//! newest write whose reply arrived half a tick or more before the heartbeat's `sync` was sent:
+//! So a client proves its session by *heartbeats*. A heartbeat is a `sync`, and after its reply a
+//! write. A heartbeat proves the newest write whose reply arrived half a tick or more before the
+//! heartbeat's `sync` was sent:
 //!
 //! ```text
 //!  write A ──reply──► half a tick ──► sync B ──reply──► write C ──reply──► valid from A
@@ -19,11 +20,11 @@
 //! Between A and B the leader has requested the active sessions from the follower. Messages between
 //! two servers arrive in order. The leader's request arrived at the follower before the reply to B,
 //! and the follower's report about A arrived at the leader before C. So the leader has received the
-//! report after A was sent. A majority has written C. So a later leader took its office after A was
-//! sent, and it lets every session live for the session's timeout from then.
+//! report after A was sent. A majority has written C. So any later leader was elected after A was
+//! sent, and it keeps every session for the session's timeout from its election.
 //!
-//! Heartbeats in between change nothing in this argument. More heartbeats prove newer writes: with
-//! an interval of `p` between heartbeats and half a tick of `h`, the proof is at most `h + 2p` old.
+//! Heartbeats in between do not affect this argument. More heartbeats prove newer writes: with an
+//! interval of `p` between heartbeats and half a tick of `h`, the proof is at most `h + 2p` old.
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ use std::time::Duration;
 
 use crate::runtime::clock::BootInstant;
 
-/// The instant from which the timeout of a session certainly ran.
+/// The instant from which the timeout of a session certainly counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Liveness {
     valid_from: BootInstant,

@@ -70,8 +70,8 @@ impl<'a> LockNode<'a> {
 
     /// Creates the lock's node, and the folder if it is missing.
     ///
-    /// The servers remove a container node that has been empty for a minute. kazoo relies on a
-    /// node that it has once seen, so its dialect uses persistent nodes.
+    /// The servers remove a container node that has been empty for a minute. A kazoo client relies
+    /// on the continued existence of a node, so that dialect uses persistent nodes.
     async fn ensure_parent(&self) -> Result<()> {
         let acls = self.acls();
         if !self.address.base.is_empty() {
@@ -114,7 +114,7 @@ impl<'a> LockNode<'a> {
         }
     }
 
-    /// Deletes every node of a claim, of any session. Returns whether there was one.
+    /// Deletes every node of a claim, in any session. Returns whether there was one.
     pub(super) async fn clear(&self, id: ClaimId) -> Result<bool> {
         self.client().sync("/").await.map_err(store_error)?;
         let children = self.list().await?;
@@ -142,7 +142,8 @@ impl<'a> LockNode<'a> {
     async fn abandon_ghost(&self, node: &str) -> Result<()> {
         let stat = self.stat(node).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id()) {
-            // This is not an error of leaving: the node goes when the client closes the session.
+            // Leaving does not fail because of this: the node is removed when the client closes the
+            // session.
             let _ = self.session.abandon();
         }
         Ok(())
@@ -183,7 +184,8 @@ impl<'a> LockNode<'a> {
     /// Watches nodes; returns `None` if one of them does not exist.
     pub(super) async fn watch(&self, nodes: &[String]) -> Result<Option<Vec<OneshotWatcher>>> {
         let paths: Vec<String> = nodes.iter().map(|node| self.child(node)).collect();
-        // This reads the data too, because a watch without it would also stay on a missing node.
+        // This request also reads the data: a request for a watch alone would leave a watch even on
+        // a missing node.
         let requests = paths.iter();
         let requests = requests.map(|path| self.client().get_and_watch_data(path));
         let replies = join_all(requests).await;

@@ -103,8 +103,8 @@ impl Queue {
 /// Returns the smallest set of nodes ahead that leaves no room for the claim.
 ///
 /// When the claim is granted, at least one of them has gone. A mutex watches the node before it, a
-/// reader the writer before it, one slot of n the n nodes before it. Of equal nodes it takes the
-/// nearest ones, because they are the last to go.
+/// reader the writer before it, one slot of n the n nodes before it. Among equal nodes it chooses
+/// the nearest ones, because they leave last.
 fn watched(ahead: &[Member], own: Share) -> Vec<String> {
     let (weight, capacity) = own.units();
     let beside = u64::from(capacity - weight);

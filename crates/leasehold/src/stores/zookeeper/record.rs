@@ -1,6 +1,6 @@
 //! The data of a claim's node.
 //!
-//! The data are for people. Only the token of a downgraded claim decides anything.
+//! The data is for people to read. Only the token of a downgraded claim affects a decision.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use zookeeper_client::Stat;
 use crate::claimant_info;
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
 
-/// The data that leasehold writes.
+/// The data of a node that leasehold creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) share: Share,
@@ -29,7 +29,7 @@ pub(super) fn write(claim: &Claim, token: Option<Token>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Parses the data of a node; `None` if leasehold did not write them.
+/// Parses the data of a node; `None` if leasehold did not write it.
 pub(super) fn read(data: &[u8]) -> Option<Record> {
     let text = std::str::from_utf8(data).ok()?;
     let mut words = text.strip_prefix(HEAD)?.split(' ');
@@ -59,8 +59,8 @@ pub(super) fn token(data: Option<&[u8]>, stat: &Stat) -> Result<Token> {
     created.ok_or_else(|| Error::damaged("the server gave a node no transaction number"))
 }
 
-/// Returns the information about a claim of another library: its data, mostly an address, and the
-/// time of its creation.
+/// Returns the information about a claim of another library: its data, which is usually an address,
+/// and the time of its creation.
 pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> ClaimantInfo {
     let text = String::from_utf8_lossy(data);
     let printable = text.chars().filter(|c| !c.is_control());
@@ -78,7 +78,8 @@ pub(super) fn foreign_info(data: &[u8], library: &str, created_millis: i64) -> C
 
 /// Returns the id of a claim of another library, made from the transaction that created its node.
 ///
-/// Other libraries use one id for many claims, so the id in the name of the node does not serve.
+/// Other libraries use one id for many claims, so the id in the node's name does not identify a
+/// claim.
 pub(super) fn foreign_id(stat: &Stat) -> ClaimId {
     let mut bytes = [0; 16];
     let (head, number) = bytes.split_at_mut(FOREIGN_HEAD.len());
@@ -99,7 +100,8 @@ const HEAD: &str = "leasehold ";
 /// A drawn id never starts with these bytes: it has a 4 in its seventh byte.
 const FOREIGN_HEAD: &[u8; 8] = b"czxid:\0\0";
 
-/// A slash is encoded too, unlike in other stores: nodes keep their bytes from release to release.
+/// Unlike in other stores, a slash is encoded too: the bytes of a node must not change between
+/// releases.
 const ENCODED: &AsciiSet = &claimant_info::ENCODED.add(b'/');
 
 #[cfg(test)]

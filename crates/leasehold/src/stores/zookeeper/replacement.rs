@@ -13,7 +13,7 @@ use crate::{OnContention, Result};
 
 /// Removes the exhausted node once it has no children. The next claim creates it again.
 ///
-/// Returns `false` if claims with earlier numbers still hold the lock.
+/// Returns `false` if claims with earlier numbers still exist.
 pub(super) async fn replace(
     store: &ZooKeeper,
     lock_node: LockNode<'_>,
@@ -91,7 +91,7 @@ async fn remove_exhausted(lock_node: LockNode<'_>) -> Result<Removal> {
     }
 }
 
-/// Whether the next claim would create the node again as it is.
+/// Whether the next claim would create the node with the same data and ACL.
 fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> bool {
     let settings = lock_node.address.settings;
     let [entry] = acl else { return false };

@@ -31,9 +31,9 @@ pub(super) fn store_error(error: ZkError) -> Error {
         ZkError::ConnectionLoss => Error::unavailable("the connection broke"),
         ZkError::SessionExpired => Error::unavailable("the session has ended"),
         ZkError::ClientClosed => Error::unavailable("the store was closed"),
-        ZkError::BadArguments(_) => {
-            Error::invalid("the client library rejects the servers or the folder in the URL")
-        }
+        ZkError::BadArguments(_) => Error::invalid(
+            "the client library does not accept the servers or the folder in the URL",
+        ),
         other => Error::unavailable(format!("the server rejects the request: {other}")),
     };
 

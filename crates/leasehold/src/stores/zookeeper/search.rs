@@ -20,7 +20,7 @@ pub(super) async fn search(
     Ok(tracked.searched(missing, found))
 }
 
-/// Returns whether a claim has another node than the missing one.
+/// Returns whether a claim has a node other than the missing one.
 ///
 /// A claim has another node only if the reply to a request was lost. Otherwise no search is
 /// needed.
@@ -38,8 +38,8 @@ pub(super) async fn search_missing(
 
 /// Finds the node that a claim has in this session.
 ///
-/// The earlier request may have gone to another server, so a `sync` precedes the listing. A
-/// server that was the leader may keep a node that it alone has written. So a node counts only
+/// The earlier request may have gone to another server, so a `sync` precedes the listing. A server
+/// that was the leader may have a node that no other server has written. So a node counts only
 /// after a majority has confirmed it.
 ///
 /// A node that disappears between the listing and its reading may have been replaced by
@@ -73,7 +73,7 @@ pub(super) async fn find(lock_node: LockNode<'_>, id: ClaimId) -> Result<Option<
 enum Read {
     Found(Node),
     Gone,
-    /// A node that the servers have not ended yet.
+    /// The node of an earlier session, which the servers have not ended yet.
     OfEarlierSession,
 }
 

@@ -1,4 +1,4 @@
-//! One session with the servers, and until when it certainly lives.
+//! One session with the servers, and until when it certainly exists.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::liveness::{self, Liveness};
 use crate::runtime::clock::BootInstant;
 use crate::{Error, Result};
 
-/// One session. Its ephemeral nodes live as long as it does.
+/// One session. Its ephemeral nodes exist as long as it does.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) client: Client,
-    /// The end of the certain life of the session, in nanoseconds of the clock.
+    /// Until when the session certainly exists, in nanoseconds of the clock.
     valid_until: AtomicU64,
     confirmed: Notify,
     /// Whether a claim of the session has been granted.
     has_held: AtomicBool,
-    /// The end of the time in which heartbeats follow each other at the short interval of a
-    /// holder, in nanoseconds of the clock.
+    /// Until when heartbeats are sent at the short interval of a holder, in nanoseconds of the
+    /// clock.
     held_until: AtomicU64,
     held: Notify,
     /// An upper bound of half a tick of the servers, in nanoseconds; 0 while it is unknown.
@@ -58,7 +58,7 @@ impl Session {
         self.client.session_timeout()
     }
 
-    /// Returns how long after `from` the session certainly lives.
+    /// Returns how long after `from` the session certainly exists.
     ///
     /// # Errors
     /// [`is_unavailable`](Error::is_unavailable) if the session may be over at `from`.
@@ -71,9 +71,9 @@ impl Session {
         Ok(remaining)
     }
 
-    /// Waits until the session certainly lives for a while, or is over.
+    /// Waits until the session certainly exists for some more time, or is over.
     ///
-    /// Mostly it returns at once. After an outage it takes one or two heartbeats.
+    /// It usually returns at once. After an outage it takes one or two heartbeats.
     pub(super) async fn confirmed(&self) {
         loop {
             let confirmed = self.confirmed.notified();
@@ -104,8 +104,9 @@ impl Session {
 
     /// Keeps the frequent heartbeats for a holder that renews, and waits for the next one.
     ///
-    /// So a renewal extends the hold by what the session lasts now. The wait has a limit a little
-    /// above the usual interval. After an outage the first confirmation is enough for the hold.
+    /// So a renewal extends the hold by the present remaining time of the session. The wait has a
+    /// limit a little above the usual interval. After an outage the first confirmation is enough
+    /// for the hold.
     pub(super) async fn next_confirmation(&self) {
         if !self.has_held.load(Ordering::Acquire) {
             return;
@@ -185,15 +186,16 @@ impl Session {
     pub(super) fn abandon(&self) -> Error {
         tracing::warn!(
             "a server shows nodes that the other servers do not have: \
-             the client gives up its session and all locks in it"
+             the client gives up its session and all its locks"
         );
         self.is_abandoned.store(true, Ordering::Release);
         self.abandoned.notify_waiters();
-        Error::unavailable("a server shows nodes that the other servers do not have")
-            .help("its data are damaged: stop it, empty its data folder, and start it again")
+        Error::unavailable("a server shows nodes that the other servers do not have").help(
+            "its data is damaged: stop that server, empty its data folder, and start it again",
+        )
     }
 
-    /// Extends the certain life of the session to what `liveness` proves.
+    /// Extends the time for which the session certainly exists, as far as `liveness` proves it.
     pub(super) fn confirm(&self, liveness: &Liveness) {
         // Two clocks may differ in rate by 500 ppm. The engine subtracts its share from the
         // remaining time, not from the whole timeout.
@@ -206,5 +208,5 @@ impl Session {
 }
 
 pub(super) fn unconfirmed() -> Error {
-    Error::unavailable("the servers have not confirmed the session for its timeout")
+    Error::unavailable("the servers have not confirmed the session within its timeout")
 }

@@ -78,7 +78,7 @@ impl SessionSupervisor {
         }
     }
 
-    /// Returns a session that certainly lives for a while, waiting up to `limit` for one.
+    /// Returns a session that certainly exists for some more time, waiting up to `limit` for one.
     pub(super) async fn confirmed_session(&self, limit: Duration) -> Result<Arc<Session>> {
         let confirmed = async {
             loop {
@@ -116,7 +116,7 @@ impl Drop for SessionSupervisor {
     }
 }
 
-/// Opens one session after the other.
+/// Opens one session after another.
 async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
     let mut backoff = Backoff::between(BACKOFF_MIN, BACKOFF_MAX);
     loop {
@@ -171,7 +171,7 @@ fn warn_of_other_timeout(address: &Address, client: &Client) {
     if requested != agreed {
         tracing::warn!(
             store = %address, ?requested, ?agreed,
-            "the servers agreed to another session timeout than the requested one"
+            "the servers set a session timeout other than the requested one"
         );
     }
 }
@@ -207,8 +207,8 @@ async fn keep_alive(session: &Arc<Session>, address: &Arc<Address>, mut liveness
 /// Measures an upper bound of half a tick: it follows from the shortest session that the servers
 /// agree to.
 ///
-/// Until then the bound follows from this session's own timeout. It is larger, so the session is
-/// confirmed later than it could be.
+/// Until the measurement, the bound follows from this session's own timeout. That bound is larger,
+/// so the session is confirmed later than necessary.
 async fn measure_half_tick(session: Arc<Session>, address: Arc<Address>) {
     let shortest = session.timeout() * 2 / 5;
     let Ok(Ok(probe)) = timeout(session.timeout(), connect(&address, shortest)).await else {
@@ -228,7 +228,7 @@ async fn heartbeat(session: &Session, address: &Address) -> Result<Heartbeat, Zk
     let mut writer = session.client.new_multi_writer();
     writer.add_check_version(folder, -1)?;
     match writer.commit().await {
-        // A majority writes a check that fails as well.
+        // A majority also writes a transaction whose check fails.
         Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Heartbeat {
             sync_sent,
             write_sent,

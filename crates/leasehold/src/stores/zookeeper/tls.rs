@@ -34,11 +34,12 @@ pub(super) fn encrypted(
     tls: &TlsFiles,
 ) -> Result<Connector> {
     if CryptoProvider::get_default().is_none() {
-        // This fails if another thread was faster. Its provider serves as well.
+        // This fails if another thread was faster. The provider of that thread is used then.
         let _ = aws_lc_rs::default_provider().install_default();
     }
 
-    // These two report errors in the files and names. The client library panics at some of them.
+    // These two calls report errors in the files and names. The client library would panic at some
+    // of them.
     config(tls)?;
     for server in servers {
         certificate_name(server)?;

@@ -12,7 +12,7 @@ use super::lock_node::LockNode;
 use super::search::{search, search_missing};
 use crate::{Claim, ClaimId, Result, Standing};
 
-/// Returns when the standing of a claim is another one than `seen`.
+/// Returns the standing of a claim once it differs from `seen`.
 pub(super) async fn changed(store: &ZooKeeper, claim: &Claim, seen: Standing) -> Result<Standing> {
     let path = store.path(&claim.name);
     loop {

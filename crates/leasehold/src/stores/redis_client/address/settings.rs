@@ -47,6 +47,8 @@ pub(in crate::stores) fn check_grace(grace: Duration) -> Result<Duration> {
     if grace >= MIN && grace <= Duration::from_secs(3600) {
         return Ok(grace);
     }
-    Err(Error::invalid("the crash grace is from 500ms to 1 hour")
-        .help("write crash-grace=10s, or crash-grace=off"))
+    Err(
+        Error::invalid("the crash grace must be from 500ms to 1 hour")
+            .help("write crash-grace=10s, or crash-grace=off"),
+    )
 }

@@ -18,8 +18,8 @@ use crate::{Error, Result};
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// A connection that lasted for less counts as a failed attempt: a proxy may accept it and close it
-/// at once.
+/// A connection that lasted for less than this counts as a failed attempt: a proxy may accept a
+/// connection and close it at once.
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// How often the link checks that replies arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ const SILENT_CHECKS_MAX: u32 = 4;
 /// After this many checks the handshake is repeated.
 const HANDSHAKE_EVERY: u32 = 120;
 
-/// Makes one connection after the other, and publishes the state of the link.
+/// Opens one connection after another, and publishes the state of the link.
 pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) {
     let grace = config.address.settings.crash_grace;
     let mut backoff = reconnects(grace);
@@ -75,8 +75,8 @@ fn pause_after_break(backoff: &mut Backoff, lasted: Duration) -> Duration {
 
 /// Returns the pause after an attempt that failed.
 ///
-/// Without crash detection the lease is the bound, which a link does not know. The pause is then at
-/// most a twelfth of the outage so far, so that a long pause does not prolong a short outage.
+/// Without crash detection the lease limits the outage, but a link does not know the lease. So the
+/// pause is at most a twelfth of the outage so far: a long pause must not prolong a short outage.
 fn pause_after_failure(
     backoff: &mut Backoff,
     grace: Option<Duration>,
@@ -137,7 +137,7 @@ async fn connect(
 }
 
 fn no_reply(is_encrypted: bool) -> Error {
-    let error = Error::unavailable(format!("the server did not answer within {CONNECT_MAX:?}"));
+    let error = Error::unavailable(format!("the server did not reply within {CONNECT_MAX:?}"));
     if is_encrypted {
         error.help("check that this port uses TLS; without TLS, write redis:// or redlock://")
     } else {
@@ -147,7 +147,7 @@ fn no_reply(is_encrypted: bool) -> Error {
 
 /// Returns when the session has ended or is deaf, or the server has changed.
 ///
-/// One timer serves all requests: a timer for each would take as long as the request.
+/// One timer serves all requests: a timer per request would cost as much time as the request.
 async fn monitor(config: &LinkConfig, session: &Arc<Session>, handshake_result: &Handshake) {
     let mut silent = 0;
     let mut received = 0;
@@ -219,7 +219,7 @@ mod tests {
         assert!(pauses[0] <= BACKOFF_MIN, "{pauses:?}");
         assert!(pauses[9] >= Duration::from_millis(250), "{pauses:?}");
 
-        // A connection that was stable is made again at once.
+        // A connection that was stable is opened again at once.
         assert_eq!(after(STABLE_AFTER), Duration::ZERO);
         assert!(after(Duration::ZERO) <= BACKOFF_MIN);
     }

@@ -114,7 +114,7 @@ fn config() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(REQUESTS_MAX)
 }
 
-/// Returns the function that passes messages of a RESP3 connection on.
+/// Returns the function that forwards messages of a RESP3 connection.
 fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync {
     move |push| {
         if push.kind == PushKind::Message
@@ -142,7 +142,7 @@ async fn subscribe(
     Ok(subscription)
 }
 
-/// Passes messages of a RESP2 subscription on.
+/// Forwards messages of a RESP2 subscription.
 async fn receive(mut messages: PubSubStream, on_push: PushHandler) {
     while let Some(message) = messages.next().await {
         if let Ok(text) = std::str::from_utf8(message.get_payload_bytes()) {

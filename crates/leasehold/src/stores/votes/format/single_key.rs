@@ -17,7 +17,7 @@ use crate::stores::votes::record::{
 use crate::stores::votes::requests::{LeaveRequest, VoteRequest};
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Name, Result, Share};
 
-/// One key for each lock, which the lock's name is and which ends with the lease.
+/// One key for each lock. The key is the lock's name, and expires with the lease.
 ///
 /// `lua/single_key/vote.lua` describes the layout.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ static LEAVE: Script = script!("../lua/single_key/leave");
 static INSPECT: Script = script!("../lua/single_key/inspect");
 static LIST: Script = script!("../lua/single_key/list");
 
-/// The prefix of the keys beside the lock, which only leasehold uses.
+/// The prefix of the additional keys of a lock, which only leasehold uses.
 const KEY_PREFIX: &str = "leasehold:plain:{";
 /// The prefix of the values that leasehold writes, and of its own keys.
 const OWN_PREFIX: &str = "leasehold:";
@@ -112,7 +112,8 @@ impl VoteFormat for SingleKey {
     }
 
     fn retry_pause_max(&self, is_notified: bool) -> Duration {
-        // The server reports every release, but not that a notified client has died or left.
+        // The server reports every release, but does not report that a notified client has crashed
+        // or left.
         let millis = if is_notified { 600 } else { 80 };
         Duration::from_millis(millis)
     }

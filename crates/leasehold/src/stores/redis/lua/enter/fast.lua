@@ -3,14 +3,14 @@
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock: leasehold:{name}
 -- ARGV[1]  the claim's record as the lock's only holder. Its token is a proposal: the server's
---          clock as the client knows it, or more than the last token that the client saw. Zeros
---          rule the fast path out.
+--          clock as the client knows it, or more than the last token that the client received.
+--          Zeros disable the fast path.
 -- ARGV[2]  the life of that record in ms: its lease and a day
 -- ARGV[3]  the request's settings: mode, token hint, a fresh nonce, and the absences that have
 --          lasted for their grace. Modes: Q queue, R refuse to wait, F refresh a claim that is
 --          there, L poll: check the holders, do not extend the lease of a waiter, and write only
 --          changes.
--- ARGV[4]  the second of the server's clock after which the client no longer waits for this request
+-- ARGV[4]  until when the client waits for this request, in seconds of the server's clock
 -- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends
 --          after the claim. Q ends after the position, except for a poll.
 --

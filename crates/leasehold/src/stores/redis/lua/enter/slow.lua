@@ -1,5 +1,5 @@
 -- The slow path of entering: all cases that enter/fast.lua does not handle. Keys, arguments,
--- replies and layout: there.
+-- replies and layout: see that file.
 local id = sub(claim, @record.claim@)
 local mode = sub(ARGV[3], @request.mode@)
 local hint = tonumber(sub(ARGV[3], @request.hint@))
@@ -28,7 +28,7 @@ local function put_nonce(record, nonce)
     end
 end
 
--- Revokes a holder whose absence was seen a grace ago and still lasts, and notes a new absence. A
+-- Revokes a holder whose absence was found a grace ago and still lasts, and marks a new absence. A
 -- nonce is bound to its holder's token, as both are in the same record.
 local absences = {}
 local function check_absence(record)
@@ -52,7 +52,7 @@ local function check_absences_from(rank, count)
     end
 end
 
--- Checks at most 40 holders: those whose last renewal is the longest ago, and some others.
+-- Checks at most 40 holders: those with the oldest renewals, and some others.
 local function check_absences()
     if lock.exclusive_holder then
         check_absence(lock.exclusive_holder)
@@ -125,7 +125,7 @@ local weight, capacity = units(claim)
 if lock.exclusive_holder and claim_of(lock.exclusive_holder) ~= id then
     if not is_known and capacity ~= lock.capacity then return mismatch(lock.exclusive_holder) end
     if mode ~= 'Q' and lock.count == 0 then
-        -- The claim is not added. Nothing changes, except for the note of an absence.
+        -- The claim is not added. Nothing changes, except for the nonce of an absence.
         check_absences()
         if lock.exclusive_holder then return reply(0, 'G') end
     end

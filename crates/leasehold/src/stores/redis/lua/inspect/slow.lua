@@ -1,4 +1,4 @@
--- The rest of inspect/fast.lua. Keys, arguments, replies and layout: there.
+-- The rest of inspect/fast.lua. Keys, arguments, replies and layout: see that file.
 at(KEYS[1])
 local state = call('GET', key) or ''
 local mode = sub(state, @record.mode@)

@@ -1,5 +1,5 @@
 -- The slow path of leaving: all cases that leave/fast.lua does not handle. Keys, arguments, replies
--- and layout: there.
+-- and layout: see that file.
 local id = sub(ARGV[1], 2)
 local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end

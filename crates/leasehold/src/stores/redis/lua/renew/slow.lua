@@ -1,5 +1,5 @@
 -- The slow path of renewals: claims that renew/fast.lua did not renew. Keys, arguments, replies and
--- layout: there.
+-- layout: see that file.
 
 -- Returns the reply's letter for a waiter of this lock. It reads each lock once.
 local letters = {}
@@ -22,7 +22,7 @@ local function letter(state)
             check(state)
         end
     else
-        -- The holders whose last renewal is the longest ago.
+        -- The holders with the oldest renewals.
         local oldest = call('ZRANGE', HOLDERS, '0', '7')
         local _, deadline
         if oldest[1] then _, deadline = read(oldest[1]) end
@@ -36,7 +36,7 @@ local function letter(state)
     return found
 end
 
--- Extends a lease and clears the note of an absence. Returns the reply's letter, and the position
+-- Extends a lease and clears the nonce of an absence. Returns the reply's letter, and the position
 -- of a waiter.
 local function keep(id)
     local state = call('GET', key) or ''
