@@ -23,7 +23,7 @@ use crate::exit::{self, Exit, print_error};
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store};
+pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
 
 /// Hold a lock while a command runs, on one machine or many.

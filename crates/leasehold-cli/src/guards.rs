@@ -1,13 +1,20 @@
 //! The guards of all locks that the command holds at once.
 
-use leasehold::{Error, Guard, LossReason, RenewalStatus, Result};
+use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
+use leasehold::{Error, Guard, LossReason, RenewalStatus, Result};
+use tokio::time::timeout;
 
 use crate::exit::print_error;
+use crate::format::{Escaped, whole_unit};
 use crate::slots::NumberedSlots;
+
+/// How long to wait for the reply to a release. The calling script must not wait for a store that
+/// is gone.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The guards of one or more names, and of the slots that the first name's share has.
 ///
@@ -107,17 +114,28 @@ impl Guards {
     }
 
     /// Releases all locks and prints an error of the release. Fails only if a lock was lost before.
+    ///
+    /// A store without a reply does not keep leasehold for longer than [`RELEASE_TIMEOUT`].
     pub(crate) async fn release_and_report(self, loss: LossReport) -> Result<()> {
-        match self.release().await {
-            Ok(()) => Ok(()),
-            Err(error) if error.is_lost() => {
-                if loss == LossReport::Due {
-                    print_error(&error);
-                }
-                Err(error)
+        let name = Escaped(self.name()).to_string();
+        let print = |text: &dyn Display| {
+            if loss == LossReport::Due {
+                print_error(text);
             }
-            Err(error) => {
-                print_error(&error);
+        };
+
+        match timeout(RELEASE_TIMEOUT, self.release()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => {
+                print(&error);
+                if error.is_lost() { Err(error) } else { Ok(()) }
+            }
+            Err(_elapsed) => {
+                print(&format_args!(
+                    "cannot release {name}: the store sent no reply within {}; it frees the lock \
+                     when it detects the end of leasehold, or when the lease ends",
+                    whole_unit(RELEASE_TIMEOUT)
+                ));
                 Ok(())
             }
         }
@@ -139,7 +157,7 @@ impl Guards {
     }
 }
 
-/// Whether a loss still has to be printed.
+/// Whether a loss still has to be printed. It includes the outage that leads to the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossReport {
     Due,

@@ -20,6 +20,7 @@ use crate::guards::{Guards, LossReport};
 use crate::locking::{self, Acquired, Request, SlotNumbers};
 use crate::run::child::reap_as_init;
 use crate::run::nested;
+use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::waiting::LEAVE_TIMEOUT;
 use control::{Control, Outcome, ReleaseRequest};
@@ -78,7 +79,10 @@ enum End {
 
 impl Holding<'_> {
     async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
-        let locks = signals.during(self.store.open()).await??;
+        let store = self.store.with(self.options)?;
+        let mut retry = Retry::within(self.options.wait, &store);
+        let opened = retry.until_available(|| store.open());
+        let locks = signals.during(opened).await??;
         signals
             .during(nested::check_not_enclosed(&locks, self.name))
             .await??;
@@ -88,7 +92,7 @@ impl Holding<'_> {
             biased;
             () = owner.ended() => return Ok(self.owner_ended_early().await),
             () = reader.closed() => return Ok(self.owner_ended_early().await),
-            acquired = self.acquire(&locks, &mut signals) => acquired?,
+            acquired = self.acquire(&locks, &mut retry, &mut signals) => acquired?,
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,
@@ -115,7 +119,12 @@ impl Holding<'_> {
         Ok(self.end(guards, end).await)
     }
 
-    async fn acquire(self, locks: &Locks, signals: &mut Signals) -> Result<Acquired> {
+    async fn acquire(
+        self,
+        locks: &Locks,
+        retry: &mut Retry,
+        signals: &mut Signals,
+    ) -> Result<Acquired> {
         let names = [self.name.to_owned()];
         let request = Request {
             names: &names,
@@ -123,7 +132,7 @@ impl Holding<'_> {
             label: self.label,
             slot_numbers: SlotNumbers::Unneeded,
         };
-        locking::acquire(locks, request, signals).await
+        locking::acquire(locks, request, retry, signals).await
     }
 
     /// The lock is not granted to an owner that has ended.

@@ -1,16 +1,15 @@
 //! From the options of a subcommand to held locks.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use leasehold::store::Share;
 use leasehold::{Guard, Lock, Locks};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::commands::LockOptions;
 use crate::guards::Guards;
 use crate::run::child::reap_as_init;
+use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
 use crate::slots;
@@ -51,13 +50,13 @@ pub(crate) enum SlotNumbers {
 pub(crate) async fn acquire(
     locks: &Locks,
     request: Request<'_>,
+    retry: &mut Retry,
     signals: &mut Signals,
 ) -> Result<Acquired> {
-    let limit = request.options.wait;
-    let acquiring = Acquiring {
+    let mut acquiring = Acquiring {
         locks,
         request,
-        deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+        retry,
     };
 
     let acquired = acquiring.run(signals).await;
@@ -71,11 +70,12 @@ pub(crate) async fn acquire(
 struct Acquiring<'a> {
     locks: &'a Locks,
     request: Request<'a>,
-    deadline: Option<Instant>,
+    /// The attempts within `--wait`.
+    retry: &'a mut Retry,
 }
 
 impl Acquiring<'_> {
-    async fn run(&self, signals: &mut Signals) -> Result<Acquired> {
+    async fn run(&mut self, signals: &mut Signals) -> Result<Acquired> {
         let acquired = self.acquire_names(signals).await?;
         match acquired {
             Acquired::Granted(guards) if self.needs_slot_numbers() => {
@@ -85,7 +85,7 @@ impl Acquiring<'_> {
         }
     }
 
-    async fn acquire_names(&self, signals: &mut Signals) -> Result<Acquired> {
+    async fn acquire_names(&mut self, signals: &mut Signals) -> Result<Acquired> {
         let names = self.request.names;
         let mut sorted: Vec<_> = names.iter().collect();
         sorted.sort();
@@ -108,16 +108,15 @@ impl Acquiring<'_> {
         }
     }
 
-    async fn acquire_name(&self, name: &str, signals: &mut Signals) -> Result<WaitOutcome> {
+    async fn acquire_name(&mut self, name: &str, signals: &mut Signals) -> Result<WaitOutcome> {
         let options = self.request.options;
         let lock = options.lock(self.locks, name, self.request.label);
 
         let wait = WaitOptions {
-            limit: self.remaining(),
             stated: options.wait,
             quiet: options.quiet,
         };
-        waiting::wait(&lock, self.locks, wait, signals).await
+        waiting::wait(&lock, self.locks, wait, self.retry, signals).await
     }
 
     fn needs_slot_numbers(&self) -> bool {
@@ -134,11 +133,6 @@ impl Acquiring<'_> {
         };
         guards.number_slots(numbers);
         Ok(Acquired::Granted(guards))
-    }
-
-    fn remaining(&self) -> Option<Duration> {
-        let until = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-        self.deadline.map(until)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod break_;
 mod commands;
+mod crash_grace;
 mod examples;
 mod exit;
 mod format;

@@ -5,6 +5,7 @@ pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
 mod process_table;
+pub(crate) mod retry;
 pub(crate) mod signals;
 mod stopping;
 mod supervision;
@@ -26,20 +27,24 @@ use child::{Child, Spawn};
 use exec_shim::Preparation;
 use job_control::JobControl;
 use process_table::ProcessTable;
+use retry::Retry;
 use signals::Signals;
 use stopping::Stopping;
 use supervision::{Stage, Supervision};
 use watchdog::Watchdog;
 
-pub(crate) async fn run(args: Run) -> Result<Exit> {
+pub(crate) async fn run(mut args: Run) -> Result<Exit> {
+    args.store = args.store.with(&args.lock)?;
+
     let mut signals = Signals::new()?;
-    let locks = signals.during(args.store.open()).await??;
+    let mut retry = Retry::within(args.lock.wait, &args.store);
+    let opened = retry.until_available(|| args.store.open());
+    let locks = signals.during(opened).await??;
     let stopping = Stopping::new(&args, &locks.guarantees())?;
     let names = args.names();
 
-    let outer = signals
-        .during(nested::enclosing_all(&locks, &names))
-        .await??;
+    let enclosing = retry.until_available(|| nested::enclosing_all(&locks, &names));
+    let outer = signals.during(enclosing).await??;
     if let Some(outer) = outer {
         // The command inherits the mask of signals.
         drop(signals);
@@ -53,7 +58,7 @@ pub(crate) async fn run(args: Run) -> Result<Exit> {
         label: &args.label(),
         slot_numbers: SlotNumbers::Taken,
     };
-    match locking::acquire(&locks, request, &mut signals).await? {
+    match locking::acquire(&locks, request, &mut retry, &mut signals).await? {
         Acquired::Granted(guards) => hold(guards, &locks, &args, stopping, signals).await,
         Acquired::TimedOut => Ok(args.busy_exit_code.map_or(Exit::NOT_IN_TIME, Exit::from)),
         Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use leasehold::{LockState, Locks};
-use tokio::time::{Instant, sleep, timeout_at};
+use leasehold::LockState;
+use tokio::time::{Instant, sleep_until};
 
 use crate::commands::Wait;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, whole_unit};
+use crate::run::retry::Retry;
 use crate::run::waiting::holder_text;
 use crate::show::is_free;
 
@@ -21,34 +22,25 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     let deadline = args
         .limit
         .and_then(|limit| Instant::now().checked_add(limit));
-    let locks = args.store.open().await?;
+    let mut retry = Retry::within(args.limit, &args.store);
+    let locks = retry.until_available(|| args.store.open()).await?;
+    let name = &args.name;
+    let mut last_seen = retry.until_available(|| locks.inspect(name)).await?;
 
-    let mut last_seen = locks.inspect(&args.name).await?;
-    let freed = until_free(&locks, &mut last_seen);
-    let is_free = match deadline {
-        Some(deadline) => timeout_at(deadline, freed).await,
-        None => Ok(freed.await),
-    };
-
-    match is_free {
-        Ok(result) => result.map(|()| Exit::DONE),
-        Err(_elapsed) => {
-            print_timed_out(args, &last_seen);
-            Ok(Exit::NOT_IN_TIME)
-        }
-    }
-}
-
-/// Polls until the lock is free. `last_seen` is its state at the last poll.
-async fn until_free(locks: &Locks, last_seen: &mut LockState) -> Result<()> {
     let mut pause = POLL_MIN;
-
-    while !is_free(last_seen) {
-        sleep(pause).await;
+    while !is_free(&last_seen) {
+        let next = Instant::now() + pause;
         pause = (pause * 2).min(POLL_MAX);
-        *last_seen = locks.inspect(last_seen.name.as_str()).await?;
+
+        if let Some(deadline) = deadline.filter(|deadline| *deadline < next) {
+            sleep_until(deadline).await;
+            print_timed_out(args, &last_seen);
+            return Ok(Exit::NOT_IN_TIME);
+        }
+        sleep_until(next).await;
+        last_seen = retry.until_available(|| locks.inspect(name)).await?;
     }
-    Ok(())
+    Ok(Exit::DONE)
 }
 
 fn print_timed_out(args: &Wait, last_seen: &LockState) {

@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
-#[derive(Debug, Args)]
+use crate::crash_grace::{self, CrashGrace};
+
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Store {
     /// The store that keeps the locks
     ///
@@ -84,6 +86,11 @@ pub(crate) enum LogFormat {
 pub(crate) struct LockOptions {
     /// Wait at most this long; 0 does not wait [default: wait forever]
     ///
+    /// While it waits, leasehold also retries a network store that is unavailable, and prints one
+    /// line for each change. With 0 an unavailable store is an error at once. With 0, or a time
+    /// shorter than --crash-grace, the lock of a crashed holder may be granted only when its lease
+    /// is over: Redis notices a crash while a client waits.
+    ///
     /// Write a duration as 500ms, 30s, 5m, 1h 30m or 1d. A plain number means seconds.
     #[arg(
         short,
@@ -103,12 +110,20 @@ pub(crate) struct LockOptions {
     ///
     /// leasehold renews the lease while it holds the lock. The file store does not need a lease:
     /// the kernel reports the end of a process. A network store may grant the lock to the next
-    /// waiter before the lease ends: Redis after the crash grace without a connection, ZooKeeper
-    /// when the session expires. Both last 10s, unless the URL sets `?crash-grace=30s`,
-    /// `?crash-grace=off` or `?session=30s`. A command under `leasehold run` is stopped before the
-    /// first of these times is over.
+    /// waiter before the lease ends: Redis after --crash-grace, ZooKeeper when the session expires,
+    /// which lasts 10s unless the URL sets `?session=30s`. A command under `leasehold run` is
+    /// stopped before the first of these times is over.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) lease: Duration,
+
+    /// How long a holder may be without a connection until Redis grants the lock to a waiter
+    ///
+    /// Only the Redis store has it: 10s by default. It replaces the setting `crash-grace` of the
+    /// URL, also for a command under `leasehold run`. With `off`, a waiter is granted the lock of a
+    /// crashed holder when --lease is over. Such a command is stopped before the shorter one of
+    /// both times is over: with the default, after 8.7s without a reply of the server.
+    #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
+    pub(crate) crash_grace: Option<CrashGrace>,
 
     /// Do not renew the lease: the lock is lost when --lease is over
     #[arg(long)]
@@ -153,7 +168,7 @@ impl LockOptions {
 }
 
 /// Parses a duration. A plain number means seconds, as for flock(1) and timeout(1).
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let is_plain = text
         .bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.');

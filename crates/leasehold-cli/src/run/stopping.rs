@@ -97,10 +97,10 @@ impl Stopping {
         let silence = validity.lasts.saturating_sub(remaining).as_secs_f32();
         let left = remaining.as_secs_f32();
         let setting = validity.setting;
-        let lasts = whole_unit(validity.lasts);
+        let lasts = validity.lasts.as_secs_f32();
         format!(
-            "{store} has not confirmed the lock for {silence:.1}s and may grant it to another \
-             client in {left:.1}s ({setting}={lasts})"
+            "{store} has not replied for {silence:.1} s and may grant the lock to another client \
+             in {left:.1} s ({setting} {lasts} s)"
         )
     }
 
@@ -143,7 +143,7 @@ fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
             if !args.lock.no_renewal && grace < args.lock.lease =>
         {
             Some(Validity {
-                setting: "crash-grace",
+                setting: "crash grace",
                 lasts: grace,
             })
         }

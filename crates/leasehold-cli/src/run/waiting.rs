@@ -6,11 +6,12 @@ use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks, Result};
+use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::child::reap_as_init;
+use super::retry::Retry;
 use super::signals::Signals;
 use crate::exit::print_error;
 use crate::format::{
@@ -24,14 +25,15 @@ const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 /// The time between two lines of a long wait: a log then shows that the job waits.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How often to try again to read the queue of an unavailable store.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
 /// How long to wait until the claim has left the queue. It leaves in the background.
 pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to wait, and what to report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitOptions {
-    /// The time that remains for this name; `None` waits forever.
-    pub(crate) limit: Option<Duration>,
     /// The limit that the user gave, for messages.
     pub(crate) stated: Option<Duration>,
     pub(crate) quiet: bool,
@@ -49,12 +51,13 @@ pub(crate) async fn wait(
     lock: &Lock,
     locks: &Locks,
     wait: WaitOptions,
+    retry: &mut Retry,
     signals: &mut Signals,
 ) -> anyhow::Result<WaitOutcome> {
     let begun = Instant::now();
     let outcome = tokio::select! {
         biased;
-        granted = grant(lock, wait.limit) => {
+        granted = retry.acquire(lock, locks) => {
             granted?.map_or(WaitOutcome::TimedOut, WaitOutcome::Granted)
         }
         signal = signals.next_to_end() => WaitOutcome::Interrupted(signal?),
@@ -69,14 +72,6 @@ pub(crate) async fn wait(
         WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
     Ok(outcome)
-}
-
-async fn grant(lock: &Lock, wait: Option<Duration>) -> Result<Option<Guard>> {
-    match wait {
-        None => lock.acquire().await.map(Some),
-        Some(Duration::ZERO) => lock.try_acquire().await,
-        Some(wait) => lock.try_acquire_for(wait).await,
-    }
 }
 
 fn print_granted(guard: &Guard, waited: Duration, wait: WaitOptions) {
@@ -118,8 +113,10 @@ async fn report_lines(
     loop {
         if let Some(text) = position_text(locks, name).await {
             report(text);
+            sleep(interval).await;
+        } else {
+            sleep(RETRY_INTERVAL.min(interval)).await;
         }
-        sleep(interval).await;
     }
 }
 
@@ -159,7 +156,7 @@ impl Drop for Spinner {
 
 /// Formats the queue position of this process.
 ///
-/// Returns `None` if the store fails. The pending acquire then fails too, and its error is printed.
+/// Returns `None` if the store fails. The pending acquire then fails too, and prints its error.
 async fn position_text(locks: &Locks, name: &str) -> Option<String> {
     let lock_state = locks.inspect(name).await.ok()?;
     let held = holder_text(&lock_state);
@@ -208,7 +205,7 @@ fn missing_holder_text(lock_state: &LockState) -> String {
     }
 }
 
-fn is_own(entry: &Entry) -> bool {
+pub(crate) fn is_own(entry: &Entry) -> bool {
     ClaimantInfo::here("")
         .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }

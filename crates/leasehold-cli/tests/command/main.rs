@@ -27,5 +27,6 @@ mod signals;
 mod slot_numbers;
 mod stopping;
 mod terminal;
+mod unavailable;
 mod waiting;
 mod zookeeper;

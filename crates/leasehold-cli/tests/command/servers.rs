@@ -252,11 +252,14 @@ pub(crate) fn unresponsive_server_ends_the_command(sandbox: &Sandbox, set_paused
     done.assert(76, "", "sending TERM to the command, and KILL in ");
     let url = sandbox.url();
     let (store, setting) = url.split_once('?').unwrap();
+    let (setting, lasts) = setting.split_once('=').unwrap();
+    let setting = setting.replace('-', " ");
+    let seconds = lasts.strip_suffix('s').unwrap();
     for part in [
         &format!("leasehold: losing a: {store}"),
-        " has not confirmed the lock for ",
-        "s and may grant it to another client in ",
-        &format!("s ({setting}); sending TERM"),
+        " has not replied for ",
+        " s and may grant the lock to another client in ",
+        &format!(" s ({setting} {seconds} s); sending TERM"),
     ] {
         assert!(done.err.contains(part), "{part:?} is not in {done:?}");
     }

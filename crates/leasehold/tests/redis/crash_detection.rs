@@ -66,6 +66,24 @@ async fn every_waiter_detects_a_crash() {
     }
 }
 
+/// A client that tries again and again observes the absence for the grace, although no claim of it
+/// waits. The lease lasts for 30 s.
+#[tokio::test]
+async fn tries_of_one_client_detect_a_crash() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "crash-grace=1s").await;
+    let (wire, crashing) = remote(&server, "crash-grace=1s").await;
+    let _held = crashing.mutex("a").acquire().await.expect("granted");
+    cut_off(&wire);
+
+    let begun = Instant::now();
+    let lock = locks.mutex("a");
+    while lock.try_acquire().await.expect("replied").is_none() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "noticed late");
+}
+
 /// A crashed holder is found among many holders.
 #[tokio::test]
 async fn crash_among_many_holders_is_detected() {

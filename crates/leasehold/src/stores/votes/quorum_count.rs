@@ -85,5 +85,5 @@ pub(super) fn too_few(masters: usize, succeeded: usize, errors: &[String]) -> Er
     Error::unavailable(format!(
         "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
     ))
-    .help("start the other masters, or restore the network to them")
+    .help("start the other masters, restore the network to them, or wait until their votes count")
 }

@@ -1,0 +1,195 @@
+//! Retries requests while a network store is unavailable.
+
+use std::convert::Infallible;
+use std::fmt::Arguments;
+use std::future::{Future, pending};
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use leasehold::{Error, Guard, Lock, Locks, Result};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::waiting::is_own;
+use crate::commands::Store;
+use crate::exit::print_error;
+
+/// The first pause between two attempts. It doubles with each attempt.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A store that sends no reply for this long is not merely slow.
+const NO_REPLY_MIN: Duration = Duration::from_secs(1);
+
+/// The attempts to get one lock, and whether the store is available.
+///
+/// ```text
+/// available ── an attempt fails ──► unavailable ── opened, queued or granted ──► available
+///                                        └── --wait is over ──► the last error
+/// ```
+/// Each change of the state is one line on standard error.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    /// How long `--wait` lets the attempts last. Without a limit they last forever.
+    limit: Option<Duration>,
+    deadline: Option<Instant>,
+    /// Only a store with a server becomes available again by itself.
+    has_server: bool,
+    /// The last error, while the store is unavailable.
+    unavailable: Option<Error>,
+    pause: Duration,
+}
+
+impl Retry {
+    /// Begins the time that `--wait` allows.
+    pub(crate) fn within(limit: Option<Duration>, store: &Store) -> Self {
+        Self {
+            limit,
+            deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+            has_server: !store.url.starts_with("file:"),
+            unavailable: None,
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// Repeats a request until it succeeds, or fails for another reason than an unavailable store.
+    ///
+    /// # Errors
+    /// The last error of the request once `--wait` is over. `--wait 0` allows one attempt.
+    pub(crate) async fn until_available<T, F>(&mut self, send: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        loop {
+            let sent_at = Instant::now();
+            let reply = tokio::select! {
+                biased;
+                reply = send() => reply,
+                () = self.time_is_over(sent_at) => Err(no_reply(sent_at.elapsed())),
+            };
+
+            match reply {
+                Err(error) => self.failed(error).await?,
+                Ok(reply) => {
+                    self.succeeded();
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
+    /// Acquires the lock. Returns `None` if it was not granted within `--wait`.
+    ///
+    /// After an outage of more than ten seconds the claim enters the queue again, at the end.
+    ///
+    /// # Errors
+    /// As [`until_available`](Self::until_available).
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queue.
+    pub(crate) async fn acquire(&mut self, lock: &Lock, locks: &Locks) -> Result<Option<Guard>> {
+        loop {
+            let acquiring = attempt(lock, self.remaining());
+            let granted = tokio::select! {
+                biased;
+                granted = acquiring => granted,
+                never = self.notice_end_of_outage(locks, lock.name()) => match never {},
+            };
+
+            match (granted, &self.unavailable) {
+                (Err(error), _) => self.failed(error).await?,
+                // The time was too short to enter the queue again.
+                (Ok(None), Some(error)) => return Err(error.clone()),
+                (Ok(granted), _) => {
+                    self.succeeded();
+                    return Ok(granted);
+                }
+            }
+        }
+    }
+
+    /// Returns how much of `--wait` is left.
+    fn remaining(&self) -> Option<Duration> {
+        let remaining = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        self.deadline.map(remaining)
+    }
+
+    /// Waits for the end of `--wait`, or of the shortest time that a request gets.
+    ///
+    /// A `--wait` of zero limits the wait, not the one attempt.
+    async fn time_is_over(&self, sent_at: Instant) {
+        match self.deadline {
+            Some(deadline) if self.limit != Some(Duration::ZERO) => {
+                sleep_until(deadline.max(sent_at + NO_REPLY_MIN)).await;
+            }
+            _ => pending().await,
+        }
+    }
+
+    /// Waits until the next attempt.
+    ///
+    /// # Errors
+    /// The error itself, if no further attempt may follow it.
+    async fn failed(&mut self, error: Error) -> Result<()> {
+        if !error.is_unavailable() || !self.has_server || self.limit == Some(Duration::ZERO) {
+            return Err(error);
+        }
+
+        if self.unavailable.is_none() && self.remaining() != Some(Duration::ZERO) {
+            print_change(format_args!("the store is unavailable; retrying: {error}"));
+        }
+        self.unavailable = Some(error.clone());
+
+        let pause = sleep(self.pause);
+        self.pause = LONGEST_PAUSE.min(self.pause * 2);
+        if let Some(deadline) = self.deadline {
+            return timeout_at(deadline, pause).await.map_err(|_elapsed| error);
+        }
+        pause.await;
+        Ok(())
+    }
+
+    fn succeeded(&mut self) {
+        if self.unavailable.take().is_some() {
+            print_change(format_args!("the store is available again"));
+        }
+        self.pause = FIRST_PAUSE;
+    }
+
+    /// Notices that the claim of this process is queued again after an outage.
+    async fn notice_end_of_outage(&mut self, locks: &Locks, name: &str) -> Infallible {
+        while self.unavailable.is_some() {
+            sleep(LONGEST_PAUSE).await;
+
+            let lock_state = locks.inspect(name).await;
+            if lock_state.is_ok_and(|lock_state| lock_state.entries.iter().any(is_own)) {
+                self.succeeded();
+            }
+        }
+        pending().await
+    }
+}
+
+async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Option<Guard>> {
+    match limit {
+        None => lock.acquire().await.map(Some),
+        Some(Duration::ZERO) => lock.try_acquire().await,
+        Some(limit) => lock.try_acquire_for(limit).await,
+    }
+}
+
+/// Prints a change of the store's state. It replaces the progress of the wait on a terminal.
+fn print_change(line: Arguments<'_>) {
+    const CLEAR_LINE: &str = "\r\x1b[2K";
+
+    if stderr().is_terminal() {
+        // A terminal that is gone must not end the wait, so the failure is ignored.
+        let _ = write!(stderr(), "{CLEAR_LINE}");
+    }
+    print_error(line);
+}
+
+fn no_reply(waited: Duration) -> Error {
+    Error::unavailable(format!(
+        "the store sent no reply within {:.1} s",
+        waited.as_secs_f32()
+    ))
+}
