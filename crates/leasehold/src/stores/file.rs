@@ -52,8 +52,8 @@ use tokio::task::AbortHandle;
 use crate::runtime::background;
 use crate::store::{Extensions, InheritableFds};
 use crate::{
-    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
-    Standing, Store,
+    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Standing,
+    Store,
 };
 use counter::Boot;
 use flock::{FlockGuard, FlockMode};
@@ -62,7 +62,7 @@ use process::{Peer, Process};
 use protocol::Situation;
 use queue_file::Missing;
 use shared::Shared;
-use transact::transact;
+use transact::{transact, view};
 
 pub use builder::FileBuilder;
 
@@ -116,14 +116,14 @@ impl File {
 
     #[cfg(test)]
     fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
-        let folder = Folder::open(folder, crate::local_fs::Locality::Known)?;
+        let folder = Folder::open(folder, crate::local_fs::Locality::Known, None)?;
         Self::open(folder, boot)
     }
 
     fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
-        let (process, inbox) = Process::join(&folder.members())?;
+        let (process, inbox) = Process::join(&folder)?;
 
         let shared = Arc::new(Shared::new(folder, boot, process));
         let listener = Mutex::new(shared::listen(&shared, inbox));
@@ -245,11 +245,9 @@ impl Store for File {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let owned = name.clone();
-        let step = move |shared: &Shared, transaction: &mut _| {
-            protocol::inspect(shared, transaction, owned)
-        };
-        let found = transact(&self.shared, name, Missing::Keep, step).await?;
+        let found = view(&self.shared, name, |shared, transaction| {
+            protocol::inspect(shared, transaction, name.clone())
+        })?;
         let mut lock_state = found.unwrap_or_else(|| LockState {
             name: name.clone(),
             entries: Vec::new(),
@@ -277,10 +275,11 @@ impl Store for File {
 
             match self.inspect(&name).await {
                 Ok(lock_state) if lock_state.entries.is_empty() => {}
-                // Inspecting a damaged queue reports the damage. It does not hide the other names.
                 Ok(_) => names.push(name),
-                Err(error) if error.is_damaged() => names.push(name),
-                Err(error) => return Err(error),
+                Err(error) if error.is_unavailable() => return Err(error),
+                // Inspecting a damaged or forbidden queue reports why. It does not hide the other
+                // names.
+                Err(_) => names.push(name),
             }
         }
         Ok(names)

@@ -1,7 +1,9 @@
 //! The settings of a file store that is not open yet, and its URL.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::folder::sharing::Access;
 use super::folder::{self, Folder};
 use super::{File, counter};
 use crate::local_fs::Locality;
@@ -14,6 +16,8 @@ use crate::{Error, Result};
 pub struct FileBuilder {
     folder: PathBuf,
     locality: Locality,
+    access: Option<Access>,
+    is_system: bool,
 }
 
 impl FileBuilder {
@@ -21,6 +25,16 @@ impl FileBuilder {
         Self {
             folder: folder.to_owned(),
             locality: Locality::Known,
+            access: None,
+            is_system: false,
+        }
+    }
+
+    /// The store of `system:`, which an administrator has made.
+    fn system() -> Self {
+        Self {
+            is_system: true,
+            ..Self::new(Path::new(File::SYSTEM_FOLDER))
         }
     }
 
@@ -44,32 +58,87 @@ impl FileBuilder {
     /// As [`File::at`].
     pub fn open(self) -> Result<File> {
         let boot = counter::this_boot()?;
-        File::open(Folder::open(&self.folder, self.locality)?, boot)
+        if self.is_system {
+            check_system_folder(&self.folder)?;
+        }
+
+        let folder = Folder::open(&self.folder, self.locality, self.access)?;
+        File::open(folder, boot)
+    }
+
+    /// Applies the settings of a URL, after its `?`.
+    fn with_settings(mut self, settings: Option<&str>) -> Result<Self> {
+        let Some(settings) = settings else {
+            return Ok(self);
+        };
+        if settings.is_empty() {
+            return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
+        }
+        let settings = Settings::parse(settings, "file", &["local", "mode"])
+            .map_err(|error| error.help(SETTINGS_HELP))?;
+
+        match settings.get("local") {
+            None => {}
+            Some("yes") => self = self.local(true),
+            Some(_) => {
+                let message = "the only value of the setting local is yes";
+                return Err(Error::invalid(message).help(SETTINGS_HELP));
+            }
+        }
+        self.access = settings.get("mode").map(Access::of_file_mode).transpose()?;
+        Ok(self)
     }
 }
 
 impl File {
+    /// The folder of `system:`, which the users of the group `leasehold` share.
+    pub const SYSTEM_FOLDER: &str = "/var/lib/leasehold";
+
     /// Opens the store of a `file:` URL from the part after the colon. An empty path is the user's
     /// state folder.
     pub(crate) fn at_url_path(url: &str) -> Result<Self> {
-        let (path, is_local) = match url.split_once('?') {
-            None => (url, false),
-            Some((path, settings)) => (path, states_local(settings)?),
-        };
-
+        let (path, settings) = split_settings(url);
         let folder = folder::path_of_url(path)?;
-        Self::builder(&folder).local(is_local).open()
+        FileBuilder::new(&folder).with_settings(settings)?.open()
+    }
+
+    /// Opens the store of a `system:` URL from the part after the colon.
+    pub(crate) fn at_system_url(url: &str) -> Result<Self> {
+        let (path, settings) = split_settings(url);
+        if !path.is_empty() {
+            let message = format!("system: takes no path, and the URL has {path:?}");
+            return Err(Error::invalid(message).help("write system:, or file:/some/folder"));
+        }
+        FileBuilder::system().with_settings(settings)?.open()
     }
 }
 
-/// Returns whether the settings of a URL are `local=yes`.
-fn states_local(settings: &str) -> Result<bool> {
-    const HELP: &str =
-        "write file:/folder?local=yes; a folder with a ? in its name cannot be written as a URL";
-
-    let settings = Settings::parse(settings, "file", &["local"]);
-    match settings.map_err(|error| error.help(HELP))?.get("local") {
-        Some("yes") => Ok(true),
-        _ => Err(Error::invalid("the only value of the setting local is yes").help(HELP)),
+fn split_settings(url: &str) -> (&str, Option<&str>) {
+    match url.split_once('?') {
+        None => (url, None),
+        Some((path, settings)) => (path, Some(settings)),
     }
 }
+
+/// Checks that the system's folder was made and that this user is in its group.
+fn check_system_folder(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    let listed = std::fs::read_dir(folder);
+    match listed.map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => {
+            let message = format!("system: needs the folder {shown}, which does not exist");
+            Err(Error::unsupported(message).help("run `sudo leasehold setup-system` once"))
+        }
+        Err(ErrorKind::PermissionDenied) => {
+            let message = format!("system: permission denied for the folder {shown}");
+            Err(Error::denied(message).help(
+                "add this user to its group: sudo usermod -aG leasehold USER; then log in again",
+            ))
+        }
+        // Opening the folder reports any other error.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+const SETTINGS_HELP: &str = "write file:/folder?local=yes or file:/folder?mode=0660; \
+     a folder with a ? in its name cannot be written as a URL";

@@ -80,7 +80,7 @@ pub(super) fn keep_listed(shared: &Arc<Shared>, listener: &Mutex<AbortHandle>) -
 
     shared.folder.open_again()?;
     let _entered = background::handle().enter();
-    let (process, inbox) = Process::join(&shared.folder.members())?;
+    let (process, inbox) = Process::join(&shared.folder)?;
     *shared.process.write() = Arc::new(process);
     std::mem::replace(&mut *listener, listen(shared, inbox)).abort();
     shared.wakers.wake_all();

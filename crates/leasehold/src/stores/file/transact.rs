@@ -31,9 +31,6 @@ where
     W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
 {
     let at = shared.folder.queue_path(name);
-    if missing == Missing::Make {
-        at.make_parent()?;
-    }
     let Some(file) = QueueFile::open(&shared.folder, at, missing)? else {
         return Ok(None);
     };
@@ -50,6 +47,42 @@ where
         return on_blocking_thread(commit).await.map(Some);
     }
     commit(shared, transaction, work).map(Some)
+}
+
+/// Reads a queue, for inspection; `Ok(None)` if there is no queue file.
+///
+/// It does not wait. A queue that another process has locked for longer than a transaction takes
+/// is read without its lock: a process that is stopped, or of another user, blocks no inspection.
+pub(super) fn view<T>(
+    shared: &Arc<Shared>,
+    name: &Name,
+    read: impl Fn(&Shared, &Transaction) -> Result<T>,
+) -> Result<Option<T>> {
+    let mut failed = None;
+    for _ in 0..VIEWS_MAX {
+        let at = shared.folder.queue_path(name);
+        let Some(file) = QueueFile::open(&shared.folder, at, Missing::Keep)? else {
+            return Ok(None);
+        };
+
+        let transaction = match file.try_lock()? {
+            TryLock::Locked(locked) => locked.read(shared.boot)?,
+            TryLock::Busy(file) => match file.read_unlocked(shared.boot) {
+                // A write may be under way.
+                Err(error) if error.is_damaged() => {
+                    failed = Some(error);
+                    continue;
+                }
+                transaction => transaction?,
+            },
+        };
+        if let Some(transaction) = transaction {
+            let reply = read(shared, &transaction);
+            transaction.close();
+            return reply.map(Some);
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::unavailable("the queue file is replaced all the time")))
 }
 
 /// Waits on a thread until the queue file can be locked.
@@ -106,6 +139,9 @@ async fn on_blocking_thread<T: Send + 'static>(
         }
     }
 }
+
+/// How often a queue is read that another process changes at the same moment.
+const VIEWS_MAX: usize = 100;
 
 /// One lock per name, for the tasks of this process that wait for the name's queue file.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::counter::{Boot, COUNTER_LEN, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
-use super::folder::directory::Location;
+use super::folder::location::Location;
 use super::folder::touch;
 use super::process::ProcessId;
 use super::queue_file::{Content, IDLE_LEN_MAX};

@@ -86,13 +86,15 @@ async fn owner_does_not_keep_store_open() {
 #[tokio::test]
 async fn stopped_transaction_does_not_block_other_names() {
     let test_folder = TestFolder::new();
-    let locks = test_folder.boot(THIS);
+    let store = Arc::new(test_folder.store());
+    let locks = Locks::from_arc(Arc::clone(&store) as Arc<dyn Store>, "file:").expect("it runs");
     grant(&locks).await;
     let stopped = fs::File::open(test_folder.queue()).expect("there is a queue file");
     stopped.lock().expect("the lock is free");
     for _ in 0..600 {
-        let inspected = tokio::time::timeout(Duration::from_millis(1), locks.inspect("a")).await;
-        assert!(inspected.is_err(), "the queue file is locked");
+        let claim = claim();
+        let left = tokio::time::timeout(Duration::from_millis(1), store.leave(&claim)).await;
+        assert!(left.is_err(), "the queue file is locked");
     }
 
     let other = locks
@@ -110,9 +112,9 @@ async fn stopped_transaction_does_not_block_other_names() {
 #[tokio::test]
 async fn full_inbox_wakes_every_waiter() {
     let test_folder = TestFolder::new();
-    let folder = Folder::open(test_folder.folder.path(), Locality::Known).expect("opens");
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
     let _entered = background::start().expect("it runs").enter();
-    let (process, inbox) = Process::join(&folder.members()).expect("joined");
+    let (process, inbox) = Process::join(&folder).expect("joined");
     let peer = Peer::open(&folder.members(), process.id())
         .expect("the store replies")
         .expect("alive");
