@@ -49,7 +49,8 @@ pub(crate) enum Action {
     /// List the locks that are held or waited for
     ///
     /// With --json, prints an array of objects, each as `show --json` prints it. Lists at most
-    /// 10,000 locks, and prints a message on standard error if there are more.
+    /// 10,000 locks, and prints a message on standard error if there are more. A lock that this
+    /// user may not read is named on standard error, and the exit code stays 0.
     Ls {
         /// List only names that begin with PREFIX
         #[arg(default_value = "", hide_default_value = true)]
@@ -68,7 +69,8 @@ pub(crate) enum Action {
     /// With --json, prints one object:
     ///   name              the lock's name
     ///   state             "free" or "in_use"
-    ///   last_token        the token of the last grant, null if the store has none
+    ///   last_token        the token of the last grant, null if the store has none; a file store
+    ///                     forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, host, pid, program, label
     ///   waiters           array in queue order: position (1 is next), then the fields of a
     ///                     holder except token
@@ -118,6 +120,28 @@ pub(crate) enum Action {
         store: Store,
     },
 
+    /// Remove the files that free locks have left
+    ///
+    /// A process removes the files of a lock about a second after it left the lock free. A crashed
+    /// process leaves them, and so does a process that may not remove the files of another user.
+    /// Run it daily, as root or as the owner of the folder. It may run while locks are used.
+    /// Files that cannot be removed are named on standard error, and the exit code stays 0.
+    /// Only the file store has such files.
+    Gc {
+        #[command(flatten)]
+        store: Store,
+    },
+
+    /// Make the folder of system:, as root
+    ///
+    /// The users of a group share the locks in /var/lib/leasehold. The command makes the folder
+    /// with the mode 3770, and the group if it is missing. It may be repeated.
+    SetupSystem {
+        /// The group whose members use the folder
+        #[arg(long, value_name = "NAME", default_value = "leasehold")]
+        group: String,
+    },
+
     /// Print a man page
     Man {
         /// The subcommand to print the page of, instead of leasehold's own page
@@ -139,7 +163,9 @@ pub(crate) struct Store {
     /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
     /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
     ///   file:/some/folder               a folder on this machine
+    ///   file:/some/folder?mode=0660     the same, with files for the members of its group
     ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
+    ///   system:                         /var/lib/leasehold, for the group leasehold
     ///   redis://host:6379               a Redis server
     ///   rediss://host                   a Redis server, over TLS
     ///   redis+unix:///path              a Redis server, over its Unix socket

@@ -5,9 +5,11 @@ mod break_;
 mod commands;
 mod exit;
 mod format;
+mod gc;
 mod list;
 mod man;
 mod run;
+mod setup;
 mod show;
 mod watch;
 
@@ -55,6 +57,8 @@ fn execute(command: Command) -> anyhow::Result<Exit> {
             Action::Show { name, store, json } => show::show(&store, &name, json).await,
             Action::Watch { name, store, json } => watch::watch(&store, &name, json).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
+            Action::Gc { store } => gc::collect(&store).await,
+            Action::SetupSystem { group } => setup::set_up(&group),
             Action::Man { subcommand } => man::man(subcommand.as_deref()),
             Action::Completions { shell } => man::completions(shell),
         }

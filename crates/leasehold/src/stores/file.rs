@@ -23,6 +23,8 @@
 //! | [`wakeups`] | the claims to wake after a change |
 //! | [`process`] | crash detection and the inbox of each process |
 //! | [`counter`], [`entry`] | the format of the queue file |
+//! | [`folder_counter`] | the tokens of all names |
+//! | [`housekeeping`], [`lock_file`] | the removal of the files of free names |
 //! | [`folder`] | the folder, its files, and the encoding of names |
 
 mod builder;
@@ -30,6 +32,9 @@ mod counter;
 mod entry;
 mod flock;
 mod folder;
+mod folder_counter;
+mod housekeeping;
+mod lock_file;
 mod process;
 mod protocol;
 mod queue_file;
@@ -50,7 +55,7 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::runtime::background;
-use crate::store::{Extensions, InheritableFds};
+use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds};
 use crate::{
     Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Standing,
     Store,
@@ -62,7 +67,7 @@ use process::{Peer, Process};
 use protocol::Situation;
 use queue_file::Missing;
 use shared::Shared;
-use transact::{transact, view};
+use transact::{on_blocking_thread, transact, view};
 
 pub use builder::FileBuilder;
 
@@ -88,10 +93,11 @@ impl File {
     /// Opens a folder. A missing folder is made, for this user alone.
     ///
     /// # Errors
-    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. The same if it belongs to
-    ///   neither this user nor root, and neither this user's groups nor others may write it.
-    /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is known to
-    ///   be local.
+    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. The same if it
+    ///   belongs to neither this user nor root, and neither this user's groups nor others may write
+    ///   it.
+    /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is
+    ///   known to be local.
     /// - [`is_unavailable`](crate::Error::is_unavailable) if the disk is full.
     pub fn at(folder: &Path) -> Result<Self> {
         Self::builder(folder).open()
@@ -117,7 +123,9 @@ impl File {
     #[cfg(test)]
     fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
         let folder = Folder::open(folder, crate::local_fs::Locality::Known, None)?;
-        Self::open(folder, boot)
+        let store = Self::open(folder, boot)?;
+        store.shared.idle_names.keep_files();
+        Ok(store)
     }
 
     fn open(folder: Folder, boot: Boot) -> Result<Self> {
@@ -146,10 +154,12 @@ impl File {
     }
 }
 
-/// The inbox closes with the store. The other processes then see this one as dead.
+/// The inbox closes with the store. The other processes then see this one as dead. The files of
+/// names that this process left free are removed.
 impl Drop for File {
     fn drop(&mut self) {
         self.listener.lock().abort();
+        housekeeping::finish(&self.shared);
     }
 }
 
@@ -241,7 +251,9 @@ impl Store for File {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_inheritable_fds(self)
+        Extensions::default()
+            .with_inheritable_fds(self)
+            .with_housekeeping(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -275,14 +287,21 @@ impl Store for File {
 
             match self.inspect(&name).await {
                 Ok(lock_state) if lock_state.entries.is_empty() => {}
-                Ok(_) => names.push(name),
                 Err(error) if error.is_unavailable() => return Err(error),
                 // Inspecting a damaged or forbidden queue reports why. It does not hide the other
                 // names.
-                Err(_) => names.push(name),
+                Ok(_) | Err(_) => names.push(name),
             }
         }
         Ok(names)
+    }
+}
+
+#[async_trait]
+impl Housekeeping for File {
+    async fn remove_unused(&self) -> Result<Cleanup> {
+        let shared = Arc::clone(&self.shared);
+        on_blocking_thread(move || housekeeping::remove_unused(&shared)).await
     }
 }
 

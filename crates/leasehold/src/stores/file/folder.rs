@@ -1,7 +1,9 @@
 //! The folder of a file store, and its files.
 //!
 //! Each lock has two files. `NAME.lock` is the one that users of flock(1) lock too. `NAME.queue`
-//! has the holders and the waiters. `.members` has one FIFO for each process.
+//! has the holders and the waiters. `.members` has one FIFO for each process, and `.counter` the
+//! tokens that no name has taken yet. The files of a name exist while it is in use, and for a
+//! moment longer: see [`housekeeping`](super::housekeeping).
 //!
 //! The folder's mode and group decide who may use the files: see [`sharing`].
 
@@ -80,6 +82,11 @@ impl Folder {
         self.location(name, QUEUE)
     }
 
+    /// The token counter of the folder.
+    pub(super) fn counter_path(&self) -> Location {
+        self.opened.read().root.file(COUNTER)
+    }
+
     fn location(&self, name: &Name, ending: &str) -> Location {
         let relative = names::path_of(Path::new(""), name, ending);
         self.opened.read().root.file(relative)
@@ -135,6 +142,12 @@ impl Folder {
         let root = Arc::clone(&self.opened.read().root);
         listing::names(&root, &[QUEUE])
     }
+
+    /// Every name that has any file, sorted.
+    pub(super) fn names_of_files(&self) -> Result<Vec<Name>> {
+        let root = Arc::clone(&self.opened.read().root);
+        listing::names(&root, &[QUEUE, LOCK])
+    }
 }
 
 fn complete_file(file: &OwnedFd, content: &[u8], sharing: Sharing, at: &Location) -> Result<()> {
@@ -161,6 +174,15 @@ fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
     }
 }
 
+/// Gives the token counter of a folder that was shared later its new mode.
+fn repair_counter(at: &Location, sharing: Sharing) -> Result<()> {
+    match at.open(OFlags::PATH) {
+        Ok(file) => sharing.repair_file(&file, &at.path()),
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(io_error(error, "open the token counter", &at.path())),
+    }
+}
+
 fn sharing_of(root: &Directory, stated: Option<Access>) -> Result<Sharing> {
     let status = fstat(root).map_err(|error| io_error(error, "inspect the folder", root.path()))?;
     Ok(Sharing::of(&status, stated))
@@ -178,8 +200,10 @@ impl Opened {
         let root = Directory::open_or_make(path, locality, stated)?;
         let sharing = sharing_of(&root, stated)?;
         let members = root.open_or_make_inside(OsStr::new(MEMBERS), sharing)?;
+        let root = Arc::new(root);
+        repair_counter(&root.file(COUNTER), sharing)?;
         Ok(Self {
-            root: Arc::new(root),
+            root,
             members: Arc::new(members),
         })
     }
@@ -254,6 +278,10 @@ pub(super) fn touch(file: impl AsFd) {
 /// The error for a file that cannot be opened. If it belongs to another user, it says who.
 #[cold]
 pub(super) fn open_error(error: Errno, action: &str, at: &Location) -> Error {
+    // The kernel opens a folder for reading only, and no socket at all.
+    if matches!(error, Errno::ISDIR | Errno::NXIO) {
+        return not_a_file(at);
+    }
     let described = io_error(error, action, &at.path());
     let Ok(Some(status)) = at.stat() else {
         return described;
@@ -303,6 +331,10 @@ pub(super) const PENDING: &str = "new-";
 
 /// The folder with one FIFO for each process that uses the store.
 const MEMBERS: &str = ".members";
+
+/// The token counter of the folder.
+const COUNTER: &str = ".counter";
+
 const LOCK: &str = ".lock";
 const QUEUE: &str = ".queue";
 

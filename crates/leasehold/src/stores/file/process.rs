@@ -182,9 +182,8 @@ impl Peer {
     pub(super) fn open(members: &Arc<Directory>, id: ProcessId) -> Result<Option<Self>> {
         let at = members.file(id.to_string());
         match at.open(OFlags::WRONLY | OFlags::NONBLOCK) {
-            Ok(fifo) if is_fifo(&fifo) => Ok(Some(Self(fifo))),
-            // Another file has the name. No process of the store made it.
-            Ok(_) => Ok(None),
+            // If another file has the name, no process of the store made it.
+            Ok(fifo) => Ok(is_fifo(&fifo).then_some(Self(fifo))),
             Err(Errno::NXIO | Errno::NOENT) => Ok(None),
             Err(error) => Err(open_error(error, "reach the process of", &at)),
         }
@@ -235,7 +234,7 @@ fn is_fifo(file: &OwnedFd) -> bool {
 
 /// Removes the files of dead processes. A file that cannot be removed does no harm, and the next
 /// process that joins tries again.
-fn remove_stale(members: &Arc<Directory>) {
+pub(super) fn remove_stale(members: &Arc<Directory>) {
     let Ok(entries) = Dir::read_from(members) else {
         return;
     };

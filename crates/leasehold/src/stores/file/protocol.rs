@@ -177,7 +177,7 @@ fn check_kind(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> 
     check(transaction)
 }
 
-fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
+pub(super) fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
     let mut processes: Vec<ProcessId> = transaction
         .entries()
         .iter()

@@ -15,6 +15,7 @@ use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
 use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
+use super::shared::Shared;
 use super::transaction::Transaction;
 use crate::local_fs::io_error;
 use crate::{Error, Result};
@@ -74,8 +75,8 @@ impl QueueFile {
     }
 
     /// Reads the file without its lock, for inspection. A transaction may be under way in it.
-    pub(super) fn read_unlocked(self, boot: Boot) -> Result<Option<Transaction>> {
-        LockedQueueFile(self).read(boot)
+    pub(super) fn read_unlocked(self, shared: &Shared) -> Result<Option<Transaction>> {
+        LockedQueueFile(self).read(shared)
     }
 
     /// Locks the file and sleeps until it can.
@@ -99,7 +100,7 @@ impl LockedQueueFile {
     ///
     /// `None` if the file was deleted after it was opened and before it was locked. The caller
     /// opens it again.
-    pub(super) fn read(self, boot: Boot) -> Result<Option<Transaction>> {
+    pub(super) fn read(self, shared: &Shared) -> Result<Option<Transaction>> {
         let QueueFile { file, at } = self.0;
         let status = status_of(&file, &at)?;
         if !is_at(&status, &at)? {
@@ -107,8 +108,8 @@ impl LockedQueueFile {
         }
 
         let bytes = read_all(&file, &status, &at)?;
-        let content = parse(&bytes, boot, &at)?;
-        Ok(Some(Transaction::begin(file, at, boot, content)))
+        let content = parse(&bytes, shared.boot, &at)?;
+        Ok(Some(Transaction::begin(shared, file, at, content)))
     }
 }
 

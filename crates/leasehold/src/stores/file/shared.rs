@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 use super::counter::Boot;
 use super::flock::{FlockGuard, FlockWaiters};
 use super::folder::Folder;
+use super::housekeeping::IdleNames;
 use super::process::{Inbox, Process, ProcessId, Wakeups};
 use super::transact::NameLocks;
 use super::wakeups::Wakers;
@@ -18,7 +19,7 @@ use crate::{ClaimId, Result};
 /// The state that the claims of one open store share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(super) folder: Folder,
+    pub(super) folder: Arc<Folder>,
     pub(super) boot: Boot,
     pub(super) process: RwLock<Arc<Process>>,
     pub(super) wakers: Wakers,
@@ -27,18 +28,20 @@ pub(super) struct Shared {
     pub(super) flocks: Mutex<HashMap<ClaimId, FlockGuard>>,
     pub(super) flock_waiters: FlockWaiters,
     pub(super) transaction_locks: NameLocks,
+    pub(super) idle_names: IdleNames,
 }
 
 impl Shared {
     pub(super) fn new(folder: Folder, boot: Boot, process: Process) -> Self {
         Self {
-            folder,
+            folder: Arc::new(folder),
             boot,
             process: RwLock::new(Arc::new(process)),
             wakers: Wakers::default(),
             flocks: Mutex::default(),
             flock_waiters: FlockWaiters::default(),
             transaction_locks: NameLocks::default(),
+            idle_names: IdleNames::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod cleaners;
 mod folders;
 mod format;
+mod housekeeping;
 mod threads;
 mod tokens;
 mod waiting;
@@ -14,7 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use super::counter::{COUNTER_LEN, RESERVE};
+use self::tokens::wall_clock_micros;
+use super::counter::{COUNTER_LEN, FIRST_RANGE, RANGE};
 use super::entry::ENTRY_LEN;
 use super::process::{ProcessId, Wakeups};
 use super::*;
@@ -50,12 +52,20 @@ impl TestFolder {
     }
 
     fn overwrite(&self, at: u64, bytes: &[u8]) {
-        let file = fs::OpenOptions::new()
-            .write(true)
-            .open(self.queue())
-            .expect("there is a queue file");
-        file.write_all_at(bytes, at).expect("it can be written");
+        overwrite(&self.queue(), at, bytes);
     }
+
+    fn overwrite_counter(&self, at: u64, bytes: &[u8]) {
+        overwrite(&self.folder.path().join(".counter"), at, bytes);
+    }
+}
+
+fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .expect("the file exists");
+    file.write_all_at(bytes, at).expect("it can be written");
 }
 
 async fn grant(locks: &Locks) -> u64 {

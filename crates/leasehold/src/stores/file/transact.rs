@@ -10,10 +10,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::Shared;
 use super::queue_file::{Missing, QueueFile, TryLock};
 use super::transaction::Transaction;
 use super::wakeups::wake;
+use super::{Shared, housekeeping};
 use crate::runtime::background;
 use crate::{Error, Name, Result};
 
@@ -37,19 +37,20 @@ where
     let TryLock::Locked(locked) = file.try_lock()? else {
         return transact_on_thread(shared, name, missing, work).await;
     };
-    let Some(transaction) = locked.read(shared.boot)? else {
+    let Some(mut transaction) = locked.read(shared)? else {
         return transact_on_thread(shared, name, missing, work).await;
     };
 
-    if transaction.needs_sync() {
-        let shared = Arc::clone(shared);
-        let commit = move || commit(&shared, transaction, work);
-        return on_blocking_thread(commit).await.map(Some);
+    if transaction.prepare_to_mint()? {
+        return commit(shared, name, transaction, work).map(Some);
     }
-    commit(shared, transaction, work).map(Some)
+    let shared = Arc::clone(shared);
+    let name = name.clone();
+    let commit = move || commit(&shared, &name, transaction, work);
+    on_blocking_thread(commit).await.map(Some)
 }
 
-/// Reads a queue, for inspection; `Ok(None)` if there is no queue file.
+/// Reads a queue, for inspection; `Ok(None)` if the queue file is missing.
 ///
 /// It does not wait. A queue that another process has locked for longer than a transaction takes
 /// is read without its lock: a process that is stopped, or of another user, blocks no inspection.
@@ -66,8 +67,8 @@ pub(super) fn view<T>(
         };
 
         let transaction = match file.try_lock()? {
-            TryLock::Locked(locked) => locked.read(shared.boot)?,
-            TryLock::Busy(file) => match file.read_unlocked(shared.boot) {
+            TryLock::Locked(locked) => locked.read(shared)?,
+            TryLock::Busy(file) => match file.read_unlocked(shared) {
                 // A write may be under way.
                 Err(error) if error.is_damaged() => {
                     failed = Some(error);
@@ -101,7 +102,8 @@ where
 {
     let shared = Arc::clone(shared);
     let at = shared.folder.queue_path(name);
-    let name_lock = shared.transaction_locks.lock(name).lock_owned().await;
+    let name = name.clone();
+    let name_lock = shared.transaction_locks.lock(&name).lock_owned().await;
 
     let wait_and_work = move || {
         let _name_lock = name_lock;
@@ -109,8 +111,8 @@ where
             let Some(file) = QueueFile::open(&shared.folder, at.clone(), missing)? else {
                 return Ok(None);
             };
-            if let Some(transaction) = file.lock()?.read(shared.boot)? {
-                return commit(&shared, transaction, work).map(Some);
+            if let Some(transaction) = file.lock()?.read(&shared)? {
+                return commit(&shared, &name, transaction, work).map(Some);
             }
         }
     };
@@ -118,17 +120,23 @@ where
 }
 
 fn commit<T>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
+    name: &Name,
     mut transaction: Transaction,
     work: impl FnOnce(&Shared, &mut Transaction) -> Result<T>,
 ) -> Result<T> {
     let reply = work(shared, &mut transaction);
+    let is_idle = transaction.entries().is_empty();
     wake(shared, transaction.close());
+
+    if is_idle {
+        housekeeping::note(shared, name);
+    }
     reply
 }
 
 /// Runs work that may wait on a thread that may. It runs to its end even if its caller is dropped.
-async fn on_blocking_thread<T: Send + 'static>(
+pub(super) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     match background::handle().spawn_blocking(work).await {

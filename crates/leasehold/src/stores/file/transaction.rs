@@ -5,13 +5,16 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::counter::{Boot, COUNTER_LEN, TokenCounter};
+use super::Shared;
+use super::counter::{Boot, COUNTER_LEN, FIRST_RANGE, RANGE, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
-use super::folder::touch;
+use super::folder::{Folder, touch};
+use super::folder_counter::{MayWait, take_range};
 use super::process::ProcessId;
 use super::queue_file::{Content, IDLE_LEN_MAX};
 use super::wakeups::{Position, to_wake, watches};
@@ -23,6 +26,7 @@ use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 pub(super) struct Transaction {
     file: File,
     at: Location,
+    folder: Arc<Folder>,
     boot: Boot,
     counter: TokenCounter,
     needs_rewrite: bool,
@@ -35,12 +39,13 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn begin(file: File, at: Location, boot: Boot, content: Content) -> Self {
+    pub(super) fn begin(shared: &Shared, file: File, at: Location, content: Content) -> Self {
         let before = positions(&content.entries);
         Self {
             file,
             at,
-            boot,
+            folder: Arc::clone(&shared.folder),
+            boot: shared.boot,
             counter: content.counter,
             needs_rewrite: content.needs_rewrite,
             torn: content.torn,
@@ -97,16 +102,28 @@ impl Transaction {
             .collect()
     }
 
-    /// Whether [`mint`](Self::mint) would have to wait for the disk.
-    pub(super) fn needs_sync(&self) -> bool {
-        self.needs_rewrite || self.counter.is_spent()
+    /// A token that is not below any granted one, for the counter that outlives the file.
+    pub(super) fn highest_token(&self) -> u64 {
+        if self.counter.is_fresh() {
+            return 0;
+        }
+        self.counter.last_token()
+    }
+
+    /// Takes a range of tokens if the counter needs one and that does not wait. Returns whether
+    /// [`mint`](Self::mint) will not wait.
+    pub(super) fn prepare_to_mint(&mut self) -> Result<bool> {
+        if !self.needs_rewrite && !self.counter.is_spent() {
+            return Ok(true);
+        }
+        self.extend(MayWait::No)
     }
 
     /// Mints the next token.
     pub(super) fn mint(&mut self) -> Result<Token> {
         self.repair()?;
         if self.counter.is_spent() {
-            self.reserve()?;
+            self.extend(MayWait::Yes)?;
         }
 
         let token = self
@@ -178,33 +195,35 @@ impl Transaction {
         to_wake(&self.before, &positions(&self.entries))
     }
 
-    /// Writes a counter that cannot be continued as it is, and frees the torn slots.
+    /// Takes a range for a counter that cannot be continued as it is.
     fn repair(&mut self) -> Result<()> {
-        if !self.needs_rewrite {
-            return Ok(());
+        if self.needs_rewrite {
+            self.extend(MayWait::Yes)?;
         }
-        for slot in std::mem::take(&mut self.torn) {
-            self.free(slot)?;
-        }
-
-        self.sync_folder()?;
-        self.counter.move_to(self.boot);
-        self.reserve()?;
-        self.needs_rewrite = false;
         Ok(())
     }
 
-    fn reserve(&mut self) -> Result<()> {
-        self.counter
-            .reserve(&self.file)
-            .map_err(|error| self.write_error(error))
-    }
+    /// Takes a range of tokens from the folder's counter, above all tokens of this queue, and frees
+    /// the torn slots. Returns whether that was done: it may have had to wait.
+    fn extend(&mut self, may_wait: MayWait) -> Result<bool> {
+        let len = if self.counter.is_fresh() {
+            FIRST_RANGE
+        } else {
+            RANGE
+        };
+        let at_least = self.highest_token();
+        let Some(range) = take_range(&self.folder, self.boot, at_least, len, may_wait)? else {
+            return Ok(false);
+        };
 
-    /// Makes the file itself durable, so that it exists after power loss.
-    fn sync_folder(&self) -> Result<()> {
-        self.at
-            .sync_parent()
-            .map_err(|error| io_error(error, "sync the folder of", &self.at.path()))
+        for slot in std::mem::take(&mut self.torn) {
+            self.free(slot)?;
+        }
+        self.counter
+            .extend(&range, self.boot, &self.file)
+            .map_err(|error| self.write_error(error))?;
+        self.needs_rewrite = false;
+        Ok(true)
     }
 
     /// Frees a slot by zeros: an entry with the sequence number zero is free.

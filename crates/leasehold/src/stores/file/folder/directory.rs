@@ -252,7 +252,7 @@ pub(super) fn user_name(user: u32) -> Option<String> {
 /// A new directory is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 
-/// Everybody may pass through a directory with this mode, and see what is in it.
+/// All users may pass through a directory with this mode, and list it.
 const REACHABLE_MODE: Mode = Mode::RWXU
     .union(Mode::RGRP)
     .union(Mode::XGRP)

@@ -38,7 +38,7 @@ impl Location {
         self.in_parent(|parent, name| openat(parent, name, flags, Mode::empty()))
     }
 
-    /// The status of the entry, which may be a symbolic link; `None` if there is no entry.
+    /// The status of the entry, which may be a symbolic link; `None` if the entry is missing.
     pub(crate) fn stat(&self) -> Result<Option<Stat>> {
         let status = self.in_parent(|parent, name| statat(parent, name, AtFlags::SYMLINK_NOFOLLOW));
         match status {

@@ -1,18 +1,18 @@
-//! Who may use the files of a folder: the folder's mode and group decide.
+//! The users that may use the files of a folder: the folder's mode and group decide.
 //!
 //! | folder | files and FIFOs | folders inside |
 //! |---|---|---|
 //! | only its owner may write: 0700, 0755 | 0600 | 0700 |
 //! | its group may write: 0770, 2775, 3770 | 0660 with its group | 2770 with its group |
-//! | everybody may write: 0777, 1777 | 0666 | 0777 |
+//! | all users may write: 0777, 1777 | 0666 | 0777 |
 //!
 //! A folder inside has the sticky bit if the folder has it. No class of users gets only the right
-//! to read: whoever may open a file may lock it with flock(2), and delay all others.
+//! to read: a user who may open a file may lock it with flock(2), and delay all others.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Stat, chmodat, chownat, fstat};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, chmodat, chownat, fstat};
 use rustix::io::Errno;
 use rustix::process::{geteuid, getgroups};
 
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub(crate) enum Access {
     Owner,
     Group,
-    Everybody,
+    AllUsers,
 }
 
 impl Access {
@@ -33,7 +33,7 @@ impl Access {
         match mode.trim_start_matches('0') {
             "600" => Ok(Self::Owner),
             "660" => Ok(Self::Group),
-            "666" => Ok(Self::Everybody),
+            "666" => Ok(Self::AllUsers),
             _ => Err(Error::invalid(format!("the mode {mode:?} is unknown"))
                 .help("write mode=0600, mode=0660 or mode=0666")),
         }
@@ -41,7 +41,7 @@ impl Access {
 
     fn of_folder(mode: Mode) -> Self {
         if mode.contains(Mode::WOTH) {
-            Self::Everybody
+            Self::AllUsers
         } else if mode.contains(Mode::WGRP) {
             Self::Group
         } else {
@@ -75,7 +75,7 @@ impl Sharing {
     /// files of each other, unless they share a group.
     pub(crate) fn of_new_folder(folder: &Stat, access: Access) -> Self {
         Self {
-            is_sticky: access == Access::Everybody,
+            is_sticky: access == Access::AllUsers,
             ..Self::of(folder, Some(access))
         }
     }
@@ -89,7 +89,7 @@ impl Sharing {
         let mode = match self.access {
             Access::Owner => OWNER,
             Access::Group => OWNER | GROUP,
-            Access::Everybody => OWNER | GROUP | OTHERS,
+            Access::AllUsers => OWNER | GROUP | OTHERS,
         };
         self.apply(file, mode, path)
     }
@@ -99,10 +99,10 @@ impl Sharing {
         let mode = match self.access {
             Access::Owner => Mode::RWXU,
             Access::Group => Mode::RWXU | Mode::RWXG | Mode::SGID,
-            Access::Everybody => Mode::RWXU | Mode::RWXG | Mode::RWXO,
+            Access::AllUsers => Mode::RWXU | Mode::RWXG | Mode::RWXO,
         };
         let sticky = match self.access {
-            Access::Group | Access::Everybody if self.is_sticky => Mode::SVTX,
+            Access::Group | Access::AllUsers if self.is_sticky => Mode::SVTX,
             _ => Mode::empty(),
         };
         self.apply(directory, mode | sticky, path)
@@ -111,18 +111,27 @@ impl Sharing {
     /// Gives an existing directory of this user the mode that a crash, or an earlier mode of the
     /// folder, left it without. Root does the same for the owner of the folder.
     pub(crate) fn repair_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
-        if self.is_private() {
-            return Ok(());
-        }
-        let status = status_of(directory, path)?;
-        let user = geteuid();
-
-        let is_own = status.st_uid == user.as_raw();
-        let is_for_owner = user.is_root() && status.st_uid == self.owner;
-        if is_own || is_for_owner {
+        if self.may_repair(&status_of(directory, path)?) {
             self.apply_to_directory(directory, path)?;
         }
         Ok(())
+    }
+
+    /// As [`repair_directory`](Self::repair_directory), for a regular file.
+    pub(crate) fn repair_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
+        let status = status_of(file, path)?;
+        let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        if is_regular && self.may_repair(&status) {
+            self.apply_to_file(file, path)?;
+        }
+        Ok(())
+    }
+
+    fn may_repair(self, status: &Stat) -> bool {
+        let user = geteuid();
+        let is_own = status.st_uid == user.as_raw();
+        let is_for_owner = user.is_root() && status.st_uid == self.owner;
+        !self.is_private() && (is_own || is_for_owner)
     }
 
     /// Sets group and mode. The group comes first: before, the mode would give access to another.
@@ -187,8 +196,8 @@ mod tests {
         for group in [0o770, 0o2770, 0o3770, 0o2775] {
             assert_eq!(access(group), Access::Group, "{group:o}");
         }
-        for everybody in [0o777, 0o1777, 0o2777] {
-            assert_eq!(access(everybody), Access::Everybody, "{everybody:o}");
+        for all_users in [0o777, 0o1777, 0o2777] {
+            assert_eq!(access(all_users), Access::AllUsers, "{all_users:o}");
         }
     }
 
@@ -198,6 +207,6 @@ mod tests {
             assert!(Access::of_file_mode(mode).is_err(), "{mode}");
         }
         assert_eq!(Access::of_file_mode("0660").ok(), Some(Access::Group));
-        assert_eq!(Access::of_file_mode("666").ok(), Some(Access::Everybody));
+        assert_eq!(Access::of_file_mode("666").ok(), Some(Access::AllUsers));
     }
 }

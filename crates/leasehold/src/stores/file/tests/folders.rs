@@ -91,7 +91,7 @@ async fn files_are_readable_by_their_owner_only() {
 }
 
 #[tokio::test]
-async fn only_two_files_per_name_remain() {
+async fn no_descriptor_and_no_process_remains() {
     let test_folder = TestFolder::new();
     let locks = test_folder.boot(THIS);
     let descriptors = || fs::read_dir("/proc/self/fd").expect("listed").count();
@@ -122,11 +122,24 @@ async fn only_two_files_per_name_remain() {
         .collect();
 
     left.sort_unstable();
-    assert_eq!(left, [".members", "a.lock", "a.queue"]);
+    assert_eq!(left, [".counter", ".members", "a.lock", "a.queue"]);
     assert_eq!(
         fs::read_dir(test_folder.folder.path().join(".members"))
             .expect("listed")
             .count(),
         0
     );
+}
+
+/// A message must not change a file that another user linked into the folder of FIFOs.
+#[test]
+fn regular_file_in_place_of_an_inbox_is_not_a_process() {
+    let test_folder = TestFolder::new();
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let id = ProcessId::from_bytes([7; 16]);
+    let path = test_folder.folder.path().join(format!(".members/{id}"));
+    fs::write(&path, "text").expect("written");
+
+    let peer = Peer::open(&folder.members(), id).expect("the store replies");
+    assert!(peer.is_none());
 }

@@ -95,7 +95,7 @@ async fn truncated_file_is_read_or_refused() {
         let test_folder = TestFolder::new();
         fs::write(test_folder.queue(), &whole[..len.min(whole.len())]).expect("written");
         match test_folder.boot(NEXT).mutex("a").acquire().await {
-            Ok(guard) => assert!(guard.token().get() > RESERVE),
+            Ok(guard) => assert!(guard.token().get() > RANGE),
             Err(error) => assert!(error.is_damaged(), "{len}: {error}"),
         }
     }
@@ -129,6 +129,23 @@ async fn truncated_entry_is_refused() {
         .await
         .expect_err("refused");
 
+    assert!(error.is_damaged(), "{error}");
+}
+
+/// Another user of the folder made a sparse file that begins like a queue.
+#[tokio::test]
+async fn queue_file_larger_than_any_queue_is_refused() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    grant(&locks).await;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(test_folder.queue())
+        .expect("there is a queue file")
+        .set_len(1 << 42)
+        .expect("made longer");
+
+    let error = locks.mutex("a").acquire().await.expect_err("refused");
     assert!(error.is_damaged(), "{error}");
 }
 

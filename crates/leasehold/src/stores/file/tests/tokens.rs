@@ -4,8 +4,12 @@ use super::*;
 
 #[tokio::test]
 async fn tokens_increase_over_torn_write_and_reboot() {
+    const FEW: u64 = FIRST_RANGE;
+    const MANY: u64 = FIRST_RANGE + RANGE;
+    const GRANTS: [u64; 8] = [1, 2, 3, FEW - 1, FEW, FEW + 1, MANY, MANY + 1];
+
     for block in [0, BLOCK] {
-        for grants in [1, 2, 3, RESERVE - 1, RESERVE, RESERVE + 1, 3 * RESERVE] {
+        for grants in GRANTS {
             for boot in [THIS, NEXT] {
                 let test_folder = TestFolder::new();
                 let locks = test_folder.boot(THIS);
@@ -15,6 +19,7 @@ async fn tokens_increase_over_torn_write_and_reboot() {
                 }
                 drop(locks);
                 test_folder.overwrite(block + 20, &[0xAB; 7]);
+                test_folder.overwrite_counter(block + 20, &[0xAB; 7]);
                 let locks = test_folder.boot(boot);
                 let next = grant(&locks).await;
                 assert!(
@@ -68,7 +73,23 @@ fn unsynced_reservation_is_not_used() {
     assert!(found.is_spent() && found.last_token() >= last, "{found:?}");
 }
 
-fn wall_clock_micros() -> u64 {
+/// The files of a name were deleted by hand. The counter of the folder is above its tokens.
+#[tokio::test]
+async fn tokens_increase_over_deleted_files_of_a_name() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let mut last = 0;
+    for grants in [1, FIRST_RANGE, FIRST_RANGE + 1] {
+        for _ in 0..grants {
+            let next = grant(&locks).await;
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+        fs::remove_file(test_folder.queue()).expect("removed");
+    }
+}
+
+pub(super) fn wall_clock_micros() -> u64 {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("the wall clock is set");
