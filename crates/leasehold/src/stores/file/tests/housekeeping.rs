@@ -72,14 +72,22 @@ async fn files_of_idle_names_are_removed_while_the_store_is_open() {
     held.check().expect("held");
 }
 
-/// Each boot skips tokens, so they are ahead of the clock. A removed counter that began at the
-/// clock again would repeat tokens.
+/// Raises the folder's counter to an hour ahead of the clock, as many reboots or a clock that was
+/// set back would do. A counter that began at the clock again would then repeat tokens.
+fn raise_above_clock(test_folder: &TestFolder) {
+    const HOUR: u64 = 3_600_000_000;
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("it opens");
+    folder_counter::raise(&folder, THIS, wall_clock_micros() + HOUR).expect("raised");
+}
+
 #[tokio::test]
 async fn tokens_increase_over_removed_files_and_reboots() {
     let test_folder = TestFolder::new();
-    let mut last = 0;
-    for boot in 0..20 {
-        let locks = locks_of(tidy_store(&test_folder, [boot; 16]));
+    raise_above_clock(&test_folder);
+
+    let mut last = wall_clock_micros();
+    for boot in [THIS, THIS, NEXT, NEXT, THIS] {
+        let locks = locks_of(tidy_store(&test_folder, boot));
         for _ in 0..3 {
             let next = use_once(&locks, "a").await;
             assert!(next > last, "{next} after {last}");
@@ -89,28 +97,22 @@ async fn tokens_increase_over_removed_files_and_reboots() {
         drop(locks);
         assert_eq!(files(&test_folder), [".counter", ".members"]);
     }
-    assert!(
-        last > wall_clock_micros(),
-        "the tokens are ahead of the clock"
-    );
 }
 
 /// The counter of the folder was deleted while a name kept its own counter.
 #[tokio::test]
 async fn deleted_folder_counter_is_raised_before_removal() {
     let test_folder = TestFolder::new();
-    let mut last = 0;
-    for boot in 0..20 {
-        last = grant(&test_folder.boot([boot; 16])).await;
-    }
+    raise_above_clock(&test_folder);
+    let last = grant(&test_folder.boot(THIS)).await;
     fs::remove_file(test_folder.folder.path().join(".counter")).expect("removed");
 
-    let locks = locks_of(tidy_store(&test_folder, [19; 16]));
+    let locks = locks_of(tidy_store(&test_folder, THIS));
     let next = use_once(&locks, "a").await;
     drop(locks);
     assert_eq!(files(&test_folder), [".counter", ".members"]);
 
-    let locks = locks_of(tidy_store(&test_folder, [19; 16]));
+    let locks = locks_of(tidy_store(&test_folder, THIS));
     assert!(next > last && use_once(&locks, "a").await > next);
 }
 
@@ -146,43 +148,52 @@ async fn files_of_crashed_processes_are_removed_on_request() {
     held.check().expect("held");
 }
 
-/// Files are removed all the time while several stores take one lock in turn.
+/// The files are removed between the rounds of three stores that take one lock in turn. The stores
+/// arrive again at the moment of a removal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn removal_beside_arrivals_grants_to_one_holder_with_rising_tokens() {
     const CLIENTS: usize = 3;
-    const GRANTS: usize = 300;
+    const ROUNDS: usize = 60;
 
     let test_folder = TestFolder::new();
     let highest = Arc::new(AtomicU64::new(0));
     let is_held = Arc::new(AtomicBool::new(false));
-    let done = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::new(AtomicBool::new(false));
+    let removals = Arc::new(AtomicU64::new(0));
 
     let remover = tidy_store(&test_folder, THIS);
     let remover_thread = std::thread::spawn({
-        let done = Arc::clone(&done);
+        let is_done = Arc::clone(&is_done);
+        let removals = Arc::clone(&removals);
         move || {
-            let mut count = 0;
-            while !done.load(Ordering::Relaxed) {
+            while !is_done.load(Ordering::SeqCst) {
                 let cleanup = crate::stores::file::housekeeping::remove_unused(&remover.shared)
-                    .expect("removed");
+                    .expect("the folder is listed");
                 assert!(cleanup.skipped.is_empty(), "{:?}", cleanup.skipped);
-                count += cleanup.removed;
+                removals.fetch_add(cleanup.removed, Ordering::SeqCst);
             }
-            count
         }
     });
 
     let clients = (0..CLIENTS).map(|_| {
-        let locks = locks_of(tidy_store(&test_folder, THIS));
-        let (highest, is_held) = (Arc::clone(&highest), Arc::clone(&is_held));
+        // These stores keep the files, so only the counted removals happen.
+        let locks = locks_of(Arc::new(test_folder.store()));
+        let highest = Arc::clone(&highest);
+        let is_held = Arc::clone(&is_held);
+        let removals = Arc::clone(&removals);
         tokio::spawn(async move {
-            for _ in 0..GRANTS {
+            for _ in 0..ROUNDS {
+                let removals_before = removals.load(Ordering::SeqCst);
                 let guard = locks.mutex("a").acquire().await.expect("granted");
                 assert!(!is_held.swap(true, Ordering::SeqCst), "two holders");
                 let token = guard.token().get();
                 assert!(highest.swap(token, Ordering::SeqCst) < token);
                 is_held.store(false, Ordering::SeqCst);
                 guard.release().await.expect("released");
+
+                while removals.load(Ordering::SeqCst) == removals_before {
+                    tokio::task::yield_now().await;
+                }
             }
         })
     });
@@ -190,9 +201,8 @@ async fn removal_beside_arrivals_grants_to_one_holder_with_rising_tokens() {
         client.await.expect("no panic");
     }
 
-    done.store(true, Ordering::Relaxed);
-    let count = remover_thread.join().expect("no panic");
-    assert!(count > 0, "the files were never removed");
+    is_done.store(true, Ordering::SeqCst);
+    remover_thread.join().expect("no panic");
 }
 
 /// flock(1) waits on the file that leasehold holds. It must not get a file that is not there.
