@@ -110,7 +110,8 @@ pub(crate) enum Action {
     /// the time since the grant of the first holder, by the clocks of its machine and of this one.
     ///
     /// With --json, prints an array of objects, each as `show --json` prints it. Lists at most
-    /// 10,000 locks, and prints a message on standard error if there are more.
+    /// 10,000 locks, and prints a message on standard error if there are more. A lock that this
+    /// user may not read is named on standard error, and the exit code stays 0.
     Ls(Ls),
 
     /// Show the holders and waiters of NAME
@@ -123,7 +124,8 @@ pub(crate) enum Action {
     ///   kind              "mutex", "rwlock" or "semaphore", null if the lock is free
     ///   held              the sum of the holders' weights
     ///   capacity          the slots of a semaphore, 1 for a mutex, null for other locks
-    ///   last_token        the token of the last grant, null if the store has none
+    ///   last_token        the token of the last grant, null if the store has none; a file store
+    ///                     forgets it when the lock is free
     ///   holders           array: token, share, weight, capacity, since, age_seconds, host, pid,
     ///                     program, label, stopped (true if it is a stopped process of this
     ///                     machine); capacity is null for a rwlock
@@ -159,6 +161,28 @@ pub(crate) enum Action {
         store: Store,
     },
 
+    /// Remove the files that free locks have left
+    ///
+    /// A process removes the files of a lock about a second after it left the lock free. A crashed
+    /// process leaves them, and so does a process that may not remove the files of another user.
+    /// Run it daily, as root or as the owner of the folder. It may run while locks are used.
+    /// Files that cannot be removed are named on standard error, and the exit code stays 0.
+    /// Only the file store has such files.
+    Gc {
+        #[command(flatten)]
+        store: Store,
+    },
+
+    /// Make the folder of system:, as root
+    ///
+    /// The users of a group share the locks in /var/lib/leasehold. The command makes the folder
+    /// with the mode 3770, and the group if it is missing. It may be repeated.
+    SetupSystem {
+        /// The group whose members use the folder
+        #[arg(long, value_name = "NAME", default_value = "leasehold")]
+        group: String,
+    },
+
     /// Print a man page
     Man {
         /// The subcommand to print the page of, instead of leasehold's own page
@@ -177,7 +201,7 @@ pub(crate) enum Action {
 }
 
 /// The subcommands that have a man page, for `man` and its completions.
-const SUBCOMMANDS: [&str; 11] = [
+const SUBCOMMANDS: [&str; 13] = [
     "run",
     "hold",
     "acquire",
@@ -187,6 +211,8 @@ const SUBCOMMANDS: [&str; 11] = [
     "show",
     "watch",
     "break",
+    "gc",
+    "setup-system",
     "man",
     "completions",
 ];

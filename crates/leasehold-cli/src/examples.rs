@@ -150,6 +150,20 @@ const EXAMPLES: &[(&str, Examples)] = &[
         )],
     ),
     (
+        "gc",
+        &[(
+            "Remove the files that crashed processes have left, daily",
+            "leasehold gc --store system:",
+        )],
+    ),
+    (
+        "setup-system",
+        &[(
+            "Let root and the users of the group deploy share locks",
+            "leasehold setup-system --group deploy",
+        )],
+    ),
+    (
         "man",
         &[
             ("Read a page", "leasehold man run | man -l -"),

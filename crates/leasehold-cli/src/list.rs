@@ -27,7 +27,8 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
     Ok(exit)
 }
 
-/// Returns the state of each lock in use. Damaged locks are reported, and change the exit code.
+/// Returns the state of each lock in use. Forbidden and damaged locks are reported. Damaged ones
+/// change the exit code.
 async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exit)> {
     let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
     if names.len() > NAMES_MAX {
@@ -44,6 +45,8 @@ async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exi
             // The lock may have become free since the names were listed.
             Ok(lock_state) if lock_state.entries.is_empty() => {}
             Ok(lock_state) => lock_states.push(lock_state),
+            // A lock of another user does not make this user's listing fail.
+            Err(error) if error.is_denied() => print_error(&error),
             Err(error) if error.is_damaged() => {
                 print_error(&error);
                 exit = Exit::INTERNAL;

@@ -7,6 +7,7 @@ mod crash_grace;
 mod examples;
 mod exit;
 mod format;
+mod gc;
 mod guards;
 mod hold;
 mod list;
@@ -16,6 +17,7 @@ mod man;
 mod process_state;
 mod release;
 mod run;
+mod setup;
 mod show;
 mod slots;
 mod usage;
@@ -87,6 +89,8 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Show(args) => show::show(&args).await,
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
+            Action::Gc { store } => gc::collect(&store).await,
+            Action::SetupSystem { group } => setup::set_up(&group),
             Action::Man {
                 all: Some(folder), ..
             } => man::write_all(&folder),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
+use crate::store::Cleanup;
 use crate::{
     Claim, Entry, Guarantees, Lock, LockState, Name, Reentrant, Result, RwLock, Share, Store, Token,
 };
@@ -96,6 +97,21 @@ impl Locks {
     /// It only reads; dropping it has no effect.
     pub async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         on_background(self.engine.calls().list(prefix, count_max)).await
+    }
+
+    /// Removes the files that free locks have left, of crashed processes too.
+    ///
+    /// A process removes the files of the locks that it leaves free. A crashed process leaves
+    /// them, and so does one that may not remove the files of another user.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](crate::Error::is_unsupported) on a store in which free locks leave
+    /// nothing: all but the file store.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have removed a part. It can be repeated.
+    pub async fn remove_unused(&self) -> Result<Cleanup> {
+        on_background(self.engine.calls().remove_unused()).await
     }
 
     /// Ends the hold with this token; returns its entry, or `None` if no hold has this token.

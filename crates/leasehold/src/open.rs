@@ -15,7 +15,9 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `memory:` | this process (`stores::Memory`), for tests; each `open` creates a store |
 /// | `file:/var/lib/app/locks` | a folder (`stores::File`) of this machine, created if absent |
 /// | `file:/mnt/x?local=yes` | a folder on a file system that you declare to be local |
+/// | `file:/srv/x?mode=0660` | a folder whose files the members of its group may use |
 /// | `file:` | a folder of the user: `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold` |
+/// | `system:` | `/var/lib/leasehold`, for the users of the group `leasehold` |
 /// | `redis://host:6379` | a Redis server (`stores::Redis`) |
 /// | `rediss://host:6379` | a Redis server with TLS |
 /// | `redis+unix:///path` | a Redis server by its socket |
@@ -79,6 +81,7 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
             "{url:?} has a path, and memory: takes none"
         ))),
         "file" => open_file(rest),
+        "system" => open_system(rest),
         "redis" | "rediss" | "redis+unix" | "redlock" | "redlocks" => {
             open_redis(url, runtime).await
         }
@@ -92,6 +95,17 @@ fn open_file(path: &str) -> Result<OpenedStore> {
     let store = stores::File::at_url_path(path)?;
     let shown_url = store.url();
     Ok(OpenedStore::new(store, shown_url))
+}
+
+#[cfg(feature = "file")]
+fn open_system(settings: &str) -> Result<OpenedStore> {
+    let store = stores::File::at_system_url(settings)?;
+    Ok(OpenedStore::new(store, "system:".to_owned()))
+}
+
+#[cfg(not(feature = "file"))]
+fn open_system(path: &str) -> Result<OpenedStore> {
+    open_file(path)
 }
 
 #[cfg(not(feature = "file"))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Guarantees, LockState, Name, Result, ServerVote, Token};
+use crate::{Error, Guarantees, LockState, Name, Result, ServerVote, Token};
 
 pub use crate::admission::admitted;
 pub use crate::claim::{Claim, ClaimId, Share};
@@ -110,6 +110,8 @@ pub struct Extensions<'a> {
     pub inheritable_fds: Option<&'a dyn InheritableFds>,
     /// Several servers that grant a claim together.
     pub votes: Option<&'a dyn Votes>,
+    /// Files or records that free locks leave behind.
+    pub housekeeping: Option<&'a dyn Housekeeping>,
 }
 
 impl<'a> Extensions<'a> {
@@ -118,6 +120,15 @@ impl<'a> Extensions<'a> {
     pub fn with_inheritable_fds(self, store: &'a dyn InheritableFds) -> Self {
         Self {
             inheritable_fds: Some(store),
+            ..self
+        }
+    }
+
+    /// Adds the removal of what free locks leave behind.
+    #[must_use]
+    pub fn with_housekeeping(self, store: &'a dyn Housekeeping) -> Self {
+        Self {
+            housekeeping: Some(store),
             ..self
         }
     }
@@ -137,6 +148,7 @@ impl Debug for Extensions<'_> {
         f.debug_struct("Extensions")
             .field("inheritable_fds", &self.inheritable_fds.is_some())
             .field("votes", &self.votes.is_some())
+            .field("housekeeping", &self.housekeeping.is_some())
             .finish()
     }
 }
@@ -147,6 +159,28 @@ pub trait InheritableFds: Send + Sync {
     ///
     /// The claim then outlives this process. [`Store::leave`] ends it all the same.
     fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>>;
+}
+
+/// A store in which free locks leave files or records behind.
+#[async_trait]
+pub trait Housekeeping: Send + Sync {
+    /// Removes what the free locks of all processes have left, of crashed ones too.
+    ///
+    /// # Cancel safety
+    /// A dropped call may have removed a part. It can be repeated.
+    async fn remove_unused(&self) -> Result<Cleanup>;
+}
+
+/// What [`Housekeeping::remove_unused`] did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Cleanup {
+    /// The number of names whose files or records were removed.
+    pub removed: u64,
+    /// The number of names that are in use.
+    pub in_use: u64,
+    /// Why other names were left as they are.
+    pub skipped: Vec<Error>,
 }
 
 /// A store that consists of several servers, each of which votes for a claim.

@@ -1,6 +1,7 @@
 //! Faults of a folder.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
@@ -18,8 +19,11 @@ fn files(run: &FaultRun, name: &str) -> [PathBuf; 2] {
 pub(super) fn files_unlinked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     for file in files(run, &name) {
-        fs::remove_file(&file)
-            .with_context(|| format!("cannot delete {}, which is in use", file.display()))?;
+        match fs::remove_file(&file) {
+            // The name was free, and its last holder removed the files.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.with_context(|| format!("cannot delete {}", file.display()))?,
+        }
     }
     Ok(Some(instant(format!("the files of {name}"))))
 }

@@ -292,6 +292,9 @@ fn workers_and_flock_count_down_together() -> Result<()> {
     const LOOP: &str = "i=0; while [ $i -lt $4 ]; do \
         flock \"$1\" sh -ceu \"$3\" sh \"$1\" \"$2\"; i=$((i + 1)); done";
     let testbed = Testbed::new(WORKER)?;
+    // leasehold never removes a lock file that it did not make.
+    let _opened = testbed.locks();
+    std::fs::write(testbed.lock_file("a"), "")?;
     let file = testbed.scratch_file();
     std::fs::write(&file, (8 * EACH + 1).to_string())?;
     let work = HoldWork::CountDown {

@@ -16,7 +16,9 @@ pub(crate) struct Store {
     /// Pass a URL that contains a password in LEASEHOLD_STORE, because other users can read the
     /// arguments of a process. Or keep the password in a file, with `?password-file=/path`.
     ///   file:/some/folder               a folder on this machine
+    ///   file:/some/folder?mode=0660     the same, with files for the members of its group
     ///   file:                           leasehold in $XDG_STATE_HOME or ~/.local/state
+    ///   system:                         /var/lib/leasehold, for the group leasehold
     ///   redis://host:6379               a Redis server
     ///   rediss://host                   a Redis server, over TLS
     ///   redis+unix:///path              a Redis server, over its Unix socket

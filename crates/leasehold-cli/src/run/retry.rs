@@ -44,7 +44,9 @@ impl Retry {
         Self {
             limit,
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
-            has_server: !store.url.starts_with("file:"),
+            has_server: !["file:", "system:"]
+                .iter()
+                .any(|scheme| store.url.starts_with(scheme)),
             unavailable: None,
             pause: FIRST_PAUSE,
         }

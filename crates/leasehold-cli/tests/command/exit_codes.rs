@@ -216,9 +216,13 @@ fn denied_store_exits_77() {
 #[test]
 fn command_gets_name_token_and_store_in_environment() {
     let sandbox = Sandbox::new();
-    let line = r#"echo "$LEASEHOLD_NAME|$LEASEHOLD_TOKEN|$LEASEHOLD_STORE""#;
-    let done = sandbox.done(&["run", "ü b", "--", "sh", "-c", line]);
-    let token = sandbox.last_token("ü b");
+    let line = r#"echo "$LEASEHOLD_NAME|$LEASEHOLD_TOKEN|$LEASEHOLD_STORE"
+        exec "$0" show "$LEASEHOLD_NAME" --json > shown"#;
+    let leasehold = env!("CARGO_BIN_EXE_leasehold");
+    let done = sandbox.done(&["run", "ü b", "--", "sh", "-c", line, leasehold]);
+
+    let shown: serde_json::Value = serde_json::from_str(&sandbox.read("shown")).unwrap();
+    let token = shown["last_token"].as_str().unwrap();
     done.assert(0, &format!("ü b|{token}|{}\n", sandbox.url()), "");
 }
 

@@ -34,15 +34,17 @@ fn shell(sandbox: &Sandbox, script: &str) -> Finished {
 #[test]
 fn full_disk_is_reported_and_loses_no_lock() {
     let sandbox = Sandbox::new();
-    let script = "mount -t tmpfs -o size=64k none $D; S=file:$D/store
-        $L run --store $S used -- true
-        dd if=/dev/zero of=$D/fill bs=4k 2> /dev/null || true
-        $L run --store $S used -- echo 'a known name still works'
-        $L run --store $S new -- true || echo $?
+    let inner = "dd if=/dev/zero of=$D/fill bs=4k 2> /dev/null
+        $L run --store $S --wait 0 used -- true || echo $?
+        $L run --store $S new -- true || echo $?";
+    let script = format!(
+        "mount -t tmpfs -o size=64k none $D; export S=file:$D/store
+        $L run --store $S used -- env -u LEASEHOLD_HELD sh -c '{inner}'
         rm $D/fill
-        $L run --store $S new -- echo 'room again'";
-    let done = shell(&sandbox, script);
-    assert_eq!(done.out, "a known name still works\n69\nroom again\n");
+        $L run --store $S used -- echo 'room again'"
+    );
+    let done = shell(&sandbox, &script);
+    assert_eq!(done.out, "75\n69\nroom again\n", "{}", done.err);
     assert!(
         done.err.contains("the disk is full; free some space"),
         "{}",
@@ -188,7 +190,7 @@ fn link_of_the_store_path_leads_to_existing_folder() {
     std::os::unix::fs::symlink("elsewhere", sandbox.path("store")).unwrap();
     sandbox.done(&["run", "a", "--", "true"]).assert(0, "", "");
     assert_eq!(mode(&sandbox.path("elsewhere")), 0o755);
-    assert!(sandbox.path("elsewhere/a.queue").exists());
+    assert!(sandbox.path("elsewhere/.counter").exists());
 }
 
 #[test]
@@ -267,7 +269,7 @@ fn files_of_a_held_lock_stay_young() {
 #[test]
 fn missing_permission_is_reported() {
     let sandbox = Sandbox::new();
-    sandbox.done(&["run", "a", "--", "true"]).assert(0, "", "");
+    let holder = sandbox.holder("a", &[]);
     let store = sandbox.path("store");
     for (path, mode) in [("a.queue", 0o400), (".members", 0o500), ("", 0o500)] {
         let path = store.join(path);
@@ -296,6 +298,7 @@ fn missing_permission_is_reported() {
         );
         set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
     }
+    holder.end();
 }
 
 #[test]

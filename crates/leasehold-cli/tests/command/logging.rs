@@ -24,9 +24,10 @@ const JSON: [&str; 3] = ["--verbose", "--log-format", "json"];
 #[test]
 fn verbose_run_logs_grant_and_release_with_stable_fields() {
     let sandbox = Sandbox::new();
-    let done = sandbox.done(&[&JSON[..], &["run", "a", "--", "sleep", "0.1"]].concat());
+    let command = ["run", "a", "-c", "echo $LEASEHOLD_TOKEN; sleep 0.1"];
+    let done = sandbox.done(&[&JSON[..], &command].concat());
     let log = log(&done);
-    let token: u64 = sandbox.last_token("a").parse().unwrap();
+    let token = done.out.trim();
 
     let granted = find(&log, "granted");
     assert_eq!(granted["level"], "INFO");

@@ -159,11 +159,6 @@ impl Sandbox {
         holders[0]["token"].as_str().unwrap().to_owned()
     }
 
-    /// Returns the token of the last grant.
-    pub(crate) fn last_token(&self, name: &str) -> String {
-        self.show(name)["last_token"].as_str().unwrap().to_owned()
-    }
-
     pub(crate) fn is_free(&self, name: &str) -> bool {
         self.holders(name).is_empty() && self.waiters(name).is_empty()
     }

@@ -175,8 +175,9 @@ fn name_lost_during_the_wait_is_acquired_again() {
         "5s",
         "--quiet",
         "--",
-        "echo",
-        "ran",
+        "sh",
+        "-c",
+        "echo $LEASEHOLD_TOKENS",
     ];
     let run = sandbox.started(&run);
     until("the run waits", || !sandbox.waiters("b").is_empty());
@@ -186,22 +187,37 @@ fn name_lost_during_the_wait_is_acquired_again() {
     });
 
     holder.end().assert(0, "", "");
-    run.wait().assert(0, "ran\n", "");
-    assert_ne!(sandbox.last_token("a"), lost);
+    let done = run.wait();
+    done.assert(0, &done.out, "");
+    let tokens: Vec<_> = done.out.split_whitespace().collect();
+    assert_eq!(tokens.len(), 2, "{done:?}");
+    assert_ne!(tokens[0], lost);
 }
 
 #[test]
 fn nested_run_of_several_names_needs_all_of_them_held() {
     let sandbox = Sandbox::new();
     let nested = |outer: &[&str], inner: &str| {
-        let line = format!("{BIN} run {inner} -- sh -c 'echo $LEASEHOLD_TOKENS'");
+        let inner = format!("{BIN} run {inner} -- sh -c 'echo $LEASEHOLD_TOKENS'");
+        let line = format!("echo $LEASEHOLD_TOKENS; {inner}");
         sandbox.done(&[outer, &["--", "sh", "-c", &line]].concat())
     };
-    nested(&["run", "a"], "a b --reentrant").assert(64, "", "holds a, but not all names");
-    nested(&["run", "b"], "a b").assert(64, "", "holds b, but not all names");
-    nested(&["run", "a", "b"], "a b").assert(64, "", "would wait for itself");
+    let refused = |outer: &[&str], inner: &str, error: &str| {
+        let done = nested(outer, inner);
+        done.assert(64, &done.out, error);
+    };
+    refused(
+        &["run", "a"],
+        "a b --reentrant",
+        "holds a, but not all names",
+    );
+    refused(&["run", "b"], "a b", "holds b, but not all names");
+    refused(&["run", "a", "b"], "a b", "would wait for itself");
 
     let done = nested(&["run", "a", "b"], "b a --reentrant");
-    let tokens = format!("{} {}\n", sandbox.last_token("b"), sandbox.last_token("a"));
-    done.assert(0, &tokens, "");
+    let tokens: Vec<_> = done.out.split_whitespace().collect();
+    let [a, b] = tokens[..2] else {
+        panic!("{done:?}");
+    };
+    done.assert(0, &format!("{a} {b}\n{b} {a}\n"), "");
 }

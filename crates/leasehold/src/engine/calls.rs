@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::events::Reachability;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
+use crate::store::Cleanup;
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
@@ -146,6 +147,14 @@ impl StoreCalls {
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
         self.with_retries("list the locks", None, send).await
+    }
+
+    pub(crate) async fn remove_unused(&self) -> Result<Cleanup> {
+        let cleanup = match self.store.extensions().housekeeping {
+            Some(store) => store.remove_unused().await,
+            None => Err(Error::unsupported("free locks leave nothing in this store")),
+        };
+        self.with_context("remove unused locks", None, cleanup)
     }
 
     /// Sends a request again while the store is unavailable; every request is repeatable.

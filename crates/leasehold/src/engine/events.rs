@@ -37,21 +37,21 @@ impl HoldEvents {
 
     pub(super) fn granted(&self, claim: &Claim, waited: Duration) {
         tracing::info!(
-            store = %self.store, name = %claim.name, token = self.token.get(), claim = %claim.id,
+            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
             wait_ms = millis(waited), "granted"
         );
     }
 
     pub(super) fn released(&self, claim: &Claim, held: Duration) {
         tracing::info!(
-            store = %self.store, name = %claim.name, token = self.token.get(), claim = %claim.id,
+            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
             hold_ms = millis(held), "released"
         );
     }
 
     pub(super) fn lost(&self, claim: &Claim, reason: LossReason) {
         tracing::warn!(
-            store = %self.store, name = %claim.name, token = self.token.get(), claim = %claim.id,
+            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
             hold_ms = millis(self.held()), %reason, "lost"
         );
     }

@@ -42,7 +42,7 @@ fn is_host_and_port(host: &str, port: &str) -> bool {
     is_host && port.parse::<u16>().is_ok()
 }
 
-const KNOWN: &str = "use file:, file:/some/folder, redis://, rediss:// or redis+unix:// \
+const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
      (also with ?dialect=plain), redlock:// or redlocks:// (also with ?dialect=classic), \
      zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:";
 

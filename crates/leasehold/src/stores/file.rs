@@ -14,53 +14,62 @@
 //! | module | content |
 //! |---|---|
 //! | this one | the [`Store`] implementation |
-//! | [`transaction`] | the change of one queue under its lock |
+//! | [`builder`] | the settings, and the URL |
+//! | [`shared`] | what the claims of one open store share |
+//! | [`transact`], [`transaction`] | the change of one queue under its lock |
 //! | [`queue_file`] | the queue file: opened, locked, read |
 //! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
 //! | [`flock`] | `NAME.lock`, and waiting for external holders |
 //! | [`wakeups`] | the claims to wake after a change |
 //! | [`process`] | crash detection and the inbox of each process |
 //! | [`counter`], [`entry`] | the format of the queue file |
+//! | [`folder_counter`] | the tokens of all names |
+//! | [`housekeeping`], [`lock_file`] | the removal of the files of free names |
 //! | [`folder`] | the folder, its files, and the encoding of names |
 
+mod builder;
 mod counter;
 mod entry;
 mod flock;
 mod folder;
+mod folder_counter;
+mod housekeeping;
+mod lock_file;
 mod process;
 mod protocol;
 mod queue_file;
+mod shared;
+mod transact;
 mod transaction;
 mod wakeups;
 
-use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use super::url::Settings;
-use crate::local_fs::Locality;
 use crate::runtime::background;
-use crate::store::{Extensions, InheritableFds};
+use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds};
 use crate::{
-    Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
-    Result, Standing, Store,
+    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Standing,
+    Store,
 };
 use counter::Boot;
-use flock::{FlockGuard, FlockMode, FlockWaiters};
+use flock::{FlockGuard, FlockMode};
 use folder::Folder;
-use process::{Inbox, Peer, Process, ProcessId, Wakeups};
+use process::{Peer, Process};
 use protocol::Situation;
 use queue_file::Missing;
-use transaction::{NameLocks, transact};
-use wakeups::Wakers;
+use shared::Shared;
+use transact::{on_blocking_thread, transact, view};
+
+pub use builder::FileBuilder;
 
 /// Locks between the processes of one machine, kept in a folder of a local disk.
 ///
@@ -84,11 +93,12 @@ impl File {
     /// Opens a folder. A missing folder is made, for this user alone.
     ///
     /// # Errors
-    /// - [`is_denied`](Error::is_denied) if the folder cannot be written. The same if it belongs to
-    ///   neither this user nor root, and neither this user's groups nor others may write it.
-    /// - [`is_unsupported`](Error::is_unsupported) if it is not on a file system that is known to
-    ///   be local.
-    /// - [`is_unavailable`](Error::is_unavailable) if the disk is full.
+    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. The same if it
+    ///   belongs to neither this user nor root, and neither this user's groups nor others may write
+    ///   it.
+    /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is
+    ///   known to be local.
+    /// - [`is_unavailable`](crate::Error::is_unavailable) if the disk is full.
     pub fn at(folder: &Path) -> Result<Self> {
         Self::builder(folder).open()
     }
@@ -103,22 +113,7 @@ impl File {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn builder(folder: &Path) -> FileBuilder {
-        FileBuilder {
-            folder: folder.to_owned(),
-            locality: Locality::Known,
-        }
-    }
-
-    /// Opens the store of a `file:` URL from the part after the colon. An empty path is the user's
-    /// state folder.
-    pub(crate) fn at_url_path(url: &str) -> Result<Self> {
-        let (path, is_local) = match url.split_once('?') {
-            None => (url, false),
-            Some((path, settings)) => (path, states_local(settings)?),
-        };
-
-        let folder = folder::path_of_url(path)?;
-        Self::builder(&folder).local(is_local).open()
+        FileBuilder::new(folder)
     }
 
     pub(crate) fn url(&self) -> String {
@@ -127,24 +122,19 @@ impl File {
 
     #[cfg(test)]
     fn of_boot(folder: &Path, boot: Boot) -> Result<Self> {
-        Self::open(Folder::open(folder, Locality::Known)?, boot)
+        let folder = Folder::open(folder, crate::local_fs::Locality::Known, None)?;
+        let store = Self::open(folder, boot)?;
+        store.shared.idle_names.keep_files();
+        Ok(store)
     }
 
     fn open(folder: Folder, boot: Boot) -> Result<Self> {
         let runtime = background::start()?;
         let _entered = runtime.enter();
-        let (process, inbox) = Process::join(&folder.members())?;
+        let (process, inbox) = Process::join(&folder)?;
 
-        let shared = Arc::new(Shared {
-            folder,
-            boot,
-            process: RwLock::new(Arc::new(process)),
-            wakers: Wakers::default(),
-            flocks: Mutex::default(),
-            flock_waiters: FlockWaiters::default(),
-            transaction_locks: NameLocks::default(),
-        });
-        let listener = Mutex::new(listen(&shared, inbox));
+        let shared = Arc::new(Shared::new(folder, boot, process));
+        let listener = Mutex::new(shared::listen(&shared, inbox));
         Ok(Self { shared, listener })
     }
 
@@ -162,34 +152,14 @@ impl File {
         let mode = FlockMode::of(claim.share);
         self.shared.flock_waiters.wait(folder, &at, mode).await
     }
-
-    /// Joins again if another program deleted the FIFO of this process. To the other processes, all
-    /// its claims are gone.
-    fn keep_listed(&self) -> Result<()> {
-        if self.shared.process.read().is_listed() {
-            return Ok(());
-        }
-        // One thread joins for all: a claim that enters under an id that is replaced at once would
-        // count as dead.
-        let mut listener = self.listener.lock();
-        if self.shared.process.read().is_listed() {
-            return Ok(());
-        }
-
-        self.shared.folder.open_again()?;
-        let _entered = background::handle().enter();
-        let (process, inbox) = Process::join(&self.shared.folder.members())?;
-        *self.shared.process.write() = Arc::new(process);
-        std::mem::replace(&mut *listener, listen(&self.shared, inbox)).abort();
-        self.shared.wakers.wake_all();
-        Ok(())
-    }
 }
 
-/// The inbox closes with the store. The other processes then see this one as dead.
+/// The inbox closes with the store. The other processes then see this one as dead. The files of
+/// names that this process left free are removed.
 impl Drop for File {
     fn drop(&mut self) {
         self.listener.lock().abort();
+        housekeeping::finish(&self.shared);
     }
 }
 
@@ -206,7 +176,7 @@ impl Store for File {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.keep_listed()?;
+        shared::keep_listed(&self.shared, &self.listener)?;
         let owned = claim.clone();
         let step = move |shared: &Shared, transaction: &mut _| {
             protocol::enter(shared, transaction, &owned, on_contention)
@@ -253,7 +223,7 @@ impl Store for File {
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
-        self.keep_listed()?;
+        shared::keep_listed(&self.shared, &self.listener)?;
         self.shared.process.read().touch();
 
         let mut replies = Vec::with_capacity(claims.len());
@@ -281,15 +251,15 @@ impl Store for File {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default().with_inheritable_fds(self)
+        Extensions::default()
+            .with_inheritable_fds(self)
+            .with_housekeeping(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let owned = name.clone();
-        let step = move |shared: &Shared, transaction: &mut _| {
-            protocol::inspect(shared, transaction, owned)
-        };
-        let found = transact(&self.shared, name, Missing::Keep, step).await?;
+        let found = view(&self.shared, name, |shared, transaction| {
+            protocol::inspect(shared, transaction, name.clone())
+        })?;
         let mut lock_state = found.unwrap_or_else(|| LockState {
             name: name.clone(),
             entries: Vec::new(),
@@ -317,13 +287,21 @@ impl Store for File {
 
             match self.inspect(&name).await {
                 Ok(lock_state) if lock_state.entries.is_empty() => {}
-                // Inspecting a damaged queue reports the damage. It does not hide the other names.
-                Ok(_) => names.push(name),
-                Err(error) if error.is_damaged() => names.push(name),
-                Err(error) => return Err(error),
+                Err(error) if error.is_unavailable() => return Err(error),
+                // Inspecting a damaged or forbidden queue reports why. It does not hide the other
+                // names.
+                Ok(_) | Err(_) => names.push(name),
             }
         }
         Ok(names)
+    }
+}
+
+#[async_trait]
+impl Housekeeping for File {
+    async fn remove_unused(&self) -> Result<Cleanup> {
+        let shared = Arc::clone(&self.shared);
+        on_blocking_thread(move || housekeeping::remove_unused(&shared)).await
     }
 }
 
@@ -335,89 +313,6 @@ impl InheritableFds for File {
             descriptors.push(flock.inheritable_fd(&at)?);
         }
         Ok(descriptors)
-    }
-}
-
-/// Returns whether the settings of a URL are `local=yes`.
-fn states_local(settings: &str) -> Result<bool> {
-    const HELP: &str =
-        "write file:/folder?local=yes; a folder with a ? in its name cannot be written as a URL";
-
-    let settings = Settings::parse(settings, "file", &["local"]);
-    match settings.map_err(|error| error.help(HELP))?.get("local") {
-        Some("yes") => Ok(true),
-        _ => Err(Error::invalid("the only value of the setting local is yes").help(HELP)),
-    }
-}
-
-/// The state that the claims of one open store share.
-#[derive(Debug)]
-struct Shared {
-    folder: Folder,
-    boot: Boot,
-    process: RwLock<Arc<Process>>,
-    wakers: Wakers,
-    /// The lock files that claims of this process have locked, from just before the grant until
-    /// they leave.
-    flocks: Mutex<HashMap<ClaimId, FlockGuard>>,
-    flock_waiters: FlockWaiters,
-    transaction_locks: NameLocks,
-}
-
-impl Shared {
-    fn own_process(&self) -> ProcessId {
-        self.process.read().id()
-    }
-}
-
-/// Wakes the claims that other processes name in the inbox.
-fn listen(shared: &Arc<Shared>, inbox: Inbox) -> AbortHandle {
-    let shared = Arc::downgrade(shared);
-    let task = async move {
-        loop {
-            let wakeups = inbox.read_wakeups().await;
-            let Some(shared) = shared.upgrade() else {
-                return;
-            };
-            match wakeups {
-                Wakeups::Claims(ids) => ids.iter().for_each(|id| shared.wakers.wake(*id)),
-                Wakeups::Overflow => shared.wakers.wake_all(),
-            }
-        }
-    };
-    background::handle().spawn(task).abort_handle()
-}
-
-/// A file store that is not open yet.
-#[must_use]
-#[derive(Clone, Debug)]
-pub struct FileBuilder {
-    folder: PathBuf,
-    locality: Locality,
-}
-
-impl FileBuilder {
-    /// States that the folder's file system is local to this machine.
-    ///
-    /// This is for a file system that leasehold does not know, FUSE for example. Do not state it of
-    /// a file system that several machines use: each of them would grant the lock. Network file
-    /// systems that leasehold knows are refused in any case.
-    pub fn local(mut self, is_local: bool) -> Self {
-        self.locality = if is_local {
-            Locality::Stated
-        } else {
-            Locality::Known
-        };
-        self
-    }
-
-    /// Opens the store.
-    ///
-    /// # Errors
-    /// As [`File::at`].
-    pub fn open(self) -> Result<File> {
-        let boot = counter::this_boot()?;
-        File::open(Folder::open(&self.folder, self.locality)?, boot)
     }
 }
 

@@ -8,7 +8,7 @@
 //!    store connects inside `background::on_background`, which gives any executor timers and I/O.
 //! 3. [`Link::spawn`] takes the channel of the client, the function that receives notifications,
 //!    and the handshake: [`handshake()`], and any further checks of the store. [`Link::first`]
-//! returns the error of the first attempt to connect.
+//!    returns the error of the first attempt to connect.
 //! 4. Each request takes the session of [`Link::session`], and runs a [`Script`] inside
 //!    [`with_reply_timeout`]. The macro [`script!`](script) reads files:
 //!    `script!("NAME/lua/enter")` in `stores/NAME.rs` is `stores/NAME/lua/enter.lua`.

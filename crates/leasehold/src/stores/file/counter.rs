@@ -1,6 +1,7 @@
-//! The token counter of a lock. It rises forever, also over power loss.
+//! The token counter of a lock, and the format of such counters.
 //!
-//! One sync covers [`RESERVE`] grants.
+//! A name takes its tokens in ranges from the [counter of the folder](super::folder_counter), which
+//! rises forever, also over power loss. One sync of that counter covers [`RESERVE`] tokens.
 //!
 //! ```text
 //! block, written at 0 and at 512 in turn (64 of 512 bytes used, little-endian):
@@ -8,12 +9,16 @@
 //! · zero 4 · crc32 4
 //! ```
 //!
-//! `last_token` is the token of the last grant and is written without a sync. `reserved_up_to` is
-//! synced before any token above its previous value is granted. While a raised `reserved_up_to` may
-//! not be on the disk yet, the block has the same value as its `last_token` too.
+//! `last_token` is the token of the last grant and is written without a sync. Up to
+//! `reserved_up_to`, tokens may be granted.
 //!
-//! After a reboot, or if a block is torn, counting continues at `reserved_up_to`. A raised value is
-//! written to both blocks, so one intact block is enough.
+//! In the counter of the folder, `reserved_up_to` is synced before any range above its previous
+//! value is used. While a raised `reserved_up_to` may not be on the disk yet, the block has the
+//! same value as its `last_token` too. After a reboot, or if a block is torn, counting continues
+//! at `reserved_up_to`. A raised value is written to both blocks, so one intact block is enough.
+//!
+//! The counter of a name is never synced. After a reboot, or if a block is torn, the name takes a
+//! new range.
 
 use std::fs::File;
 use std::io;
@@ -121,9 +126,57 @@ impl TokenCounter {
         self.generation == 0
     }
 
-    /// Whether the next token needs a sync first.
+    /// Whether the next token needs a new range or reservation.
     pub(super) fn is_spent(&self) -> bool {
         self.last_token >= self.reserved_up_to
+    }
+
+    /// Whether a range of this length lies within the reservation.
+    pub(super) fn has_room_for(&self, len: u64) -> bool {
+        self.last_token.saturating_add(len) <= self.reserved_up_to
+    }
+
+    /// Raises the counter in memory. Without [room](Self::has_room_for) it must be reserved next.
+    pub(super) fn raise(&mut self, at_least: u64) {
+        self.last_token = self.last_token.max(at_least);
+    }
+
+    /// Takes a range of tokens out of the reservation, and writes that.
+    pub(super) fn take(&mut self, len: u64, file: &File) -> io::Result<TokenRange> {
+        assert!(
+            self.has_room_for(len),
+            "a range above the reservation could be used twice"
+        );
+
+        let range = TokenRange {
+            after: self.last_token,
+            up_to: self.last_token + len,
+        };
+        let next = Self {
+            last_token: range.up_to,
+            ..*self
+        }
+        .next_generation();
+        next.write(file)?;
+        *self = next;
+        Ok(range)
+    }
+
+    /// Continues in a range that the counter of the folder gave in this boot.
+    pub(super) fn extend(&mut self, range: &TokenRange, boot: Boot, file: &File) -> io::Result<()> {
+        let first = Self {
+            boot,
+            last_token: range.after,
+            reserved_up_to: range.up_to,
+            ..*self
+        }
+        .next_generation();
+        let second = first.next_generation();
+
+        first.write(file)?;
+        second.write(file)?;
+        *self = second;
+        Ok(())
     }
 
     /// Reserves tokens durably.
@@ -217,6 +270,13 @@ impl TokenCounter {
     }
 }
 
+/// Tokens that one name may grant: above `after`, up to and with `up_to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TokenRange {
+    pub(super) after: u64,
+    pub(super) up_to: u64,
+}
+
 /// The kernel's id of the present boot.
 pub(super) fn this_boot() -> Result<Boot> {
     const PATH: &str = "/proc/sys/kernel/random/boot_id";
@@ -264,8 +324,18 @@ fn version(block: &Block) -> u32 {
     )
 }
 
-/// The number of tokens that one sync covers.
-pub(super) const RESERVE: u64 = 1024;
+/// The number of tokens that one sync of the folder's counter covers.
+///
+/// A reboot skips the rest of them. They stand for 66 ms of the clock, at which a new counter
+/// begins.
+pub(super) const RESERVE: u64 = 64 * 1024;
+
+/// The number of tokens that a name takes at once.
+pub(super) const RANGE: u64 = 1024;
+
+/// The number of tokens that a new name takes. Names that come and go must not use up the tokens
+/// faster than the clock advances: a microsecond for each.
+pub(super) const FIRST_RANGE: u64 = 16;
 
 /// The length of both blocks. The entries of claims begin here.
 pub(super) const COUNTER_LEN: usize = 2 * BLOCK_LEN;

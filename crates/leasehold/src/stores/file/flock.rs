@@ -9,8 +9,9 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
-use super::folder::directory::Location;
+use super::folder::location::Location;
 use super::folder::{Folder, is_at, not_a_file, status_of, touch};
+use super::lock_file;
 use crate::local_fs::io_error;
 use crate::{ExternalHolder, Result, Share};
 
@@ -30,7 +31,10 @@ impl FlockGuard {
             let (file, status) = open_lock_file(folder, at)?;
             match flock(&file, mode.nonblocking()) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(Errno::WOULDBLOCK) => {
+                    lock_file::keep_for_others(at);
+                    return Ok(None);
+                }
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(io_error(error, "lock", &at.path())),
             }
@@ -136,12 +140,15 @@ pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
 
 /// Opens the lock file, and makes it if it is missing.
 ///
-/// The file is never written, so a file that another user made is accepted.
+/// A file that another user or program made is accepted.
 fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
     // Without NONBLOCK, a FIFO at this path would block until another process opens it for writing.
-    let opened = folder
-        .open_or_make_file(at, OFlags::RDONLY | OFlags::NONBLOCK)
-        .map_err(|error| io_error(error, "open", &at.path()))?;
+    let opened = folder.open_or_make_file(
+        at,
+        OFlags::RDONLY | OFlags::NONBLOCK,
+        lock_file::CONTENT,
+        "open",
+    )?;
 
     let file = File::from(opened);
     let status = status_of(&file, at)?;
@@ -196,7 +203,8 @@ mod tests {
     fn own_flock_is_found_in_proc_locks() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = File::create(folder.path().join("a.lock")).expect("created");
-        let directory = Directory::open_or_make(folder.path(), Locality::Known).expect("opened");
+        let directory =
+            Directory::open_or_make(folder.path(), Locality::Known, None).expect("opened");
         let at = Arc::new(directory).file("a.lock");
 
         assert_eq!(flock_holders(&at), []);

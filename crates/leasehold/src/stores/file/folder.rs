@@ -1,18 +1,21 @@
 //! The folder of a file store, and its files.
 //!
 //! Each lock has two files. `NAME.lock` is the one that users of flock(1) lock too. `NAME.queue`
-//! has the holders and the waiters. `.members` has one FIFO for each process.
+//! has the holders and the waiters. `.members` has one FIFO for each process, and `.counter` the
+//! tokens that no name has taken yet. The files of a name exist while it is in use, and for a
+//! moment longer: see [`housekeeping`](super::housekeeping).
 //!
-//! The files of a name stay when the lock is free. If they were deleted, one process could lock the
-//! deleted file and another the new one, and both would hold.
+//! The folder's mode and group decide who may use the files: see [`sharing`].
 
 pub(super) mod directory;
+mod listing;
+pub(super) mod location;
 mod names;
+pub(super) mod sharing;
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,33 +23,37 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustix::fs::{
-    AtFlags, Dir, DirEntry, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fchmod, fstat,
-    futimens, linkat, openat, unlinkat,
+    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens, openat, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::local_fs::{Locality, io_error};
 use crate::{ClaimId, Error, Name, Result};
-use directory::{Directory, Location};
-use names::Piece;
+use directory::Directory;
+use location::Location;
+use sharing::{Access, Sharing};
 
 /// The folder of a file store. It is opened again when it was deleted or replaced.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
     locality: Locality,
+    stated: Option<Access>,
     opened: RwLock<Opened>,
 }
 
 impl Folder {
-    /// Opens the folder, and makes it if it is missing.
-    pub(super) fn open(path: &Path, locality: Locality) -> Result<Self> {
+    /// Opens the folder, and makes it if it is missing. A stated access has precedence over the
+    /// one that the folder's mode gives.
+    pub(super) fn open(path: &Path, locality: Locality, stated: Option<Access>) -> Result<Self> {
         let path = std::path::absolute(path)
             .map_err(|error| io_error(error, "resolve the path of the folder", path))?;
-        let opened = Opened::open(&path, locality)?;
+        let opened = Opened::open(&path, locality, stated)?;
         Ok(Self {
             path,
             locality,
+            stated,
             opened: RwLock::new(opened),
         })
     }
@@ -54,7 +61,7 @@ impl Folder {
     /// Opens the folder that has the path now, or makes it. The earlier one may have been deleted
     /// or replaced.
     pub(super) fn open_again(&self) -> Result<()> {
-        let opened = Opened::open(&self.path, self.locality)?;
+        let opened = Opened::open(&self.path, self.locality, self.stated)?;
         *self.opened.write() = opened;
         Ok(())
     }
@@ -75,62 +82,110 @@ impl Folder {
         self.location(name, QUEUE)
     }
 
+    /// The token counter of the folder.
+    pub(super) fn counter_path(&self) -> Location {
+        self.opened.read().root.file(COUNTER)
+    }
+
     fn location(&self, name: &Name, ending: &str) -> Location {
         let relative = names::path_of(Path::new(""), name, ending);
         self.opened.read().root.file(relative)
     }
 
-    /// Opens a file, and makes it if it is missing.
+    /// The mode and the group that files in the folder get now.
+    pub(super) fn sharing(&self) -> Result<Sharing> {
+        let root = Arc::clone(&self.opened.read().root);
+        sharing_of(&root, self.stated)
+    }
+
+    /// Opens a file, and makes it with a content if it is missing. `action` reads like "open the
+    /// queue file".
     pub(super) fn open_or_make_file(
         &self,
         at: &Location,
         flags: OFlags,
-    ) -> rustix::io::Result<OwnedFd> {
+        content: &[u8],
+        action: &str,
+    ) -> Result<OwnedFd> {
         loop {
             match at.open(flags) {
-                Err(Errno::NOENT) => self.make_file(at)?,
-                opened => return opened,
+                Err(Errno::NOENT) => self.make_file(at, content)?,
+                opened => return opened.map_err(|error| open_error(error, action, at)),
             }
         }
     }
 
-    /// Makes an empty file, which gets its name only when its mode is right. From then on another
-    /// process may open it, and this process may be killed at any moment.
+    /// Makes a file, which gets its name only when its mode is right. From then on another process
+    /// may open it, and this process may be killed at any moment.
     #[cold]
-    fn make_file(&self, at: &Location) -> rustix::io::Result<()> {
+    fn make_file(&self, at: &Location, content: &[u8]) -> Result<()> {
+        let sharing = self.sharing()?;
+        at.make_parent(sharing)?;
+
         let members = self.members();
         let pending = format!("{PENDING}{}", ClaimId::draw());
+        let failed = |error| io_error(error, "make", &at.path());
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = openat(&members, &pending, flags, FILE_MODE)?;
+        let file = openat(&members, &pending, flags, FILE_MODE).map_err(failed)?;
 
-        let directory = at.directory();
-        let link = || {
-            linkat(
-                &members,
-                &pending,
-                directory,
-                at.relative(),
-                AtFlags::empty(),
-            )
-        };
-        let named = fchmod(&file, FILE_MODE).and_then(|()| link());
-        unlinkat(&members, &pending, AtFlags::empty())?;
-
-        match named {
-            // Another process made the file at the same moment.
-            Err(Errno::EXIST) => Ok(()),
-            named => named,
+        let named = complete_file(&file, content, sharing, at)
+            .and_then(|()| name_file(at, &members, &pending));
+        if named.is_err() {
+            // The first error is the one to report.
+            let _ = unlinkat(&members, &pending, AtFlags::empty());
         }
+        named
     }
 
     /// Every name that has a queue file, sorted.
     pub(super) fn names(&self) -> Result<Vec<Name>> {
         let root = Arc::clone(&self.opened.read().root);
-        let mut names = Vec::new();
-        collect_names(&root, "", &mut names)?;
-        names.sort_unstable();
-        Ok(names)
+        listing::names(&root, &[QUEUE])
     }
+
+    /// Every name that has any file, sorted.
+    pub(super) fn names_of_files(&self) -> Result<Vec<Name>> {
+        let root = Arc::clone(&self.opened.read().root);
+        listing::names(&root, &[QUEUE, LOCK])
+    }
+}
+
+fn complete_file(file: &OwnedFd, content: &[u8], sharing: Sharing, at: &Location) -> Result<()> {
+    rustix::io::write(file, content).map_err(|error| io_error(error, "write", &at.path()))?;
+    sharing.apply_to_file(file, &at.path())
+}
+
+fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
+    match at.name(members, pending) {
+        Ok(()) => Ok(()),
+        // Another process made the file at the same moment.
+        Err(Errno::EXIST) => {
+            // The next process that joins tries again.
+            let _ = unlinkat(members, pending, AtFlags::empty());
+            Ok(())
+        }
+        // Another process removed the folder of the long name, as it was empty. The caller tries
+        // again.
+        Err(Errno::NOENT) if at.has_parents() => {
+            let _ = unlinkat(members, pending, AtFlags::empty());
+            Ok(())
+        }
+        Err(error) => Err(io_error(error, "make", &at.path())),
+    }
+}
+
+/// Gives the token counter of a folder that was shared later its new mode.
+fn repair_counter(at: &Location, sharing: Sharing) -> Result<()> {
+    match at.open(OFlags::PATH) {
+        Ok(file) => sharing.repair_file(&file, &at.path()),
+        Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(io_error(error, "open the token counter", &at.path())),
+    }
+}
+
+fn sharing_of(root: &Directory, stated: Option<Access>) -> Result<Sharing> {
+    let status = fstat(root).map_err(|error| io_error(error, "inspect the folder", root.path()))?;
+    Ok(Sharing::of(&status, stated))
 }
 
 /// Both directories as they were when they were opened last.
@@ -141,11 +196,14 @@ struct Opened {
 }
 
 impl Opened {
-    fn open(path: &Path, locality: Locality) -> Result<Self> {
-        let root = Directory::open_or_make(path, locality)?;
-        let members = root.open_or_make_inside(OsStr::new(MEMBERS))?;
+    fn open(path: &Path, locality: Locality, stated: Option<Access>) -> Result<Self> {
+        let root = Directory::open_or_make(path, locality, stated)?;
+        let sharing = sharing_of(&root, stated)?;
+        let members = root.open_or_make_inside(OsStr::new(MEMBERS), sharing)?;
+        let root = Arc::new(root);
+        repair_counter(&root.file(COUNTER), sharing)?;
         Ok(Self {
-            root: Arc::new(root),
+            root,
             members: Arc::new(members),
         })
     }
@@ -228,33 +286,32 @@ pub(super) fn touch(file: impl AsFd) {
     let _ = futimens(file, &times);
 }
 
-/// Collects the names below a folder. `prefix` is the encoded part of the names above it.
-fn collect_names(folder: &Directory, prefix: &str, names: &mut Vec<Name>) -> Result<()> {
-    let failed = |error| io_error(error, "list the folder", folder.path());
-    for entry in Dir::read_from(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        // A file of another program may have any name.
-        let Ok(file) = entry.file_name().to_str() else {
-            continue;
-        };
-
-        match names::piece_of(file, QUEUE) {
-            Some(Piece::Continued(piece)) if may_be_directory(&entry) => {
-                let name = OsStr::from_bytes(entry.file_name().to_bytes());
-                if let Some(inner) = folder.read_inside(name)? {
-                    collect_names(&inner, &format!("{prefix}{piece}"), names)?;
-                }
-            }
-            Some(Piece::Last(piece)) => names.extend(names::decode(&format!("{prefix}{piece}"))),
-            Some(Piece::Continued(_)) | None => {}
-        }
+/// The error for a file that cannot be opened. If it belongs to another user, it says who.
+#[cold]
+pub(super) fn open_error(error: Errno, action: &str, at: &Location) -> Error {
+    // The kernel opens a folder for reading only, and no socket at all.
+    if matches!(error, Errno::ISDIR | Errno::NXIO) {
+        return not_a_file(at);
     }
-    Ok(())
-}
+    let described = io_error(error, action, &at.path());
+    let Ok(Some(status)) = at.stat() else {
+        return described;
+    };
+    if error != Errno::ACCESS || status.st_uid == geteuid().as_raw() {
+        return described;
+    }
 
-/// Whether an entry is a directory. Some file systems do not report the types of their entries.
-fn may_be_directory(entry: &DirEntry) -> bool {
-    matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
+    let owner =
+        directory::user_name(status.st_uid).unwrap_or_else(|| format!("user {}", status.st_uid));
+    let mode = status.st_mode & 0o7777;
+    let path = at.path();
+    let message = format!(
+        "cannot {action} {}: permission denied; it belongs to {owner}, with the mode {mode:04o}",
+        path.display()
+    );
+    Error::denied(message).help(format!(
+        "when the lock is free, have {owner} or root remove it or give it the mode of the folder"
+    ))
 }
 
 /// The error for a `NAME.lock` or `NAME.queue` that is not a regular file.
@@ -277,7 +334,7 @@ pub(super) fn status_of(file: &File, at: &Location) -> Result<Metadata> {
         .map_err(|error| io_error(error, "inspect", &at.path()))
 }
 
-/// Only its owner may read or write a file.
+/// Only its owner may read or write a file until the mode of the folder is applied.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// Begins the name, in `.members`, of a file that is still being made.
@@ -285,6 +342,10 @@ pub(super) const PENDING: &str = "new-";
 
 /// The folder with one FIFO for each process that uses the store.
 const MEMBERS: &str = ".members";
+
+/// The token counter of the folder.
+const COUNTER: &str = ".counter";
+
 const LOCK: &str = ".lock";
 const QUEUE: &str = ".queue";
 

@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, mknodat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, OFlags, fstat, mknodat, renameat, unlinkat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::net::unix::pipe;
 
-use super::folder::directory::{Directory, Location, complete_mode};
-use super::folder::{FILE_MODE, PENDING, touch};
+use super::folder::directory::Directory;
+use super::folder::location::Location;
+use super::folder::sharing::Sharing;
+use super::folder::{FILE_MODE, Folder, PENDING, open_error, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
@@ -66,12 +68,14 @@ pub(super) struct Process {
 impl Process {
     /// Joins the store and removes the FIFOs of dead processes. Must be called inside the runtime
     /// that will read the inbox.
-    pub(super) fn join(members: &Arc<Directory>) -> Result<(Self, Inbox)> {
-        remove_stale(members);
+    pub(super) fn join(folder: &Folder) -> Result<(Self, Inbox)> {
+        let members = folder.members();
+        remove_stale(&members);
         let id = ProcessId(ClaimId::draw().to_bytes());
         let at = members.file(id.to_string());
-        let pending = members.file(format!("{PENDING}{id}"));
-        make_fifo(&pending).map_err(|error| io_error(error, "make the FIFO", &pending.path()))?;
+        let pending_name = format!("{PENDING}{id}");
+        let pending = members.file(&pending_name);
+        make_fifo(&members, &pending_name, folder.sharing()?)?;
 
         // Open for writing too: otherwise it would read as ended when the last sender closes it.
         let inbox = pending
@@ -81,7 +85,7 @@ impl Process {
             .map_err(|error| io_error(error, "open the FIFO", &pending.path()))?;
 
         // The FIFO gets its final name only now, so under that name it always has a reader.
-        renameat(members, pending.relative(), members, at.relative())
+        renameat(&members, &pending_name, &members, id.to_string())
             .map_err(|error| io_error(error, "name the FIFO", &at.path()))?;
 
         let size = fcntl_getpipe_size(&inbox)
@@ -125,7 +129,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // If the FIFO stays, the next process that joins removes it.
-        let _ = unlinkat(self.at.directory(), self.at.relative(), AtFlags::empty());
+        let _ = self.at.remove();
     }
 }
 
@@ -178,9 +182,10 @@ impl Peer {
     pub(super) fn open(members: &Arc<Directory>, id: ProcessId) -> Result<Option<Self>> {
         let at = members.file(id.to_string());
         match at.open(OFlags::WRONLY | OFlags::NONBLOCK) {
-            Ok(fifo) => Ok(Some(Self(fifo))),
+            // If another file has the name, no process of the store made it.
+            Ok(fifo) => Ok(is_fifo(&fifo).then_some(Self(fifo))),
             Err(Errno::NXIO | Errno::NOENT) => Ok(None),
-            Err(error) => Err(io_error(error, "reach the process of", &at.path())),
+            Err(error) => Err(open_error(error, "reach the process of", &at)),
         }
     }
 
@@ -213,14 +218,23 @@ fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
         .collect()
 }
 
-fn make_fifo(at: &Location) -> rustix::io::Result<()> {
-    mknodat(at.directory(), at.relative(), FileType::Fifo, FILE_MODE, 0)?;
-    complete_mode(&at.open(OFlags::PATH)?, FILE_MODE)
+fn make_fifo(members: &Arc<Directory>, name: &str, sharing: Sharing) -> Result<()> {
+    let at = members.file(name);
+    let failed = |error| io_error(error, "make the FIFO", &at.path());
+    mknodat(members, name, FileType::Fifo, FILE_MODE, 0).map_err(failed)?;
+
+    let fifo = at.open(OFlags::PATH).map_err(failed)?;
+    sharing.apply_to_file(&fifo, &at.path())
+}
+
+/// Whether an open file is a FIFO. A write to any other file would change its content.
+fn is_fifo(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
 /// Removes the files of dead processes. A file that cannot be removed does no harm, and the next
 /// process that joins tries again.
-fn remove_stale(members: &Arc<Directory>) {
+pub(super) fn remove_stale(members: &Arc<Directory>) {
     let Ok(entries) = Dir::read_from(members) else {
         return;
     };
@@ -228,21 +242,22 @@ fn remove_stale(members: &Arc<Directory>) {
         let Ok(name) = entry.file_name().to_str() else {
             continue;
         };
+        if name == "." || name == ".." {
+            continue;
+        }
 
         let at = members.file(name);
-        if is_stale(&at) {
+        if is_stale(&at, name.starts_with(PENDING)) {
             let _ = unlinkat(members, name, AtFlags::empty());
         }
     }
 }
 
 /// Whether a file is a FIFO without a reader, or was begun a long time ago and never finished.
-fn is_stale(at: &Location) -> bool {
+fn is_stale(at: &Location, is_pending: bool) -> bool {
     let Ok(Some(status)) = at.stat() else {
         return false;
     };
-    let is_pending = at.relative().to_string_lossy().starts_with(PENDING);
-
     let is_old = UNIX_EPOCH
         .checked_add(Duration::from_secs(status.st_mtime.try_into().unwrap_or(0)))
         .and_then(|modified| SystemTime::now().duration_since(modified).ok())

@@ -123,14 +123,10 @@ pub(super) fn renew(shared: &Shared, transaction: &Transaction, id: ClaimId) -> 
 }
 
 /// The state of the lock. Claims of dead processes are left out.
-pub(super) fn inspect(
-    shared: &Shared,
-    transaction: &mut Transaction,
-    name: Name,
-) -> Result<LockState> {
+pub(super) fn inspect(shared: &Shared, transaction: &Transaction, name: Name) -> Result<LockState> {
     let mut entries = Vec::new();
     for (at, stored) in transaction.entries().iter().enumerate() {
-        if find_process(shared, stored.process())?.is_some() {
+        if !is_dead(shared, stored.process())? {
             entries.push(Entry {
                 id: stored.id(),
                 share: stored.share(),
@@ -181,7 +177,7 @@ fn check_kind(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> 
     check(transaction)
 }
 
-fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
+pub(super) fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
     let mut processes: Vec<ProcessId> = transaction
         .entries()
         .iter()
@@ -191,11 +187,19 @@ fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Result<()> {
     processes.dedup();
 
     for process in processes {
-        if find_process(shared, process)?.is_none() {
+        if is_dead(shared, process)? {
             transaction.remove_process(process)?;
         }
     }
     Ok(())
+}
+
+/// Whether a process has ended. One that this user may not reach counts as alive.
+fn is_dead(shared: &Shared, process: ProcessId) -> Result<bool> {
+    match find_process(shared, process) {
+        Err(error) if error.is_denied() => Ok(false),
+        found => Ok(found?.is_none()),
+    }
 }
 
 /// Grants a waiter that fits, unless a process outside the queue has the lock file locked.

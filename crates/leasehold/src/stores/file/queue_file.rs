@@ -13,8 +13,9 @@ use rustix::io::Errno;
 
 use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
-use super::folder::directory::Location;
-use super::folder::{Folder, is_at, not_a_file, status_of};
+use super::folder::location::Location;
+use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
+use super::shared::Shared;
 use super::transaction::Transaction;
 use crate::local_fs::io_error;
 use crate::{Error, Result};
@@ -36,27 +37,28 @@ pub(super) enum Missing {
 /// The outcome of an attempt to lock a queue file without waiting.
 pub(super) enum TryLock {
     Locked(LockedQueueFile),
-    /// Another process edits the file for longer than an edit takes.
-    Busy,
+    /// Another process has had the file locked for longer than a transaction takes.
+    Busy(QueueFile),
 }
 
 impl QueueFile {
     /// Opens the file. `None` if it is missing and is not to be made.
     pub(super) fn open(folder: &Folder, at: Location, missing: Missing) -> Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK;
-        let opened = match missing {
-            Missing::Make => folder.open_or_make_file(&at, flags),
-            Missing::Keep => at.open(flags),
+        let action = "open the queue file";
+        let file = match missing {
+            Missing::Make => folder.open_or_make_file(&at, flags, b"", action)?,
+            Missing::Keep => match at.open(flags) {
+                Ok(file) => file,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(error) => return Err(open_error(error, action, &at)),
+            },
         };
 
-        match opened {
-            Ok(file) => Ok(Some(Self {
-                file: File::from(file),
-                at,
-            })),
-            Err(Errno::NOENT) if missing == Missing::Keep => Ok(None),
-            Err(error) => Err(io_error(error, "open the queue file", &at.path())),
-        }
+        Ok(Some(Self {
+            file: File::from(file),
+            at,
+        }))
     }
 
     /// Locks the file without sleeping.
@@ -69,7 +71,12 @@ impl QueueFile {
                 Err(error) => return Err(io_error(error, "lock the queue file", &self.at.path())),
             }
         }
-        Ok(TryLock::Busy)
+        Ok(TryLock::Busy(self))
+    }
+
+    /// Reads the file without its lock, for inspection. A transaction may be under way in it.
+    pub(super) fn read_unlocked(self, shared: &Shared) -> Result<Option<Transaction>> {
+        LockedQueueFile(self).read(shared)
     }
 
     /// Locks the file and sleeps until it can.
@@ -93,7 +100,7 @@ impl LockedQueueFile {
     ///
     /// `None` if the file was deleted after it was opened and before it was locked. The caller
     /// opens it again.
-    pub(super) fn read(self, boot: Boot) -> Result<Option<Transaction>> {
+    pub(super) fn read(self, shared: &Shared) -> Result<Option<Transaction>> {
         let QueueFile { file, at } = self.0;
         let status = status_of(&file, &at)?;
         if !is_at(&status, &at)? {
@@ -101,8 +108,8 @@ impl LockedQueueFile {
         }
 
         let bytes = read_all(&file, &status, &at)?;
-        let content = parse(&bytes, boot, &at)?;
-        Ok(Some(Transaction::begin(file, at, boot, content)))
+        let content = parse(&bytes, shared.boot, &at)?;
+        Ok(Some(Transaction::begin(shared, file, at, content)))
     }
 }
 
@@ -221,6 +228,10 @@ fn read_all(file: &File, status: &Metadata, at: &Location) -> Result<Vec<u8>> {
         if !is_ours {
             return Ok(head);
         }
+        if status.len() > LEN_MAX {
+            let message = format!("{} is longer than any queue", at.path().display());
+            return Err(Error::damaged(message).help(removal_help(&at.path())));
+        }
     }
     read(status.len())
 }
@@ -229,6 +240,10 @@ fn removal_help(path: &Path) -> String {
     let path = path.display();
     format!("stop every user of this lock, then remove {path}: tokens continue from the clock")
 }
+
+/// The longest file that is read: a queue of 262,000 claims. A sparse file of another user could
+/// be longer than the memory.
+const LEN_MAX: u64 = 64 * 1024 * 1024;
 
 /// A longer file is truncated when its queue is empty.
 pub(super) const IDLE_LEN_MAX: u64 = 64 * 1024;

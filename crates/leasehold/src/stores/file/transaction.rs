@@ -1,137 +1,32 @@
 //! A transaction: the change of one queue file, under its lock.
 //!
-//! [`transact`] opens, locks and reads the file, runs one step of the [protocol](super::protocol),
-//! and wakes the claims that the change concerns. It stays on the caller's thread if that takes
-//! microseconds, and moves to a thread that may wait otherwise.
+//! [`transact`](super::transact::transact) begins it, and a step of the
+//! [protocol](super::protocol) makes the changes.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
-use tokio::sync::Mutex as AsyncMutex;
 
 use super::Shared;
-use super::counter::{Boot, COUNTER_LEN, TokenCounter};
+use super::counter::{Boot, COUNTER_LEN, FIRST_RANGE, RANGE, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
-use super::folder::directory::Location;
-use super::folder::touch;
+use super::folder::location::Location;
+use super::folder::{Folder, touch};
+use super::folder_counter::{MayWait, take_range};
 use super::process::ProcessId;
-use super::queue_file::{Content, IDLE_LEN_MAX, Missing, QueueFile, TryLock};
-use super::wakeups::{Position, to_wake, wake, watches};
+use super::queue_file::{Content, IDLE_LEN_MAX};
+use super::wakeups::{Position, to_wake, watches};
 use crate::local_fs::io_error;
-use crate::runtime::background;
-use crate::{Claim, ClaimId, Error, Name, Result, Share, Standing, Token, admitted};
-
-/// Runs `work` on a queue under its lock, then wakes the claims that the change concerns.
-///
-/// Returns `Ok(None)` if the queue file is missing and is not to be made.
-pub(super) async fn transact<T, W>(
-    shared: &Arc<Shared>,
-    name: &Name,
-    missing: Missing,
-    work: W,
-) -> Result<Option<T>>
-where
-    T: Send + 'static,
-    W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
-{
-    let at = shared.folder.queue_path(name);
-    if missing == Missing::Make {
-        at.make_parent()?;
-    }
-    let Some(file) = QueueFile::open(&shared.folder, at, missing)? else {
-        return Ok(None);
-    };
-    let TryLock::Locked(locked) = file.try_lock()? else {
-        return transact_on_thread(shared, name, missing, work).await;
-    };
-    let Some(transaction) = locked.read(shared.boot)? else {
-        return transact_on_thread(shared, name, missing, work).await;
-    };
-
-    if transaction.needs_sync() {
-        let shared = Arc::clone(shared);
-        let commit = move || commit(&shared, transaction, work);
-        return on_blocking_thread(commit).await.map(Some);
-    }
-    commit(shared, transaction, work).map(Some)
-}
-
-/// Waits on a thread until the queue file can be locked.
-///
-/// One thread per name and process waits, however many callers there are. A process that is stopped
-/// in the middle of a transaction must not use up all threads.
-async fn transact_on_thread<T, W>(
-    shared: &Arc<Shared>,
-    name: &Name,
-    missing: Missing,
-    work: W,
-) -> Result<Option<T>>
-where
-    T: Send + 'static,
-    W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
-{
-    let shared = Arc::clone(shared);
-    let at = shared.folder.queue_path(name);
-    let name_lock = shared.transaction_locks.lock(name).lock_owned().await;
-
-    let wait_and_work = move || {
-        let _name_lock = name_lock;
-        loop {
-            let Some(file) = QueueFile::open(&shared.folder, at.clone(), missing)? else {
-                return Ok(None);
-            };
-            if let Some(transaction) = file.lock()?.read(shared.boot)? {
-                return commit(&shared, transaction, work).map(Some);
-            }
-        }
-    };
-    on_blocking_thread(wait_and_work).await
-}
-
-fn commit<T>(
-    shared: &Shared,
-    mut transaction: Transaction,
-    work: impl FnOnce(&Shared, &mut Transaction) -> Result<T>,
-) -> Result<T> {
-    let reply = work(shared, &mut transaction);
-    wake(shared, transaction.close());
-    reply
-}
-
-/// Runs work that may wait on a thread that may. It runs to its end even if its caller is dropped.
-async fn on_blocking_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match background::handle().spawn_blocking(work).await {
-        Ok(reply) => reply,
-        Err(failed) => {
-            let message = format!("a thread of the file store failed: {failed}");
-            Err(Error::unavailable(message))
-        }
-    }
-}
-
-/// One lock per name, for the tasks of this process that wait for the name's queue file.
-#[derive(Debug, Default)]
-pub(super) struct NameLocks(Mutex<HashMap<Name, Arc<AsyncMutex<()>>>>);
-
-impl NameLocks {
-    fn lock(&self, name: &Name) -> Arc<AsyncMutex<()>> {
-        let mut locks = self.0.lock();
-        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
-        Arc::clone(locks.entry(name.clone()).or_default())
-    }
-}
+use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 
 /// A queue that is being changed. Every change is written at once, so a process that is killed
 /// leaves a sound queue.
 pub(super) struct Transaction {
     file: File,
     at: Location,
+    folder: Arc<Folder>,
     boot: Boot,
     counter: TokenCounter,
     needs_rewrite: bool,
@@ -144,12 +39,13 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn begin(file: File, at: Location, boot: Boot, content: Content) -> Self {
+    pub(super) fn begin(shared: &Shared, file: File, at: Location, content: Content) -> Self {
         let before = positions(&content.entries);
         Self {
             file,
             at,
-            boot,
+            folder: Arc::clone(&shared.folder),
+            boot: shared.boot,
             counter: content.counter,
             needs_rewrite: content.needs_rewrite,
             torn: content.torn,
@@ -206,16 +102,28 @@ impl Transaction {
             .collect()
     }
 
-    /// Whether [`mint`](Self::mint) would have to wait for the disk.
-    fn needs_sync(&self) -> bool {
-        self.needs_rewrite || self.counter.is_spent()
+    /// A token that is not below any granted one, for the counter that outlives the file.
+    pub(super) fn highest_token(&self) -> u64 {
+        if self.counter.is_fresh() {
+            return 0;
+        }
+        self.counter.last_token()
+    }
+
+    /// Takes a range of tokens if the counter needs one and that does not wait. Returns whether
+    /// [`mint`](Self::mint) will not wait.
+    pub(super) fn prepare_to_mint(&mut self) -> Result<bool> {
+        if !self.needs_rewrite && !self.counter.is_spent() {
+            return Ok(true);
+        }
+        self.extend(MayWait::No)
     }
 
     /// Mints the next token.
     pub(super) fn mint(&mut self) -> Result<Token> {
         self.repair()?;
         if self.counter.is_spent() {
-            self.reserve()?;
+            self.extend(MayWait::Yes)?;
         }
 
         let token = self
@@ -275,7 +183,7 @@ impl Transaction {
 
     /// Unlocks the file. Returns the claims to wake: they may be granted, or they must watch
     /// another process than before.
-    fn close(self) -> Vec<(ProcessId, ClaimId)> {
+    pub(super) fn close(self) -> Vec<(ProcessId, ClaimId)> {
         if self.entries.is_empty() && self.len > IDLE_LEN_MAX {
             // The slots are free. A file that stays long only costs disk space.
             let _ = self.file.set_len(COUNTER_LEN as u64);
@@ -287,33 +195,35 @@ impl Transaction {
         to_wake(&self.before, &positions(&self.entries))
     }
 
-    /// Writes a counter that cannot be continued as it is, and frees the torn slots.
+    /// Takes a range for a counter that cannot be continued as it is.
     fn repair(&mut self) -> Result<()> {
-        if !self.needs_rewrite {
-            return Ok(());
+        if self.needs_rewrite {
+            self.extend(MayWait::Yes)?;
         }
-        for slot in std::mem::take(&mut self.torn) {
-            self.free(slot)?;
-        }
-
-        self.sync_folder()?;
-        self.counter.move_to(self.boot);
-        self.reserve()?;
-        self.needs_rewrite = false;
         Ok(())
     }
 
-    fn reserve(&mut self) -> Result<()> {
-        self.counter
-            .reserve(&self.file)
-            .map_err(|error| self.write_error(error))
-    }
+    /// Takes a range of tokens from the folder's counter, above all tokens of this queue, and frees
+    /// the torn slots. Returns whether that was done: it may have had to wait.
+    fn extend(&mut self, may_wait: MayWait) -> Result<bool> {
+        let len = if self.counter.is_fresh() {
+            FIRST_RANGE
+        } else {
+            RANGE
+        };
+        let at_least = self.highest_token();
+        let Some(range) = take_range(&self.folder, self.boot, at_least, len, may_wait)? else {
+            return Ok(false);
+        };
 
-    /// Makes the file itself durable, so that it exists after power loss.
-    fn sync_folder(&self) -> Result<()> {
-        self.at
-            .sync_parent()
-            .map_err(|error| io_error(error, "sync the folder of", &self.at.path()))
+        for slot in std::mem::take(&mut self.torn) {
+            self.free(slot)?;
+        }
+        self.counter
+            .extend(&range, self.boot, &self.file)
+            .map_err(|error| self.write_error(error))?;
+        self.needs_rewrite = false;
+        Ok(true)
     }
 
     /// Frees a slot by zeros: an entry with the sequence number zero is free.

@@ -22,7 +22,7 @@
 //!    [`EXHAUSTED_FROM`], among the first.
 //! 2. A server removes a node only if it has no children. Check and removal are one transaction,
 //!    ordered with all creates. So claims of two generations never exist at the same time, in any
-//! order of requests.
+//!    order of requests.
 //! 3. A holder's child disappears when the holder leaves, when the hold is broken, or when its
 //!    session ends. The validity of a hold ends before its session can end (`liveness.rs`). So when
 //!    the node is removed, no hold of that generation is valid. By the same rule a lock passes from

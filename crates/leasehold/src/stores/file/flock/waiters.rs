@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tokio::sync::Notify;
 
 use super::super::folder::Folder;
-use super::super::folder::directory::Location;
+use super::super::folder::location::Location;
 use super::{FlockGuard, FlockMode, open_lock_file};
 use crate::Result;
 use crate::local_fs::io_error;

@@ -5,18 +5,20 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, Stat, chmodat, fstat, fsync, mkdirat, openat, statat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat_with, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid, getgroups};
+use rustix::process::geteuid;
 
+use super::location::Location;
+use super::sharing::{Access, Sharing, is_in_group, set_mode};
 use crate::local_fs::{Locality, check_local, io_error};
-use crate::{Error, Result};
+use crate::{ClaimId, Error, Result};
 
 /// An open directory whose owner may be trusted with locks.
 pub(crate) struct Directory {
@@ -28,9 +30,14 @@ impl Directory {
     /// Opens the directory at an absolute path and makes the missing parts of the path.
     ///
     /// Existing parts may be reached through symbolic links. A new part is never made through one.
-    pub(crate) fn open_or_make(path: &Path, locality: Locality) -> Result<Self> {
+    /// A directory that exists keeps its mode; `stated` is the access that a new one gives.
+    pub(crate) fn open_or_make(
+        path: &Path,
+        locality: Locality,
+        stated: Option<Access>,
+    ) -> Result<Self> {
         let found = match openat(CWD, path, LOOK, Mode::empty()) {
-            Err(Errno::NOENT) => make_path(path, locality)?,
+            Err(Errno::NOENT) => make_path(path, locality, stated)?,
             found => found.map_err(|error| io_error(error, "open the folder", path))?,
         };
 
@@ -40,13 +47,34 @@ impl Directory {
     }
 
     /// Opens a directory in this one, never through a symbolic link, and makes it if it is missing.
-    pub(crate) fn open_or_make_inside(&self, name: &OsStr) -> Result<Self> {
+    pub(crate) fn open_or_make_inside(&self, name: &OsStr, sharing: Sharing) -> Result<Self> {
         let path = self.path.join(name);
         let found = match openat(self, name, LOOK | OFlags::NOFOLLOW, Mode::empty()) {
-            Err(Errno::NOENT) => make_part(self, name, &path)?,
+            Err(Errno::NOENT) if sharing.is_private() => make_part(self, name, &path)?,
+            Err(Errno::NOENT) => self.make_shared_inside(name, &path, sharing)?,
             found => found.map_err(|error| not_a_directory(error, &path))?,
         };
+
+        sharing.repair_directory(&found, &path)?;
         Self::accept(&found, path)
+    }
+
+    /// Makes a directory that gets its name only when its mode is right. Another user may open it
+    /// from then on.
+    fn make_shared_inside(&self, name: &OsStr, path: &Path, sharing: Sharing) -> Result<OwnedFd> {
+        let pending = format!(".new-{}", ClaimId::draw());
+        let pending_path = self.path.join(&pending);
+        let made = make_part(self, OsStr::new(&pending), &pending_path)?;
+        sharing.apply_to_directory(&made, &pending_path)?;
+
+        if renameat_with(self, &pending, self, name, RenameFlags::NOREPLACE).is_ok() {
+            return Ok(made);
+        }
+        // Another process made it at the same moment, or the file system cannot rename without
+        // replacing. Then the directory gets its mode after its name.
+        unlinkat(self, &pending, AtFlags::REMOVEDIR)
+            .map_err(|error| io_error(error, "remove the folder", &pending_path))?;
+        make_part_or_open(self, name, path)
     }
 
     /// Opens a directory in this one for listing; `None` if the entry is not a directory.
@@ -65,10 +93,7 @@ impl Directory {
 
     /// A file in this directory.
     pub(crate) fn file(self: &Arc<Self>, name: impl Into<PathBuf>) -> Location {
-        Location {
-            directory: Arc::clone(self),
-            relative: name.into(),
-        }
+        Location::new(Arc::clone(self), name.into())
     }
 
     /// Checks the owner and opens the directory for reading.
@@ -98,78 +123,13 @@ impl fmt::Debug for Directory {
     }
 }
 
-/// A file in a directory. It is opened through the directory's descriptor and shown by its path.
-#[derive(Clone, Debug)]
-pub(crate) struct Location {
-    directory: Arc<Directory>,
-    relative: PathBuf,
-}
-
-impl Location {
-    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        openat(
-            &self.directory,
-            &self.relative,
-            flags | OFlags::CLOEXEC | OFlags::NOFOLLOW,
-            Mode::empty(),
-        )
-    }
-
-    /// The status of the entry, which may be a symbolic link; `None` if there is no entry.
-    pub(crate) fn stat(&self) -> Result<Option<Stat>> {
-        match statat(&self.directory, &self.relative, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(status) => Ok(Some(status)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(io_error(error, "inspect", &self.path())),
-        }
-    }
-
-    pub(crate) fn directory(&self) -> &Arc<Directory> {
-        &self.directory
-    }
-
-    /// The path from the directory. It has more than one part only for long names of locks.
-    pub(crate) fn relative(&self) -> &Path {
-        &self.relative
-    }
-
-    /// Makes the directories that a long name needs.
-    pub(crate) fn make_parent(&self) -> Result<()> {
-        let parts = self.relative.parent().into_iter().flatten();
-        let mut directory = None::<Directory>;
-        for part in parts {
-            let outer = directory.as_ref().unwrap_or(&self.directory);
-            directory = Some(outer.open_or_make_inside(part)?);
-        }
-        Ok(())
-    }
-
-    /// Makes a new name durable.
-    pub(crate) fn sync_parent(&self) -> rustix::io::Result<()> {
-        match self.relative.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => {
-                fsync(openat(&self.directory, parent, READ, Mode::empty())?)
-            }
-            _ => fsync(&self.directory),
-        }
-    }
-
-    /// The whole path, for messages and tables. Files are not opened by it.
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path.join(&self.relative)
-    }
-}
-
-/// Sets the mode of a new file or directory to all that the umask may have taken from it.
-///
-/// `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
-pub(crate) fn complete_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    chmodat(CWD, path, mode, AtFlags::empty())
-}
-
 /// Follows the path as far as it exists and makes the other parts, each inside the one before.
-fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
+///
+/// Other users must be able to reach a folder that is made for them too.
+fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<OwnedFd> {
+    let failed = |error, path: &Path| io_error(error, "set the mode of the folder", path);
+    let is_shared = stated.is_some_and(|access| access != Access::Owner);
+
     let mut here = PathBuf::from("/");
     let mut at = openat(CWD, &here, LOOK, Mode::empty())
         .map_err(|error| io_error(error, "open the folder", &here))?;
@@ -177,7 +137,11 @@ fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
 
     for part in path.components().filter(|part| *part != Component::RootDir) {
         let part = part.as_os_str();
+        if is_made && is_shared {
+            set_mode(&at, REACHABLE_MODE).map_err(|error| failed(error, &here))?;
+        }
         here.push(part);
+
         let found = if is_made {
             Err(Errno::NOENT)
         } else {
@@ -195,7 +159,21 @@ fn make_path(path: &Path, locality: Locality) -> Result<OwnedFd> {
             found => found.map_err(|error| io_error(error, "open the folder", &here))?,
         };
     }
+
+    if let Some(access) = stated.filter(|_| is_made) {
+        let status = fstat(&at).map_err(|error| failed(error, path))?;
+        Sharing::of_new_folder(&status, access).apply_to_directory(&at, path)?;
+    }
     Ok(at)
+}
+
+/// Opens a directory, or makes it.
+fn make_part_or_open(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
+    let found = openat(&parent, name, LOOK | OFlags::NOFOLLOW, Mode::empty());
+    match found {
+        Err(Errno::NOENT) => make_part(parent, name, path),
+        found => found.map_err(|error| not_a_directory(error, path)),
+    }
 }
 
 /// Makes one directory and opens it, or the one that another process made at the same moment.
@@ -220,7 +198,7 @@ fn make_part(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
     }
 
     if is_just_made && rights != DIRECTORY_MODE {
-        complete_mode(&found, DIRECTORY_MODE)
+        set_mode(&found, DIRECTORY_MODE)
             .map_err(|error| io_error(error, "set the mode of the folder", path))?;
     }
     Ok(found)
@@ -241,16 +219,11 @@ fn not_a_directory(error: Errno, path: &Path) -> Error {
 fn is_trusted(status: &Stat) -> bool {
     const ROOT: u32 = 0;
     let mode = Mode::from_raw_mode(status.st_mode);
-    let is_in_group = |group| getegid().as_raw() == group || has_group(group);
 
     status.st_uid == ROOT
         || status.st_uid == geteuid().as_raw()
         || mode.contains(Mode::WOTH)
         || mode.contains(Mode::WGRP) && is_in_group(status.st_gid)
-}
-
-fn has_group(group: u32) -> bool {
-    getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
 }
 
 #[cold]
@@ -259,12 +232,14 @@ fn untrusted_owner(status: &Stat, path: &Path) -> Error {
     let owner = user_name(user).unwrap_or_else(|| format!("user {user}"));
     let path = path.display();
     let message = format!("{path} belongs to {owner}, who could break every lock in it");
-    Error::denied(message)
-        .help("choose a folder of this user or of root, or have it given to one of them (chown)")
+    Error::denied(message).help(
+        "choose a folder of this user or of root, have it given to one of them (chown), \
+         or share it on purpose: chmod 2770 and a common group",
+    )
 }
 
 /// The name of a user of this machine.
-fn user_name(user: u32) -> Option<String> {
+pub(super) fn user_name(user: u32) -> Option<String> {
     let table = std::fs::read_to_string("/etc/passwd").ok()?;
     table.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -277,11 +252,18 @@ fn user_name(user: u32) -> Option<String> {
 /// A new directory is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 
+/// All users may pass through a directory with this mode, and list it.
+const REACHABLE_MODE: Mode = Mode::RWXU
+    .union(Mode::RGRP)
+    .union(Mode::XGRP)
+    .union(Mode::ROTH)
+    .union(Mode::XOTH);
+
 /// Opens a directory that this process may not read, so that the error can name its owner.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+pub(super) const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Opens a directory for listing and for opening files in it.
-const READ: OFlags = OFlags::RDONLY
+pub(super) const READ: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::CLOEXEC);
 

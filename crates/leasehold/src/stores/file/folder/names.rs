@@ -10,6 +10,9 @@ use crate::Name;
 /// a folder.
 const PIECE_MAX: usize = 200;
 
+/// The longest encoded name: three characters for each of 512 bytes.
+pub(super) const ENCODED_MAX: usize = 3 * 512;
+
 /// Ends the name of a folder that has the rest of long names. It does not occur in an encoded name.
 const CONTINUED: char = '+';
 

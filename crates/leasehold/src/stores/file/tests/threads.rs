@@ -120,7 +120,7 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
         });
         for _ in 0..ATTEMPTS {
             // This finds the link, makes a folder, or refuses the entry that it finds.
-            Folder::open(&path, Locality::Known).ok();
+            Folder::open(&path, Locality::Known, None).ok();
             fs::remove_dir(path.join(".members")).ok();
             fs::remove_dir(&path).ok();
         }

@@ -1,0 +1,71 @@
+//! `leasehold setup-system`: makes the folder of `system:`.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use leasehold::stores::File;
+use nix::unistd::{Gid, Group, Uid};
+
+use crate::exit::{Exit, print_error};
+
+/// The owner of files has all rights, and so have the members of the group. The setgid bit gives
+/// new files the group. With the sticky bit, a member cannot remove the files of another.
+const MODE: u32 = 0o3770;
+
+const ROOT: u32 = 0;
+
+pub(crate) fn set_up(group: &str) -> Result<Exit> {
+    if !Uid::effective().is_root() {
+        print_error("setup-system must be run as root: sudo leasehold setup-system");
+        return Ok(Exit::DENIED);
+    }
+
+    let folder = Path::new(File::SYSTEM_FOLDER);
+    let gid = find_or_make_group(group)?;
+    make_folder(folder, gid).with_context(|| format!("cannot set up {}", folder.display()))?;
+    // Opening makes the other files that all users share. They then belong to root.
+    drop(File::at(folder)?);
+
+    let folder = folder.display();
+    writeln!(
+        io::stdout(),
+        "{folder} is ready: mode {MODE:o}, owner root, group {group}\n\
+         Give a user access with: usermod -aG {group} USER"
+    )?;
+    Ok(Exit::DONE)
+}
+
+fn find_or_make_group(name: &str) -> Result<Gid> {
+    if let Some(group) = Group::from_name(name)? {
+        return Ok(group.gid);
+    }
+
+    let added = Command::new("groupadd")
+        .args(["--system", "--", name])
+        .status();
+    if !added.context("cannot run groupadd")?.success() {
+        bail!("groupadd could not make the group {name}");
+    }
+    let group = Group::from_name(name)?;
+    Ok(group
+        .with_context(|| format!("the group {name} is missing"))?
+        .gid)
+}
+
+/// Makes the folder, or gives an existing one its owner and mode again.
+fn make_folder(folder: &Path, group: Gid) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        made => made?,
+    }
+    if !fs::symlink_metadata(folder)?.is_dir() {
+        return Err(io::Error::other("it is not a folder"));
+    }
+
+    chown(folder, Some(ROOT), Some(group.as_raw()))?;
+    fs::set_permissions(folder, Permissions::from_mode(MODE))
+}

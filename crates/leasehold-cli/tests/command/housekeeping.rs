@@ -1,0 +1,70 @@
+//! The files of free locks, and `leasehold gc`.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+
+use crate::sandbox::{Sandbox, until};
+
+fn files(sandbox: &Sandbox) -> Vec<String> {
+    let entries = fs::read_dir(sandbox.path("store")).unwrap();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn run_leaves_no_file_of_its_name() {
+    let sandbox = Sandbox::new();
+    let long = "n".repeat(500);
+    for name in ["a", "orders/42", &long] {
+        sandbox.done(&["run", name, "--", "true"]).assert(0, "", "");
+    }
+    assert_eq!(files(&sandbox), [".counter", ".members"]);
+    let members = fs::read_dir(sandbox.path("store/.members")).unwrap();
+    assert_eq!(members.count(), 0);
+}
+
+#[test]
+fn last_of_several_users_removes_the_files() {
+    let sandbox = Sandbox::new();
+    let first = sandbox.holder("a", &["--slots", "2"]);
+    let second = sandbox.holder("a", &["--slots", "2"]);
+    assert_eq!(first.end().code(), 0);
+    assert_eq!(
+        files(&sandbox),
+        [".counter", ".members", "a.lock", "a.queue"]
+    );
+
+    assert_eq!(second.end().code(), 0);
+    assert_eq!(files(&sandbox), [".counter", ".members"]);
+}
+
+#[test]
+fn gc_removes_files_of_killed_runs_and_keeps_those_in_use() {
+    let sandbox = Sandbox::new();
+    let held = sandbox.holder("held", &[]);
+    let killed = sandbox.holder("killed", &[]);
+    killed.signal(Signal::SIGKILL);
+    drop(killed);
+    until("the holder has ended", || sandbox.is_free("killed"));
+    assert!(sandbox.path("store/killed.queue").exists());
+
+    let done = sandbox.done(&["gc"]);
+    let counts = "removed the files of 1 free locks; 1 locks are in use; 0 were skipped\n";
+    done.assert(0, counts, "");
+    assert_eq!(
+        files(&sandbox),
+        [".counter", ".members", "held.lock", "held.queue"]
+    );
+    held.end().assert(0, "", "");
+}
+
+#[test]
+fn gc_on_a_store_without_files_exits_64() {
+    let sandbox = Sandbox::at("memory:".to_owned());
+    let done = sandbox.done(&["gc"]);
+    done.assert(64, "", "free locks leave nothing in this store");
+}

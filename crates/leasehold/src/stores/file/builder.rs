@@ -1,0 +1,144 @@
+//! The settings of a file store that is not open yet, and its URL.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::folder::sharing::Access;
+use super::folder::{self, Folder};
+use super::{File, counter};
+use crate::local_fs::Locality;
+use crate::stores::url::Settings;
+use crate::{Error, Result};
+
+/// A file store that is not open yet.
+#[must_use]
+#[derive(Clone, Debug)]
+pub struct FileBuilder {
+    folder: PathBuf,
+    locality: Locality,
+    access: Option<Access>,
+    is_system: bool,
+}
+
+impl FileBuilder {
+    pub(super) fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            locality: Locality::Known,
+            access: None,
+            is_system: false,
+        }
+    }
+
+    /// The store of `system:`, which an administrator has made.
+    fn system() -> Self {
+        Self {
+            is_system: true,
+            ..Self::new(Path::new(File::SYSTEM_FOLDER))
+        }
+    }
+
+    /// States that the folder's file system is local to this machine.
+    ///
+    /// This is for a file system that leasehold does not know, FUSE for example. Do not state it of
+    /// a file system that several machines use: each of them would grant the lock. Network file
+    /// systems that leasehold knows are refused in any case.
+    pub fn local(mut self, is_local: bool) -> Self {
+        self.locality = if is_local {
+            Locality::Stated
+        } else {
+            Locality::Known
+        };
+        self
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`File::at`].
+    pub fn open(self) -> Result<File> {
+        let boot = counter::this_boot()?;
+        if self.is_system {
+            check_system_folder(&self.folder)?;
+        }
+
+        let folder = Folder::open(&self.folder, self.locality, self.access)?;
+        File::open(folder, boot)
+    }
+
+    /// Applies the settings of a URL, after its `?`.
+    fn with_settings(mut self, settings: Option<&str>) -> Result<Self> {
+        let Some(settings) = settings else {
+            return Ok(self);
+        };
+        if settings.is_empty() {
+            return Err(Error::invalid("the URL ends with ?").help(SETTINGS_HELP));
+        }
+        let settings = Settings::parse(settings, "file", &["local", "mode"])
+            .map_err(|error| error.help(SETTINGS_HELP))?;
+
+        match settings.get("local") {
+            None => {}
+            Some("yes") => self = self.local(true),
+            Some(_) => {
+                let message = "the only value of the setting local is yes";
+                return Err(Error::invalid(message).help(SETTINGS_HELP));
+            }
+        }
+        self.access = settings.get("mode").map(Access::of_file_mode).transpose()?;
+        Ok(self)
+    }
+}
+
+impl File {
+    /// The folder of `system:`, which the users of the group `leasehold` share.
+    pub const SYSTEM_FOLDER: &str = "/var/lib/leasehold";
+
+    /// Opens the store of a `file:` URL from the part after the colon. An empty path is the user's
+    /// state folder.
+    pub(crate) fn at_url_path(url: &str) -> Result<Self> {
+        let (path, settings) = split_settings(url);
+        let folder = folder::path_of_url(path)?;
+        FileBuilder::new(&folder).with_settings(settings)?.open()
+    }
+
+    /// Opens the store of a `system:` URL from the part after the colon.
+    pub(crate) fn at_system_url(url: &str) -> Result<Self> {
+        let (path, settings) = split_settings(url);
+        if !path.is_empty() {
+            let message = format!("system: takes no path, and the URL has {path:?}");
+            return Err(Error::invalid(message).help("write system:, or file:/some/folder"));
+        }
+        FileBuilder::system().with_settings(settings)?.open()
+    }
+}
+
+fn split_settings(url: &str) -> (&str, Option<&str>) {
+    match url.split_once('?') {
+        None => (url, None),
+        Some((path, settings)) => (path, Some(settings)),
+    }
+}
+
+/// Checks that the system's folder was made and that this user is in its group.
+fn check_system_folder(folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    let listed = std::fs::read_dir(folder);
+    match listed.map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound) => {
+            let message = format!("system: needs the folder {shown}, which does not exist");
+            Err(Error::unsupported(message).help("run `sudo leasehold setup-system` once"))
+        }
+        Err(ErrorKind::PermissionDenied) => {
+            let message = format!("system: permission denied for the folder {shown}");
+            Err(Error::denied(message).help(
+                "add this user to its group: sudo usermod -aG leasehold USER; then log in again",
+            ))
+        }
+        // Opening the folder reports any other error.
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+const SETTINGS_HELP: &str = "write file:/folder?local=yes or file:/folder?mode=0660; \
+     a folder with a ? in its name cannot be written as a URL";

@@ -1,0 +1,137 @@
+//! Files by the descriptor of their directory.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, Stat, fsync, linkat, openat, renameat_with, statat,
+    unlinkat,
+};
+use rustix::io::Errno;
+
+use super::directory::{Directory, LOOK, READ};
+use super::sharing::Sharing;
+use crate::Result;
+use crate::local_fs::io_error;
+
+/// A file in a directory. It is opened through the directory's descriptor and shown by its path.
+///
+/// No operation follows a symbolic link, neither at the end of the path nor inside it.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    directory: Arc<Directory>,
+    relative: PathBuf,
+}
+
+impl Location {
+    pub(super) fn new(directory: Arc<Directory>, relative: PathBuf) -> Self {
+        Self {
+            directory,
+            relative,
+        }
+    }
+
+    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        self.in_parent(|parent, name| openat(parent, name, flags, Mode::empty()))
+    }
+
+    /// The status of the entry, which may be a symbolic link; `None` if the entry is missing.
+    pub(crate) fn stat(&self) -> Result<Option<Stat>> {
+        let status = self.in_parent(|parent, name| statat(parent, name, AtFlags::SYMLINK_NOFOLLOW));
+        match status {
+            Ok(status) => Ok(Some(status)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(io_error(error, "inspect", &self.path())),
+        }
+    }
+
+    /// Gives the name to a file that was made under another one, unless the name is taken.
+    pub(crate) fn name(&self, from: &Directory, pending: &str) -> rustix::io::Result<()> {
+        self.in_parent(|parent, name| {
+            match renameat_with(from, pending, parent, name, RenameFlags::NOREPLACE) {
+                // Not all file systems can rename without replacing.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    linkat(from, pending, parent, name, AtFlags::empty())?;
+                    unlinkat(from, pending, AtFlags::empty())
+                }
+                renamed => renamed,
+            }
+        })
+    }
+
+    /// Removes the file. A missing file is not an error.
+    pub(crate) fn remove(&self) -> rustix::io::Result<()> {
+        match self.in_parent(|parent, name| unlinkat(parent, name, AtFlags::empty())) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    pub(crate) fn has_parents(&self) -> bool {
+        self.parents().next().is_some()
+    }
+
+    /// Makes the directories that a long name needs.
+    pub(crate) fn make_parent(&self, sharing: Sharing) -> Result<()> {
+        let mut directory = None::<Directory>;
+        for part in self.parents() {
+            let outer = directory.as_ref().unwrap_or(&self.directory);
+            directory = Some(outer.open_or_make_inside(part, sharing)?);
+        }
+        Ok(())
+    }
+
+    /// Removes the directories of a long name that have become empty, from the innermost outwards.
+    pub(crate) fn remove_empty_parents(&self) {
+        let mut inner = self.relative.as_path();
+        while let Some(parent) = inner
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+        {
+            let at = Self::new(Arc::clone(&self.directory), parent.to_owned());
+            let removed = at.in_parent(|parent, name| unlinkat(parent, name, AtFlags::REMOVEDIR));
+            // Another name uses it, or another user owns it.
+            if removed.is_err() {
+                return;
+            }
+            inner = parent;
+        }
+    }
+
+    /// Makes a new name durable.
+    pub(crate) fn sync_parent(&self) -> rustix::io::Result<()> {
+        self.in_parent(|parent, _| fsync(openat(parent, ".", READ, Mode::empty())?))
+    }
+
+    /// The whole path, for messages and tables. Files are not opened by it.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.relative)
+    }
+
+    /// Runs an operation on the last part of the path, in the directory of that part.
+    ///
+    /// The directories between are opened one by one. In a folder that several users may write,
+    /// another user can put a symbolic link in the place of one of them.
+    fn in_parent<T>(
+        &self,
+        operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        let mut parent = None::<OwnedFd>;
+        for part in self.parents() {
+            let outer = parent.as_ref().map_or(self.directory.as_fd(), AsFd::as_fd);
+            parent = Some(openat(outer, part, LOOK | OFlags::NOFOLLOW, Mode::empty())?);
+        }
+
+        let parent = parent.as_ref().map_or(self.directory.as_fd(), AsFd::as_fd);
+        let name = self.relative.file_name();
+        operation(parent, name.expect("a location has a name"))
+    }
+
+    fn parents(&self) -> impl Iterator<Item = &OsStr> {
+        let parent = self.relative.parent();
+        parent.into_iter().flat_map(Path::iter)
+    }
+}

@@ -1,0 +1,212 @@
+//! The users that may use the files of a folder: the folder's mode and group decide.
+//!
+//! | folder | files and FIFOs | folders inside |
+//! |---|---|---|
+//! | only its owner may write: 0700, 0755 | 0600 | 0700 |
+//! | its group may write: 0770, 2775, 3770 | 0660 with its group | 2770 with its group |
+//! | all users may write: 0777, 1777 | 0666 | 0777 |
+//!
+//! A folder inside has the sticky bit if the folder has it. No class of users gets only the right
+//! to read: a user who may open a file may lock it with flock(2), and delay all others.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, chmodat, chownat, fstat};
+use rustix::io::Errno;
+use rustix::process::{geteuid, getgroups};
+
+use crate::local_fs::io_error;
+use crate::{Error, Result};
+
+/// The users that may use the files of a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Owner,
+    Group,
+    AllUsers,
+}
+
+impl Access {
+    /// Parses the mode of files, as a URL states it.
+    pub(crate) fn of_file_mode(mode: &str) -> Result<Self> {
+        match mode.trim_start_matches('0') {
+            "600" => Ok(Self::Owner),
+            "660" => Ok(Self::Group),
+            "666" => Ok(Self::AllUsers),
+            _ => Err(Error::invalid(format!("the mode {mode:?} is unknown"))
+                .help("write mode=0600, mode=0660 or mode=0666")),
+        }
+    }
+
+    fn of_folder(mode: Mode) -> Self {
+        if mode.contains(Mode::WOTH) {
+            Self::AllUsers
+        } else if mode.contains(Mode::WGRP) {
+            Self::Group
+        } else {
+            Self::Owner
+        }
+    }
+}
+
+/// The mode and the group that the files of a folder get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sharing {
+    access: Access,
+    group: Gid,
+    owner: u32,
+    is_sticky: bool,
+}
+
+impl Sharing {
+    /// What the folder with this status decides. A stated access has precedence.
+    pub(crate) fn of(folder: &Stat, stated: Option<Access>) -> Self {
+        let mode = Mode::from_raw_mode(folder.st_mode);
+        Self {
+            access: stated.unwrap_or_else(|| Access::of_folder(mode)),
+            group: Gid::from_raw(folder.st_gid),
+            owner: folder.st_uid,
+            is_sticky: mode.contains(Mode::SVTX),
+        }
+    }
+
+    /// What a new folder gets, before it has a status. Its sticky bit keeps users from removing
+    /// files of each other, unless they share a group.
+    pub(crate) fn of_new_folder(folder: &Stat, access: Access) -> Self {
+        Self {
+            is_sticky: access == Access::AllUsers,
+            ..Self::of(folder, Some(access))
+        }
+    }
+
+    pub(crate) fn is_private(self) -> bool {
+        self.access == Access::Owner
+    }
+
+    /// Gives a new file or FIFO its group and its mode, for any umask.
+    pub(crate) fn apply_to_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
+        let mode = match self.access {
+            Access::Owner => OWNER,
+            Access::Group => OWNER | GROUP,
+            Access::AllUsers => OWNER | GROUP | OTHERS,
+        };
+        self.apply(file, mode, path)
+    }
+
+    /// Gives a directory inside the folder its group and its mode, for any umask.
+    pub(crate) fn apply_to_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
+        let mode = match self.access {
+            Access::Owner => Mode::RWXU,
+            Access::Group => Mode::RWXU | Mode::RWXG | Mode::SGID,
+            Access::AllUsers => Mode::RWXU | Mode::RWXG | Mode::RWXO,
+        };
+        let sticky = match self.access {
+            Access::Group | Access::AllUsers if self.is_sticky => Mode::SVTX,
+            _ => Mode::empty(),
+        };
+        self.apply(directory, mode | sticky, path)
+    }
+
+    /// Gives an existing directory of this user the mode that a crash, or an earlier mode of the
+    /// folder, left it without. Root does the same for the owner of the folder.
+    pub(crate) fn repair_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
+        if self.may_repair(&status_of(directory, path)?) {
+            self.apply_to_directory(directory, path)?;
+        }
+        Ok(())
+    }
+
+    /// As [`repair_directory`](Self::repair_directory), for a regular file.
+    pub(crate) fn repair_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
+        let status = status_of(file, path)?;
+        let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        if is_regular && self.may_repair(&status) {
+            self.apply_to_file(file, path)?;
+        }
+        Ok(())
+    }
+
+    fn may_repair(self, status: &Stat) -> bool {
+        let user = geteuid();
+        let is_own = status.st_uid == user.as_raw();
+        let is_for_owner = user.is_root() && status.st_uid == self.owner;
+        !self.is_private() && (is_own || is_for_owner)
+    }
+
+    /// Sets group and mode. The group comes first: before, the mode would give access to another.
+    fn apply(self, file: &OwnedFd, mode: Mode, path: &Path) -> Result<()> {
+        let status = status_of(file, path)?;
+        if self.access == Access::Group && status.st_gid != self.group.as_raw() {
+            chownat(file, "", None, Some(self.group), AtFlags::EMPTY_PATH)
+                .map_err(|error| self.group_error(error, path))?;
+        }
+
+        if Mode::from_raw_mode(status.st_mode) != mode {
+            set_mode(file, mode).map_err(|error| io_error(error, "set the mode of", path))?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn group_error(self, error: Errno, path: &Path) -> Error {
+        if error != Errno::PERM {
+            return io_error(error, "set the group of", path);
+        }
+        let group = self.group.as_raw();
+        let path = path.display();
+        let message = format!("cannot give {path} to group {group}: this user is not a member");
+        Error::denied(message).help("add this user to the group, or set the folder's setgid bit")
+    }
+}
+
+/// Whether this process is in a group. Root counts as a member of each.
+pub(crate) fn is_in_group(group: u32) -> bool {
+    geteuid().is_root()
+        || rustix::process::getegid().as_raw() == group
+        || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
+}
+
+/// Sets the mode of a file or directory.
+///
+/// `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
+pub(crate) fn set_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    chmodat(CWD, path, mode, AtFlags::empty())
+}
+
+fn status_of(file: &OwnedFd, path: &Path) -> Result<Stat> {
+    fstat(file).map_err(|error| io_error(error, "inspect", path))
+}
+
+const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);
+const GROUP: Mode = Mode::RGRP.union(Mode::WGRP);
+const OTHERS: Mode = Mode::ROTH.union(Mode::WOTH);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_mode_decides_access() {
+        let access = |mode| Access::of_folder(Mode::from_raw_mode(mode));
+        for private in [0o700, 0o750, 0o755, 0o2755, 0o1755] {
+            assert_eq!(access(private), Access::Owner, "{private:o}");
+        }
+        for group in [0o770, 0o2770, 0o3770, 0o2775] {
+            assert_eq!(access(group), Access::Group, "{group:o}");
+        }
+        for all_users in [0o777, 0o1777, 0o2777] {
+            assert_eq!(access(all_users), Access::AllUsers, "{all_users:o}");
+        }
+    }
+
+    #[test]
+    fn mode_without_right_to_write_is_refused() {
+        for mode in ["0644", "0640", "0", "", "rw", "0770", "1666"] {
+            assert!(Access::of_file_mode(mode).is_err(), "{mode}");
+        }
+        assert_eq!(Access::of_file_mode("0660").ok(), Some(Access::Group));
+        assert_eq!(Access::of_file_mode("666").ok(), Some(Access::AllUsers));
+    }
+}

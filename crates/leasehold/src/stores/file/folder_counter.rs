@@ -1,0 +1,156 @@
+//! The token counter of the folder, from which the counters of names take ranges.
+//!
+//! The files of a free name are removed, and its [counter](super::counter) with them. A name that
+//! comes back takes a new range. Every range is above all earlier ranges of all names, so the
+//! tokens of a name rise forever.
+//!
+//! The file `.counter` has the format of a name's counter. There, `reserved_up_to` is on the disk
+//! before a range below it is used. So the files of names need no sync: after power loss, a name
+//! takes a range above everything that was granted before.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter, TokenRange};
+use super::folder::location::Location;
+use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
+use crate::local_fs::io_error;
+use crate::{Error, Result};
+
+/// Whether taking a range may wait for the disk, and for another process that takes a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MayWait {
+    Yes,
+    No,
+}
+
+/// Takes a range of tokens above all ranges of the folder, and above `at_least`; `None` if that
+/// would wait and may not.
+pub(super) fn take_range(
+    folder: &Folder,
+    boot: Boot,
+    at_least: u64,
+    len: u64,
+    may_wait: MayWait,
+) -> Result<Option<TokenRange>> {
+    let at = folder.counter_path();
+    let flags = OFlags::RDWR | OFlags::NONBLOCK;
+    loop {
+        let opened = folder.open_or_make_file(&at, flags, b"", "open the token counter")?;
+        let file = File::from(opened);
+        if !lock(&file, &at, may_wait)? {
+            return Ok(None);
+        }
+
+        let status = status_of(&file, &at)?;
+        if !status.is_file() {
+            return Err(not_a_file(&at));
+        }
+        if is_at(&status, &at)? {
+            let range = take_locked(&file, &at, boot, at_least, len, may_wait);
+            // If unlocking fails, closing is all that is left to do.
+            let _ = flock(&file, FlockOperation::Unlock);
+            return range;
+        }
+    }
+}
+
+/// Raises the counter to a token of a name whose files will be removed.
+///
+/// The counter is above it already, unless the file `.counter` was deleted.
+pub(super) fn raise(folder: &Folder, boot: Boot, token: u64) -> Result<()> {
+    if token == 0 {
+        return Ok(());
+    }
+    let at = folder.counter_path();
+    let present = match at.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+        Ok(file) => read(&File::from(file)),
+        Err(Errno::NOENT) => CounterState::Fresh,
+        Err(error) => return Err(open_error(error, "open the token counter", &at)),
+    };
+
+    match present {
+        CounterState::Intact(counter) if counter.last_token() >= token => Ok(()),
+        _ => take_range(folder, boot, token, 0, MayWait::Yes).map(|_| ()),
+    }
+}
+
+fn take_locked(
+    file: &File,
+    at: &Location,
+    boot: Boot,
+    at_least: u64,
+    len: u64,
+    may_wait: MayWait,
+) -> Result<Option<TokenRange>> {
+    let mut counter = stored(file, at, boot)?;
+    let failed = |error| io_error(error, "write", &at.path());
+
+    counter.raise(at_least);
+    if counter.boot() != boot || !counter.has_room_for(len) {
+        if may_wait == MayWait::No {
+            return Ok(None);
+        }
+        // After power loss, the file must exist and must have this value.
+        at.sync_parent()
+            .map_err(|error| io_error(error, "sync the folder of", &at.path()))?;
+        counter.move_to(boot);
+        counter.reserve(file).map_err(failed)?;
+    }
+    counter.take(len, file).map(Some).map_err(failed)
+}
+
+/// The counter in the file, restarted if power loss may have torn it.
+fn stored(file: &File, at: &Location, boot: Boot) -> Result<TokenCounter> {
+    let path = at.path();
+    let shown = path.display();
+    match read(file) {
+        CounterState::Fresh => Ok(TokenCounter::fresh(boot)),
+        CounterState::Intact(counter) if counter.boot() == boot => Ok(counter),
+        CounterState::Intact(counter) | CounterState::OneBlockLost(counter) => {
+            Ok(counter.restarted())
+        }
+        CounterState::Newer(version) => {
+            let message =
+                format!("{shown} has version {version} of the format, newer than this program");
+            Err(Error::unsupported(message)
+                .help("use the newer leasehold everywhere on this machine"))
+        }
+        CounterState::Corrupt => Err(Error::damaged(format!("the counter in {shown} is torn"))
+            .help(format!(
+                "stop every user of the folder, then remove {shown}: tokens continue from the clock"
+            ))),
+        CounterState::Foreign => {
+            let message = format!("{shown} is not a counter of leasehold");
+            Err(Error::damaged(message).help("move it away, or choose another folder"))
+        }
+    }
+}
+
+fn read(file: &File) -> CounterState {
+    let mut bytes = [0; COUNTER_LEN];
+    let mut len = 0;
+    while let Ok(count @ 1..) = file.read_at(&mut bytes[len..], len as u64) {
+        len += count;
+    }
+    TokenCounter::read(&bytes[..len])
+}
+
+/// Locks the file; returns whether it is locked.
+fn lock(file: &File, at: &Location, may_wait: MayWait) -> Result<bool> {
+    let operation = match may_wait {
+        MayWait::Yes => FlockOperation::LockExclusive,
+        MayWait::No => FlockOperation::NonBlockingLockExclusive,
+    };
+    loop {
+        match flock(file, operation) {
+            Ok(()) => return Ok(true),
+            Err(Errno::WOULDBLOCK) => return Ok(false),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(io_error(error, "lock", &at.path())),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Removes the files of free names.
+//!
+//! The process that leaves a queue empty notes the name. About [`LINGER`] later, or when the store
+//! closes, it removes the files if the name is still free. So a name in steady use keeps its files,
+//! and its path stays fast. What a crashed process leaves is removed by the next process that
+//! leaves the name, or by [`remove_unused`].
+//!
+//! Removal is safe against arrivals. It holds the lock of the queue file, and it locks `NAME.lock`
+//! exclusively. A leasehold process that opened a file before it was removed compares it with the
+//! path after locking it, and opens the new file.
+//!
+//! flock(1) does not compare. So a `NAME.lock` stays if another process waits for it or holds it,
+//! and if leasehold did not make it: see [`lock_file`](super::lock_file).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+
+use super::folder_counter;
+use super::lock_file::{self, LockFileRemoval};
+use super::process::remove_stale;
+use super::protocol;
+use super::queue_file::{Missing, QueueFile, TryLock};
+use super::shared::Shared;
+use super::transaction::Transaction;
+use super::wakeups::wake;
+use crate::local_fs::io_error;
+use crate::runtime::background;
+use crate::store::Cleanup;
+use crate::{Error, Name, Result};
+
+/// The names that this process left free.
+#[derive(Debug, Default)]
+pub(super) struct IdleNames(Mutex<Generations>);
+
+/// A name is in one of the two. A round removes the files of the older names.
+#[derive(Debug, Default)]
+struct Generations {
+    older: HashSet<Name>,
+    recent: HashSet<Name>,
+    is_task_running: bool,
+    /// Tests change the files of free names.
+    #[cfg(test)]
+    keeps_files: bool,
+}
+
+impl IdleNames {
+    #[cfg(test)]
+    pub(super) fn keep_files(&self) {
+        self.0.lock().keeps_files = true;
+    }
+
+    /// Begins a round: recent names become older. Returns the names that were older; `None` if no
+    /// name is noted. Then the task ends.
+    fn next_round(&self) -> Option<HashSet<Name>> {
+        let mut generations = self.0.lock();
+        let recent = std::mem::take(&mut generations.recent);
+        let older = std::mem::replace(&mut generations.older, recent);
+
+        if older.is_empty() && generations.older.is_empty() {
+            generations.is_task_running = false;
+            return None;
+        }
+        Some(older)
+    }
+}
+
+/// Notes a name whose queue is empty.
+pub(super) fn note(shared: &Arc<Shared>, name: &Name) {
+    let mut generations = shared.idle_names.0.lock();
+    #[cfg(test)]
+    if generations.keeps_files {
+        return;
+    }
+    if !generations.recent.contains(name) {
+        generations.older.remove(name);
+        generations.recent.insert(name.clone());
+    }
+
+    if !generations.is_task_running {
+        generations.is_task_running = true;
+        spawn_rounds(shared);
+    }
+}
+
+/// Removes the files of all noted names, because the store closes.
+///
+/// These are the names of the last two seconds, so it takes milliseconds.
+pub(super) fn finish(shared: &Shared) {
+    while let Some(names) = shared.idle_names.next_round() {
+        remove_all(shared, names);
+    }
+}
+
+/// Removes the files of each free name, of dead processes too.
+pub(super) fn remove_unused(shared: &Shared) -> Result<Cleanup> {
+    let mut cleanup = Cleanup::default();
+    for name in shared.folder.names_of_files()? {
+        match remove_with_dead(shared, &name) {
+            Ok(NameRemoval::Removed) => cleanup.removed += 1,
+            Ok(NameRemoval::InUse) => cleanup.in_use += 1,
+            Ok(NameRemoval::Missing) => {}
+            Err(error) => {
+                let shown = shared.folder.path().display().to_string();
+                let error = error.during(
+                    "remove the files",
+                    &format!("file:{shown}"),
+                    Some(name.as_str()),
+                );
+                cleanup.skipped.push(error);
+            }
+        }
+    }
+
+    remove_stale(&shared.folder.members());
+    Ok(cleanup)
+}
+
+/// Runs rounds until no name is noted. The store closes without waiting for the next round.
+fn spawn_rounds(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    let rounds = async move {
+        loop {
+            tokio::time::sleep(LINGER).await;
+            let Some(shared) = shared.upgrade() else {
+                return;
+            };
+
+            let Some(names) = shared.idle_names.next_round() else {
+                return;
+            };
+            let remove = move || remove_all(&shared, names);
+            if background::handle().spawn_blocking(remove).await.is_err() {
+                return;
+            }
+        }
+    };
+    background::handle().spawn(rounds);
+}
+
+fn remove_all(shared: &Shared, names: HashSet<Name>) {
+    for name in names {
+        // The files stay. `leasehold gc` reports why.
+        if let Err(error) = remove_if_free(shared, &name) {
+            tracing::debug!(%error, %name, "could not remove the files of a free name");
+        }
+    }
+}
+
+enum NameRemoval {
+    Removed,
+    InUse,
+    Missing,
+}
+
+/// Removes the files of a name if its queue is empty.
+fn remove_if_free(shared: &Shared, name: &Name) -> Result<NameRemoval> {
+    match open(shared, name, Missing::Keep)? {
+        QueueAccess::Locked(transaction) => remove_files(shared, *transaction, name),
+        QueueAccess::Busy => Ok(NameRemoval::InUse),
+        QueueAccess::Missing => Ok(NameRemoval::Missing),
+    }
+}
+
+/// As [`remove_if_free`], for a name whose processes may have crashed. A `NAME.lock` may also be
+/// all that is left.
+fn remove_with_dead(shared: &Shared, name: &Name) -> Result<NameRemoval> {
+    let lock_path = shared.folder.lock_path(name);
+    let is_queue_missing = shared.folder.queue_path(name).stat()?.is_none();
+    if is_queue_missing && !lock_file::is_made_by_leasehold(&lock_path)? {
+        return Ok(NameRemoval::Missing);
+    }
+
+    // The queue file is made again, because its lock protects the removal.
+    match open(shared, name, Missing::Make)? {
+        QueueAccess::Locked(mut transaction) => {
+            protocol::remove_dead(shared, &mut transaction)?;
+            remove_files(shared, *transaction, name)
+        }
+        QueueAccess::Busy => Ok(NameRemoval::InUse),
+        QueueAccess::Missing => Ok(NameRemoval::Missing),
+    }
+}
+
+enum QueueAccess {
+    Locked(Box<Transaction>),
+    Busy,
+    Missing,
+}
+
+fn open(shared: &Shared, name: &Name, missing: Missing) -> Result<QueueAccess> {
+    let at = shared.folder.queue_path(name);
+    let Some(file) = QueueFile::open(&shared.folder, at, missing)? else {
+        return Ok(QueueAccess::Missing);
+    };
+    let TryLock::Locked(locked) = file.try_lock()? else {
+        return Ok(QueueAccess::Busy);
+    };
+
+    let transaction = locked.read(shared)?;
+    Ok(transaction.map_or(QueueAccess::Busy, |transaction| {
+        QueueAccess::Locked(Box::new(transaction))
+    }))
+}
+
+/// Removes the files of a locked queue if it is empty, and wakes waiters if it is not.
+fn remove_files(shared: &Shared, transaction: Transaction, name: &Name) -> Result<NameRemoval> {
+    let outcome = if transaction.entries().is_empty() {
+        remove_both(shared, &transaction, name)
+    } else {
+        Ok(NameRemoval::InUse)
+    };
+    wake(shared, transaction.close());
+    outcome
+}
+
+fn remove_both(shared: &Shared, transaction: &Transaction, name: &Name) -> Result<NameRemoval> {
+    folder_counter::raise(&shared.folder, shared.boot, transaction.highest_token())?;
+
+    let lock_path = shared.folder.lock_path(name);
+    match lock_file::remove(&lock_path)? {
+        LockFileRemoval::Removed | LockFileRemoval::NotOurs => {}
+        LockFileRemoval::InUse => return Ok(NameRemoval::InUse),
+    }
+
+    let at = shared.folder.queue_path(name);
+    at.remove()
+        .map_err(|error| removal_error(error, &at.path()))?;
+    at.remove_empty_parents();
+    Ok(NameRemoval::Removed)
+}
+
+/// The error for a file that cannot be removed.
+pub(super) fn removal_error(error: Errno, path: &std::path::Path) -> Error {
+    let described = io_error(error, "remove", path);
+    match error {
+        // In a folder with the sticky bit, only the owner of a file may remove it.
+        Errno::PERM | Errno::ACCESS => {
+            described.help("run `leasehold gc` as the owner of the file, or as root")
+        }
+        _ => described,
+    }
+}
+
+/// How long the files of a free name stay at least. Twice as long at most.
+const LINGER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::parse(text).expect("a good name")
+    }
+
+    #[test]
+    fn name_is_removed_in_the_second_round_after_it_was_noted() {
+        let idle = IdleNames::default();
+        idle.0.lock().recent.insert(name("a"));
+
+        assert_eq!(idle.next_round(), Some(HashSet::new()));
+        assert_eq!(idle.next_round(), Some(HashSet::from([name("a")])));
+        assert_eq!(idle.next_round(), None);
+    }
+}

@@ -1,0 +1,228 @@
+//! Who made a `NAME.lock`, and its removal.
+//!
+//! A process that has the removed file open could lock it while another locks a new one. Processes
+//! of leasehold notice that; flock(1) does not. So these files stay:
+//!
+//! - A file that leasehold did not make: flock(1), `touch` or a redirection of a shell makes an
+//!   empty one. A redirection with `>` also empties a file that leasehold made.
+//! - A file that another process has locked or waits for. leasehold empties it, so that it stays
+//!   forever.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use rustix::fs::{FlockOperation, OFlags, flock, ftruncate};
+use rustix::io::Errno;
+
+use super::folder::location::Location;
+use super::folder::{is_at, open_error, status_of};
+use super::housekeeping::removal_error;
+use crate::Result;
+use crate::local_fs::io_error;
+
+/// The content of a lock file that leasehold made.
+pub(super) const CONTENT: &[u8] =
+    b"leasehold made this file, and removes it when the lock is free.\n\
+    To share the lock with flock(1), empty the file. It then stays.\n";
+
+pub(super) enum LockFileRemoval {
+    Removed,
+    /// The file is missing, or leasehold did not make it.
+    NotOurs,
+    /// Another process uses it.
+    InUse,
+}
+
+/// Removes the lock file of a free name. The caller has the queue file locked.
+pub(super) fn remove(at: &Location) -> Result<LockFileRemoval> {
+    let Some(file) = open(at)? else {
+        return Ok(LockFileRemoval::NotOurs);
+    };
+    if !has_content(&file) {
+        return Ok(LockFileRemoval::NotOurs);
+    }
+
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            keep_for_others(at);
+            return Ok(LockFileRemoval::InUse);
+        }
+        Err(Errno::INTR) => return Ok(LockFileRemoval::InUse),
+        Err(error) => return Err(io_error(error, "lock", &at.path())),
+    }
+    let removal = remove_locked(at, &file);
+    // If unlocking fails, closing is all that is left to do.
+    let _ = flock(&file, FlockOperation::Unlock);
+    removal
+}
+
+fn remove_locked(at: &Location, file: &File) -> Result<LockFileRemoval> {
+    let status = status_of(file, at)?;
+    if !is_at(&status, at)? {
+        return Ok(LockFileRemoval::InUse);
+    }
+    match other_users(status.ino()) {
+        OtherUsers::None => {}
+        OtherUsers::Unknown => return Ok(LockFileRemoval::InUse),
+        OtherUsers::Waiting => {
+            keep_for_others(at);
+            return Ok(LockFileRemoval::InUse);
+        }
+    }
+
+    at.remove()
+        .map_err(|error| removal_error(error, &at.path()))?;
+    Ok(LockFileRemoval::Removed)
+}
+
+/// Whether there is a lock file that leasehold made.
+pub(super) fn is_made_by_leasehold(at: &Location) -> Result<bool> {
+    Ok(open(at)?.is_some_and(|file| has_content(&file)))
+}
+
+/// Empties the file, so that no process of leasehold removes it: flock(1) uses it too.
+pub(super) fn keep_for_others(at: &Location) {
+    let emptied = at
+        .open(OFlags::WRONLY | OFlags::NONBLOCK)
+        .and_then(|file| ftruncate(file, 0));
+    // Its owner has not shared it. Then it is removed when no process uses it.
+    if let Err(error) = emptied {
+        tracing::debug!(%error, path = %at.path().display(), "could not empty a lock file");
+    }
+}
+
+fn open(at: &Location) -> Result<Option<File>> {
+    match at.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(open_error(error, "open", at)),
+    }
+}
+
+fn has_content(file: &File) -> bool {
+    let mut bytes = [0; CONTENT.len() + 1];
+    let len = file.read_at(&mut bytes, 0).unwrap_or(0);
+    bytes[..len] == *CONTENT
+}
+
+/// The processes outside that use a locked file, as far as the kernel lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherUsers {
+    None,
+    /// At least one process waits for the lock of this one.
+    Waiting,
+    /// The lock of this process is not listed. So neither are those who wait for it.
+    Unknown,
+}
+
+/// The processes that wait for a file which this process has locked.
+///
+/// The kernel lists a lock and its waiters together. While other locks come and go, it may leave
+/// out a lock, so the list is read again.
+fn other_users(inode: u64) -> OtherUsers {
+    let own = std::process::id();
+    for _ in 0..READS_MAX {
+        let Ok(table) = fs::read_to_string("/proc/locks") else {
+            return OtherUsers::Unknown;
+        };
+        match users_in(&table, inode, own) {
+            OtherUsers::Unknown => {}
+            known => return known,
+        }
+    }
+    OtherUsers::Unknown
+}
+
+/// Looks for a process's lock on a file, and for those who wait for it, in lines such as
+/// `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`. A wait has an arrow after the number.
+///
+/// The file is found by its inode. The device numbers of Btrfs and overlay differ between stat(2)
+/// and this table.
+fn users_in(table: &str, inode: u64, own: u32) -> OtherUsers {
+    let own = own.to_string();
+    let lines: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().skip(1).collect())
+        .collect();
+
+    let own_file = lines.iter().find_map(|words| match words.as_slice() {
+        ["FLOCK", _, _, pid, file, ..] if *pid == own => {
+            (file.rsplit(':').next()?.parse() == Ok(inode)).then_some(*file)
+        }
+        _ => None,
+    });
+    let Some(own_file) = own_file else {
+        return OtherUsers::Unknown;
+    };
+
+    if lines.iter().any(|words| is_wait(words, own_file)) {
+        OtherUsers::Waiting
+    } else {
+        OtherUsers::None
+    }
+}
+
+fn is_wait(words: &[&str], file: &str) -> bool {
+    matches!(words, ["->", _, _, _, _, waited_for, ..] if *waited_for == file)
+}
+
+/// How often the table is read until it lists the lock of this process.
+const READS_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::folder::directory::Directory;
+    use super::*;
+    use crate::local_fs::Locality;
+
+    #[test]
+    fn waiters_for_own_lock_are_found_in_proc_locks() {
+        const TABLE: &str = "1: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF\n\
+            1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:264 0 EOF\n\
+            2: FLOCK  ADVISORY  READ 4711 fe:00:265 0 EOF\n\
+            3: -> FLOCK  ADVISORY  WRITE 4712 00:2a:265 0 EOF\n\
+            264: POSIX  ADVISORY  WRITE 4711 fe:00:266 0 264\n";
+        assert_eq!(users_in(TABLE, 264, 4711), OtherUsers::Waiting);
+        assert_eq!(users_in(TABLE, 264, 4712), OtherUsers::Unknown);
+        assert_eq!(users_in(TABLE, 265, 4711), OtherUsers::None);
+        assert_eq!(users_in(TABLE, 266, 4711), OtherUsers::Unknown);
+    }
+
+    #[test]
+    fn own_lock_without_waiter_has_no_other_users() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let inode = file.as_file().metadata().expect("inspected").ino();
+        assert_eq!(other_users(inode), OtherUsers::Unknown, "it is not locked");
+
+        file.as_file().lock().expect("the lock is free");
+        assert_eq!(other_users(inode), OtherUsers::None);
+    }
+
+    /// flock(1) begins to wait while the remover has the file locked.
+    #[test]
+    fn waiter_that_arrives_during_removal_keeps_the_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a.lock");
+        fs::write(&path, CONTENT).expect("written");
+        let directory = Directory::open_or_make(folder.path(), Locality::Known, None);
+        let at = Arc::new(directory.expect("opened")).file("a.lock");
+        let file = open(&at).expect("opened").expect("it exists");
+        file.lock().expect("the lock is free");
+
+        let outsider = File::open(&path).expect("opened");
+        let waiting = std::thread::spawn(move || outsider.lock());
+        let inode = file.metadata().expect("inspected").ino();
+        while other_users(inode) != OtherUsers::Waiting {
+            std::thread::yield_now();
+        }
+        let removal = remove_locked(&at, &file).expect("inspected");
+        file.unlock().expect("it was locked");
+
+        assert!(matches!(removal, LockFileRemoval::InUse));
+        assert_eq!(fs::read(&path).expect("it stays"), b"", "it stays forever");
+        waiting.join().expect("no panic").expect("locked");
+    }
+}

@@ -1,0 +1,113 @@
+//! Cleaners of old files that delete parts of a store in use.
+
+use super::*;
+
+/// A cleaner of old files deleted the FIFOs, so each process counts as dead to the other. The
+/// holder is notified of the loss, and the waiter enters the queue again.
+#[tokio::test]
+async fn deleted_fifo_ends_holds_and_requeues_waiters() {
+    let test_folder = TestFolder::new();
+    let ours = test_folder.boot(THIS);
+    let theirs = test_folder.boot(THIS);
+    let short = Duration::from_millis(150);
+    let held = ours
+        .mutex("a")
+        .lease(short)
+        .acquire()
+        .await
+        .expect("granted");
+
+    let lock = theirs.mutex("a").lease(short);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    while theirs
+        .inspect("a")
+        .await
+        .expect("inspected")
+        .waiters()
+        .count()
+        == 0
+    {
+        tokio::task::yield_now().await;
+    }
+
+    for fifo in fs::read_dir(test_folder.folder.path().join(".members")).expect("listed") {
+        fs::remove_file(fifo.expect("listed").path()).expect("removed");
+    }
+
+    let limit = Duration::from_secs(20);
+    assert_eq!(
+        tokio::time::timeout(limit, held.lost())
+            .await
+            .expect("the holder is notified"),
+        crate::LossReason::Revoked
+    );
+
+    drop(held);
+    let next = tokio::time::timeout(limit, waiting)
+        .await
+        .expect("the waiter enters again")
+        .expect("it runs");
+
+    next.expect("granted").check().expect("held");
+}
+
+/// A cleaner deleted the whole folder. The holder is notified of the loss, and the same process can
+/// continue in a new folder.
+#[tokio::test]
+async fn deleted_folder_ends_holds_and_is_recreated() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let held = locks
+        .mutex("a")
+        .lease(Duration::from_millis(600))
+        .acquire()
+        .await
+        .expect("granted");
+
+    fs::remove_dir_all(test_folder.folder.path()).expect("it can be deleted");
+    let limit = Duration::from_secs(20);
+    assert_eq!(
+        tokio::time::timeout(limit, held.lost())
+            .await
+            .expect("the holder is notified"),
+        crate::LossReason::Revoked
+    );
+
+    drop(held);
+    grant(&locks).await;
+}
+
+/// Several threads notice at the same moment that the FIFO of their process is gone. All of them
+/// enter under one new process id.
+#[tokio::test]
+async fn deleted_fifo_is_replaced_once() {
+    const THREADS: usize = 4;
+    let test_folder = TestFolder::new();
+    let store = test_folder.store();
+    for _ in 0..100 {
+        fs::remove_dir_all(test_folder.folder.path().join(".members")).expect("removed");
+        let go = std::sync::Barrier::new(THREADS);
+        let enter = || {
+            let claim = Claim {
+                share: Share::READER,
+                ..claim()
+            };
+            go.wait();
+            let entered = background::on_background(store.enter(&claim, OnContention::Queue));
+            pollster::block_on(entered).expect("entered");
+            claim
+        };
+        let claims = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(enter)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("no panic"))
+                .collect::<Vec<_>>()
+        });
+        let kept = store.renew(&claims).await.expect("the store replies");
+        assert!(kept.iter().all(Option::is_some), "{kept:?}");
+        for claim in &claims {
+            assert!(store.leave(claim).await.expect("left"));
+        }
+    }
+}

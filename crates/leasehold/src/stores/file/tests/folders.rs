@@ -1,0 +1,145 @@
+//! Which folders and files are accepted, and what remains in a folder.
+
+use super::*;
+
+#[tokio::test]
+async fn links_and_devices_are_refused() {
+    for ending in ["lock", "queue"] {
+        let test_folder = TestFolder::new();
+        let path = test_folder.folder.path().join(format!("a.{ending}"));
+        symlink("/dev/null", &path).expect("linked");
+        assert!(
+            test_folder
+                .boot(THIS)
+                .mutex("a")
+                .acquire()
+                .await
+                .expect_err("a link")
+                .is_damaged()
+        );
+        fs::remove_file(&path).expect("removed");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .expect("created");
+        assert!(
+            test_folder
+                .boot(THIS)
+                .mutex("a")
+                .acquire()
+                .await
+                .expect_err("a FIFO")
+                .is_damaged()
+        );
+        fs::remove_file(&path).expect("removed");
+        fs::create_dir(&path).expect("created");
+        test_folder
+            .boot(THIS)
+            .mutex("a")
+            .acquire()
+            .await
+            .expect_err("a folder");
+    }
+}
+
+#[tokio::test]
+async fn folder_that_is_not_local_is_refused() {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    assert!(
+        File::at(file.path())
+            .expect_err("not a folder")
+            .is_invalid()
+    );
+
+    assert!(
+        File::at_url_path("//elsewhere/locks")
+            .expect_err("another machine")
+            .is_invalid()
+    );
+
+    let proc = File::at(Path::new("/proc/leasehold")).expect_err("nothing can be made there");
+    assert!(proc.to_string().contains("/proc/leasehold"), "{proc}");
+}
+
+#[tokio::test]
+async fn foreign_files_are_not_listed() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let _guard = locks.mutex("a").acquire().await.expect("granted");
+    fs::write(test_folder.folder.path().join("notes+"), "x").expect("written");
+    symlink(".", test_folder.folder.path().join("here+")).expect("linked");
+    let names = locks.list("", 9).await.expect("listed");
+    assert_eq!(names.iter().map(Name::as_str).collect::<Vec<_>>(), ["a"]);
+}
+
+#[tokio::test]
+async fn files_are_readable_by_their_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let test_folder = TestFolder::new();
+    grant(&test_folder.boot(THIS)).await;
+    for file in ["a.queue", "a.lock"] {
+        let mode = fs::metadata(test_folder.folder.path().join(file))
+            .expect("the file exists")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn no_descriptor_and_no_process_remains() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let descriptors = || fs::read_dir("/proc/self/fd").expect("listed").count();
+    grant(&locks).await;
+    let before = descriptors();
+    for _ in 0..100 {
+        let guard = locks.mutex("a").acquire().await.expect("granted");
+        assert!(
+            locks
+                .mutex("a")
+                .try_acquire_for(Duration::from_micros(100))
+                .await
+                .expect("the store replies")
+                .is_none()
+        );
+        guard.release().await.expect("released");
+    }
+
+    assert!(
+        descriptors() < before + 20,
+        "other tests of this process open descriptors too"
+    );
+
+    drop(locks);
+    let mut left: Vec<_> = fs::read_dir(test_folder.folder.path())
+        .expect("listed")
+        .map(|entry| entry.expect("listed").file_name())
+        .collect();
+
+    left.sort_unstable();
+    assert_eq!(left, [".counter", ".members", "a.lock", "a.queue"]);
+    assert_eq!(
+        fs::read_dir(test_folder.folder.path().join(".members"))
+            .expect("listed")
+            .count(),
+        0
+    );
+}
+
+/// A message must not change a file that another user linked into the folder of FIFOs.
+#[test]
+fn regular_file_in_place_of_an_inbox_is_not_a_process() {
+    let test_folder = TestFolder::new();
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let id = ProcessId::from_bytes([7; 16]);
+    let path = test_folder.folder.path().join(format!(".members/{id}"));
+    fs::write(&path, "text").expect("written");
+
+    let peer = Peer::open(&folder.members(), id).expect("the store replies");
+    assert!(peer.is_none());
+}

@@ -1,0 +1,130 @@
+//! Waiting: for an external flock, for the disk, for another transaction, and a full inbox.
+
+use super::*;
+
+/// A waiter blocked only by an external flock sleeps until it is released and does not wake itself.
+#[tokio::test]
+async fn waiter_behind_external_flock_sleeps() {
+    let test_folder = TestFolder::new();
+    let store = test_folder.store();
+    let claim = claim();
+
+    let outsider = fs::File::create(test_folder.folder.path().join("a.lock")).expect("created");
+    outsider.lock().expect("the lock is free");
+    let seen = store
+        .enter(&claim, OnContention::Queue)
+        .await
+        .expect("entered")
+        .standing;
+    let (sender, polled) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut changed = background::on_background(store.changed(&claim, seen));
+        let polled = std::pin::Pin::new(&mut changed)
+            .poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+        sender.send(polled.is_pending()).expect("the test receives");
+    });
+    assert_eq!(
+        polled.recv_timeout(Duration::from_secs(20)),
+        Ok(true),
+        "the waiter polls again and again"
+    );
+}
+
+/// The first grant of a name waits for the disk. This wait does not count as queueing.
+#[tokio::test]
+async fn zero_timeout_still_asks_the_store_once() {
+    let test_folder = TestFolder::new();
+    test_folder
+        .boot(THIS)
+        .mutex("a")
+        .try_acquire_for(Duration::ZERO)
+        .await
+        .expect("the store replies")
+        .expect("the lock is free")
+        .check()
+        .expect("held");
+}
+
+/// An owner that outlives its last hold in a store does not keep the store open.
+#[tokio::test]
+async fn owner_does_not_keep_store_open() {
+    let test_folder = TestFolder::new();
+    let owner = crate::Owner::new();
+    let locks = test_folder.boot(THIS);
+    locks
+        .reentrant("a")
+        .acquire(&owner)
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
+
+    crate::drain().await;
+    drop(locks);
+    let left = || {
+        fs::read_dir(test_folder.folder.path().join(".members"))
+            .expect("listed")
+            .count()
+    };
+
+    let closed = async {
+        while left() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+
+    tokio::time::timeout(Duration::from_secs(9), closed)
+        .await
+        .expect("the store is closed");
+
+    drop(owner);
+}
+
+/// A process is stopped in the middle of a transaction. However many requests wait for that queue,
+/// requests for other names are executed, even if they need a thread to wait for the disk.
+#[tokio::test]
+async fn stopped_transaction_does_not_block_other_names() {
+    let test_folder = TestFolder::new();
+    let store = Arc::new(test_folder.store());
+    let locks = Locks::from_arc(Arc::clone(&store) as Arc<dyn Store>, "file:").expect("it runs");
+    grant(&locks).await;
+    let stopped = fs::File::open(test_folder.queue()).expect("there is a queue file");
+    stopped.lock().expect("the lock is free");
+    for _ in 0..600 {
+        let claim = claim();
+        let left = tokio::time::timeout(Duration::from_millis(1), store.leave(&claim)).await;
+        assert!(left.is_err(), "the queue file is locked");
+    }
+
+    let other = locks
+        .mutex("b")
+        .try_acquire()
+        .await
+        .expect("the store replies")
+        .expect("the lock is free");
+
+    other.release().await.expect("released");
+    stopped.unlock().expect("it was locked");
+    grant(&locks).await;
+}
+
+#[tokio::test]
+async fn full_inbox_wakes_every_waiter() {
+    let test_folder = TestFolder::new();
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let _entered = background::start().expect("it runs").enter();
+    let (process, inbox) = Process::join(&folder).expect("joined");
+    let peer = Peer::open(&folder.members(), process.id())
+        .expect("the store replies")
+        .expect("alive");
+
+    let ids: Vec<ClaimId> = (0..300).map(|_| ClaimId::draw()).collect();
+    peer.wake(&ids);
+    assert!(matches!(inbox.read_wakeups().await, Wakeups::Claims(wakeups) if wakeups == ids));
+    for _ in 0..100 {
+        peer.wake(&ids);
+    }
+
+    assert!(matches!(inbox.read_wakeups().await, Wakeups::Overflow));
+}
