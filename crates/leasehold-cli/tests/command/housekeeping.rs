@@ -30,8 +30,8 @@ fn run_leaves_no_file_of_its_name() {
 #[test]
 fn last_of_several_users_removes_the_files() {
     let sandbox = Sandbox::new();
-    let first = sandbox.holder("a", &["--slots", "2"]);
-    let second = sandbox.holder("a", &["--slots", "2"]);
+    let first = sandbox.holder("a", &["--shared"]);
+    let second = sandbox.holder("a", &["--shared"]);
     assert_eq!(first.end().code(), 0);
     assert_eq!(
         files(&sandbox),
@@ -64,7 +64,8 @@ fn gc_removes_files_of_killed_runs_and_keeps_those_in_use() {
 
 #[test]
 fn gc_on_a_store_without_files_exits_64() {
-    let sandbox = Sandbox::at("memory:".to_owned());
+    let server = lab_servers::Redis::start();
+    let sandbox = Sandbox::at(server.url());
     let done = sandbox.done(&["gc"]);
     done.assert(64, "", "free locks leave nothing in this store");
 }

@@ -212,7 +212,7 @@ fn flock_holder_is_shown_as_external_holder() {
     let sandbox = Sandbox::new();
     sandbox
         .done(&["ls"])
-        .assert(0, "NAME  HOLDERS  WAITERS  SINCE  HOLDER\n", "");
+        .assert(0, "NAME  KIND  HELD  WAITERS  AGE  HOLDER\n", "");
     let mut flock = Command::new("flock")
         .arg("--no-fork")
         .arg(sandbox.path("store/a.lock"))

@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "run",
     "hold",
     "acquire",
@@ -12,6 +12,8 @@ const COMMANDS: [&str; 11] = [
     "show",
     "watch",
     "break",
+    "gc",
+    "setup-system",
     "man",
     "completions",
 ];
