@@ -4,6 +4,7 @@
     reason = "helper functions of tests may panic like tests"
 )]
 
+mod also_store;
 mod background;
 mod death;
 mod descendants;
