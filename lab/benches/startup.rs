@@ -9,6 +9,9 @@ use lab::report::{Report, Samples};
 
 const ROUNDS: usize = 300;
 
+/// The target: a run takes at most three times as long as flock(1).
+const FLOCK_FACTOR_MAX: u64 = 3;
+
 fn main() -> Result<()> {
     let testbed = Testbed::new(env!("CARGO_BIN_EXE_worker"))?;
     let file = testbed.scratch_file();
@@ -26,7 +29,15 @@ fn main() -> Result<()> {
     let mut report = Report::new("startup");
     report.add("leasehold run x -- true", &samples, "flock f true", &flock);
     report.add("leasehold run x -- true", &samples, "true", &bare);
-    report.finish()
+    report.finish()?;
+
+    let run = samples.spread().p50_ns;
+    let flock = flock.spread().p50_ns;
+    ensure!(
+        run <= FLOCK_FACTOR_MAX * flock,
+        "a run takes {run} ns, more than {FLOCK_FACTOR_MAX} times the {flock} ns of flock"
+    );
+    Ok(())
 }
 
 /// Returns the path of the command of the same build, which `cargo xtask bench` builds first.

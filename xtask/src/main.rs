@@ -1,6 +1,7 @@
 //! The tasks of this repository: `cargo xtask TASK`. `cargo xtask --help` lists them.
 
 mod baselines;
+mod dist;
 mod documents;
 mod fetch;
 mod lab;
@@ -71,6 +72,9 @@ enum Task {
         /// Run these only
         benchmarks: Vec<String>,
     },
+    /// Build the files of a release in target/dist: a static binary, man pages, completions, a
+    /// Debian package, a Dockerfile and checksums
+    Dist,
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants(mutants::MutantsArgs),
 }
@@ -116,6 +120,7 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Soak => tasks::soak(),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
+        Task::Dist => dist::dist(),
         Task::Mutants(options) => mutants::run(options),
     }
 }

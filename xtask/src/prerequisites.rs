@@ -37,10 +37,12 @@ const fn file(path: &'static str, package: &'static str) -> Prerequisite {
     }
 }
 
-const PREREQUISITES: [Prerequisite; 20] = [
+const PREREQUISITES: [Prerequisite; 21] = [
     program("flock", "--version", "util-linux"),
     program("unshare", "--version", "util-linux"),
     program("script", "--version", "bsdutils"),
+    // It checks the units in docs/recipes.md.
+    program("systemd-analyze", "--version", "systemd"),
     // A FUSE file system, which the file store rejects.
     program("bindfs", "--version", "bindfs"),
     // Servers, and the programs that start them.

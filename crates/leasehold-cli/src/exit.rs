@@ -188,6 +188,10 @@ pub(crate) const ENVIRONMENT: Table = Table {
             "the store's URL, unless --store is given; run sets it for COMMAND",
         ),
         (
+            "LEASEHOLD_ALSO_STORE",
+            "run: the URL of a second store, unless --also-store is given",
+        ),
+        (
             "LEASEHOLD_LOG",
             "log filter for standard error: info, debug or leasehold=trace; see --verbose",
         ),

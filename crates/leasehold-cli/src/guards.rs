@@ -24,6 +24,15 @@ pub(crate) struct Guards {
     /// In the order of the arguments, never empty.
     names: Vec<Guard>,
     slots: NumberedSlots,
+    also: Option<AlsoHeld>,
+}
+
+/// The guards of the same names in the store of `--also-store`.
+#[derive(Debug)]
+pub(crate) struct AlsoHeld {
+    /// The URL without its password.
+    pub(crate) url: String,
+    pub(crate) guards: Vec<Guard>,
 }
 
 impl Guards {
@@ -33,7 +42,23 @@ impl Guards {
         Self {
             names,
             slots: NumberedSlots::default(),
+            also: None,
         }
+    }
+
+    /// Adds the guards of a second store to this hold.
+    pub(crate) fn also_hold(&mut self, also: AlsoHeld) {
+        self.also = Some(also);
+    }
+
+    /// The guards in the second store.
+    pub(crate) fn also(&self) -> Option<&AlsoHeld> {
+        self.also.as_ref()
+    }
+
+    /// The guards of the names alone, as another hold needs them.
+    pub(crate) fn into_names(self) -> Vec<Guard> {
+        self.names
     }
 
     pub(crate) fn number_slots(&mut self, slots: NumberedSlots) {
@@ -56,7 +81,8 @@ impl Guards {
     }
 
     fn all(&self) -> impl Iterator<Item = &Guard> {
-        self.names.iter().chain(self.slots.guards())
+        let also = self.also.iter().flat_map(|also| &also.guards);
+        self.names.iter().chain(self.slots.guards()).chain(also)
     }
 
     /// The guard that was lost or will be lost first.
@@ -69,6 +95,14 @@ impl Guards {
     /// Returns the name that was lost or will be lost first.
     pub(crate) fn name(&self) -> &str {
         self.weakest().name()
+    }
+
+    /// Returns the second store's URL if the weakest hold is in that store.
+    pub(crate) fn also_url_of_weakest(&self) -> Option<&str> {
+        let weakest = self.weakest();
+        let also = self.also.as_ref()?;
+        let is_there = also.guards.iter().any(|guard| std::ptr::eq(guard, weakest));
+        is_there.then_some(also.url.as_str())
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
@@ -147,7 +181,8 @@ impl Guards {
     pub(crate) async fn release(self) -> Result<()> {
         let slots = self.slots.into_guards();
         let mut errors = release_all(slots).await;
-        errors.extend(release_all(self.names).await);
+        let also = self.also.into_iter().flat_map(|also| also.guards);
+        errors.extend(release_all(self.names.into_iter().chain(also).collect()).await);
 
         let lost = errors.iter().position(Error::is_lost);
         match lost.or_else(|| (!errors.is_empty()).then_some(0)) {

@@ -8,6 +8,7 @@ mod process_table;
 pub(crate) mod retry;
 pub(crate) mod signals;
 mod stopping;
+mod stores;
 mod supervision;
 mod terminal;
 pub(crate) mod waiting;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use crate::commands::Run;
 use crate::exit::Exit;
 use crate::guards::{Guards, LossReport};
-use crate::locking::{self, Acquired, Request, SlotNumbers};
+use crate::locking::{Acquired, Request, SlotNumbers};
 use child::{Child, Spawn};
 use exec_shim::Preparation;
 use job_control::JobControl;
@@ -30,6 +31,7 @@ use process_table::ProcessTable;
 use retry::Retry;
 use signals::Signals;
 use stopping::Stopping;
+use stores::Stores;
 use supervision::{Stage, Supervision};
 use watchdog::Watchdog;
 
@@ -38,17 +40,18 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
 
     let mut signals = Signals::new()?;
     let mut retry = Retry::within(args.lock.wait, &args.store);
-    let opened = retry.until_available(|| args.store.open());
-    let locks = signals.during(opened).await??;
-    let stopping = Stopping::new(&args, &locks.guarantees())?;
+    let opened = retry.until_available(|| Stores::open(&args));
+    let stores = signals.during(opened).await??;
+    let locks = &stores.main;
+    let stopping = Stopping::new(&args, &locks.guarantees(), stores.also_guarantees())?;
     let names = args.names();
 
-    let enclosing = retry.until_available(|| nested::enclosing_all(&locks, &names));
+    let enclosing = retry.until_available(|| stores.enclosing(&names));
     let outer = signals.during(enclosing).await??;
     if let Some(outer) = outer {
         // The command inherits the mask of signals.
         drop(signals);
-        return nested::join(&outer, &locks, &args);
+        return nested::join(&outer, locks, &args);
     }
 
     signals.install()?;
@@ -58,8 +61,8 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
         label: &args.label(),
         slot_numbers: SlotNumbers::Taken,
     };
-    match locking::acquire(&locks, request, &mut retry, &mut signals).await? {
-        Acquired::Granted(guards) => hold(guards, &locks, &args, stopping, signals).await,
+    match stores.acquire(request, &mut retry, &mut signals).await? {
+        Acquired::Granted(guards) => hold(guards, locks, &args, stopping, signals).await,
         Acquired::TimedOut => Ok(args.busy_exit_code.map_or(Exit::NOT_IN_TIME, Exit::from)),
         Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
     }

@@ -88,10 +88,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(feature = "file", not(target_os = "linux")))]
 compile_error!(
-    "leasehold runs on Linux: it needs CLOCK_BOOTTIME, and its file store flock, FIFOs and epoll"
+    "the file store of leasehold runs on Linux: it needs flock, FIFOs, epoll and /proc; \
+     on other systems use default-features = false and the feature redis or zookeeper"
 );
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("leasehold needs a clock that also runs during a suspend: Linux or macOS");
 
 mod admission;
 pub mod blocking;

@@ -42,6 +42,20 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) store: Store,
 
+    /// Hold NAME in this store too, while programs move from one store to another
+    ///
+    /// COMMAND runs while both stores have granted NAME. The loss of either is a loss, and both are
+    /// released. leasehold acquires the stores in the order of the bytes of their URLs, so spell
+    /// both URLs alike everywhere. LEASEHOLD_STORE and LEASEHOLD_TOKEN are those of --store, and
+    /// LEASEHOLD_SLOT is not set. Pass a URL that contains a password in LEASEHOLD_ALSO_STORE.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "LEASEHOLD_ALSO_STORE",
+        hide_env_values = true
+    )]
+    pub(crate) also_store: Option<String>,
+
     #[command(flatten)]
     pub(crate) lock: LockOptions,
 

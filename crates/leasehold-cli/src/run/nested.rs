@@ -51,6 +51,10 @@ pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'sta
 
     let mut held = enclosing_holds();
     held.extend_from_slice(&own);
+    if let Some(also) = guards.also() {
+        let holds = also.guards.iter();
+        held.extend(holds.map(|guard| EnclosingHold::new(&also.url, guard)));
+    }
     let held = serde_json::to_string(&held).expect("texts and numbers are always JSON");
 
     let mut variables = own_environment(&own, url);
@@ -141,7 +145,7 @@ async fn enclosing(locks: &Locks, name: &str) -> leasehold::Result<Option<Entry>
 }
 
 /// Compares the URLs of two stores. Several paths may lead to the same folder.
-fn is_same_store(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_store(one: &str, other: &str) -> bool {
     let folder = |url: &str| std::fs::canonicalize(url.strip_prefix("file:")?).ok();
     one == other || folder(one).is_some_and(|one| Some(one) == folder(other))
 }

@@ -20,6 +20,8 @@ pub(crate) struct Stopping {
     /// How long before the end of the hold KILL is sent.
     pub(crate) margin: Duration,
     validity: Option<Validity>,
+    /// The same in the store of --also-store.
+    also_validity: Option<Validity>,
 }
 
 /// How long the store keeps a lock after the last confirmed renewal, and the setting that says so.
@@ -35,13 +37,19 @@ impl Stopping {
     /// TERM, the time to KILL, and KILL must fit into half of the lease, which a renewal leaves.
     /// By default they fit into its last eighth, so that a shorter outage does not stop the
     /// command.
-    pub(crate) fn new(args: &Run, guarantees: &Guarantees) -> Result<Self> {
+    pub(crate) fn new(
+        args: &Run,
+        guarantees: &Guarantees,
+        also: Option<Guarantees>,
+    ) -> Result<Self> {
         check_hold_at_least(args)?;
 
         let validity = validity(args, guarantees);
+        let also_validity = also.and_then(|also| self::validity(args, &also));
         let shortest = validity
-            .map(Validity::certain)
             .into_iter()
+            .chain(also_validity)
+            .map(Validity::certain)
             .chain(limit(args))
             .min();
         let margin = shortest.map_or(MARGIN_MAX, |shortest| MARGIN_MAX.min(shortest / 10));
@@ -60,6 +68,7 @@ impl Stopping {
             kill_after,
             margin,
             validity,
+            also_validity,
         })
     }
 
@@ -86,10 +95,11 @@ impl Stopping {
 
     /// Returns why the lock is about to be lost, for the message that precedes TERM.
     pub(crate) fn cause(&self, guard: &Guards, store: &str) -> String {
-        let Some(validity) = self
-            .validity
-            .filter(|_| guard.renewal() == RenewalStatus::Late)
-        else {
+        let (store, validity) = match guard.also_url_of_weakest() {
+            Some(also) => (also, self.also_validity),
+            None => (store, self.validity),
+        };
+        let Some(validity) = validity.filter(|_| guard.renewal() == RenewalStatus::Late) else {
             return "its time is about to end".to_owned();
         };
 

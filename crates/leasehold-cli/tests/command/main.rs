@@ -4,12 +4,14 @@
     reason = "helper functions of tests may panic like tests"
 )]
 
+mod also_store;
 mod background;
 mod death;
 mod descendants;
 mod exclusion;
 mod exit_codes;
 mod folders;
+mod from_flock;
 mod holding;
 mod housekeeping;
 mod inspection;
@@ -19,6 +21,7 @@ mod man;
 mod mistakes;
 mod nested;
 mod outage;
+mod recipes;
 mod redis;
 mod sandbox;
 mod scripts;

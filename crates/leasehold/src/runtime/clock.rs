@@ -1,14 +1,25 @@
 //! A clock that runs while the machine is suspended.
 
-use std::io;
-use std::os::fd::OwnedFd;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod other;
+
 use std::time::Duration;
 
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
-use tokio::net::unix::pipe;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::DescriptorTimer as BootTimer;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use other::SleepingTimer as BootTimer;
+
+/// The clock that also runs while the machine is suspended.
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::Boottime;
+/// On macOS, `CLOCK_MONOTONIC` also runs while the machine is asleep.
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::Monotonic;
 
 /// A time of `CLOCK_BOOTTIME`, in nanoseconds: the one clock of every decision here.
 ///
@@ -24,7 +35,7 @@ impl BootInstant {
     /// Reads this machine's clock.
     #[must_use]
     pub fn now() -> Self {
-        Self::from_timespec(clock_gettime(ClockId::Boottime))
+        Self::from_timespec(clock_gettime(CLOCK))
     }
 
     /// Returns the time that is `wait` later, or `FAR_FUTURE` if that is beyond the clock's range.
@@ -75,61 +86,8 @@ impl BootInstant {
         Self(nanos)
     }
 
-    fn to_timespec(self) -> Timespec {
-        // Zero would disarm the timer.
-        let nanos = self.0.max(1);
-        Timespec {
-            tv_sec: (nanos / 1_000_000_000).cast_signed(),
-            tv_nsec: (nanos % 1_000_000_000).cast_signed(),
-        }
-    }
-
     fn from_timespec(time: Timespec) -> Self {
         let nanos = time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs();
         Self(nanos)
-    }
-}
-
-/// A timer on the same clock, which also fires on time after a suspend.
-///
-/// A timer descriptor is read like a pipe, and tokio waits for a pipe without unsafe code.
-#[derive(Debug)]
-pub(crate) struct BootTimer {
-    timer: OwnedFd,
-    readiness: pipe::Receiver,
-}
-
-impl BootTimer {
-    /// Creates a timer; must be called, and waited on, inside the background runtime.
-    pub(crate) fn new() -> io::Result<Self> {
-        let timer = timerfd_create(
-            TimerfdClockId::Boottime,
-            TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )?;
-        let readiness = pipe::Receiver::from_owned_fd_unchecked(timer.try_clone()?)?;
-        Ok(Self { timer, readiness })
-    }
-
-    /// Waits until `deadline`; returns at once if it has passed.
-    pub(crate) async fn fires_at(&self, deadline: BootInstant) -> io::Result<()> {
-        if deadline == BootInstant::FAR_FUTURE {
-            return std::future::pending().await;
-        }
-
-        let at = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: deadline.to_timespec(),
-        };
-        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &at)?;
-
-        while BootInstant::now() < deadline {
-            self.readiness.readable().await?;
-            // The count of expirations does not matter. After a spurious wake-up it waits again.
-            match self.readiness.try_read(&mut [0; 8]) {
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
     }
 }

@@ -18,6 +18,7 @@ use crate::{Error, Result};
 /// After this silence the kernel probes a connection, three times at this interval.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 /// The kernel closes a connection whose data is not acknowledged for this time.
+#[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(15);
 
 pub(in crate::stores) enum Stream {
@@ -96,8 +97,19 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE)?;
     sockopt::set_tcp_keepcnt(stream, 3)?;
+    limit_unacknowledged(stream)
+}
+
+#[cfg(target_os = "linux")]
+fn limit_unacknowledged(stream: &TcpStream) -> io::Result<()> {
     let limit = u32::try_from(UNACKNOWLEDGED_MAX.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, limit)?;
+    Ok(())
+}
+
+/// Other systems do not have this option. A lost peer is then noticed by the heartbeat.
+#[cfg(not(target_os = "linux"))]
+fn limit_unacknowledged(_stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 

@@ -1,0 +1,204 @@
+//! The store of a run, and the second one of `--also-store`.
+
+use std::time::Duration;
+
+use leasehold::{Entry, Error, Guarantees, Locks, Result};
+use tokio::time::timeout;
+
+use super::nested;
+use super::retry::Retry;
+use super::signals::Signals;
+use super::waiting::LEAVE_TIMEOUT;
+use crate::commands::{Run, Store};
+use crate::guards::{AlsoHeld, Guards};
+use crate::locking::{self, Acquired, Request, SlotNumbers};
+
+/// The stores that must all grant a run.
+#[derive(Debug)]
+pub(crate) struct Stores {
+    pub(crate) main: Locks,
+    also: Option<Locks>,
+}
+
+impl Stores {
+    pub(crate) async fn open(args: &Run) -> Result<Self> {
+        let main = args.store.open().await?;
+
+        let also = match args.also_store.as_deref() {
+            None | Some("") => None,
+            Some(url) => Some(open(url).await?),
+        };
+        if let Some(also) = &also
+            && nested::is_same_store(main.url(), also.url())
+        {
+            return Err(same_store());
+        }
+        Ok(Self { main, also })
+    }
+
+    /// The guarantees of the store that `--also-store` names.
+    pub(crate) fn also_guarantees(&self) -> Option<Guarantees> {
+        self.also.as_ref().map(Locks::guarantees)
+    }
+
+    /// Returns the holds of `names` in the main store that this process runs under.
+    ///
+    /// Fails if only one of the stores has such holds.
+    pub(crate) async fn enclosing(&self, names: &[String]) -> Result<Option<Vec<Entry>>> {
+        let outer = nested::enclosing_all(&self.main, names).await?;
+        let Some(also) = &self.also else {
+            return Ok(outer);
+        };
+
+        let also_outer = nested::enclosing_all(also, names).await?;
+        if also_outer.is_some() != outer.is_some() {
+            return Err(enclosed_in_one_store());
+        }
+        Ok(outer)
+    }
+
+    /// Acquires all names in both stores, or none of them in any.
+    ///
+    /// Every run acquires the stores in the order of the bytes of their URLs. So no two runs each
+    /// hold one store and wait for the other one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the queues, and gives back what was granted.
+    pub(crate) async fn acquire(
+        &self,
+        request: Request<'_>,
+        retry: &mut Retry,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Acquired> {
+        let Some(also) = &self.also else {
+            return locking::acquire(&self.main, request, retry, signals).await;
+        };
+
+        let mut acquiring = AcquiringBoth {
+            main: &self.main,
+            also,
+            request: Request {
+                slot_numbers: SlotNumbers::Unneeded,
+                ..request
+            },
+            retry,
+        };
+        acquiring.run(signals).await
+    }
+}
+
+/// An acquisition in two stores.
+struct AcquiringBoth<'a> {
+    main: &'a Locks,
+    also: &'a Locks,
+    request: Request<'a>,
+    /// The attempts within `--wait`, in both stores.
+    retry: &'a mut Retry,
+}
+
+impl<'a> AcquiringBoth<'a> {
+    async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<Acquired> {
+        loop {
+            let first = match self.acquire_in(self.ordered()[0], signals).await? {
+                Acquired::Granted(guards) => guards,
+                refused => return Ok(refused),
+            };
+
+            let second = match self.acquire_second(&first, signals).await {
+                Ok(Acquired::Granted(guards)) => guards,
+                refused => {
+                    give_back(first).await;
+                    return refused;
+                }
+            };
+
+            // The first hold may have been lost while the second one was waited for.
+            if first.check().is_ok() && second.check().is_ok() {
+                return Ok(Acquired::Granted(self.joined(first, second)));
+            }
+            give_back(first).await;
+            give_back(second).await;
+        }
+    }
+
+    async fn acquire_in(
+        &mut self,
+        store: &Locks,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Acquired> {
+        locking::acquire(store, self.request, self.retry, signals).await
+    }
+
+    /// Acquires the second store, unless it is the first one under another URL.
+    async fn acquire_second(
+        &mut self,
+        first: &Guards,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Acquired> {
+        let store = self.ordered()[1];
+        let own = first.first();
+        let claim = own.fencing_token().claim().to_string();
+
+        let lock_state = store.inspect(own.name()).await?;
+        if lock_state
+            .holders()
+            .any(|entry| entry.id.to_string() == claim)
+        {
+            return Err(same_store().into());
+        }
+        self.acquire_in(store, signals).await
+    }
+
+    /// Both stores in the order of the bytes of their URLs.
+    fn ordered(&self) -> [&'a Locks; 2] {
+        if self.main_is_first() {
+            [self.main, self.also]
+        } else {
+            [self.also, self.main]
+        }
+    }
+
+    fn main_is_first(&self) -> bool {
+        self.main.url() < self.also.url()
+    }
+
+    /// One hold of both stores, whose tokens are those of the main store.
+    fn joined(&self, first: Guards, second: Guards) -> Guards {
+        let (mut main, also) = if self.main_is_first() {
+            (first, second)
+        } else {
+            (second, first)
+        };
+
+        main.also_hold(AlsoHeld {
+            url: self.also.url().to_owned(),
+            guards: also.into_names(),
+        });
+        main
+    }
+}
+
+async fn open(url: &str) -> Result<Locks> {
+    let store = Store {
+        url: url.to_owned(),
+    };
+    store.open().await
+}
+
+/// Releases holds that are not used. A store without a reply frees them when they end.
+async fn give_back(guards: Guards) {
+    const RELEASE_MAX: Duration = LEAVE_TIMEOUT;
+
+    // Nothing ran under these holds, so neither an error nor a loss matters.
+    drop(timeout(RELEASE_MAX, guards.release()).await);
+}
+
+fn same_store() -> Error {
+    Error::invalid("--store and --also-store are the same store")
+        .help("give the old store and the new one")
+}
+
+fn enclosed_in_one_store() -> Error {
+    Error::invalid("this runs inside a run that holds the name in one of the two stores only")
+        .help("give the outer run the same --store and --also-store")
+}

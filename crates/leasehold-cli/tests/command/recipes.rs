@@ -1,0 +1,198 @@
+//! docs/recipes.md: its commands run, and its units are valid.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use crate::sandbox::{Finished, Sandbox};
+use crate::scripts::BIN;
+
+const PAGE: &str = include_str!("../../../../docs/recipes.md");
+
+/// The scripts that the page starts, by their names in /usr/local/bin or in the repository.
+const SCRIPTS: [&str; 5] = [
+    "report.sh",
+    "import.sh",
+    "backup.sh",
+    "deploy.sh",
+    "scheduler",
+];
+
+/// The code blocks of one language.
+fn blocks(language: &str) -> Vec<&'static str> {
+    let fence = format!("```{language}\n");
+    let blocks = PAGE.split(fence.as_str()).skip(1);
+    blocks
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect()
+}
+
+/// Creates a sandbox with the scripts of the page. Each writes its name into the file `ran`.
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::new();
+
+    for script in SCRIPTS {
+        let path = sandbox.path(script);
+        let ran = sandbox.path("ran");
+        let text = format!("#!/bin/sh\necho {script} >> {}\n", ran.display());
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    sandbox
+}
+
+/// Runs a line as cron does, except that the programs of the page are found in the sandbox.
+fn run_as_cron(sandbox: &Sandbox, line: &str) -> Finished {
+    let folder = sandbox.path("");
+    let line = line.replace(
+        "/usr/local/bin",
+        folder.to_str().unwrap().trim_end_matches('/'),
+    );
+    let programs = std::path::Path::new(BIN).parent().unwrap().display();
+
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", &line])
+        .env_clear()
+        .env("SHELL", "/bin/sh")
+        .env("LOGNAME", "root")
+        .env("HOME", &folder)
+        .env("PATH", format!("{programs}:/usr/bin:/bin"))
+        .current_dir(&folder)
+        .stdin(Stdio::null());
+    shell.output().unwrap().into()
+}
+
+/// The commands of a crontab, without comments and times.
+fn cron_commands(crontab: &str) -> Vec<String> {
+    crontab
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit() || first == '*'))
+        .map(|line| {
+            line.split_whitespace()
+                .skip(5)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect()
+}
+
+/// Without a holder the script runs. With one, only the exit code reports it: cron sends no mail.
+#[test]
+fn crontab_lines_run_and_skip_without_output() {
+    let crontab = blocks("cron")[0];
+    let commands = cron_commands(crontab);
+    assert_eq!(commands.len(), 4);
+
+    for command in commands {
+        let sandbox = sandbox();
+        run_as_cron(&sandbox, &command).assert(0, "", "");
+        let ran = sandbox.read("ran");
+        assert!(ran.ends_with(".sh\n"), "{command}: {ran}");
+
+        // A shorter wait shows the same as ten minutes.
+        let command = command.replace("-w 600", "-w 0.2");
+        let name = command.split(' ').find(|word| ran_name(word)).unwrap();
+        let nested = format!("leasehold run {name} -- env -u LEASEHOLD_HELD {command}");
+        run_as_cron(&sandbox, &nested).assert(75, "", "");
+        assert_eq!(sandbox.read("ran"), ran, "{command} ran while it was held");
+    }
+}
+
+/// Whether a word is the name of a lock on the page.
+fn ran_name(word: &str) -> bool {
+    ["report", "import", "backup", "cleanup"].contains(&word)
+}
+
+/// A skewed clock starts the job of the second machine while the first one keeps the lock.
+#[test]
+fn crontab_of_several_machines_runs_the_job_once() {
+    let crontab = blocks("cron")[1];
+    assert!(crontab.starts_with("LEASEHOLD_STORE=redis://"));
+    let command = &cron_commands(crontab)[0];
+    assert!(command.contains("--hold-at-least 1m"), "{command}");
+
+    let sandbox = sandbox();
+    let first = command.replace("--hold-at-least 1m", "--hold-at-least 500ms");
+    let both = format!("{first} & {command}; wait");
+    let both = both.replacen("--hold-at-least 1m", "--hold-at-least 500ms", 1);
+    run_as_cron(&sandbox, &both);
+    assert_eq!(sandbox.read("ran"), "report.sh\n");
+}
+
+#[test]
+fn container_command_runs_and_a_skip_is_a_success() {
+    let manifest = blocks("yaml")[0];
+    let command = manifest
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("command: "))
+        .unwrap();
+    let words: Vec<String> = serde_json::from_str(command).unwrap();
+    assert_eq!(words[0], "leasehold");
+
+    let sandbox = sandbox();
+    let script = sandbox.path("report.sh").display().to_string();
+    let words: Vec<&str> = words[1..]
+        .iter()
+        .map(|word| match word.as_str() {
+            "/usr/local/bin/report.sh" => &script,
+            word => word,
+        })
+        .collect();
+    sandbox.done(&words).assert(0, "", "");
+
+    let holder = sandbox.holder("report", &[]);
+    sandbox.done(&words).assert(0, "", "report was not granted");
+    holder.end().assert(0, "", "");
+    assert_eq!(sandbox.read("ran"), "report.sh\n");
+}
+
+#[test]
+fn steps_of_ci_run_under_the_lock() {
+    let steps: Vec<_> = blocks("yaml")[1..]
+        .iter()
+        .flat_map(|block| block.lines())
+        .filter_map(|line| line.find("leasehold run").map(|at| &line[at..]))
+        .collect();
+    assert_eq!(steps.len(), 2);
+
+    for step in steps {
+        let sandbox = sandbox();
+        let numbered = format!("GITHUB_RUN_ID=7 CI_JOB_ID=7; {step}");
+        sandbox.run_script("bash", &numbered).assert(0, "", "");
+        assert_eq!(sandbox.read("ran"), "deploy.sh\n");
+    }
+}
+
+/// systemd-analyze(1) reports unknown settings, wrong times and programs that do not exist.
+#[test]
+fn units_are_valid() {
+    let sandbox = sandbox();
+    let folder = sandbox.path("");
+    let folder = folder.to_str().unwrap().trim_end_matches('/');
+    let units = blocks("ini");
+    assert_eq!(units.len(), 3);
+
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]);
+    for unit in units {
+        let (name, unit) = unit.strip_prefix("# ").unwrap().split_once('\n').unwrap();
+        let unit = unit
+            .replace("/usr/local/bin", folder)
+            .replace("/usr/bin/leasehold", BIN);
+        fs::write(sandbox.path(name), unit).unwrap();
+        verify.arg(sandbox.path(name));
+    }
+
+    let done: Finished = verify.output().unwrap().into();
+    let own: Vec<_> = done
+        .err
+        .lines()
+        .filter(|line| {
+            [folder, "report.", "leader."]
+                .iter()
+                .any(|own| line.contains(own))
+        })
+        .collect();
+    assert!(own.is_empty() && done.status.success(), "{done:?}");
+}

@@ -1,0 +1,170 @@
+//! `cargo xtask dist`: the files of a release, in target/dist.
+
+mod debian;
+mod dockerfile;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::repository;
+use crate::step::Step;
+
+const PACKAGE: &str = "leasehold-cli";
+const PROGRAM: &str = "leasehold";
+
+/// The shells, and the names of files in which they look for completions.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "leasehold.bash"),
+    ("zsh", "_leasehold"),
+    ("fish", "leasehold.fish"),
+];
+
+/// The folder of a release, and what its files have in common.
+struct Dist {
+    folder: PathBuf,
+    version: String,
+}
+
+/// Builds the static binary and everything that is published with it.
+pub(crate) fn dist() -> Result<()> {
+    let root = repository::root();
+    dockerfile::check(&root.join("packaging/Dockerfile"))?;
+
+    let built = build_static()?;
+    let dist = Dist::create(&root.join("target/dist"), &built)?;
+    dist.write_man_pages()?;
+    dist.write_completions()?;
+    dist.copy(&root.join("packaging/Dockerfile"), "Dockerfile")?;
+    debian::build(&dist)?;
+    dist.write_checksums()?;
+
+    println!("xtask: the release is in {}", dist.folder.display());
+    Ok(())
+}
+
+/// Builds the command without shared libraries, and returns the binary's path.
+fn build_static() -> Result<PathBuf> {
+    let target = host_target()?;
+
+    // Without --target, the flags would apply to procedural macros, which cannot be static.
+    Step::cargo("static binary", "build --release --locked")
+        .args(["--package", PACKAGE, "--target", &target])
+        .env(
+            "RUSTFLAGS",
+            "-C target-feature=+crt-static -C strip=symbols",
+        )
+        .run()?;
+
+    let folder = target_folder()?;
+    Ok(folder.join(target).join("release").join(PROGRAM))
+}
+
+/// The target for which rustc builds by default.
+fn host_target() -> Result<String> {
+    let version = Step::program("rustc").arg("-vV").output()?;
+
+    let target = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(target.context("rustc -vV prints no host")?.to_owned())
+}
+
+fn target_folder() -> Result<PathBuf> {
+    Ok(metadata()?["target_directory"]
+        .as_str()
+        .context("metadata has no target_directory")?
+        .into())
+}
+
+/// A field of the package in Cargo.toml, after inheritance.
+fn package_field(field: &str) -> Result<String> {
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array();
+    let package = packages
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == PACKAGE);
+
+    let value = package.and_then(|package| package[field].as_str());
+    Ok(value
+        .with_context(|| format!("{PACKAGE} has no {field}"))?
+        .to_owned())
+}
+
+fn metadata() -> Result<serde_json::Value> {
+    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
+    serde_json::from_str(&metadata).context("metadata is not JSON")
+}
+
+impl Dist {
+    /// Creates the folder with the binary in it. What an earlier release left there is deleted.
+    fn create(folder: &Path, built: &Path) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+        fs::create_dir_all(folder)?;
+
+        let dist = Self {
+            folder: folder.to_owned(),
+            version: package_field("version")?,
+        };
+        dist.copy(built, PROGRAM)?;
+        dist.check_static()?;
+        Ok(dist)
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+
+    fn copy(&self, from: &Path, to: &str) -> Result<()> {
+        fs::copy(from, self.path(to)).with_context(|| format!("cannot copy {}", from.display()))?;
+        Ok(())
+    }
+
+    /// The released program itself.
+    fn program(&self) -> Step {
+        Step::program(&self.path(PROGRAM).to_string_lossy())
+    }
+
+    /// Fails if the binary needs a dynamic loader. It would not run in an empty image.
+    fn check_static(&self) -> Result<()> {
+        let headers = Step::program("readelf")
+            .args(["--program-headers", "--wide"])
+            .arg(&self.path(PROGRAM).to_string_lossy())
+            .output()?;
+
+        ensure!(!headers.contains("INTERP"), "the binary is not static");
+        Ok(())
+    }
+
+    fn write_man_pages(&self) -> Result<()> {
+        let folder = self.path("man");
+
+        self.program()
+            .args(["man", "--all", &folder.to_string_lossy()])
+            .run_quietly()
+    }
+
+    fn write_completions(&self) -> Result<()> {
+        fs::create_dir(self.path("completions"))?;
+
+        for (shell, file) in COMPLETIONS {
+            let script = self.program().args(["completions", shell]).output()?;
+            fs::write(self.path("completions").join(file), script)?;
+        }
+        Ok(())
+    }
+
+    /// Writes SHA256SUMS, as `sha256sum --check` reads it.
+    fn write_checksums(&self) -> Result<()> {
+        let folder = self.folder.to_string_lossy();
+        let sums = Step::program("env")
+            .args(["-C", &folder, "sh", "-c"])
+            .arg("find . -type f ! -name SHA256SUMS | sort | xargs sha256sum")
+            .output()?;
+
+        fs::write(self.path("SHA256SUMS"), sums)?;
+        Ok(())
+    }
+}
