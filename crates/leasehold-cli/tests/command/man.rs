@@ -118,7 +118,8 @@ fn help_and_man_page_of_every_subcommand_have_examples() {
 
         let page = sandbox.done(&["man", command]).out;
         let (_, examples) = page.split_once(".SH EXAMPLES\n").unwrap();
-        has_all(examples, [format!("leasehold {command} ").as_str()]);
+        let escaped = command.replace('-', r"\-");
+        has_all(examples, [format!("leasehold {escaped} ").as_str()]);
     }
     has_all(&sandbox.done(&["--help"]).out, ["Examples:\n"]);
     has_all(&sandbox.done(&["man"]).out, [".SH EXAMPLES\n"]);

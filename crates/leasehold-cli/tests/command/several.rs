@@ -43,12 +43,7 @@ fn names_may_begin_with_a_hyphen() {
         "echo $LEASEHOLD_NAME",
     ];
     sandbox.done(&run).assert(0, "-x\n", "");
-    assert!(
-        sandbox
-            .done(&["show", "--", "--"])
-            .out
-            .contains("--: free")
-    );
+    assert!(sandbox.done(&["show", "--", "--"]).out.contains("--: free"));
 }
 
 #[test]
