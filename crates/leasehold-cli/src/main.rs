@@ -90,7 +90,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
             Action::Gc { store } => gc::collect(&store).await,
-            Action::SetupSystem { group } => setup::set_up(&group),
+            Action::SetupSystem { group } => setup::set_up(&group).await,
             Action::Man {
                 all: Some(folder), ..
             } => man::write_all(&folder),

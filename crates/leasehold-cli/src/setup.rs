@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use leasehold::Locks;
 use leasehold::stores::File;
 use nix::unistd::{Gid, Group, Uid};
 
@@ -18,7 +19,7 @@ const MODE: u32 = 0o3770;
 
 const ROOT: u32 = 0;
 
-pub(crate) fn set_up(group: &str) -> Result<Exit> {
+pub(crate) async fn set_up(group: &str) -> Result<Exit> {
     if !Uid::effective().is_root() {
         print_error("setup-system must be run as root: sudo leasehold setup-system");
         return Ok(Exit::DENIED);
@@ -27,8 +28,11 @@ pub(crate) fn set_up(group: &str) -> Result<Exit> {
     let folder = Path::new(File::SYSTEM_FOLDER);
     let gid = find_or_make_group(group)?;
     make_folder(folder, gid).with_context(|| format!("cannot set up {}", folder.display()))?;
-    // Opening makes the other files that all users share. They then belong to root.
-    drop(File::at(folder)?);
+    // A grant makes the other files that all users share. They then belong to root.
+    let locks = Locks::from_store(File::at(folder)?, "system:")?;
+    if let Some(guard) = locks.mutex("setup-system").try_acquire().await? {
+        guard.release().await?;
+    }
 
     let folder = folder.display();
     writeln!(

@@ -109,8 +109,25 @@ impl Folder {
     ) -> Result<OwnedFd> {
         loop {
             match at.open(flags) {
-                Err(Errno::NOENT) => self.make_file(at, content)?,
+                Err(Errno::NOENT) => self.make_file(at, content, self.sharing()?)?,
                 opened => return opened.map_err(|error| open_error(error, action, at)),
+            }
+        }
+    }
+
+    /// Opens the token counter, and makes it if it is missing.
+    ///
+    /// All names need it, so the folder alone decides who may use it.
+    pub(super) fn open_or_make_counter(&self, at: &Location, flags: OFlags) -> Result<OwnedFd> {
+        loop {
+            match at.open(flags) {
+                Err(Errno::NOENT) => {
+                    let root = Arc::clone(&self.opened.read().root);
+                    self.make_file(at, b"", sharing_of(&root, None)?)?;
+                }
+                opened => {
+                    return opened.map_err(|error| open_error(error, "open the token counter", at));
+                }
             }
         }
     }
@@ -118,8 +135,7 @@ impl Folder {
     /// Makes a file, which gets its name only when its mode is right. From then on another process
     /// may open it, and this process may be killed at any moment.
     #[cold]
-    fn make_file(&self, at: &Location, content: &[u8]) -> Result<()> {
-        let sharing = self.sharing()?;
+    fn make_file(&self, at: &Location, content: &[u8], sharing: Sharing) -> Result<()> {
         at.make_parent(sharing)?;
 
         let members = self.members();
@@ -198,7 +214,8 @@ struct Opened {
 impl Opened {
     fn open(path: &Path, locality: Locality, stated: Option<Access>) -> Result<Self> {
         let root = Directory::open_or_make(path, locality, stated)?;
-        let sharing = sharing_of(&root, stated)?;
+        // All names need these two, so a stated mode does not concern them.
+        let sharing = sharing_of(&root, None)?;
         let members = root.open_or_make_inside(OsStr::new(MEMBERS), sharing)?;
         let root = Arc::new(root);
         repair_counter(&root.file(COUNTER), sharing)?;

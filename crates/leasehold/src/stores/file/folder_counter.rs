@@ -39,7 +39,7 @@ pub(super) fn take_range(
     let at = folder.counter_path();
     let flags = OFlags::RDWR | OFlags::NONBLOCK;
     loop {
-        let opened = folder.open_or_make_file(&at, flags, b"", "open the token counter")?;
+        let opened = folder.open_or_make_counter(&at, flags)?;
         let file = File::from(opened);
         if !lock(&file, &at, may_wait)? {
             return Ok(None);
@@ -73,7 +73,10 @@ pub(super) fn raise(folder: &Folder, boot: Boot, token: u64) -> Result<()> {
     };
 
     match present {
-        CounterState::Intact(counter) if counter.last_token() >= token => Ok(()),
+        // A spent counter may be in the middle of a reservation, which may take its value back.
+        CounterState::Intact(counter) if !counter.is_spent() && counter.last_token() >= token => {
+            Ok(())
+        }
         _ => take_range(folder, boot, token, 0, MayWait::Yes).map(|_| ()),
     }
 }
@@ -90,7 +93,7 @@ fn take_locked(
     let failed = |error| io_error(error, "write", &at.path());
 
     counter.raise(at_least);
-    if counter.boot() != boot || !counter.has_room_for(len) {
+    if counter.boot() != boot || counter.is_spent() || !counter.has_room_for(len) {
         if may_wait == MayWait::No {
             return Ok(None);
         }

@@ -220,13 +220,17 @@ fn remove_files(shared: &Shared, transaction: Transaction, name: &Name) -> Resul
 fn remove_both(shared: &Shared, transaction: &Transaction, name: &Name) -> Result<NameRemoval> {
     folder_counter::raise(&shared.folder, shared.boot, transaction.highest_token())?;
 
+    // The folder may have been replaced since the queue was locked. Its files are not ours to remove.
     let lock_path = shared.folder.lock_path(name);
+    let at = shared.folder.queue_path(name);
+    if !transaction.is_at(&at)? {
+        return Ok(NameRemoval::InUse);
+    }
     match lock_file::remove(&lock_path)? {
         LockFileRemoval::Removed | LockFileRemoval::NotOurs => {}
         LockFileRemoval::InUse => return Ok(NameRemoval::InUse),
     }
 
-    let at = shared.folder.queue_path(name);
     at.remove()
         .map_err(|error| removal_error(error, &at.path()))?;
     at.remove_empty_parents();

@@ -82,10 +82,17 @@ pub(super) fn is_made_by_leasehold(at: &Location) -> Result<bool> {
 }
 
 /// Empties the file, so that no process of leasehold removes it: flock(1) uses it too.
+///
+/// A file with another content, or with a second name, belongs to another program, and stays as it
+/// is.
 pub(super) fn keep_for_others(at: &Location) {
-    let emptied = at
-        .open(OFlags::WRONLY | OFlags::NONBLOCK)
-        .and_then(|file| ftruncate(file, 0));
+    let opened = at.open(OFlags::RDWR | OFlags::NONBLOCK).map(File::from);
+    let emptied = opened.and_then(|file| match file.metadata() {
+        Ok(status) if status.is_file() && status.nlink() == 1 && has_content(&file) => {
+            ftruncate(&file, 0)
+        }
+        _ => Ok(()),
+    });
     // Its owner has not shared it. Then it is removed when no process uses it.
     if let Err(error) = emptied {
         tracing::debug!(%error, path = %at.path().display(), "could not empty a lock file");
@@ -146,25 +153,27 @@ fn users_in(table: &str, inode: u64, own: u32) -> OtherUsers {
         .map(|line| line.split_whitespace().skip(1).collect())
         .collect();
 
-    let own_file = lines.iter().find_map(|words| match words.as_slice() {
-        ["FLOCK", _, _, pid, file, ..] if *pid == own => {
-            (file.rsplit(':').next()?.parse() == Ok(inode)).then_some(*file)
-        }
-        _ => None,
-    });
-    let Some(own_file) = own_file else {
-        return OtherUsers::Unknown;
+    let is_own = |words: &Vec<&str>| {
+        matches!(words.as_slice(), ["FLOCK", _, _, pid, file, ..]
+            if *pid == own && is_inode(file, inode))
     };
+    if !lines.iter().any(is_own) {
+        return OtherUsers::Unknown;
+    }
 
-    if lines.iter().any(|words| is_wait(words, own_file)) {
+    // A file of another device may have the same inode. Then the lock file stays without need.
+    let is_wait = |words: &Vec<&str>| matches!(words.as_slice(), ["->", _, _, _, _, file, ..] if is_inode(file, inode));
+    if lines.iter().any(is_wait) {
         OtherUsers::Waiting
     } else {
         OtherUsers::None
     }
 }
 
-fn is_wait(words: &[&str], file: &str) -> bool {
-    matches!(words, ["->", _, _, _, _, waited_for, ..] if *waited_for == file)
+/// Whether a file such as `fe:00:264` has this inode.
+fn is_inode(file: &str, inode: u64) -> bool {
+    let number = file.rsplit(':').next();
+    number.is_some_and(|number| number.parse() == Ok(inode))
 }
 
 /// How often the table is read until it lists the lock of this process.
@@ -183,12 +192,40 @@ mod tests {
         const TABLE: &str = "1: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF\n\
             1: -> FLOCK  ADVISORY  WRITE 4712 fe:00:264 0 EOF\n\
             2: FLOCK  ADVISORY  READ 4711 fe:00:265 0 EOF\n\
-            3: -> FLOCK  ADVISORY  WRITE 4712 00:2a:265 0 EOF\n\
+            3: -> FLOCK  ADVISORY  WRITE 4712 00:2a:267 0 EOF\n\
+            4: FLOCK  ADVISORY  WRITE 4711 00:2a:268 0 EOF\n\
+            5: FLOCK  ADVISORY  WRITE 4711 fe:00:268 0 EOF\n\
+            5: -> FLOCK  ADVISORY  WRITE 4712 fe:00:268 0 EOF\n\
             264: POSIX  ADVISORY  WRITE 4711 fe:00:266 0 264\n";
         assert_eq!(users_in(TABLE, 264, 4711), OtherUsers::Waiting);
         assert_eq!(users_in(TABLE, 264, 4712), OtherUsers::Unknown);
         assert_eq!(users_in(TABLE, 265, 4711), OtherUsers::None);
         assert_eq!(users_in(TABLE, 266, 4711), OtherUsers::Unknown);
+        // The process has also locked a file of another device with this inode.
+        assert_eq!(users_in(TABLE, 268, 4711), OtherUsers::Waiting);
+    }
+
+    #[test]
+    fn file_of_another_program_keeps_its_content() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = Directory::open_or_make(folder.path(), Locality::Known, None);
+        let directory = Arc::new(directory.expect("opened"));
+        let cases = [
+            ("foreign.lock", "4711\n".as_bytes(), "4711\n".as_bytes()),
+            ("own.lock", CONTENT, b""),
+        ];
+        for (file, content, kept) in cases {
+            let path = folder.path().join(file);
+            fs::write(&path, content).expect("written");
+            keep_for_others(&directory.file(file));
+            assert_eq!(fs::read(&path).expect("it stays"), kept, "{file}");
+        }
+
+        let path = folder.path().join("two.lock");
+        fs::write(&path, CONTENT).expect("written");
+        fs::hard_link(&path, folder.path().join("second name")).expect("linked");
+        keep_for_others(&directory.file("two.lock"));
+        assert_eq!(fs::read(&path).expect("it stays"), CONTENT);
     }
 
     #[test]

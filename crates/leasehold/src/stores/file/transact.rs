@@ -41,7 +41,7 @@ where
         return transact_on_thread(shared, name, missing, work).await;
     };
 
-    if transaction.prepare_to_mint()? {
+    if transaction.prepare_to_mint() {
         return commit(shared, name, transaction, work).map(Some);
     }
     let shared = Arc::clone(shared);

@@ -13,7 +13,7 @@ use super::Shared;
 use super::counter::{Boot, COUNTER_LEN, FIRST_RANGE, RANGE, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
-use super::folder::{Folder, touch};
+use super::folder::{Folder, is_at, status_of, touch};
 use super::folder_counter::{MayWait, take_range};
 use super::process::ProcessId;
 use super::queue_file::{Content, IDLE_LEN_MAX};
@@ -112,11 +112,13 @@ impl Transaction {
 
     /// Takes a range of tokens if the counter needs one and that does not wait. Returns whether
     /// [`mint`](Self::mint) will not wait.
-    pub(super) fn prepare_to_mint(&mut self) -> Result<bool> {
+    pub(super) fn prepare_to_mint(&mut self) -> bool {
         if !self.needs_rewrite && !self.counter.is_spent() {
-            return Ok(true);
+            return true;
         }
-        self.extend(MayWait::No)
+
+        // A step that mints reports an error. A release does not mint, and goes on.
+        self.extend(MayWait::No).unwrap_or(false)
     }
 
     /// Mints the next token.
@@ -254,6 +256,11 @@ impl Transaction {
         self.file
             .write_all_at(&stored.to_bytes(), offset_of(stored.slot))
             .map_err(|error| self.write_error(error))
+    }
+
+    /// Whether the locked file is still at this place.
+    pub(super) fn is_at(&self, at: &Location) -> Result<bool> {
+        is_at(&status_of(&self.file, &self.at)?, at)
     }
 
     #[cold]
