@@ -29,7 +29,7 @@ impl Store {
     /// Replaces the setting `crash-grace` of the URL.
     ///
     /// # Errors
-    /// Invalid unless the URL is of a Redis store.
+    /// Invalid unless the URL names a Redis store.
     fn set_crash_grace(&mut self, grace: CrashGrace) -> leasehold::Result<()> {
         const SETTING: &str = "crash-grace=";
         let (base, settings) = self.url.split_once('?').unwrap_or((&self.url, ""));

@@ -39,7 +39,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Begins the time that `--wait` allows.
+    /// Starts the time limit of `--wait`.
     pub(crate) fn within(limit: Option<Duration>, store: &Store) -> Self {
         Self {
             limit,
@@ -52,7 +52,7 @@ impl Retry {
         }
     }
 
-    /// Repeats a request until it succeeds, or fails for another reason than an unavailable store.
+    /// Repeats a request until it succeeds, or fails for a reason other than an unavailable store.
     ///
     /// # Errors
     /// The last error of the request once `--wait` is over. `--wait 0` allows one attempt.
@@ -98,7 +98,7 @@ impl Retry {
 
             match (granted, &self.unavailable) {
                 (Err(error), _) => self.failed(error).await?,
-                // The time was too short to enter the queue again.
+                // Too little of `--wait` was left to enter the queue again.
                 (Ok(None), Some(error)) => return Err(error.clone()),
                 (Ok(granted), _) => {
                     self.succeeded();
@@ -114,7 +114,7 @@ impl Retry {
         self.deadline.map(remaining)
     }
 
-    /// Waits for the end of `--wait`, or of the shortest time that a request gets.
+    /// Waits until `--wait` is over, and at least for the shortest time limit of a request.
     ///
     /// A `--wait` of zero limits the wait, not the one attempt.
     async fn time_is_over(&self, sent_at: Instant) {

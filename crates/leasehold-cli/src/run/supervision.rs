@@ -27,7 +27,7 @@ pub(crate) struct Ended {
     pub(crate) exit: Exit,
     /// The lock was lost, or the command was stopped just before the loss.
     pub(crate) stopped: bool,
-    /// A key has sent the signal that ended the command. The command's group alone got it.
+    /// The keyboard sent the signal that ended the command. Only the command's group received it.
     pub(crate) from_keyboard: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Supervision<'a> {
     pub(crate) forwarded: Vec<Signal>,
 }
 
-/// How far the command has been stopped.
+/// The progress of stopping the command.
 ///
 /// ```text
 /// Held ── the end is near ──► Terminating ── --kill-after is over ──► Killed
@@ -122,7 +122,8 @@ impl Supervision<'_> {
 
     /// Returns whether the keyboard has sent the signal that ended the command.
     ///
-    /// A signal that leasehold has received went to leasehold alone, or to its group already.
+    /// The keyboard's signal reaches only the command's group. A signal that leasehold has
+    /// forwarded was sent to leasehold itself.
     fn is_from_keyboard(&self, exit: Exit) -> bool {
         [Signal::SIGINT, Signal::SIGQUIT]
             .into_iter()
@@ -183,7 +184,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the descendants of the command, which may outlive it but not the time until KILL.
+    /// Stops the descendants of the command, which may outlive the command until KILL is due.
     ///
     /// The lock is released after all of them have ended, in other sessions too. A process that was
     /// sent KILL may still write until then.
@@ -261,7 +262,7 @@ impl Stage {
         }
     }
 
-    /// Sends the watchdog until when the command may run.
+    /// Sends the time until which the command may run to the watchdog.
     async fn follow(
         self,
         watchdog: Option<&Watchdog>,

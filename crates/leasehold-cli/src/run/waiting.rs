@@ -19,10 +19,10 @@ use crate::format::{
 };
 use crate::process_state::is_stopped;
 
-/// A shorter wait is not reported.
+/// The wait after which progress is reported. A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
-/// The time between two lines of a long wait: a log then shows that the job waits.
+/// The time between two progress lines of a long wait, so a log shows that the job still waits.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often to try again to read the queue of an unavailable store.
@@ -68,7 +68,7 @@ pub(crate) async fn wait(
     match &outcome {
         WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), wait),
         WaitOutcome::TimedOut => print_timed_out(locks, lock.name(), wait).await,
-        // After this time the store notices by itself that the client is gone.
+        // After this time the store itself detects that the client has ended.
         WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
     Ok(outcome)

@@ -22,7 +22,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// The path of `name` below `folder`, with `ending` such as `.lock`.
 ///
 /// Letters, digits, `-`, `_` and `.` are kept, and every other byte becomes `%XX`. A dot at the
-/// beginning is encoded too. So no file is hidden, and no path has a `..` or a `/` from a name.
+/// beginning is encoded too. So no file is hidden, and no name adds a `..` or a `/` to a path.
 pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
     let mut pieces = encoded
@@ -42,7 +42,7 @@ pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     path
 }
 
-/// What an entry of a folder adds to the name of a lock.
+/// The part of a lock's name that an entry of a folder encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     /// The entry is a folder, and the name continues below it.
