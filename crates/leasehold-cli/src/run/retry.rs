@@ -116,7 +116,7 @@ impl Retry {
 
     /// Waits until `--wait` is over, and at least for the shortest time limit of a request.
     ///
-    /// A `--wait` of zero limits the wait, not the one attempt.
+    /// With `--wait 0` it never returns: the only attempt has the request's own time limit.
     async fn time_is_over(&self, sent_at: Instant) {
         match self.deadline {
             Some(deadline) if self.limit != Some(Duration::ZERO) => {

@@ -10,7 +10,7 @@ use crate::guards::Guards;
 
 /// The default time between TERM and KILL. `--kill-after` or a short lease changes it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// The time from KILL to the end of the last process of the group, on a busy machine.
+/// The longest margin: enough for a busy machine to end all processes of the group after KILL.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]

@@ -41,7 +41,7 @@ pub(crate) struct Supervision<'a> {
     pub(crate) store: &'a str,
     pub(crate) jobs: JobControl,
     pub(crate) watchdog: Option<&'a Watchdog>,
-    /// The hold lasts until all descendants of the command have ended.
+    /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
     /// The signals that leasehold has forwarded to the command.
