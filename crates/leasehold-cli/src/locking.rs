@@ -28,7 +28,7 @@ pub(crate) struct Request<'a> {
     /// The names in the order of the arguments, without repetitions; never empty.
     pub(crate) names: &'a [String],
     pub(crate) options: &'a LockOptions,
-    /// The label unless --label is given.
+    /// The default of `--label`.
     pub(crate) label: &'a str,
     pub(crate) slot_numbers: SlotNumbers,
 }

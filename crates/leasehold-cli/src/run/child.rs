@@ -22,7 +22,7 @@ pub(crate) struct Child {
     /// The id of the process and of its group.
     pid: Pid,
     changes: ChildSignals,
-    /// The command has been waited for. Its id may belong to another process or group now.
+    /// Whether the command has been reaped. Its id may then belong to another process or group.
     is_reaped: bool,
     /// Children of leasehold that the command did not start.
     others: Vec<i32>,

@@ -1,4 +1,4 @@
-//! The shim: a process that asks the kernel to kill it when leasehold ends, then executes COMMAND.
+//! The shim: a process that arranges to be killed when leasehold ends, then executes COMMAND.
 //!
 //! These steps must run in the new process before COMMAND does. Rust can run code between fork and
 //! exec only with `unsafe`. So leasehold starts its own program once more, and that process
@@ -29,9 +29,9 @@ const KEEP_MASK: &str = "keep-mask";
 /// How the shim prepares its process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preparation {
-    /// The command begins with the terminal.
+    /// Whether the command begins with the terminal.
     pub(crate) foreground: bool,
-    /// leasehold has blocked the stop signal.
+    /// Whether leasehold has blocked the stop signal.
     ///
     /// A process that is stopped before it executes the shim would keep leasehold in vfork(2).
     pub(crate) unblock_stop: bool,

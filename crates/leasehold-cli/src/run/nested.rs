@@ -157,7 +157,7 @@ fn enclosing_holds() -> Vec<EnclosingHold> {
 
 /// Replaces leasehold with the command, under the outer holds of all names.
 ///
-/// Fails without `--reentrant`, and if an outer hold has a smaller share than this run requests.
+/// Fails without `--reentrant`, or if an outer hold has a smaller share than this run requests.
 pub(crate) fn join(outer: &[Entry], locks: &Locks, args: &Run) -> Result<Exit> {
     let names = args.names();
     let mut holds = Vec::new();

@@ -31,7 +31,7 @@ pub(crate) struct Retry {
     /// How long `--wait` lets the attempts last. Without a limit they last forever.
     limit: Option<Duration>,
     deadline: Option<Instant>,
-    /// Only a store with a server becomes available again by itself.
+    /// Whether the store has a server. Only such a store can become available again by itself.
     has_server: bool,
     /// The last error, while the store is unavailable.
     unavailable: Option<Error>,

@@ -25,9 +25,10 @@ const KILLED_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
-    /// The lock was lost, or the command was stopped just before the loss.
+    /// Whether the lock was lost, or the command was stopped just before the loss.
     pub(crate) stopped: bool,
-    /// The keyboard sent the signal that ended the command. Only the command's group received it.
+    /// Whether the keyboard sent the signal that ended the command. Only the command's group
+    /// received such a signal.
     pub(crate) from_keyboard: bool,
 }
 

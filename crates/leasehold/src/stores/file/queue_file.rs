@@ -116,7 +116,7 @@ impl LockedQueueFile {
 /// The content of a queue file.
 pub(super) struct Content {
     pub(super) counter: TokenCounter,
-    /// The counter must be written again before it is used.
+    /// Whether the counter must be written again before it is used.
     pub(super) needs_rewrite: bool,
     /// The claims in order of arrival.
     pub(super) entries: Vec<StoredClaim>,

@@ -74,7 +74,7 @@ async fn replaced_queue_file_is_not_edited() {
     held.release().await.expect("released");
 }
 
-/// A child process that inherits the lock and outlives its parent would keep it.
+/// If a child process inherited the lock file, it would keep the lock after the end of its parent.
 #[tokio::test]
 async fn child_process_does_not_inherit_the_lock() {
     let folder = TestFolder::new();
