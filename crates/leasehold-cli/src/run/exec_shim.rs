@@ -31,7 +31,7 @@ const KEEP_MASK: &str = "keep-mask";
 pub(crate) struct Preparation {
     /// Whether the command begins with the terminal.
     pub(crate) foreground: bool,
-    /// Whether leasehold has blocked the stop signal.
+    /// Whether the shim unblocks the stop signal, because leasehold has blocked it.
     ///
     /// A process that is stopped before it executes the shim would keep leasehold in vfork(2).
     pub(crate) unblock_stop: bool,

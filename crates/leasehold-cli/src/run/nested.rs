@@ -87,7 +87,7 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
     ]
 }
 
-/// Joins numbers with spaces, where a shell splits words.
+/// Joins numbers with spaces, so that a shell can split them into words.
 fn joined(numbers: &[impl ToString]) -> String {
     let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
     numbers.join(" ")

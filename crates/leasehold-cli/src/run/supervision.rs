@@ -202,8 +202,8 @@ impl Supervision<'_> {
         }
     }
 
-    /// Waits until no descendant runs, and sends `signal` to new ones. Returns `false` if the
-    /// deadline passes first.
+    /// Waits until no descendant runs, and sends `signal` to new descendants. Returns `false` if
+    /// the deadline passes first.
     async fn all_end_by(&self, deadline: Instant, signal: Option<Signal>) -> bool {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
