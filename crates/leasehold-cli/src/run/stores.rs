@@ -149,7 +149,7 @@ impl<'a> AcquiringBoth<'a> {
         self.acquire_in(store, signals).await
     }
 
-    /// Both stores in the order of the bytes of their URLs.
+    /// Returns both stores in the byte order of their URLs.
     fn ordered(&self) -> [&'a Locks; 2] {
         if self.main_is_first() {
             [self.main, self.also]

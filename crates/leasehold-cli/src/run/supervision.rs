@@ -290,6 +290,6 @@ enum Event {
     Changed(Change),
     Received(Signal),
     StageIsOver,
-    /// The command is stopped for the terminal and may get it now.
+    /// The command is stopped because it lacks the terminal, and may get it now.
     Retry,
 }

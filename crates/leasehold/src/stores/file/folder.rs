@@ -98,8 +98,8 @@ impl Folder {
         sharing_of(&root, self.stated)
     }
 
-    /// Opens a file, and makes it with a content if it is missing. `action` reads like "open the
-    /// queue file".
+    /// Opens a file. A missing file is made with the given content. `action` is for errors, such as
+    /// "open the queue file".
     pub(super) fn open_or_make_file(
         &self,
         at: &Location,

@@ -135,8 +135,8 @@ fn other_users(inode: u64) -> OtherUsers {
     OtherUsers::Unknown
 }
 
-/// Looks for a process's lock on a file, and for the waiters of that lock, in lines such as `3:
-/// FLOCK ADVISORY WRITE 4711 fe:00:264 0 EOF`. A wait has an arrow after the number.
+/// Looks for a process's lock on a file, and for the waiters of that lock, in lines such as
+/// `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`. A wait has an arrow after the number.
 ///
 /// The file is found by its inode. The device numbers of Btrfs and overlay differ between stat(2)
 /// and this table.

@@ -246,7 +246,7 @@ fn removal_help(path: &Path) -> String {
 /// larger than the memory.
 const LEN_MAX: u64 = 64 * 1024 * 1024;
 
-/// A longer file is truncated when its queue is empty.
+/// The length above which a file is truncated when its queue is empty.
 pub(super) const IDLE_LEN_MAX: u64 = 64 * 1024;
 
 /// How often the lock is tried before a thread sleeps on it. An edit takes microseconds.

@@ -33,7 +33,7 @@ pub(super) struct Transaction {
     /// Slots that power loss has torn. They are freed before anything is written.
     torn: Vec<usize>,
     len: u64,
-    /// In order of arrival.
+    /// The claims in order of arrival.
     entries: Vec<StoredClaim>,
     before: Vec<Position>,
 }

@@ -85,7 +85,7 @@ impl Sharing {
         self.access == Access::Owner
     }
 
-    /// Gives a new file or FIFO its group and its mode, for any umask.
+    /// Gives a new file or FIFO its group and its mode, regardless of the umask.
     pub(crate) fn apply_to_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
         let mode = match self.access {
             Access::Owner => OWNER,
@@ -95,7 +95,7 @@ impl Sharing {
         self.apply(file, mode, path)
     }
 
-    /// Gives a directory inside the folder its group and its mode, for any umask.
+    /// Gives a directory inside the folder its group and its mode, regardless of the umask.
     pub(crate) fn apply_to_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
         let mode = match self.access {
             Access::Owner => Mode::RWXU,

@@ -133,7 +133,7 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
     assert_eq!(mode & 0o777, 0o755, "the mode of the link's target");
 }
 
-/// A folder is moved away while a process waits in it, and another is made in its place.
+/// A folder is moved away while a process waits in it, and another folder is made in its place.
 #[tokio::test]
 async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
     let folder = TestFolder::new();
