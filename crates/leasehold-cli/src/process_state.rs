@@ -1,4 +1,4 @@
-//! Whether the process behind a claim is stopped, as far as this machine can tell.
+//! Whether the process of a claim is stopped, if it runs on this machine.
 
 use std::fs;
 

@@ -26,7 +26,7 @@ const REPLY_MAX: Duration = Duration::from_secs(30);
 /// How long to pause after accepting a connection has failed: there may be no free descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The holder's side.
+/// The holder's side of a release: a socket that receives requests.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,

@@ -25,7 +25,7 @@ pub(crate) enum Owner {
     Detached,
 }
 
-/// How watching the owner ended.
+/// The outcome of watching the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchResult {
     Ended,

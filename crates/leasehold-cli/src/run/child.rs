@@ -130,7 +130,7 @@ impl Child {
         }
     }
 
-    /// Returns whether a descendant of the command runs, wherever it has moved to.
+    /// Returns whether a descendant of the command runs, in any process group or session.
     pub(crate) fn any_runs(&self) -> bool {
         // Without /proc, only the group is known.
         self.descendants()

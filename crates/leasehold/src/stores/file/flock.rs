@@ -83,7 +83,7 @@ impl Drop for FlockGuard {
     }
 }
 
-/// How the file is locked.
+/// The mode in which the file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FlockMode {
     /// As `flock -x`, for a claim that takes the whole capacity.

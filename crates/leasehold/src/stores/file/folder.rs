@@ -338,7 +338,7 @@ pub(super) fn status_of(file: &File, at: &Location) -> Result<Metadata> {
         .map_err(|error| io_error(error, "inspect", &at.path()))
 }
 
-/// Only its owner may read or write a file until the mode of the folder is applied.
+/// The first mode of a new file. Only the owner may use the file until it gets its final mode.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// The prefix of the name, in `.members`, of a file that is still being made.

@@ -5,7 +5,8 @@
 //! kernel reports `EPOLLERR`. So a crash is detected at once, across containers too, and without a
 //! timeout.
 //!
-//! The FIFO is also the inbox of the process: a message is the 16-byte id of the claim to wake.
+//! The FIFO is also the inbox of the process: a message consists of the 16-byte ids of the claims
+//! to wake.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};

@@ -136,8 +136,8 @@ fn commit<T>(
     reply
 }
 
-/// Runs work that may wait on a blocking thread. The work runs to its end even if its caller is
-/// dropped.
+/// Runs work on a blocking thread, because it may wait. The work runs to its end even if its caller
+/// is dropped.
 pub(super) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
