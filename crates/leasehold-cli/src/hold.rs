@@ -51,7 +51,7 @@ enum Reader {
     Caller(background::Caller),
 }
 
-/// What to hold.
+/// The lock to hold, and its options.
 ///
 /// ```text
 /// waiting ── grant ──► holding ── the owner ends ──► released, 0

@@ -22,7 +22,7 @@ pub(crate) enum Acquired {
     Interrupted(Signal),
 }
 
-/// What to acquire.
+/// The names to acquire, and the options for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     /// The names in the order of the arguments, without repetitions; never empty.

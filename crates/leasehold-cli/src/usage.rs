@@ -1,4 +1,4 @@
-//! What kind of lock is in use, and how much of it is held.
+//! The kind of a lock in use, and how much of the lock is held.
 
 use leasehold::LockState;
 use leasehold::store::Share;

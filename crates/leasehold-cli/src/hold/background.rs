@@ -66,7 +66,7 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     Ok(Exit::DONE)
 }
 
-/// What `acquire` sends after it has printed the token.
+/// The message that `acquire` sends after it has printed the token.
 const PRINTED: u8 = 1;
 
 fn exit_of(status: ExitStatus) -> Exit {

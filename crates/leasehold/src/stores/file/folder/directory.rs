@@ -252,7 +252,7 @@ pub(super) fn user_name(user: u32) -> Option<String> {
 /// A new directory is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 
-/// All users may pass through a directory with this mode, and list it.
+/// The mode of a directory that all users may pass through and list.
 const REACHABLE_MODE: Mode = Mode::RWXU
     .union(Mode::RGRP)
     .union(Mode::XGRP)

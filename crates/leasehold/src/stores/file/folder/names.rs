@@ -1,4 +1,5 @@
-//! Encodes names of locks as names of files: reversible, and unable to leave the folder.
+//! Encodes lock names as file names. The encoding is reversible, and no encoded name leads out of
+//! the folder.
 
 use std::path::{Path, PathBuf};
 
