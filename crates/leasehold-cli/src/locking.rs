@@ -14,7 +14,7 @@ use crate::run::signals::Signals;
 use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
 use crate::slots;
 
-/// How acquiring all names ended.
+/// The outcome of acquiring all names.
 pub(crate) enum Acquired {
     Granted(Guards),
     TimedOut,

@@ -140,7 +140,7 @@ impl Taking<'_> {
     }
 }
 
-/// Returns the holders of a number that hold the semaphore no longer.
+/// Returns the holders of a number that no longer hold the semaphore.
 fn stale<'a>(
     state: &'a LockState,
     holders: &'a HashSet<ClaimId>,

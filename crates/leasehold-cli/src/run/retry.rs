@@ -28,7 +28,7 @@ const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// Each change of the state is one line on standard error.
 #[derive(Debug)]
 pub(crate) struct Retry {
-    /// How long `--wait` lets the attempts last. Without a limit they last forever.
+    /// The time limit of `--wait` for all attempts. Without a limit, the attempts continue forever.
     limit: Option<Duration>,
     deadline: Option<Instant>,
     /// Whether the store has a server. Only such a store can become available again by itself.

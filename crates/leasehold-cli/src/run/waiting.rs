@@ -25,13 +25,13 @@ const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 /// The time between two progress lines of a long wait, so a log shows that the job still waits.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often to try again to read the queue of an unavailable store.
+/// The pause between two attempts to read the queue of an unavailable store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait until the claim has left the queue. It leaves in the background.
 pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long to wait, and what to report.
+/// The time limit of a wait, and the settings of its reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitOptions {
     /// The limit that the user gave, for messages.
@@ -39,7 +39,7 @@ pub(crate) struct WaitOptions {
     pub(crate) quiet: bool,
 }
 
-/// How the wait ended.
+/// The outcome of a wait.
 pub(crate) enum WaitOutcome {
     Granted(Guard),
     TimedOut,

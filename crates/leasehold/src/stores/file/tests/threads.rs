@@ -96,8 +96,8 @@ async fn child_process_does_not_inherit_the_lock() {
     held.release().await.expect("released");
 }
 
-/// Another process owns the parent folder. It puts a link to a folder of this user at the path
-/// where the store is being made, again and again while it is made.
+/// Another process may change the parent folder. While the store is being made, that process
+/// repeatedly puts a link to a folder of this user at the path of the store.
 #[test]
 fn link_put_in_place_of_missing_folder_changes_no_mode() {
     use std::os::unix::fs::PermissionsExt;
