@@ -16,7 +16,7 @@ use crate::exit::print_error;
 /// The first pause between two attempts. It doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A store that sends no reply for this long is not merely slow.
+/// The shortest time that a store gets for a reply. A store that is merely slow replies sooner.
 const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 
 /// The attempts to get one lock, and whether the store is available.

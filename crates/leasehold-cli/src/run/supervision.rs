@@ -263,7 +263,7 @@ impl Stage {
         }
     }
 
-    /// Sends the time until which the command may run to the watchdog.
+    /// Sends the watchdog the time until which the command may run.
     async fn follow(
         self,
         watchdog: Option<&Watchdog>,
