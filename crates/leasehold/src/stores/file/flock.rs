@@ -62,7 +62,7 @@ impl FlockGuard {
         Ok(file.into())
     }
 
-    /// Keeps the times of the file recent, so that cleaners leave it.
+    /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.file);
     }

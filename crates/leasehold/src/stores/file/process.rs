@@ -122,7 +122,7 @@ impl Process {
         self.path.exists()
     }
 
-    /// Keeps the times of its FIFO recent, so that cleaners leave it.
+    /// Keeps the times of the FIFO recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.fifo);
     }

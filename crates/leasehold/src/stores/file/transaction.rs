@@ -176,7 +176,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Keeps the times of the file recent, so that cleaners leave it.
+    /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.file);
     }
