@@ -157,7 +157,8 @@ impl Caller {
         let _ = message::read::<1>(&self.0).await;
     }
 
-    /// Detaches from the standard streams, sends the token, and waits until it is printed.
+    /// Detaches from the standard streams, sends the token, and waits until `acquire` has printed
+    /// it.
     pub(super) async fn report(self, token: Token) -> Result<()> {
         detach_streams().context("cannot detach from the caller")?;
 
