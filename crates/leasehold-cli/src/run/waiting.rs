@@ -186,7 +186,7 @@ pub(crate) fn holder_text(lock_state: &LockState) -> String {
 
 /// Formats the reason why a lock without a holder is not granted.
 ///
-/// A process holds it by flock(1), outside the queue, or the first waiter does not take it.
+/// Either a process outside the queue holds it with flock(1), or the first waiter does not take it.
 fn missing_holder_text(lock_state: &LockState) -> String {
     if let Some(holder) = lock_state.external_holders.first() {
         return format!("held by {} (flock)", external_holder(holder));

@@ -2,7 +2,7 @@
 //!
 //! [`transact`] opens, locks and reads the file, runs one step of the [protocol](super::protocol),
 //! and wakes the claims that the change concerns. It stays on the caller's thread if that takes
-//! microseconds, and moves to a thread that may wait otherwise.
+//! microseconds. Otherwise it moves to a blocking thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -215,7 +215,7 @@ fn not_a_directory(error: Errno, path: &Path) -> Error {
 
 /// Whether locks may be kept in a directory. Its owner can rename its files and break any lock.
 ///
-/// A directory that this process may write although another user owns it was shared on purpose.
+/// If this process may write the directory of another user, that user shared it on purpose.
 fn is_trusted(status: &Stat) -> bool {
     const ROOT: u32 = 0;
     let mode = Mode::from_raw_mode(status.st_mode);
