@@ -14,7 +14,7 @@ pub(crate) enum CrashGrace {
 }
 
 impl Store {
-    /// Returns the store with the settings that the options replace.
+    /// Returns the store, with its settings replaced by those of the options.
     ///
     /// # Errors
     /// Invalid if the store does not have such a setting.

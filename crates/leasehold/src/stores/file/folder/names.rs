@@ -7,8 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::Name;
 
-/// A file system takes at most 255 bytes for one name, with the ending. A longer name continues in
-/// a folder.
+/// The longest piece of a name. A file system accepts file names of at most 255 bytes, including
+/// the ending. A longer name continues in a folder.
 const PIECE_MAX: usize = 200;
 
 /// The longest encoded name: three characters for each of 512 bytes.
