@@ -185,10 +185,11 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the descendants of the command, which may outlive the command until KILL is due.
+    /// Stops the descendants of the command. They may outlive the command, but not the time of
+    /// KILL.
     ///
-    /// The lock is released after all of them have ended, in other sessions too. A process that was
-    /// sent KILL may still write until then.
+    /// The lock is released after all of them have ended, including those in other sessions. A
+    /// process that was sent KILL may still write until then.
     async fn stop_the_rest(&mut self) {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
