@@ -14,7 +14,7 @@ pub(crate) enum CrashGrace {
 }
 
 impl Store {
-    /// Returns the store with the settings that the options replace.
+    /// Returns the store, with its settings replaced by those of the options.
     ///
     /// # Errors
     /// Invalid if the store does not have such a setting.
@@ -29,7 +29,7 @@ impl Store {
     /// Replaces the setting `crash-grace` of the URL.
     ///
     /// # Errors
-    /// Invalid unless the URL is of a Redis store.
+    /// Invalid unless the URL names a Redis store.
     fn set_crash_grace(&mut self, grace: CrashGrace) -> leasehold::Result<()> {
         const SETTING: &str = "crash-grace=";
         let (base, settings) = self.url.split_once('?').unwrap_or((&self.url, ""));

@@ -40,7 +40,7 @@ impl Exit {
 
     /// Ends the process by the signal, or returns the exit code.
     ///
-    /// A script, a loop of a shell, `make` and systemd treat a process that a signal ended unlike
+    /// A script, a shell loop, `make` and systemd distinguish a process that a signal ended from
     /// one that exits with 128 plus the number.
     pub(crate) fn end(self) -> ExitCode {
         if let Self::Signal(signal) = self {
@@ -83,12 +83,13 @@ impl From<Exit> for ExitCode {
 fn raise_with_default_action(signal: i32) {
     // The kernel discards a signal that the first process of a container sends to itself.
     let is_init = getpid().as_raw() == 1;
-    // The core dump of a signal is the command's. A dump of leasehold would replace it.
+    // The command has written the core dump of this signal. A dump of leasehold would replace it.
     if is_init || set_dumpable(false).is_err() {
         return;
     }
 
-    // Fails for a signal that signal-hook does not know. leasehold has no handler for such a one.
+    // Fails for a signal that signal-hook does not know. leasehold has no handler for such a
+    // signal.
     let _ = low_level::emulate_default_handler(signal);
     // Fails for an invalid number only. The exit code then reports the signal.
     let _ = low_level::raise(signal);

@@ -62,13 +62,14 @@ pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
 
 /// Returns the time since a claim was queued or granted.
 pub(crate) fn age(entry: &Entry) -> Duration {
-    // The clock of the holder's machine may be ahead of this one: its start is then in the future.
+    // The clock of the holder's machine may be ahead of this one. The start of the hold is then in
+    // the future.
     SystemTime::now()
         .duration_since(entry.info.since)
         .unwrap_or_default()
 }
 
-/// Formats a duration in whole seconds, for times that a reader waits through.
+/// Formats a duration in whole seconds, for a user who waits for it to pass.
 pub(crate) fn whole_seconds(duration: Duration) -> String {
     printed(Duration::from_secs(duration.as_secs()))
 }

@@ -13,12 +13,12 @@ use crate::format::{Escaped, whole_unit};
 use crate::slots::NumberedSlots;
 
 /// How long to wait for the reply to a release. The calling script must not wait for a store that
-/// is gone.
+/// no longer replies.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The guards of one or more names, and of the slots that the first name's share has.
+/// The guards of one or more names, and of the slot numbers of the first name.
 ///
-/// They are one hold: it is lost when the first of them is.
+/// They count as one hold, which is lost when any of them is lost.
 #[derive(Debug)]
 pub(crate) struct Guards {
     /// In the order of the arguments, never empty.
@@ -56,7 +56,8 @@ impl Guards {
         self.also.as_ref()
     }
 
-    /// The guards of the names alone, as another hold needs them.
+    /// Returns the guards of the names without those of the slot numbers, to add them to another
+    /// hold.
     pub(crate) fn into_names(self) -> Vec<Guard> {
         self.names
     }
@@ -149,7 +150,7 @@ impl Guards {
 
     /// Releases all locks and prints an error of the release. Fails only if a lock was lost before.
     ///
-    /// A store without a reply does not keep leasehold for longer than [`RELEASE_TIMEOUT`].
+    /// If the store does not reply, leasehold waits at most [`RELEASE_TIMEOUT`].
     pub(crate) async fn release_and_report(self, loss: LossReport) -> Result<()> {
         let name = Escaped(self.name()).to_string();
         let print = |text: &dyn Display| {
@@ -175,9 +176,10 @@ impl Guards {
         }
     }
 
-    /// Releases all locks. Returns the first error, a loss before any other.
+    /// Releases all locks. Returns the first error, and prefers a loss to any other error.
     ///
-    /// The slots come first: a number must be free when the semaphore admits its next holder.
+    /// The slot numbers are released first: one must be free when the semaphore admits its next
+    /// holder.
     pub(crate) async fn release(self) -> Result<()> {
         let slots = self.slots.into_guards();
         let mut errors = release_all(slots).await;
@@ -192,7 +194,7 @@ impl Guards {
     }
 }
 
-/// Whether a loss still has to be printed. It includes the outage that leads to the loss.
+/// Whether a loss still has to be printed. This includes the outage that leads to the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossReport {
     Due,

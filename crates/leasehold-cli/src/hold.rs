@@ -51,7 +51,7 @@ enum Reader {
     Caller(background::Caller),
 }
 
-/// What to hold.
+/// The lock to hold, and its options.
 ///
 /// ```text
 /// waiting ── grant ──► holding ── the owner ends ──► released, 0
@@ -135,9 +135,9 @@ impl Holding<'_> {
         locking::acquire(locks, request, retry, signals).await
     }
 
-    /// The lock is not granted to an owner that has ended.
+    /// Reports that the owner ended before the grant, after the claim has left the queue.
     async fn owner_ended_early(self) -> Exit {
-        // After this time the store notices by itself that the client is gone.
+        // After this time the store itself detects that the client has ended.
         drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
 
         if !self.options.quiet {
@@ -175,7 +175,8 @@ impl Holding<'_> {
     }
 }
 
-/// Accepts requests to release, and then reports the grant. So a reported lock can be released.
+/// Accepts release requests first, and then reports the grant. So a lock that was reported can
+/// always be released.
 async fn report(token: FencingToken, reader: Reader) -> Result<Control> {
     let control = Control::listen(token)?;
     match reader {
@@ -190,7 +191,7 @@ async fn report(token: FencingToken, reader: Reader) -> Result<Control> {
 }
 
 impl Reader {
-    /// Waits until the caller has ended. Never ends for standard output.
+    /// Waits until the caller has ended. Never returns for standard output.
     async fn closed(&mut self) {
         match self {
             Self::StandardOutput => std::future::pending().await,

@@ -11,7 +11,7 @@ use crate::format::{age, claimant, whole_seconds};
 use crate::show::LockJson;
 use crate::usage::Usage;
 
-/// More than a person reads, and few enough to fetch in seconds.
+/// The most names that are listed: more than a user reads, but few enough to fetch in seconds.
 const NAMES_MAX: usize = 10_000;
 
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {

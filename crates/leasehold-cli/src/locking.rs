@@ -1,4 +1,4 @@
-//! From the options of a subcommand to held locks.
+//! Acquires the locks that the options of a subcommand describe.
 
 use anyhow::Result;
 use leasehold::store::Share;
@@ -14,7 +14,7 @@ use crate::run::signals::Signals;
 use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
 use crate::slots;
 
-/// How acquiring all names ended.
+/// The outcome of acquiring all names.
 pub(crate) enum Acquired {
     Granted(Guards),
     TimedOut,
@@ -22,13 +22,13 @@ pub(crate) enum Acquired {
     Interrupted(Signal),
 }
 
-/// What to acquire.
+/// The names to acquire, and the options for them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     /// The names in the order of the arguments, without repetitions; never empty.
     pub(crate) names: &'a [String],
     pub(crate) options: &'a LockOptions,
-    /// The label unless --label is given.
+    /// The default of `--label`.
     pub(crate) label: &'a str,
     pub(crate) slot_numbers: SlotNumbers,
 }
@@ -42,11 +42,11 @@ pub(crate) enum SlotNumbers {
 
 /// Acquires all names, or none of them.
 ///
-/// Every client acquires several names in the order of their bytes. So no two clients each hold a
-/// name that the other one waits for.
+/// Every client acquires several names in byte order. So no two clients each hold a name that the
+/// other one waits for.
 ///
 /// # Cancel safety
-/// Dropping the future leaves the queues, and gives back what was granted.
+/// Dropping the future leaves the queues and releases granted locks.
 pub(crate) async fn acquire(
     locks: &Locks,
     request: Request<'_>,
@@ -61,7 +61,7 @@ pub(crate) async fn acquire(
 
     let acquired = acquiring.run(signals).await;
     if !matches!(acquired, Ok(Acquired::Granted(_))) {
-        // After this time the store notices by itself that the client is gone.
+        // After this time the store itself detects that the client has ended.
         drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await);
     }
     acquired
@@ -100,7 +100,7 @@ impl Acquiring<'_> {
                 }
             }
 
-            // A hold may have been lost while the next name was waited for.
+            // A hold may have been lost during the wait for the next name.
             if guards.iter().all(|guard: &Guard| guard.check().is_ok()) {
                 guards.sort_by_key(|guard| names.iter().position(|name| name == guard.name()));
                 return Ok(Acquired::Granted(Guards::new(guards)));
@@ -151,7 +151,7 @@ impl LockOptions {
         self.with_times(lock).label(label)
     }
 
-    /// Creates a mutex with the times of these options.
+    /// Creates a mutex with the lease and the time limits of these options.
     pub(crate) fn mutex(&self, locks: &Locks, name: &str, label: &str) -> Lock {
         self.with_times(locks.mutex(name)).label(label)
     }

@@ -8,7 +8,7 @@ use crate::commands::{LogFormat, LogOptions};
 
 /// Starts the log if `LEASEHOLD_LOG` or --verbose requests it.
 ///
-/// Building a filter takes longer than acquiring a lock.
+/// Otherwise no filter is built, because building one takes longer than acquiring a lock.
 pub(crate) fn start(options: &LogOptions) {
     let filter = match std::env::var_os("LEASEHOLD_LOG") {
         Some(filter) if !filter.is_empty() => EnvFilter::from_env("LEASEHOLD_LOG"),
@@ -26,7 +26,8 @@ pub(crate) fn start(options: &LogOptions) {
     }
 }
 
-/// Whether the log has colours. A file or a collector of logs would get escape sequences.
+/// Whether the log has colours. In a file or a log collector, colours would appear as escape
+/// sequences.
 fn has_colours() -> bool {
     let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stderr().is_terminal() && !is_refused

@@ -31,7 +31,7 @@ use commands::{Action, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    // Every command starts through this shim. So it comes first, before clap and the log.
+    // Every COMMAND starts through this shim, so it runs first, before clap and the log.
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }

@@ -61,7 +61,7 @@ fn title(page: &clap::Command) -> &str {
 /// The date of the last change of the pages' contents.
 const DATE: &str = "2026-11-22";
 
-/// Renders the tables as sections: `clap_mangen` alone would join their rows to one paragraph.
+/// Renders the tables as sections. `clap_mangen` alone would join their rows into one paragraph.
 fn render(page: &clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(page.clone().after_long_help(Resettable::Reset))
@@ -97,7 +97,7 @@ fn with_literal_tables(page: &str) -> String {
     text
 }
 
-/// Examples as roff: each purpose with its line, which is not filled.
+/// Renders examples as roff: each purpose, then its command line, which is not filled.
 fn examples_section(examples: Examples) -> String {
     let rows = examples.iter().map(|(purpose, line)| {
         let line = line.replace('\\', "\\e").replace('\'', "\\(aq");
@@ -110,7 +110,7 @@ fn examples_section(examples: Examples) -> String {
     with_plain_hyphens(&text)
 }
 
-/// A table as roff: a section heading, then a tagged paragraph for each row.
+/// Renders a table as roff: a section heading, then a tagged paragraph for each row.
 fn section(table: &Table) -> String {
     let heading = table.heading.to_uppercase();
     let rows = table
@@ -125,7 +125,7 @@ fn section(table: &Table) -> String {
     with_plain_hyphens(&text)
 }
 
-/// A plain hyphen would be printed as a typographic one, which cannot be copied to a shell.
+/// Escapes hyphens. man(1) would print a plain hyphen as a typographic one, which a shell rejects.
 fn with_plain_hyphens(text: &str) -> String {
     text.replace('-', "\\-")
 }

@@ -1,4 +1,4 @@
-//! Whether the process behind a claim is stopped, as far as this machine can tell.
+//! Whether the process of a claim is stopped, if it runs on this machine.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use leasehold::ClaimantInfo;
 
 /// Whether the claim's process runs on this machine and is stopped.
 ///
-/// A stopped process keeps its lock or its position in the queue, and does nothing with it.
+/// A stopped process keeps its lock or its position in the queue, but makes no progress.
 pub(crate) fn is_stopped(info: &ClaimantInfo) -> bool {
     let is_here = ClaimantInfo::here("").is_ok_and(|here| here.host == info.host);
     is_here && stat(info.pid).is_some_and(|stat| stat.is_stopped && stat.is_program(&info.program))
@@ -19,7 +19,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// Whether the process runs this program: another one may have got the same id.
+    /// Whether the process runs this program: another process may have reused the id.
     fn is_program(&self, name: &str) -> bool {
         name.as_bytes().starts_with(self.program.as_bytes())
     }

@@ -49,7 +49,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
     let enclosing = retry.until_available(|| stores.enclosing(&names));
     let outer = signals.during(enclosing).await??;
     if let Some(outer) = outer {
-        // The command inherits the mask of signals.
+        // The command inherits the signal mask.
         drop(signals);
         return nested::join(&outer, locks, &args);
     }
@@ -84,7 +84,8 @@ impl Run {
 
 /// Runs the command from the grant to the release.
 ///
-/// The guards live until the command has ended. A store may exclude other clients only that long.
+/// Keeps the guards until the command has ended. A store may exclude other clients only while a
+/// guard exists.
 async fn hold(
     guards: Guards,
     locks: &Locks,
@@ -195,18 +196,20 @@ fn start(
     })
 }
 
-/// Sends a signal of the keyboard to the job that leasehold is part of, such as a script.
+/// Sends a keyboard signal to the job that leasehold is part of, such as a script.
 ///
 /// The terminal belonged to the command's group, so no other process has received the signal.
 fn signal_job(number: i32) {
     let signal = Signal::try_from(number).expect("the keyboard sends INT and QUIT only");
-    // Fails only if the group has no process, but leasehold is one.
+    // Fails only if the group has no process, and leasehold itself is in it.
     let _ = kill(Pid::from_raw(0), signal);
 }
 
-/// Keeps the lock after the command has ended: until `until`, a signal, or the loss of the lock.
+/// Keeps the lock after the command has ended: to the time `until`, a signal, or the loss of the
+/// lock.
 ///
-/// Returns the signal that a key has sent: it ends leasehold as it would have ended the command.
+/// Returns a signal that the keyboard may have sent. It ends leasehold as it would have ended the
+/// command.
 async fn hold_at_least(
     guard: &Guards,
     until: Instant,

@@ -13,8 +13,9 @@ use nix::unistd::{Gid, Group, Uid};
 
 use crate::exit::{Exit, print_error};
 
-/// The owner of files has all rights, and so have the members of the group. The setgid bit gives
-/// new files the group. With the sticky bit, a member cannot remove the files of another.
+/// The mode of the folder. The owner and the members of the group have all rights. The setgid bit
+/// gives new files the group. With the sticky bit, a member cannot remove the files of another
+/// member.
 const MODE: u32 = 0o3770;
 
 const ROOT: u32 = 0;

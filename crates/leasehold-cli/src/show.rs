@@ -85,7 +85,7 @@ fn row(standing: &str, entry: &Entry) -> String {
     format!("  {standing}: {holder}{stopped}, {share}{token}, for {age}, since {since}\n")
 }
 
-/// Formats what one of several servers reports.
+/// Formats the status that one of several servers reports.
 fn server_row(server: &ServerStatus) -> String {
     let error = server.error.as_deref().map(Escaped);
     let state = match (server.holder, error) {

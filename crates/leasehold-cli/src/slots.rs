@@ -1,8 +1,8 @@
 //! The numbers of slots: each holder of a semaphore gets numbers that no other holder has.
 //!
 //! A store counts slots and does not number them. So the number 3 of the semaphore `gpu` is a mutex
-//! of its own, `gpu/slot/3`. Only holders of the semaphore take these mutexes, and each takes as
-//! many as it has slots. Among N holders of N mutexes, one is always free for the next.
+//! of its own, `gpu/slot/3`. Only holders of the semaphore acquire these mutexes, one for each of
+//! their slots. The holders have at most N slots, so one of the N mutexes is free for each slot.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,10 +12,11 @@ use tokio::time::sleep;
 
 use crate::commands::LockOptions;
 
-/// A larger semaphore counts load, not devices, and trying its numbers would take too long.
+/// The largest semaphore with numbered slots. A larger one counts load, not devices, and trying its
+/// numbers would take too long.
 pub(crate) const NUMBERED_MAX: u32 = 1024;
 
-/// The numbers of the slots that a hold has, and the mutexes behind them.
+/// The slot numbers of a hold, and the guards of their mutexes.
 #[derive(Debug, Default)]
 pub(crate) struct NumberedSlots {
     numbers: Vec<u32>,
@@ -36,7 +37,7 @@ impl NumberedSlots {
     }
 }
 
-/// Takes a number for each slot that `semaphore` holds; takes none if it is too large.
+/// Takes a number for each slot that `semaphore` holds. Takes none if the semaphore is too large.
 ///
 /// # Cancel safety
 /// Dropping the future gives back the numbers that it has taken.
@@ -104,18 +105,20 @@ impl Taking<'_> {
 
     /// Breaks the holds of numbers whose claim no longer holds the semaphore.
     ///
-    /// A store may notice a crash for the semaphore first, and for the number only later.
+    /// A store may detect a crash for the semaphore first, and for the number only later.
     async fn break_stale(&self, slots: u32) -> Result<()> {
         let mut numbered = Vec::new();
         for number in 0..slots {
             numbered.push(self.locks.inspect(&self.slot_name(number)).await?);
         }
-        // The semaphore is read after the numbers. So a claim that took a number before is seen.
+        // The semaphore is read after the numbers. So every claim that already had a number is
+        // seen.
         let semaphore = self.locks.inspect(self.semaphore.name()).await?;
 
         let holders: HashSet<ClaimId> = semaphore.holders().map(|entry| entry.id).collect();
         if !holders.contains(&self.claim()) {
-            // This claim is lost, or the store has other ids. Then nothing is known to be stale.
+            // This claim is lost, or the store reports other ids. Then no number is known to be
+            // stale.
             return Ok(());
         }
 
@@ -137,7 +140,7 @@ impl Taking<'_> {
     }
 }
 
-/// Returns the holders of a number that hold the semaphore no longer.
+/// Returns the holders of a number that no longer hold the semaphore.
 fn stale<'a>(
     state: &'a LockState,
     holders: &'a HashSet<ClaimId>,

@@ -1,9 +1,9 @@
-//! What kind of lock is in use, and how much of it is held.
+//! The kind of a lock in use, and how much of the lock is held.
 
 use leasehold::LockState;
 use leasehold::store::Share;
 
-/// The kind of a lock. A free lock has none: its next claim decides.
+/// The kind of a lock. A free lock has no kind until its next claim decides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Mutex,
@@ -34,7 +34,7 @@ impl Usage {
     }
 }
 
-/// The weight of a semaphore's share. Otherwise each claim counts as one.
+/// Returns the weight of a semaphore's share, and one for any other share.
 fn weight(share: Share) -> u32 {
     match Kind::of(share) {
         Kind::Semaphore { .. } => share.weight(),
@@ -51,7 +51,8 @@ impl Kind {
         }
     }
 
-    /// A mutex shares its name with readers and writers, and then is a writer among them.
+    /// Returns the kind of a share. A mutex and a read-write lock may use one name, and the mutex
+    /// then counts as a writer.
     fn rank(self) -> u8 {
         match self {
             Self::Mutex => 0,
@@ -68,7 +69,8 @@ impl Kind {
         }
     }
 
-    /// The slots of a semaphore, or the one holder of a mutex. Readers have no limit.
+    /// Returns the largest possible usage: the slots of a semaphore, or one holder of a mutex.
+    /// Readers have no limit.
     pub(crate) fn capacity(self) -> Option<u32> {
         match self {
             Self::Mutex => Some(1),

@@ -13,9 +13,10 @@ use crate::run::retry::Retry;
 use crate::run::waiting::holder_text;
 use crate::show::is_free;
 
-/// The first pauses between two polls. A lock that is held briefly is soon seen as free.
+/// The first pause between two polls. It is short, so the release of a briefly held lock is noticed
+/// soon.
 const POLL_MIN: Duration = Duration::from_millis(10);
-/// The longest pause between two polls, which costs any store little.
+/// The longest pause between two polls. At this rate, polling is a small load for any store.
 const POLL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) async fn wait(args: &Wait) -> Result<Exit> {

@@ -17,7 +17,8 @@ use crate::exit::Exit;
 use crate::format::time;
 use crate::show::{LockJson, block};
 
-/// Short enough for a person who watches, and long enough to cost any store little.
+/// The time between two polls: short enough for a user who watches, and long enough to be a small
+/// load for any store.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn watch(args: &Watch) -> Result<Exit> {

@@ -32,7 +32,7 @@ use crate::commands::Acquire;
 use crate::exit::Exit;
 use crate::run::signals::Signals;
 
-/// Marks a start as the background process. No subcommand has this name.
+/// The argument that starts leasehold as the background process. No subcommand has this name.
 const BACKGROUND_ARGUMENT: &str = "__background";
 
 /// Starts the background process and waits until it holds the lock.
@@ -66,7 +66,7 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     Ok(Exit::DONE)
 }
 
-/// What `acquire` sends after it has printed the token.
+/// The message that `acquire` sends after it has printed the token.
 const PRINTED: u8 = 1;
 
 fn exit_of(status: ExitStatus) -> Exit {
@@ -82,8 +82,8 @@ fn exit_of(status: ExitStatus) -> Exit {
 
 /// Returns the arguments of `acquire` if this process was started as its background process.
 ///
-/// Leaves the caller's session and closes the files that it inherited from the caller. Must be
-/// called before this process opens files.
+/// Leaves the caller's session and closes the descriptors inherited from the caller. Must be called
+/// before this process opens files.
 pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
     let mut arguments = std::env::args_os();
     let program = arguments.next()?;
@@ -97,9 +97,9 @@ pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
     Some(std::iter::once(program).chain(arguments).collect())
 }
 
-/// Closes all descriptors but the standard streams.
+/// Closes all descriptors except the standard streams.
 ///
-/// Another lock's descriptor or the end of a pipe would otherwise stay open in the background.
+/// Otherwise the background process would keep another lock's descriptor or a pipe open.
 fn close_inherited() {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else {
         return;
@@ -148,7 +148,7 @@ impl Caller {
         Ok(Self(UnixStream::from_std(socket)?))
     }
 
-    /// Waits until the caller has ended. It sends nothing before it has the token.
+    /// Waits until the caller has ended. The caller does not send anything before it has the token.
     ///
     /// # Cancel safety
     /// Cancel safe: the next call finds an end that a dropped call has not returned.
@@ -157,7 +157,8 @@ impl Caller {
         let _ = message::read::<1>(&self.0).await;
     }
 
-    /// Detaches from the standard streams, sends the token, and waits until it is printed.
+    /// Detaches from the standard streams, sends the token, and waits until `acquire` has printed
+    /// it.
     pub(super) async fn report(self, token: Token) -> Result<()> {
         detach_streams().context("cannot detach from the caller")?;
 

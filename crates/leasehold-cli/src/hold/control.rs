@@ -1,9 +1,9 @@
 //! How `leasehold release` reaches the process that holds a lock.
 //!
-//! The holder listens on an abstract Unix socket that is named after its claim. Its address leaves
-//! no file behind, and needs no folder on which `acquire` and `release` must agree. Both sides
-//! compare the user of the other process, which the kernel reports. So neither trusts a process of
-//! another user that has taken the address.
+//! The holder listens on an abstract Unix socket that is named after its claim. Such a socket needs
+//! neither a file nor a folder on which `acquire` and `release` must agree. Both sides compare the
+//! user of the other process, which the kernel reports. So neither trusts a process of another user
+//! that has taken the address.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
@@ -17,15 +17,16 @@ use tokio::time::{sleep, timeout};
 
 use super::message;
 
-/// A client of the same user sends its request at once. This bounds a client that is stopped.
+/// How long the holder waits for a request. A client sends its request at once, so only a stopped
+/// client takes longer.
 const REQUEST_MAX: Duration = Duration::from_secs(1);
-/// The holder gives up a release without a reply of the store sooner. This bounds one that is
-/// stopped.
+/// How long a client waits for the reply. The holder gives up on a silent store sooner, so only a
+/// stopped holder takes longer.
 const REPLY_MAX: Duration = Duration::from_secs(30);
-/// How long accepting pauses after an error: there may be no free descriptor.
+/// How long to pause after accepting a connection has failed: there may be no free descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The holder's side.
+/// The holder's side of a release: a socket that receives requests.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
@@ -36,7 +37,7 @@ pub(crate) struct Control {
 #[derive(Debug)]
 pub(crate) struct ReleaseRequest(UnixStream);
 
-/// What became of the lock.
+/// The outcome of a release request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Released,

@@ -27,7 +27,7 @@ pub(super) async fn read<const N: usize>(stream: &UnixStream) -> io::Result<[u8;
 /// Writes a message.
 ///
 /// # Cancel safety
-/// A dropped call may have sent a part of it.
+/// A dropped call may have sent part of the message.
 pub(super) async fn write(stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
     while !message.is_empty() {
         stream.writable().await?;

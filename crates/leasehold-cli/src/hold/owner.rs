@@ -1,4 +1,4 @@
-//! What a lock is held for: a process, or the writer of standard input.
+//! The owner of a lock: a process, or the writer of standard input.
 
 use std::fs::{self, File};
 use std::future::pending;
@@ -19,17 +19,17 @@ use tokio::sync::oneshot;
 /// The owner of a lock. The lock is released when the owner ends.
 #[derive(Debug)]
 pub(crate) enum Owner {
-    /// A thread blocks until the owner ends, and then sends.
+    /// A thread blocks until the owner ends, and then sends a message.
     Watched(oneshot::Receiver<()>),
     /// The hold does not depend on another process.
     Detached,
 }
 
-/// How watching the owner ended.
+/// The outcome of watching the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchResult {
     Ended,
-    /// The end of the owner cannot be seen. The hold then goes on until a signal.
+    /// The end of the owner cannot be observed. The hold then lasts until a signal arrives.
     Failed,
 }
 
@@ -79,7 +79,8 @@ impl Owner {
     }
 }
 
-/// Opens a descriptor of a process. Its number may be reused later, the descriptor is not.
+/// Opens a descriptor of a process. The process id may be reused later, but the descriptor always
+/// refers to this process.
 pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
     let number = Pid::from_raw(pid).filter(|_| pid > 0);
     let opened = number.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
@@ -108,8 +109,8 @@ pub(crate) fn open_parent() -> Result<OwnedFd> {
     };
 
     let parent = getppid();
-    // Orphans become children of the first process. It is a parent of its own only in its session,
-    // as the script that a container runs is.
+    // Orphans become children of the first process. So it counts as a real parent only if it is in
+    // this session, like the script that a container runs.
     let is_foreign = parent.as_raw() == 1 && getsid(Some(parent)) != getsid(None);
     if parent.as_raw() == 0 || is_foreign {
         return Err(no_parent().into());
@@ -146,7 +147,8 @@ fn check_standard_input() -> Result<()> {
     let null = fs::metadata("/dev/null").context("cannot read /dev/null")?;
     let metadata = input.metadata()?;
 
-    // Of a background process without job control, and under cron and systemd.
+    // This is the standard input under cron and systemd, and of a background process without job
+    // control.
     if metadata.mode() == null.mode() && metadata.rdev() == null.rdev() {
         return Err(Error::invalid(
             "standard input is /dev/null, so the lock would be released immediately",
@@ -165,7 +167,7 @@ fn check_standard_input() -> Result<()> {
     Ok(())
 }
 
-/// Blocks until the process ends. A pidfd is readable then: `pidfd_open(2)`.
+/// Blocks until the process ends. A pidfd becomes readable at that moment: see pidfd_open(2).
 fn until_process_ends(pidfd: &OwnedFd) -> WatchResult {
     let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
     loop {

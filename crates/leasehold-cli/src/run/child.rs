@@ -22,9 +22,9 @@ pub(crate) struct Child {
     /// The id of the process and of its group.
     pid: Pid,
     changes: ChildSignals,
-    /// The command has been waited for. Its id may belong to another process or group now.
+    /// Whether the command has been reaped. Its id may then belong to another process or group.
     is_reaped: bool,
-    /// Children of leasehold that the command has not started.
+    /// Children of leasehold that the command did not start.
     others: Vec<i32>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Child {
 pub(crate) enum Change {
     Ended(Exit),
     Stopped(Signal),
-    /// The command has ended before, and now all of its descendants.
+    /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
 }
 
@@ -41,8 +41,8 @@ pub(crate) enum Change {
 pub(crate) struct Spawn<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// The command and its descendants inherit them. If leasehold is killed, the lock stays held
-    /// until the last of these processes has ended.
+    /// The descriptors that the command and its descendants inherit. If leasehold is killed, the
+    /// lock stays held until the last of these processes has ended.
     pub(crate) inheritable_fds: &'a [OwnedFd],
     pub(crate) preparation: Preparation,
 }
@@ -51,8 +51,8 @@ impl Child {
     /// Starts the command. Must be called from the main thread, because the command is killed when
     /// the calling thread ends.
     ///
-    /// `others` are children that leasehold has already. From now on, the kernel makes every
-    /// descendant whose parent ends a child of leasehold.
+    /// `others` are children that leasehold already has. From now on, if the parent of a descendant
+    /// ends, the descendant becomes a child of leasehold.
     pub(crate) fn spawn(settings: Spawn<'_>, others: Vec<i32>) -> io::Result<Self> {
         let changes = ChildSignals::new()?;
         for fd in settings.inheritable_fds {
@@ -120,7 +120,8 @@ impl Child {
             match wait_for_any(WaitOptions::empty())? {
                 Waited::Changed(..) => continue,
                 Waited::NoChildren => return Ok(()),
-                // The descendants of others are not the command's, and may run forever.
+                // Descendants of the other children do not belong to the command, and may run
+                // forever.
                 Waited::None if self.descendants()?.is_empty() => return Ok(()),
                 Waited::None => {}
             }
@@ -129,14 +130,14 @@ impl Child {
         }
     }
 
-    /// Returns whether a descendant of the command runs, wherever it has moved to.
+    /// Returns whether a descendant of the command runs, in any process group or session.
     pub(crate) fn any_runs(&self) -> bool {
         // Without /proc, only the group is known.
         self.descendants()
             .map_or_else(|_| self.group_exists(), |found| !found.is_empty())
     }
 
-    /// Signals the command's group while the command runs, and then all descendants.
+    /// Signals the command's group while the command runs. After that, signals all descendants.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.is_reaped {
             self.signal_all(signal);
@@ -175,11 +176,11 @@ impl Child {
 
 /// Returns the children of this process.
 ///
-/// A shell that has started a background process may have executed leasehold in its own place.
+/// A shell may have started a background process and then replaced itself with leasehold.
 pub(crate) fn own_children() -> Vec<i32> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-    // This request costs less than the table, and nearly every leasehold has no children here.
+    // This call is cheaper than reading the process table, and leasehold rarely has children here.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
         return Vec::new();
@@ -194,7 +195,7 @@ pub(crate) fn own_children() -> Vec<i32> {
         .collect()
 }
 
-/// Reaps the orphans of a container, if this is its first process.
+/// Reaps the orphans of a container if leasehold is its first process.
 ///
 /// # Cancel safety
 ///

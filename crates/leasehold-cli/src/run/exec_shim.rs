@@ -1,7 +1,8 @@
-//! The process between leasehold and COMMAND: ties its life to leasehold's, then executes COMMAND.
+//! The shim: a process that arranges to be killed when leasehold ends, then executes COMMAND.
 //!
-//! These steps must run in the new process before COMMAND does. Rust runs code there only with
-//! `unsafe`. So leasehold starts its own program once more, and that process executes COMMAND.
+//! These steps must run in the new process before COMMAND does. Rust can run code between fork and
+//! exec only with `unsafe`. So leasehold starts its own program once more, and that process
+//! executes COMMAND.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +19,7 @@ use crate::commands::is_shell_line;
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 
-/// Marks a start as the shim. No subcommand has this name.
+/// The argument that starts leasehold as the shim. No subcommand has this name.
 const SHIM_ARGUMENT: &str = "__child";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
@@ -28,9 +29,9 @@ const KEEP_MASK: &str = "keep-mask";
 /// How the shim prepares its process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preparation {
-    /// The command begins with the terminal.
+    /// Whether the command begins with the terminal.
     pub(crate) foreground: bool,
-    /// leasehold has blocked the stop signal.
+    /// Whether the shim unblocks the stop signal, because leasehold has blocked it.
     ///
     /// A process that is stopped before it executes the shim would keep leasehold in vfork(2).
     pub(crate) unblock_stop: bool,
@@ -91,7 +92,8 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     Some(become_command(Command::new(program).args(arguments)))
 }
 
-/// Has the kernel kill this process when leasehold's main thread, which started it, ends.
+/// Requests that the kernel kills this process when leasehold's main thread ends. That thread
+/// started it.
 fn die_with(parent: &OsStr) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;
 

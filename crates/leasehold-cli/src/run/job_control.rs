@@ -30,14 +30,14 @@ pub(crate) struct JobControl {
 enum Need {
     /// It runs without the terminal. The keyboard's signals go to leasehold's group.
     Unused,
-    /// It has the terminal while leasehold's group would have it.
+    /// It has the terminal whenever leasehold's group would have it.
     Used,
     /// It is stopped until it gets the terminal.
     Blocked,
 }
 
 impl JobControl {
-    /// Returns the job control of a command, which begins with the terminal if it may.
+    /// Returns the job control of a command. The command starts with the terminal if allowed.
     pub(crate) fn new() -> Self {
         let terminal = Terminal::controlling();
         let is_given = terminal
@@ -52,7 +52,7 @@ impl JobControl {
         self.need == Need::Used
     }
 
-    /// Handles a stop of the command. Returns whether the command may run on.
+    /// Handles a stop of the command. Returns whether the command may continue.
     ///
     /// leasehold's own group is stopped meanwhile, where a shell can continue it.
     pub(crate) fn stopped(
@@ -81,7 +81,8 @@ impl JobControl {
         }
     }
 
-    /// Waits until a command that is stopped for the terminal may be continued by a new attempt.
+    /// Waits until the next attempt to continue a command that is stopped because it lacks the
+    /// terminal.
     ///
     /// # Cancel safety
     ///
@@ -95,7 +96,8 @@ impl JobControl {
         }
     }
 
-    /// Gives the terminal to a command that is stopped for it. Returns whether it may run on.
+    /// Gives the terminal to a command that is stopped because it lacks the terminal. Returns
+    /// whether the command may continue.
     pub(crate) fn unblock(&mut self, group: Pid, signals: &Signals) -> io::Result<bool> {
         let Some(terminal) = &self.terminal else {
             return Ok(true);
@@ -112,7 +114,7 @@ impl JobControl {
         Ok(self.give_if_allowed(group))
     }
 
-    /// Prepares the command for running on after leasehold was stopped and continued.
+    /// Prepares the command to continue after leasehold was stopped and continued.
     pub(crate) fn resumed(&mut self, group: Pid) -> bool {
         match self.need {
             Need::Blocked => self.give_if_allowed(group),
@@ -160,7 +162,8 @@ impl JobControl {
         true
     }
 
-    /// Gives the terminal to a command that has used it. The command runs on without it, too.
+    /// Gives the terminal to a command that has used it. If this fails, the command continues
+    /// without it.
     fn give_if_used(&self, group: Pid) -> bool {
         if self.need == Need::Used
             && let Some(terminal) = self

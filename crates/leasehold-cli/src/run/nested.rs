@@ -65,7 +65,7 @@ pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'sta
     variables
 }
 
-/// Returns the variables of one or more holds, of which the first one is the main one.
+/// Returns the variables of one or more holds. The first hold is the main one.
 fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, String)> {
     let first = holds.first().expect("a command runs under at least one");
     // A relative folder in the URL counts from leasehold's working directory. COMMAND may change
@@ -87,7 +87,7 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
     ]
 }
 
-/// Joins numbers by spaces, as a shell splits them.
+/// Joins numbers with spaces, so that a shell can split them into words.
 fn joined(numbers: &[impl ToString]) -> String {
     let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
     numbers.join(" ")
@@ -95,8 +95,8 @@ fn joined(numbers: &[impl ToString]) -> String {
 
 /// Returns the holds of `names` that this process runs under, in the order of the names.
 ///
-/// Fails if it runs under some of them only. It would wait for the others while it holds these, and
-/// the order of acquisition would not be kept.
+/// Fails if it runs under only some of them. It would wait for the other names while it holds
+/// these, in violation of the order of acquisition.
 pub(crate) async fn enclosing_all(
     locks: &Locks,
     names: &[String],
@@ -155,9 +155,9 @@ fn enclosing_holds() -> Vec<EnclosingHold> {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Replaces leasehold by the command, under the outer holds of all its names.
+/// Replaces leasehold with the command, under the outer holds of all names.
 ///
-/// Fails without `--reentrant`, and if an outer hold has a smaller share than this run requests.
+/// Fails without `--reentrant`, or if an outer hold has a smaller share than this run requests.
 pub(crate) fn join(outer: &[Entry], locks: &Locks, args: &Run) -> Result<Exit> {
     let names = args.names();
     let mut holds = Vec::new();
@@ -198,7 +198,8 @@ fn waits_for_itself(name: &str) -> Error {
     ))
 }
 
-/// Fails if this process runs under a hold of `name`. For subcommands that hold without a command.
+/// Fails if this process runs under a hold of `name`. Used by subcommands that hold a lock without
+/// a command.
 pub(crate) async fn check_not_enclosed(locks: &Locks, name: &str) -> leasehold::Result<()> {
     match enclosing(locks, name).await? {
         Some(_) => Err(waits_for_itself(name).help("the command has the lock already")),

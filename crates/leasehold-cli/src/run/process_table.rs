@@ -1,4 +1,4 @@
-//! The processes that `/proc` lists, and who has started them.
+//! The processes that `/proc` lists, with their parents.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{read_dir, read_link, read_to_string};
@@ -35,7 +35,7 @@ impl ProcessTable {
         ))
     }
 
-    /// Returns the running processes below `root`, without those in `excluded` and those below.
+    /// Returns the running descendants of `root`, except those in `excluded` and their descendants.
     pub(crate) fn descendants(&self, root: i32, excluded: &[i32]) -> Vec<Process> {
         let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
         for process in self.0.values().filter(|process| !process.has_ended) {
@@ -102,11 +102,12 @@ impl Process {
         })
     }
 
-    /// Sends a signal, unless the process has ended and its id belongs to another process now.
+    /// Sends a signal, unless the process has ended and another process has its id.
     ///
     /// `reaper` becomes the parent of the process when its parent ends.
     pub(crate) fn signal(self, signal: Signal, reaper: i32) {
-        // An error means that the process has ended, or that another user's cannot be signalled.
+        // An error means that the process has ended, or belongs to a user whose processes leasehold
+        // may not signal.
         let _ = self.try_signal(signal, reaper);
     }
 
@@ -118,8 +119,8 @@ impl Process {
             other => other?,
         };
 
-        // The descriptor may belong to a later process with the same id. One of these parents makes
-        // that a descendant, too.
+        // The descriptor may belong to a later process with the same id. If it has one of these
+        // parents, it is a descendant too.
         let parent = Self::read(self.pid).map(|now| now.parent);
         if parent == Some(self.parent) || parent == Some(reaper) {
             pidfd_send_signal(descriptor, signal)?;

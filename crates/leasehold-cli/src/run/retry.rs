@@ -16,7 +16,7 @@ use crate::exit::print_error;
 /// The first pause between two attempts. It doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// A store that sends no reply for this long is not merely slow.
+/// The shortest time that a store gets for a reply. A store that is merely slow replies sooner.
 const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 
 /// The attempts to get one lock, and whether the store is available.
@@ -28,10 +28,10 @@ const NO_REPLY_MIN: Duration = Duration::from_secs(1);
 /// Each change of the state is one line on standard error.
 #[derive(Debug)]
 pub(crate) struct Retry {
-    /// How long `--wait` lets the attempts last. Without a limit they last forever.
+    /// The time limit of `--wait` for all attempts. Without a limit, the attempts continue forever.
     limit: Option<Duration>,
     deadline: Option<Instant>,
-    /// Only a store with a server becomes available again by itself.
+    /// Whether the store has a server. Only such a store can become available again by itself.
     has_server: bool,
     /// The last error, while the store is unavailable.
     unavailable: Option<Error>,
@@ -39,7 +39,7 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Begins the time that `--wait` allows.
+    /// Starts the time limit of `--wait`.
     pub(crate) fn within(limit: Option<Duration>, store: &Store) -> Self {
         Self {
             limit,
@@ -52,7 +52,7 @@ impl Retry {
         }
     }
 
-    /// Repeats a request until it succeeds, or fails for another reason than an unavailable store.
+    /// Repeats a request until it succeeds, or fails for a reason other than an unavailable store.
     ///
     /// # Errors
     /// The last error of the request once `--wait` is over. `--wait 0` allows one attempt.
@@ -98,7 +98,7 @@ impl Retry {
 
             match (granted, &self.unavailable) {
                 (Err(error), _) => self.failed(error).await?,
-                // The time was too short to enter the queue again.
+                // Too little of `--wait` was left to enter the queue again.
                 (Ok(None), Some(error)) => return Err(error.clone()),
                 (Ok(granted), _) => {
                     self.succeeded();
@@ -114,9 +114,9 @@ impl Retry {
         self.deadline.map(remaining)
     }
 
-    /// Waits for the end of `--wait`, or of the shortest time that a request gets.
+    /// Waits until `--wait` is over, and at least for the shortest time limit of a request.
     ///
-    /// A `--wait` of zero limits the wait, not the one attempt.
+    /// With `--wait 0` it never returns: the only attempt has the request's own time limit.
     async fn time_is_over(&self, sent_at: Instant) {
         match self.deadline {
             Some(deadline) if self.limit != Some(Duration::ZERO) => {

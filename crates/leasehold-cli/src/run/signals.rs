@@ -34,12 +34,13 @@ pub(crate) struct Signals {
 pub(crate) enum Reach {
     /// leasehold alone.
     Own,
-    /// The whole job: the script or the pipeline that leasehold is part of, too.
+    /// The whole job, including the script or the pipeline that leasehold is part of.
     Job,
 }
 
 impl Signals {
-    /// Must be called before the process starts its first thread, because each thread has a mask.
+    /// Must be called before the process starts its first thread, because each thread has its own
+    /// signal mask.
     pub(crate) fn new() -> io::Result<Self> {
         let masks = Masks::read()?;
 
@@ -136,7 +137,7 @@ impl Signals {
     }
 }
 
-/// Receives SIGTSTP by a descriptor. The signal stays blocked and keeps its default action.
+/// Receives SIGTSTP through a descriptor. The signal stays blocked and keeps its default action.
 #[derive(Debug)]
 struct StopSignal(pipe::Receiver);
 

@@ -8,23 +8,24 @@ use crate::commands::{OnLost, Run};
 use crate::format::whole_unit;
 use crate::guards::Guards;
 
-/// The time between TERM and KILL, unless `--kill-after` or a short lease says otherwise.
+/// The default time between TERM and KILL. `--kill-after` or a short lease changes it.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// The time from KILL to the end of the last process of the group, on a busy machine.
+/// The longest margin: enough for a busy machine to end all processes of the group after KILL.
 const MARGIN_MAX: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Stopping {
     pub(crate) on_lost: OnLost,
     kill_after: Duration,
-    /// How long before the end of the hold KILL is sent.
+    /// How long KILL is sent before the end of the hold.
     pub(crate) margin: Duration,
     validity: Option<Validity>,
-    /// The same in the store of --also-store.
+    /// The validity in the store of `--also-store`.
     also_validity: Option<Validity>,
 }
 
-/// How long the store keeps a lock after the last confirmed renewal, and the setting that says so.
+/// How long the store keeps a lock after the last confirmed renewal, and the setting that
+/// determines it.
 #[derive(Clone, Copy, Debug)]
 struct Validity {
     setting: &'static str,
@@ -34,9 +35,8 @@ struct Validity {
 impl Stopping {
     /// Computes when to stop the command.
     ///
-    /// TERM, the time to KILL, and KILL must fit into half of the lease, which a renewal leaves.
-    /// By default they fit into its last eighth, so that a shorter outage does not stop the
-    /// command.
+    /// The time from TERM to the end of the command must fit into half of the hold's shortest
+    /// limit. By default it fits into the last fifth, so a short outage does not stop the command.
     pub(crate) fn new(
         args: &Run,
         guarantees: &Guarantees,
@@ -81,14 +81,14 @@ impl Stopping {
         }
     }
 
-    /// Returns how long the command may run while leasehold itself does not.
+    /// Returns how long the command may run while leasehold itself cannot stop it.
     ///
-    /// This ends between the KILL that leasehold sends and the end of the hold.
+    /// This time ends between leasehold's own KILL and the end of the hold.
     pub(crate) fn unattended(&self, guard: &Guards) -> Duration {
         guard.remaining().saturating_sub(self.margin / 2)
     }
 
-    /// Returns whether the command must end with the hold, and the hold has an end.
+    /// Returns whether the command must end with the hold and the hold has an expiry time.
     pub(crate) fn needs_watchdog(&self, guard: &Guards) -> bool {
         self.on_lost != OnLost::Ignore && guard.remaining() != Duration::MAX
     }
@@ -142,7 +142,7 @@ fn check_hold_at_least(args: &Run) -> Result<()> {
     }
 }
 
-/// Returns how long a hold outlasts its last renewal, or `None` if it does not end without one.
+/// Returns how long a hold outlasts its last renewal, or `None` if it needs no renewal.
 fn validity(args: &Run, guarantees: &Guarantees) -> Option<Validity> {
     let lease = Validity {
         setting: "lease",
@@ -172,7 +172,7 @@ impl Validity {
 
     /// Returns how much validity a renewal always leaves.
     ///
-    /// Of a session this is half, because a write confirms the heartbeat before it.
+    /// For a session it is half, because a write confirms the heartbeat before that write.
     fn certain(self) -> Duration {
         if self.setting == Self::SESSION {
             self.lasts / 2

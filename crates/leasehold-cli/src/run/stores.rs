@@ -13,7 +13,7 @@ use crate::commands::{Run, Store};
 use crate::guards::{AlsoHeld, Guards};
 use crate::locking::{self, Acquired, Request, SlotNumbers};
 
-/// The stores that must all grant a run.
+/// The stores that must all grant the locks of a run.
 #[derive(Debug)]
 pub(crate) struct Stores {
     pub(crate) main: Locks,
@@ -57,13 +57,13 @@ impl Stores {
         Ok(outer)
     }
 
-    /// Acquires all names in both stores, or none of them in any.
+    /// Acquires all names in both stores, or none in either store.
     ///
-    /// Every run acquires the stores in the order of the bytes of their URLs. So no two runs each
-    /// hold one store and wait for the other one.
+    /// Every run acquires the stores in the byte order of their URLs. So no two runs each hold a
+    /// lock in one store and wait for the other store.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the queues, and gives back what was granted.
+    /// Dropping the future leaves the queues and releases granted locks.
     pub(crate) async fn acquire(
         &self,
         request: Request<'_>,
@@ -112,7 +112,7 @@ impl<'a> AcquiringBoth<'a> {
                 }
             };
 
-            // The first hold may have been lost while the second one was waited for.
+            // The first hold may have been lost during the wait for the second one.
             if first.check().is_ok() && second.check().is_ok() {
                 return Ok(Acquired::Granted(self.joined(first, second)));
             }
@@ -149,7 +149,7 @@ impl<'a> AcquiringBoth<'a> {
         self.acquire_in(store, signals).await
     }
 
-    /// Both stores in the order of the bytes of their URLs.
+    /// Returns both stores in the byte order of their URLs.
     fn ordered(&self) -> [&'a Locks; 2] {
         if self.main_is_first() {
             [self.main, self.also]
@@ -185,7 +185,7 @@ async fn open(url: &str) -> Result<Locks> {
     store.open().await
 }
 
-/// Releases holds that are not used. A store without a reply frees them when they end.
+/// Releases unused holds. If a store does not reply, it frees them when they expire.
 async fn give_back(guards: Guards) {
     const RELEASE_MAX: Duration = LEAVE_TIMEOUT;
 

@@ -25,9 +25,10 @@ const KILLED_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
-    /// The lock was lost, or the command was stopped just before the loss.
+    /// Whether the lock was lost, or the command was stopped just before the loss.
     pub(crate) stopped: bool,
-    /// A key has sent the signal that ended the command. The command's group alone got it.
+    /// Whether the keyboard sent the signal that ended the command. Only the command's group
+    /// received such a signal.
     pub(crate) from_keyboard: bool,
 }
 
@@ -41,14 +42,14 @@ pub(crate) struct Supervision<'a> {
     pub(crate) store: &'a str,
     pub(crate) jobs: JobControl,
     pub(crate) watchdog: Option<&'a Watchdog>,
-    /// The hold lasts until all descendants of the command have ended.
+    /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
     /// The signals that leasehold has forwarded to the command.
     pub(crate) forwarded: Vec<Signal>,
 }
 
-/// How far the command has been stopped.
+/// The progress of stopping the command.
 ///
 /// ```text
 /// Held ── the end is near ──► Terminating ── --kill-after is over ──► Killed
@@ -122,7 +123,8 @@ impl Supervision<'_> {
 
     /// Returns whether the keyboard has sent the signal that ended the command.
     ///
-    /// A signal that leasehold has received went to leasehold alone, or to its group already.
+    /// The keyboard's signal reaches only the command's group. A signal that leasehold has
+    /// forwarded was sent to leasehold itself.
     fn is_from_keyboard(&self, exit: Exit) -> bool {
         [Signal::SIGINT, Signal::SIGQUIT]
             .into_iter()
@@ -183,10 +185,11 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the descendants of the command, which may outlive it but not the time until KILL.
+    /// Stops the descendants of the command. They may outlive the command, but not the time of
+    /// KILL.
     ///
-    /// The lock is released after all of them have ended, in other sessions too. A process that was
-    /// sent KILL may still write until then.
+    /// The lock is released after all of them have ended, including those in other sessions. A
+    /// process that was sent KILL may still write until then.
     async fn stop_the_rest(&mut self) {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
@@ -200,8 +203,8 @@ impl Supervision<'_> {
         }
     }
 
-    /// Waits until no descendant runs, and sends `signal` to new ones. Returns `false` if the
-    /// deadline passes first.
+    /// Waits until no descendant runs, and sends `signal` to new descendants. Returns `false` if
+    /// the deadline passes first.
     async fn all_end_by(&self, deadline: Instant, signal: Option<Signal>) -> bool {
         const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -261,7 +264,7 @@ impl Stage {
         }
     }
 
-    /// Sends the watchdog until when the command may run.
+    /// Sends the watchdog the time until which the command may run.
     async fn follow(
         self,
         watchdog: Option<&Watchdog>,
@@ -288,6 +291,6 @@ enum Event {
     Changed(Change),
     Received(Signal),
     StageIsOver,
-    /// The command is stopped for the terminal and may get it now.
+    /// The command is stopped because it lacks the terminal, and may get it now.
     Retry,
 }

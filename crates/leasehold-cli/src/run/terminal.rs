@@ -45,7 +45,7 @@ impl Terminal {
             && is_alone()
     }
 
-    /// Returns whether the command may get the terminal after it was stopped for its lack.
+    /// Returns whether the command may get the terminal after it was stopped because it lacked it.
     ///
     /// leasehold must be in the foreground, and no other member of its process group may read from
     /// the terminal.
@@ -110,15 +110,16 @@ fn other_members() -> io::Result<Vec<Process>> {
         .collect())
 }
 
-/// Returns whether `make -j` or a tool like it runs this: it may start other processes at any time.
+/// Returns whether `make -j` or a similar tool runs leasehold. Such a tool may start other
+/// processes at any time.
 fn is_parallel_make() -> bool {
     std::env::var("MAKEFLAGS").is_ok_and(|flags| flags.contains("--jobserver"))
 }
 
 /// Returns whether a process has the terminal as its standard input or has opened it.
 ///
-/// Many programs write to the terminal, and any process group may do that. leasehold itself does
-/// not read.
+/// Only readers matter: many programs write to the terminal, and any process group may do that.
+/// leasehold itself does not read from it.
 fn reads_terminal(process: Process) -> bool {
     let folder = format!("/proc/{}", process.pid);
     let program = std::fs::read_link(format!("{folder}/exe"));

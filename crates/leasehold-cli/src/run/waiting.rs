@@ -19,19 +19,19 @@ use crate::format::{
 };
 use crate::process_state::is_stopped;
 
-/// A shorter wait is not reported.
+/// The wait after which progress is reported. A shorter wait is not reported.
 const PROGRESS_DELAY: Duration = Duration::from_millis(500);
 
-/// The time between two lines of a long wait: a log then shows that the job waits.
+/// The time between two progress lines of a long wait, so a log shows that the job still waits.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often to try again to read the queue of an unavailable store.
+/// The pause between two attempts to read the queue of an unavailable store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long to wait until the claim has left the queue. It leaves in the background.
 pub(crate) const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long to wait, and what to report.
+/// The time limit of a wait, and the settings of its reports.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitOptions {
     /// The limit that the user gave, for messages.
@@ -39,7 +39,7 @@ pub(crate) struct WaitOptions {
     pub(crate) quiet: bool,
 }
 
-/// How the wait ended.
+/// The outcome of a wait.
 pub(crate) enum WaitOutcome {
     Granted(Guard),
     TimedOut,
@@ -68,7 +68,7 @@ pub(crate) async fn wait(
     match &outcome {
         WaitOutcome::Granted(guard) => print_granted(guard, begun.elapsed(), wait),
         WaitOutcome::TimedOut => print_timed_out(locks, lock.name(), wait).await,
-        // After this time the store notices by itself that the client is gone.
+        // After this time the store itself detects that the client has ended.
         WaitOutcome::Interrupted(_) => drop(timeout(LEAVE_TIMEOUT, leasehold::drain()).await),
     }
     Ok(outcome)
@@ -186,7 +186,7 @@ pub(crate) fn holder_text(lock_state: &LockState) -> String {
 
 /// Formats the reason why a lock without a holder is not granted.
 ///
-/// A process holds it by flock(1), outside the queue, or the first waiter does not take it.
+/// Either a process outside the queue holds it with flock(1), or the first waiter does not take it.
 fn missing_holder_text(lock_state: &LockState) -> String {
     if let Some(holder) = lock_state.external_holders.first() {
         return format!("held by {} (flock)", external_holder(holder));

@@ -1,14 +1,14 @@
-//! The watchdog: a process that kills COMMAND when leasehold itself does not run any more.
+//! The watchdog: a process that kills COMMAND if leasehold itself cannot.
 //!
 //! leasehold stops COMMAND before the hold ends. It cannot do so while it is stopped (SIGSTOP), or
-//! while it waits for a full pipe. So a second process knows until when the hold is valid.
+//! while it waits for a full pipe. So a second process receives the end of the hold and acts on it.
 //!
 //! ```text
 //! leasehold ── socket: (end of the hold, group of COMMAND) ──► watchdog
 //!     the end passes     ──► a byte to leasehold, KILL to all descendants of leasehold
 //!     the socket closes  ──► leasehold was killed: KILL to the group
 //! ```
-//! A hold that has no end needs no watchdog: on the file store the kernel keeps the lock for as
+//! A hold without an expiry time needs no watchdog: on the file store the kernel keeps the lock as
 //! long as the processes exist.
 
 use std::convert::Infallible;
@@ -34,10 +34,10 @@ use rustix::time::{
 use super::process_table::ProcessTable;
 use crate::exit::{Exit, print_error};
 
-/// Marks a start as the watchdog. No subcommand has this name.
+/// The argument that starts leasehold as the watchdog. No subcommand has this name.
 const WATCHDOG_ARGUMENT: &str = "__watchdog";
 
-/// How long the watchdog sends KILL. A process that waits for a dead disk cannot end.
+/// How long the watchdog repeats KILL. A process that waits for a dead disk cannot end.
 const KILL_MAX: Duration = Duration::from_secs(10);
 
 /// The running watchdog. It ends when this value is dropped.
@@ -49,13 +49,13 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts it. It ignores the processes in `others`, which COMMAND has not started.
+    /// Starts the watchdog. It ignores the processes in `others`, which COMMAND did not start.
     pub(crate) fn start(others: &[i32]) -> io::Result<Self> {
-        // This end must not block: a watchdog that is stopped reads nothing.
+        // leasehold's end of the socket must not block: a stopped watchdog does not read.
         let (own, other) = UnixStream::pair()?;
         own.set_nonblocking(true)?;
 
-        // A key of the terminal must not end the process before it has a group of its own.
+        // Ctrl-C must not end the watchdog before it is in a group of its own.
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
         let child = Command::new("/proc/self/exe")
             .arg0("leasehold")
@@ -91,7 +91,8 @@ impl Watchdog {
         (&self.socket).read(&mut byte).is_ok_and(|count| count > 0)
     }
 
-    /// Sends the end of the hold forever. `remaining` returns how long the hold stays valid.
+    /// Sends the end of the hold at intervals, without returning. `remaining` returns how long the
+    /// hold stays valid.
     ///
     /// # Cancel safety
     ///
@@ -117,7 +118,7 @@ impl Watchdog {
             group: self.group,
         };
 
-        // The kernel takes so few bytes as a whole or not at all.
+        // The kernel accepts such a short message as a whole or not at all.
         if let Err(error) = (&self.socket).write(&message.to_bytes()) {
             tracing::warn!(%error, "the watchdog does not read");
         }
@@ -131,14 +132,14 @@ impl Drop for Watchdog {
         // A watchdog that was killed by another process may be reaped already.
         let is_child = waitid(WaitId::Pid(self.pid), peek).is_ok();
         if is_child {
-            // Neither fails for a child that is not reaped.
+            // Neither call fails for a child that has not been reaped.
             let _ = kill_process(self.pid, Signal::KILL);
             let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
         }
     }
 }
 
-/// What leasehold sends.
+/// A message from leasehold to the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Message {
     /// A time of `CLOCK_BOOTTIME`, which also counts while the machine is suspended.
@@ -186,7 +187,7 @@ pub(crate) fn run_if_watchdog() -> Option<Exit> {
 }
 
 fn watch(mut others: Vec<i32>) -> io::Result<()> {
-    // Signals to all processes of a session or a service are for leasehold and COMMAND.
+    // Signals to all processes of a session or a service are meant for leasehold and COMMAND.
     SigSet::all().thread_block()?;
 
     let leasehold = getppid().map_or(0, Pid::as_raw_pid);
@@ -216,12 +217,13 @@ fn watch(mut others: Vec<i32>) -> io::Result<()> {
         }
     }
 
-    // leasehold was killed, and the kernel has killed COMMAND. The rest of its group runs on.
+    // leasehold was killed, and the kernel has killed COMMAND. The rest of COMMAND's group still
+    // runs.
     kill_group(group);
     Ok(())
 }
 
-/// Kills the whole group at once, so that no process of it escapes by forking.
+/// Kills the whole group at once, so no process in it can escape by forking.
 fn kill_group(group: i32) {
     if let Some(group) = Pid::from_raw(group) {
         // Fails if the whole group has ended.
@@ -259,7 +261,8 @@ fn arm(timer: &OwnedFd, end: Duration) -> io::Result<()> {
         tv_nsec: 0,
     };
     let end = Timespec {
-        // The kernel takes seconds up to this, far beyond the life of a machine.
+        // The largest number of seconds that the kernel accepts. It is longer than any machine
+        // runs.
         tv_sec: i64::try_from(end.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: end.subsec_nanos().into(),
     };

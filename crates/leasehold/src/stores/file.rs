@@ -3,7 +3,7 @@
 //! The queue of a lock is a file with an entry for each claim. It is edited under a short flock(2).
 //! Only the process that receives a grant can take the flock(2) of `NAME.lock` that belongs to the
 //! grant. So each process writes its own grants: a holder that leaves wakes the waiters that fit,
-//! and they write themselves down as holders. Each waiter watches, through the kernel, the process
+//! and each of them marks its entry as held. Each waiter watches, through the kernel, the process
 //! of the waiter before it.
 //!
 //! The store deliberately has no timeouts, no polling and no leases. A claim ends when it leaves or
@@ -90,12 +90,11 @@ pub struct File {
 }
 
 impl File {
-    /// Opens a folder. A missing folder is made, for this user alone.
+    /// Opens a folder. A missing folder is made for this user alone.
     ///
     /// # Errors
-    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. The same if it
-    ///   belongs to neither this user nor root, and neither this user's groups nor others may write
-    ///   it.
+    /// - [`is_denied`](crate::Error::is_denied) if the folder cannot be written. Also if it belongs
+    ///   to neither this user nor root, and neither this user's groups nor others may write it.
     /// - [`is_unsupported`](crate::Error::is_unsupported) if it is not on a file system that is
     ///   known to be local.
     /// - [`is_unavailable`](crate::Error::is_unavailable) if the disk is full.

@@ -120,7 +120,7 @@ fn split_settings(url: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Checks that the system's folder was made and that this user is in its group.
+/// Checks that the folder of `system:` exists and that this user is in its group.
 fn check_system_folder(folder: &Path) -> Result<()> {
     let shown = folder.display();
     let listed = std::fs::read_dir(folder);

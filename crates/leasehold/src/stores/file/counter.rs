@@ -1,7 +1,7 @@
 //! The token counter of a lock, and the format of such counters.
 //!
 //! A name takes its tokens in ranges from the [counter of the folder](super::folder_counter), which
-//! rises forever, also over power loss. One sync of that counter covers [`RESERVE`] tokens.
+//! rises forever, even across power loss. One sync of that counter covers [`RESERVE`] tokens.
 //!
 //! ```text
 //! block, written at 0 and at 512 in turn (64 of 512 bytes used, little-endian):
@@ -9,8 +9,8 @@
 //! · zero 4 · crc32 4
 //! ```
 //!
-//! `last_token` is the token of the last grant and is written without a sync. Up to
-//! `reserved_up_to`, tokens may be granted.
+//! `last_token` is the token of the last grant and is written without a sync. Tokens up to
+//! `reserved_up_to` may be granted.
 //!
 //! In the counter of the folder, `reserved_up_to` is synced before any range above its previous
 //! value is used. While a raised `reserved_up_to` may not be on the disk yet, the block has the
@@ -50,9 +50,9 @@ pub(super) struct TokenCounter {
 pub(super) enum CounterState {
     /// No token was ever granted from the file.
     Fresh,
-    /// Both blocks are sound.
+    /// Both blocks are intact.
     Intact(TokenCounter),
-    /// One block is torn, and the other is sound.
+    /// One block is torn, and the other is intact.
     OneBlockLost(TokenCounter),
     /// The file is leasehold's, and both blocks are torn.
     Corrupt,
@@ -121,7 +121,7 @@ impl TokenCounter {
         self.last_token
     }
 
-    /// Whether no token was ever granted from it.
+    /// Whether no token was ever granted from this counter.
     pub(super) fn is_fresh(&self) -> bool {
         self.generation == 0
     }
@@ -196,8 +196,9 @@ impl TokenCounter {
 
     /// Writes a raised reservation to both blocks.
     ///
-    /// The counter reads as spent until the reservation is known to be on the disk. If this process
-    /// is killed here, or the sync fails, no process grants tokens that power loss could take back.
+    /// The file shows the counter as spent until the reservation is known to be on the disk. If
+    /// this process is killed here, or the sync fails, no process grants tokens that power loss
+    /// could take back.
     pub(super) fn set_reserved(&self, file: &File) -> io::Result<Self> {
         let reserved_up_to = self.last_token + RESERVE;
         let first = Self {
@@ -270,7 +271,7 @@ impl TokenCounter {
     }
 }
 
-/// Tokens that one name may grant: above `after`, up to and with `up_to`.
+/// Tokens that one name may grant: above `after`, up to and including `up_to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenRange {
     pub(super) after: u64,
@@ -326,15 +327,15 @@ fn version(block: &Block) -> u32 {
 
 /// The number of tokens that one sync of the folder's counter covers.
 ///
-/// A reboot skips the rest of them. They stand for 66 ms of the clock, at which a new counter
-/// begins.
+/// A reboot skips the rest of the reserved tokens. They correspond to 66 ms of the clock, because a
+/// new counter begins at the clock's microseconds.
 pub(super) const RESERVE: u64 = 64 * 1024;
 
 /// The number of tokens that a name takes at once.
 pub(super) const RANGE: u64 = 1024;
 
-/// The number of tokens that a new name takes. Names that come and go must not use up the tokens
-/// faster than the clock advances: a microsecond for each.
+/// The number of tokens that a new name takes. Names that are removed and used again must not take
+/// tokens faster than the clock advances: one per microsecond.
 pub(super) const FIRST_RANGE: u64 = 16;
 
 /// The length of both blocks. The entries of claims begin here.

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::process::ProcessId;
 use crate::{Claim, ClaimId, ClaimantInfo, Error, Result, Share, Token};
 
-/// An entry as the file has it, and the slot of the entry.
+/// An entry as it is stored in the file, and its slot.
 #[derive(Clone, Copy)]
 pub(super) struct StoredClaim {
     bytes: [u8; ENTRY_LEN],
@@ -127,7 +127,7 @@ impl StoredClaim {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Puts a text of at most `max` bytes, with its length before it.
+    /// Writes a text of at most `max` bytes, with its length before it.
     fn put_text(&mut self, at: usize, text: &str, max: usize) {
         let text = &text.as_bytes()[..text.len().min(max)];
         self.bytes[at] = u8::try_from(text.len()).expect("texts of a claimant are short");

@@ -1,5 +1,4 @@
-//! `NAME.lock` itself: the flock(2) that keeps out flock(1) and older tools, and is kept out by
-//! them.
+//! `NAME.lock` itself: its flock(2) and the locks of flock(1) and other tools exclude each other.
 
 mod waiters;
 
@@ -17,7 +16,7 @@ use crate::{ExternalHolder, Result, Share};
 
 pub(super) use waiters::FlockWaiters;
 
-/// The locked file. Dropping it unlocks the file, also if another process inherited the descriptor.
+/// The locked file. Dropping it unlocks the file, even if another process inherited the descriptor.
 #[derive(Debug)]
 pub(super) struct FlockGuard {
     file: File,
@@ -44,7 +43,7 @@ impl FlockGuard {
         }
     }
 
-    /// Whether the locked file is the one that has the path now, and not one that was deleted.
+    /// Whether the locked file is still the file at the path, and not one that was deleted.
     pub(super) fn serves(&self, at: &Location) -> Result<bool> {
         let status = status_of(&self.file, at)?;
         is_at(&status, at)
@@ -63,7 +62,7 @@ impl FlockGuard {
         Ok(file.into())
     }
 
-    /// Keeps the times of the file recent, so that cleaners leave it.
+    /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.file);
     }
@@ -84,7 +83,7 @@ impl Drop for FlockGuard {
     }
 }
 
-/// How the file is locked.
+/// The mode in which the file is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum FlockMode {
     /// As `flock -x`, for a claim that takes the whole capacity.

@@ -1,9 +1,9 @@
 //! The folder of a file store, and its files.
 //!
-//! Each lock has two files. `NAME.lock` is the one that users of flock(1) lock too. `NAME.queue`
-//! has the holders and the waiters. `.members` has one FIFO for each process, and `.counter` the
-//! tokens that no name has taken yet. The files of a name exist while it is in use, and for a
-//! moment longer: see [`housekeeping`](super::housekeeping).
+//! Each lock has two files. flock(1) can also lock `NAME.lock`. `NAME.queue` has the holders and
+//! the waiters. The folder `.members` has one FIFO for each process. `.counter` counts the tokens
+//! that names have taken. The files of a name exist while it is in use, and for a moment longer:
+//! see [`housekeeping`](super::housekeeping).
 //!
 //! The folder's mode and group decide who may use the files: see [`sharing`].
 
@@ -34,7 +34,7 @@ use directory::Directory;
 use location::Location;
 use sharing::{Access, Sharing};
 
-/// The folder of a file store. It is opened again when it was deleted or replaced.
+/// The folder of a file store. It is opened again after it was deleted or replaced.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -44,8 +44,8 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, and makes it if it is missing. A stated access has precedence over the
-    /// one that the folder's mode gives.
+    /// Opens the folder, and makes it if it is missing. A stated access takes precedence over the
+    /// access that the folder's mode gives.
     pub(super) fn open(path: &Path, locality: Locality, stated: Option<Access>) -> Result<Self> {
         let path = std::path::absolute(path)
             .map_err(|error| io_error(error, "resolve the path of the folder", path))?;
@@ -58,8 +58,8 @@ impl Folder {
         })
     }
 
-    /// Opens the folder that has the path now, or makes it. The earlier one may have been deleted
-    /// or replaced.
+    /// Opens the folder that is at the path now, or makes it. The folder that was opened before may
+    /// have been deleted or replaced.
     pub(super) fn open_again(&self) -> Result<()> {
         let opened = Opened::open(&self.path, self.locality, self.stated)?;
         *self.opened.write() = opened;
@@ -98,8 +98,8 @@ impl Folder {
         sharing_of(&root, self.stated)
     }
 
-    /// Opens a file, and makes it with a content if it is missing. `action` reads like "open the
-    /// queue file".
+    /// Opens a file. A missing file is made with the given content. `action` is for errors, such as
+    /// "open the queue file".
     pub(super) fn open_or_make_file(
         &self,
         at: &Location,
@@ -132,8 +132,8 @@ impl Folder {
         }
     }
 
-    /// Makes a file, which gets its name only when its mode is right. From then on another process
-    /// may open it, and this process may be killed at any moment.
+    /// Makes a file, which gets its name only when its mode is right. Another process may open the
+    /// file as soon as it has the name, and this process may be killed at any moment.
     #[cold]
     fn make_file(&self, at: &Location, content: &[u8], sharing: Sharing) -> Result<()> {
         at.make_parent(sharing)?;
@@ -180,8 +180,8 @@ fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
             let _ = unlinkat(members, pending, AtFlags::empty());
             Ok(())
         }
-        // Another process removed the folder of the long name, as it was empty. The caller tries
-        // again.
+        // Another process removed the folder of the long name because it was empty. The caller
+        // tries again.
         Err(Errno::NOENT) if at.has_parents() => {
             let _ = unlinkat(members, pending, AtFlags::empty());
             Ok(())
@@ -190,7 +190,7 @@ fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
     }
 }
 
-/// Gives the token counter of a folder that was shared later its new mode.
+/// Gives the token counter its new mode, if the mode of the folder was changed later.
 fn repair_counter(at: &Location, sharing: Sharing) -> Result<()> {
     match at.open(OFlags::PATH) {
         Ok(file) => sharing.repair_file(&file, &at.path()),
@@ -204,7 +204,7 @@ fn sharing_of(root: &Directory, stated: Option<Access>) -> Result<Sharing> {
     Ok(Sharing::of(&status, stated))
 }
 
-/// Both directories as they were when they were opened last.
+/// Both directories, as of the last time they were opened.
 #[derive(Clone, Debug)]
 struct Opened {
     root: Arc<Directory>,
@@ -226,7 +226,8 @@ impl Opened {
     }
 }
 
-/// The path that a `file:` URL names after the colon. An empty one is the user's state folder.
+/// Returns the path that a `file:` URL names after the colon. An empty path means the user's state
+/// folder.
 pub(super) fn path_of_url(path: &str) -> Result<PathBuf> {
     let path = match path.strip_prefix("//localhost/") {
         Some(_) => &path["//localhost".len()..],
@@ -254,7 +255,8 @@ pub(super) fn path_of_url(path: &str) -> Result<PathBuf> {
     }
 }
 
-/// The error of a path that would be another folder in each working directory.
+/// Returns the error for a relative path, which would name another folder in each working
+/// directory.
 fn relative_path(path: &str) -> Error {
     let message = format!("the folder {path:?} depends on the working directory");
     let absolute = std::path::absolute(path).map_or_else(
@@ -299,11 +301,13 @@ pub(super) fn touch(file: impl AsFd) {
         last_access: now,
         last_modification: now,
     };
-    // Only the owner, or a user who may write the file, may do this. The lock is held all the same.
+    // Only the owner, or a user who may write the file, may do this. The hold does not depend on
+    // it.
     let _ = futimens(file, &times);
 }
 
-/// The error for a file that cannot be opened. If it belongs to another user, it says who.
+/// Returns the error for a file that cannot be opened. If the file belongs to another user, the
+/// error names that user.
 #[cold]
 pub(super) fn open_error(error: Errno, action: &str, at: &Location) -> Error {
     // The kernel opens a folder for reading only, and no socket at all.
@@ -351,10 +355,10 @@ pub(super) fn status_of(file: &File, at: &Location) -> Result<Metadata> {
         .map_err(|error| io_error(error, "inspect", &at.path()))
 }
 
-/// Only its owner may read or write a file until the mode of the folder is applied.
+/// The first mode of a new file. Only the owner may use the file until it gets its final mode.
 pub(super) const FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Begins the name, in `.members`, of a file that is still being made.
+/// The prefix of the name, in `.members`, of a file that is still being made.
 pub(super) const PENDING: &str = "new-";
 
 /// The folder with one FIFO for each process that uses the store.
@@ -366,5 +370,5 @@ const COUNTER: &str = ".counter";
 const LOCK: &str = ".lock";
 const QUEUE: &str = ".queue";
 
-/// Cleaners count in hours and days, so the times of a file that is younger than this are kept.
+/// The age from which the times of a file are renewed. Cleaners delete files after hours or days.
 const RECENT: Duration = Duration::from_secs(60);

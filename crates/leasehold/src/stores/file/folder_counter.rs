@@ -4,9 +4,9 @@
 //! comes back takes a new range. Every range is above all earlier ranges of all names, so the
 //! tokens of a name rise forever.
 //!
-//! The file `.counter` has the format of a name's counter. There, `reserved_up_to` is on the disk
-//! before a range below it is used. So the files of names need no sync: after power loss, a name
-//! takes a range above everything that was granted before.
+//! The file `.counter` has the format of a name's counter. In this file, `reserved_up_to` is on the
+//! disk before a range below it is used. So the files of names need no sync: after power loss, a
+//! name takes a range above everything that was granted before.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,7 @@ use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
 use crate::local_fs::io_error;
 use crate::{Error, Result};
 
-/// Whether taking a range may wait for the disk, and for another process that takes a range.
+/// Whether taking a range may wait for the disk or for another process that takes a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MayWait {
     Yes,

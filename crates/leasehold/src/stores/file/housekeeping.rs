@@ -2,15 +2,15 @@
 //!
 //! The process that leaves a queue empty notes the name. About [`LINGER`] later, or when the store
 //! closes, it removes the files if the name is still free. So a name in steady use keeps its files,
-//! and its path stays fast. What a crashed process leaves is removed by the next process that
-//! leaves the name, or by [`remove_unused`].
+//! and acquiring it stays fast. The files that a crashed process leaves are removed by the next
+//! process that frees the name, or by [`remove_unused`].
 //!
 //! Removal is safe against arrivals. It holds the lock of the queue file, and it locks `NAME.lock`
 //! exclusively. A leasehold process that opened a file before it was removed compares it with the
 //! path after locking it, and opens the new file.
 //!
-//! flock(1) does not compare. So a `NAME.lock` stays if another process waits for it or holds it,
-//! and if leasehold did not make it: see [`lock_file`](super::lock_file).
+//! flock(1) does not compare the two. So a `NAME.lock` stays if another process holds it or waits
+//! for it, or if leasehold did not make it: see [`lock_file`](super::lock_file).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ use crate::{Error, Name, Result};
 #[derive(Debug, Default)]
 pub(super) struct IdleNames(Mutex<Generations>);
 
-/// A name is in one of the two. A round removes the files of the older names.
+/// The noted names, in two sets. A round removes the files of the older names.
 #[derive(Debug, Default)]
 struct Generations {
     older: HashSet<Name>,
     recent: HashSet<Name>,
     is_task_running: bool,
-    /// Tests change the files of free names.
+    /// Set by tests that change the files of free names.
     #[cfg(test)]
     keeps_files: bool,
 }
@@ -95,7 +95,7 @@ pub(super) fn finish(shared: &Shared) {
     }
 }
 
-/// Removes the files of each free name, of dead processes too.
+/// Removes the files of every free name, including names that only dead processes used.
 pub(super) fn remove_unused(shared: &Shared) -> Result<Cleanup> {
     let mut cleanup = Cleanup::default();
     for name in shared.folder.names_of_files()? {
@@ -119,7 +119,7 @@ pub(super) fn remove_unused(shared: &Shared) -> Result<Cleanup> {
     Ok(cleanup)
 }
 
-/// Runs rounds until no name is noted. The store closes without waiting for the next round.
+/// Runs rounds until no name is noted. A closing store does not wait for the next round.
 fn spawn_rounds(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
     let rounds = async move {
@@ -165,8 +165,8 @@ fn remove_if_free(shared: &Shared, name: &Name) -> Result<NameRemoval> {
     }
 }
 
-/// As [`remove_if_free`], for a name whose processes may have crashed. A `NAME.lock` may also be
-/// all that is left.
+/// Removes the files like [`remove_if_free`], for a name whose processes may have crashed. Only its
+/// `NAME.lock` may be left.
 fn remove_with_dead(shared: &Shared, name: &Name) -> Result<NameRemoval> {
     let lock_path = shared.folder.lock_path(name);
     let is_queue_missing = shared.folder.queue_path(name).stat()?.is_none();
@@ -249,7 +249,7 @@ pub(super) fn removal_error(error: Errno, path: &std::path::Path) -> Error {
     }
 }
 
-/// How long the files of a free name stay at least. Twice as long at most.
+/// The shortest time for which the files of a free name stay. The longest is twice this time.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

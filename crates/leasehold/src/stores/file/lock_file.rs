@@ -1,7 +1,7 @@
-//! Who made a `NAME.lock`, and its removal.
+//! Removes a `NAME.lock`, if leasehold made it and no other process uses it.
 //!
-//! A process that has the removed file open could lock it while another locks a new one. Processes
-//! of leasehold notice that; flock(1) does not. So these files stay:
+//! A process that has the removed file open could lock that file while another process locks a new
+//! one. leasehold notices that, but flock(1) does not. So these files stay:
 //!
 //! - A file that leasehold did not make: flock(1), `touch` or a redirection of a shell makes an
 //!   empty one. A redirection with `>` also empties a file that leasehold made.
@@ -76,7 +76,7 @@ fn remove_locked(at: &Location, file: &File) -> Result<LockFileRemoval> {
     Ok(LockFileRemoval::Removed)
 }
 
-/// Whether there is a lock file that leasehold made.
+/// Whether there is a `NAME.lock` that leasehold made.
 pub(super) fn is_made_by_leasehold(at: &Location) -> Result<bool> {
     Ok(open(at)?.is_some_and(|file| has_content(&file)))
 }
@@ -93,7 +93,7 @@ pub(super) fn keep_for_others(at: &Location) {
         }
         _ => Ok(()),
     });
-    // Its owner has not shared it. Then it is removed when no process uses it.
+    // The owner of the file has not shared it. It is then removed once no process uses it.
     if let Err(error) = emptied {
         tracing::debug!(%error, path = %at.path().display(), "could not empty a lock file");
     }
@@ -113,17 +113,18 @@ fn has_content(file: &File) -> bool {
     bytes[..len] == *CONTENT
 }
 
-/// The processes outside that use a locked file, as far as the kernel lists them.
+/// Whether other processes use a file that this process has locked, as far as the kernel lists
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OtherUsers {
     None,
-    /// At least one process waits for the lock of this one.
+    /// At least one process waits for this process's lock.
     Waiting,
-    /// The lock of this process is not listed. So neither are those who wait for it.
+    /// The lock of this process is not listed, and so its waiters are not listed either.
     Unknown,
 }
 
-/// The processes that wait for a file which this process has locked.
+/// Returns whether processes wait for a file that this process has locked.
 ///
 /// The kernel lists a lock and its waiters together. While other locks come and go, it may leave
 /// out a lock, so the list is read again.
@@ -141,7 +142,7 @@ fn other_users(inode: u64) -> OtherUsers {
     OtherUsers::Unknown
 }
 
-/// Looks for a process's lock on a file, and for those who wait for it, in lines such as
+/// Looks for a process's lock on a file, and for the waiters of that lock, in lines such as
 /// `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`. A wait has an arrow after the number.
 ///
 /// The file is found by its inode. The device numbers of Btrfs and overlay differ between stat(2)

@@ -1,11 +1,12 @@
-//! The processes that use a store. Each is known by one FIFO.
+//! The processes that use a store. Each process is identified by one FIFO.
 //!
-//! A process keeps its FIFO open for reading. Another process that opens the FIFO for writing
-//! learns from the kernel whether it has a reader (`ENXIO` if not), and is notified when it loses
-//! its last reader (`EPOLLERR`). So a crash is detected at once, across containers too, and without
-//! a timeout.
+//! A process keeps its FIFO open for reading. If another process opens the FIFO for writing, the
+//! kernel reports whether the FIFO has a reader (`ENXIO` if not). When the last reader ends, the
+//! kernel reports `EPOLLERR`. So a crash is detected at once, across containers too, and without a
+//! timeout.
 //!
-//! The FIFO is also the inbox of the process: a message of 16 bytes wakes the claim of that id.
+//! The FIFO is also the inbox of the process: a message consists of the 16-byte ids of the claims
+//! to wake.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -54,8 +55,8 @@ impl fmt::Debug for ProcessId {
 
 /// This process in the store.
 ///
-/// Others see it alive until this value and its inbox are dropped. If the process ends without
-/// that, they see it alive until every process that inherited its
+/// It counts as alive until this value and its inbox are dropped. If the process ends without
+/// dropping them, it counts as alive until every process that inherited its
 /// [descriptor](Process::inheritable_fd) has ended too.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -77,7 +78,8 @@ impl Process {
         let pending = members.file(&pending_name);
         make_fifo(&members, &pending_name, folder.sharing()?)?;
 
-        // Open for writing too: otherwise it would read as ended when the last sender closes it.
+        // The FIFO is open for writing too. Otherwise a read would return end-of-file when the last
+        // sender closes it.
         let inbox = pending
             .open(OFlags::RDWR | OFlags::NONBLOCK)
             .map_err(std::io::Error::from)
@@ -120,7 +122,7 @@ impl Process {
         self.path.exists()
     }
 
-    /// Keeps the times of its FIFO recent, so that cleaners leave it.
+    /// Keeps the times of the FIFO recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.fifo);
     }
@@ -199,7 +201,7 @@ impl Peer {
         }
     }
 
-    /// Resolves when the process dies. Must be called inside a runtime.
+    /// Resolves when the process ends. Must be called inside a runtime.
     ///
     /// # Cancel safety
     /// Dropping this ends the watch and changes nothing else.
@@ -278,5 +280,5 @@ const ID_LEN: usize = 16;
 /// and packs its pages at least half full.
 const MESSAGE_IDS: usize = 128;
 
-/// How long the making of a file may take before the file counts as stale.
+/// How long making a file may take before the file counts as stale.
 const PENDING_MAX: Duration = Duration::from_secs(60);

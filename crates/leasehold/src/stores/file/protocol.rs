@@ -11,7 +11,8 @@ use super::transaction::Transaction;
 use super::wakeups::wake;
 use crate::{Claim, ClaimId, Entry, LockState, Name, OnContention, Result, Standing};
 
-/// Puts a claim into the queue, or finds it there. Grants it if it fits and the lock file is free.
+/// Puts a claim into the queue, unless it is already there. Grants it if it fits and the lock file
+/// is free.
 pub(super) fn enter(
     shared: &Shared,
     transaction: &mut Transaction,
@@ -76,7 +77,8 @@ pub(super) fn poll(
         };
         let stored = &transaction.entries()[at];
         if stored.process() != shared.own_process() {
-            // This process joined again since. Others may remove the claim of its earlier id.
+            // This process has since joined again under a new id. Other processes may remove claims
+            // of the old id.
             return Ok(Situation::Decided(Standing::Gone));
         }
         if stored.token().is_some() {
@@ -95,12 +97,13 @@ pub(super) fn poll(
 
 /// Removes a claim and wakes the next ones. Returns whether the claim was in the queue.
 pub(super) fn leave(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> Result<bool> {
-    // Unlocked first: the next waiter is let in by the queue and must then find the file unlocked.
+    // The file is unlocked first: once the queue admits the next waiter, that waiter must find the
+    // file unlocked.
     shared.flocks.lock().remove(&claim.id);
 
     let Some(at) = transaction.position(claim.id) else {
-        // The hold was broken. The process that broke it may have been killed before it woke
-        // others.
+        // The hold was broken. The process that broke it may have been killed before it woke the
+        // next waiters.
         wake(shared, transaction.grantable());
         return Ok(false);
     };
@@ -145,7 +148,7 @@ pub(super) fn inspect(shared: &Shared, transaction: &Transaction, name: Name) ->
     })
 }
 
-/// Lets a claim in the queue keep a smaller share.
+/// Reduces the share of a claim in the queue.
 fn shrink_share(
     shared: &Shared,
     transaction: &mut Transaction,
@@ -164,7 +167,7 @@ fn shrink_share(
     transaction.set_share(at, claim.share)
 }
 
-/// Checks that a name has one kind and size as long as any living process uses it.
+/// Checks that a claim has the same kind and capacity as the other claims of living processes.
 fn check_kind(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> Result<()> {
     let check = |transaction: &Transaction| match transaction.entries().first() {
         Some(first) => claim.share.check_same_kind(first.share()),
@@ -194,7 +197,7 @@ pub(super) fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Res
     Ok(())
 }
 
-/// Whether a process has ended. One that this user may not reach counts as alive.
+/// Whether a process has ended. A process whose FIFO this user may not open counts as alive.
 fn is_dead(shared: &Shared, process: ProcessId) -> Result<bool> {
     match find_process(shared, process) {
         Err(error) if error.is_denied() => Ok(false),

@@ -42,7 +42,7 @@ pub(super) enum TryLock {
 }
 
 impl QueueFile {
-    /// Opens the file. `None` if it is missing and is not to be made.
+    /// Opens the file. Returns `None` if it is missing and must not be made.
     pub(super) fn open(folder: &Folder, at: Location, missing: Missing) -> Result<Option<Self>> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK;
         let action = "open the queue file";
@@ -79,7 +79,7 @@ impl QueueFile {
         LockedQueueFile(self).read(shared)
     }
 
-    /// Locks the file and sleeps until it can.
+    /// Locks the file, and sleeps until that succeeds.
     pub(super) fn lock(self) -> Result<LockedQueueFile> {
         loop {
             match flock(&self.file, FlockOperation::LockExclusive) {
@@ -116,7 +116,7 @@ impl LockedQueueFile {
 /// The content of a queue file.
 pub(super) struct Content {
     pub(super) counter: TokenCounter,
-    /// The counter must be written again before it is used.
+    /// Whether the counter must be written again before it is used.
     pub(super) needs_rewrite: bool,
     /// The claims in order of arrival.
     pub(super) entries: Vec<StoredClaim>,
@@ -191,8 +191,8 @@ fn read_counter(bytes: &[u8], boot: Boot, at: &Location) -> Result<StoredCounter
 /// off. The processes of torn entries are unknown.
 ///
 /// An entry is written in one call, so only power loss can tear it, and then its process has ended
-/// too. Entries of another boot are read like all others: their processes decide whether they are
-/// dead, as some kinds of container have a boot id of their own.
+/// too. Entries of another boot are read like all others, because some kinds of container have a
+/// boot id of their own. An entry is dead if its process is dead.
 fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     let mut entries = Vec::new();
     let mut torn = Vec::new();
@@ -219,7 +219,8 @@ fn read_all(file: &File, status: &Metadata, at: &Location) -> Result<Vec<u8>> {
     };
 
     if status.len() > IDLE_LEN_MAX {
-        // A file of another program may be larger than the memory. Its head shows whose file it is.
+        // A file of another program may be larger than the memory. Its first bytes show that it is
+        // not leasehold's.
         let head = read(COUNTER_LEN as u64)?;
         let is_ours = matches!(
             TokenCounter::read(&head),
@@ -241,11 +242,11 @@ fn removal_help(path: &Path) -> String {
     format!("stop every user of this lock, then remove {path}: tokens continue from the clock")
 }
 
-/// The longest file that is read: a queue of 262,000 claims. A sparse file of another user could
-/// be longer than the memory.
+/// The longest file that is read: a queue of 262,000 claims. A sparse file of another user could be
+/// larger than the memory.
 const LEN_MAX: u64 = 64 * 1024 * 1024;
 
-/// A longer file is truncated when its queue is empty.
+/// The length above which a file is truncated when its queue is empty.
 pub(super) const IDLE_LEN_MAX: u64 = 64 * 1024;
 
 /// How often the lock is tried before a thread sleeps on it. An edit takes microseconds.

@@ -1,4 +1,4 @@
-//! The state that the claims of one open store share, and its place among the processes.
+//! The state that the claims of one open store share, and its registration as a process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -74,8 +74,8 @@ pub(super) fn keep_listed(shared: &Arc<Shared>, listener: &Mutex<AbortHandle>) -
     if shared.process.read().is_listed() {
         return Ok(());
     }
-    // One thread joins for all: a claim that enters under an id that is replaced at once would
-    // count as dead.
+    // One thread joins for all threads. If each thread joined, a claim could enter under an id that
+    // is then replaced, and would count as dead.
     let mut listener = listener.lock();
     if shared.process.read().is_listed() {
         return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! [`transact`] opens, locks and reads the file, runs one step of the [protocol](super::protocol),
 //! and wakes the claims that the change concerns. It stays on the caller's thread if that takes
-//! microseconds, and moves to a thread that may wait otherwise.
+//! microseconds. Otherwise it moves to a blocking thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{Error, Name, Result};
 
 /// Runs `work` on a queue under its lock, then wakes the claims that the change concerns.
 ///
-/// Returns `Ok(None)` if the queue file is missing and is not to be made.
+/// Returns `Ok(None)` if the queue file is missing and must not be made.
 pub(super) async fn transact<T, W>(
     shared: &Arc<Shared>,
     name: &Name,
@@ -52,8 +52,9 @@ where
 
 /// Reads a queue, for inspection; `Ok(None)` if the queue file is missing.
 ///
-/// It does not wait. A queue that another process has locked for longer than a transaction takes
-/// is read without its lock: a process that is stopped, or of another user, blocks no inspection.
+/// It does not wait. If another process keeps a queue locked for longer than a transaction takes,
+/// the queue is read without the lock. So a process that is stopped, or belongs to another user,
+/// cannot block an inspection.
 pub(super) fn view<T>(
     shared: &Arc<Shared>,
     name: &Name,
@@ -135,7 +136,8 @@ fn commit<T>(
     reply
 }
 
-/// Runs work that may wait on a thread that may. It runs to its end even if its caller is dropped.
+/// Runs work on a blocking thread, because it may wait. The work runs to its end even if its caller
+/// is dropped.
 pub(super) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -148,7 +150,7 @@ pub(super) async fn on_blocking_thread<T: Send + 'static>(
     }
 }
 
-/// How often a queue is read that another process changes at the same moment.
+/// How many times a queue is read again if another process changes it meanwhile.
 const VIEWS_MAX: usize = 100;
 
 /// One lock per name, for the tasks of this process that wait for the name's queue file.

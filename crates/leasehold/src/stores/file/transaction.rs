@@ -33,7 +33,7 @@ pub(super) struct Transaction {
     /// Slots that power loss has torn. They are freed before anything is written.
     torn: Vec<usize>,
     len: u64,
-    /// In order of arrival.
+    /// The claims in order of arrival.
     entries: Vec<StoredClaim>,
     before: Vec<Position>,
 }
@@ -63,7 +63,7 @@ impl Transaction {
         self.entries.iter().position(|stored| stored.id() == id)
     }
 
-    /// The number of claims from the front that fit together.
+    /// Returns the number of claims, from the front of the queue, that can be held together.
     pub(super) fn admitted(&self) -> usize {
         admitted(self.entries.iter().map(StoredClaim::share))
     }
@@ -110,8 +110,8 @@ impl Transaction {
         self.counter.last_token()
     }
 
-    /// Takes a range of tokens if the counter needs one and that does not wait. Returns whether
-    /// [`mint`](Self::mint) will not wait.
+    /// Takes a range of tokens if the counter needs one and this is possible without waiting.
+    /// Returns whether [`mint`](Self::mint) can run without waiting.
     pub(super) fn prepare_to_mint(&mut self) -> bool {
         if !self.needs_rewrite && !self.counter.is_spent() {
             return true;
@@ -135,7 +135,7 @@ impl Transaction {
         Ok(Token::new(token).expect("counters begin above zero"))
     }
 
-    /// Puts a claim at the end, granted already if it has a token. Returns its position.
+    /// Appends a claim to the queue, as a holder if it has a token. Returns its position.
     pub(super) fn append(
         &mut self,
         claim: &Claim,
@@ -178,7 +178,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Keeps the times of the file recent, so that cleaners leave it.
+    /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
         touch(&self.file);
     }
@@ -187,7 +187,7 @@ impl Transaction {
     /// another process than before.
     pub(super) fn close(self) -> Vec<(ProcessId, ClaimId)> {
         if self.entries.is_empty() && self.len > IDLE_LEN_MAX {
-            // The slots are free. A file that stays long only costs disk space.
+            // The slots are free. If truncation fails, the long file only uses disk space.
             let _ = self.file.set_len(COUNTER_LEN as u64);
         }
         // Closing alone would not unlock: a child that was forked meanwhile has the file open too.
@@ -206,7 +206,7 @@ impl Transaction {
     }
 
     /// Takes a range of tokens from the folder's counter, above all tokens of this queue, and frees
-    /// the torn slots. Returns whether that was done: it may have had to wait.
+    /// the torn slots. Returns `false` if this would have had to wait.
     fn extend(&mut self, may_wait: MayWait) -> Result<bool> {
         let len = if self.counter.is_fresh() {
             FIRST_RANGE
@@ -228,7 +228,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Frees a slot by zeros: an entry with the sequence number zero is free.
+    /// Frees a slot by writing zeros: a slot with the sequence number zero is free.
     fn free(&self, slot: usize) -> Result<()> {
         self.file
             .write_all_at(&[0; ENTRY_LEN], offset_of(slot))

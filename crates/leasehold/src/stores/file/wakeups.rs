@@ -79,14 +79,14 @@ impl Waker<'_> {
 impl Drop for Waker<'_> {
     fn drop(&mut self) {
         let mut wakers = self.wakers.0.lock();
-        // Two references are left if this is the last waker: the one in the table, and this one.
+        // If this is the last waker, two references are left: in the table and in this waker.
         if Arc::strong_count(&self.notify) == 2 {
             wakers.remove(&self.id);
         }
     }
 }
 
-/// A claim in the queue, as far as wake-ups depend on it.
+/// The fields of a claim in the queue on which wake-ups depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) id: ClaimId,

@@ -16,10 +16,10 @@ use super::{FlockGuard, FlockMode, open_lock_file};
 use crate::Result;
 use crate::local_fs::io_error;
 
-/// The threads that wait until an external holder unlocks. Each sleeps in the kernel.
+/// The threads that wait until an external holder unlocks a file. Each thread sleeps in the kernel.
 ///
 /// A sleeping thread cannot be cancelled. A thread whose wait was dropped serves the next wait for
-/// the same file and mode. Without one, it unlocks the file the moment it is woken.
+/// the same file and mode. If there is none, the thread unlocks the file as soon as it wakes.
 #[derive(Debug, Default)]
 pub(crate) struct FlockWaiters {
     idle: Arc<Mutex<IdleThreads>>,
@@ -82,11 +82,10 @@ impl FlockWaiters {
 /// The file and the mode that a thread waits for.
 type FlockKey = (PathBuf, FlockMode);
 
-/// The sleeping threads without a wait.
+/// The idle threads: sleeping threads whose wait was dropped.
 type IdleThreads = HashMap<FlockKey, Vec<Arc<FlockThread>>>;
 
-/// One sleeping thread. Its state, and whether it is idle, change under the lock of the idle
-/// threads.
+/// One sleeping thread. The mutex of the idle threads protects its state and whether it is idle.
 #[derive(Debug, Default)]
 struct FlockThread {
     state: Mutex<ThreadState>,

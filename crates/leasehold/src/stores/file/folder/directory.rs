@@ -30,7 +30,7 @@ impl Directory {
     /// Opens the directory at an absolute path and makes the missing parts of the path.
     ///
     /// Existing parts may be reached through symbolic links. A new part is never made through one.
-    /// A directory that exists keeps its mode; `stated` is the access that a new one gives.
+    /// An existing directory keeps its mode; `stated` is the access that a new directory gives.
     pub(crate) fn open_or_make(
         path: &Path,
         locality: Locality,
@@ -98,7 +98,7 @@ impl Directory {
 
     /// Checks the owner and opens the directory for reading.
     ///
-    /// The check is on the directory that was opened, not on the one that has the path now.
+    /// The check concerns the directory that was opened, even if another one is at the path now.
     fn accept(found: &OwnedFd, path: PathBuf) -> Result<Self> {
         let status = fstat(found).map_err(|error| io_error(error, "inspect the folder", &path))?;
         if !is_trusted(&status) {
@@ -123,7 +123,7 @@ impl fmt::Debug for Directory {
     }
 }
 
-/// Follows the path as far as it exists and makes the other parts, each inside the one before.
+/// Follows the path as far as it exists, and makes each missing part inside the part before it.
 ///
 /// Other users must be able to reach a folder that is made for them too.
 fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<OwnedFd> {
@@ -215,7 +215,7 @@ fn not_a_directory(error: Errno, path: &Path) -> Error {
 
 /// Whether locks may be kept in a directory. Its owner can rename its files and break any lock.
 ///
-/// A directory that this process may write although another user owns it was shared on purpose.
+/// If this process may write the directory of another user, that user shared it on purpose.
 fn is_trusted(status: &Stat) -> bool {
     const ROOT: u32 = 0;
     let mode = Mode::from_raw_mode(status.st_mode);
@@ -252,7 +252,7 @@ pub(super) fn user_name(user: u32) -> Option<String> {
 /// A new directory is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;
 
-/// All users may pass through a directory with this mode, and list it.
+/// The mode of a directory that all users may pass through and list.
 const REACHABLE_MODE: Mode = Mode::RWXU
     .union(Mode::RGRP)
     .union(Mode::XGRP)

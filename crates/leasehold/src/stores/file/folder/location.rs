@@ -48,7 +48,7 @@ impl Location {
         }
     }
 
-    /// Gives the name to a file that was made under another one, unless the name is taken.
+    /// Renames a file that was made under a temporary name to this name, unless this name is taken.
     pub(crate) fn name(&self, from: &Directory, pending: &str) -> rustix::io::Result<()> {
         self.in_parent(|parent, name| {
             match renameat_with(from, pending, parent, name, RenameFlags::NOREPLACE) {
@@ -113,8 +113,8 @@ impl Location {
 
     /// Runs an operation on the last part of the path, in the directory of that part.
     ///
-    /// The directories between are opened one by one. In a folder that several users may write,
-    /// another user can put a symbolic link in the place of one of them.
+    /// The directories before the last part are opened one by one. In a folder that several users
+    /// may write, another user can put a symbolic link in the place of one of them.
     fn in_parent<T>(
         &self,
         operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> rustix::io::Result<T>,

@@ -1,4 +1,5 @@
-//! Encodes names of locks as names of files: reversible, and unable to leave the folder.
+//! Encodes lock names as file names. The encoding is reversible, and no encoded name leads out of
+//! the folder.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 use crate::Name;
 
-/// A file system takes at most 255 bytes for one name, with the ending. A longer name continues in
-/// a folder.
+/// The longest piece of a name. A file system accepts file names of at most 255 bytes, including
+/// the ending. A longer name continues in a folder.
 const PIECE_MAX: usize = 200;
 
 /// The longest encoded name: three characters for each of 512 bytes.
@@ -22,7 +23,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 /// The path of `name` below `folder`, with `ending` such as `.lock`.
 ///
 /// Letters, digits, `-`, `_` and `.` are kept, and every other byte becomes `%XX`. A dot at the
-/// beginning is encoded too. So no file is hidden, and no path has a `..` or a `/` from a name.
+/// beginning is encoded too. So no file is hidden, and no name adds a `..` or a `/` to a path.
 pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     let encoded = encode(name.as_str());
     let mut pieces = encoded
@@ -42,7 +43,7 @@ pub(crate) fn path_of(folder: &Path, name: &Name, ending: &str) -> PathBuf {
     path
 }
 
-/// What an entry of a folder adds to the name of a lock.
+/// The part of a lock's name that an entry of a folder encodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     /// The entry is a folder, and the name continues below it.

@@ -60,7 +60,8 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// What the folder with this status decides. A stated access has precedence.
+    /// Returns the sharing that a folder with this status determines. A stated access takes
+    /// precedence.
     pub(crate) fn of(folder: &Stat, stated: Option<Access>) -> Self {
         let mode = Mode::from_raw_mode(folder.st_mode);
         Self {
@@ -71,8 +72,8 @@ impl Sharing {
         }
     }
 
-    /// What a new folder gets, before it has a status. Its sticky bit keeps users from removing
-    /// files of each other, unless they share a group.
+    /// Returns the sharing of a new folder, which has no status yet. A folder for all users gets
+    /// the sticky bit, so users cannot remove each other's files.
     pub(crate) fn of_new_folder(folder: &Stat, access: Access) -> Self {
         Self {
             is_sticky: access == Access::AllUsers,
@@ -84,7 +85,7 @@ impl Sharing {
         self.access == Access::Owner
     }
 
-    /// Gives a new file or FIFO its group and its mode, for any umask.
+    /// Gives a new file or FIFO its group and its mode, regardless of the umask.
     pub(crate) fn apply_to_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
         let mode = match self.access {
             Access::Owner => OWNER,
@@ -94,7 +95,7 @@ impl Sharing {
         self.apply(file, mode, path)
     }
 
-    /// Gives a directory inside the folder its group and its mode, for any umask.
+    /// Gives a directory inside the folder its group and its mode, regardless of the umask.
     pub(crate) fn apply_to_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
         let mode = match self.access {
             Access::Owner => Mode::RWXU,
@@ -169,7 +170,8 @@ pub(crate) fn is_in_group(group: u32) -> bool {
 
 /// Sets the mode of a file or directory.
 ///
-/// `fchmod` needs a descriptor that is open for reading or writing. The umask may forbid both.
+/// Works on the path, because `fchmod` needs a descriptor that is open for reading or writing. The
+/// umask may forbid both.
 pub(crate) fn set_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     chmodat(CWD, path, mode, AtFlags::empty())

@@ -74,7 +74,7 @@ async fn replaced_queue_file_is_not_edited() {
     held.release().await.expect("released");
 }
 
-/// A child process that inherits the lock and outlives its parent would keep it.
+/// If a child process inherited the lock file, it would keep the lock after the end of its parent.
 #[tokio::test]
 async fn child_process_does_not_inherit_the_lock() {
     let folder = TestFolder::new();
@@ -96,8 +96,8 @@ async fn child_process_does_not_inherit_the_lock() {
     held.release().await.expect("released");
 }
 
-/// Another process owns the parent folder. It puts a link to a folder of this user at the path
-/// where the store is being made, again and again while it is made.
+/// Another process may change the parent folder. While the store is being made, that process
+/// repeatedly puts a link to a folder of this user at the path of the store.
 #[test]
 fn link_put_in_place_of_missing_folder_changes_no_mode() {
     use std::os::unix::fs::PermissionsExt;
@@ -133,7 +133,7 @@ fn link_put_in_place_of_missing_folder_changes_no_mode() {
     assert_eq!(mode & 0o777, 0o755, "the mode of the link's target");
 }
 
-/// A folder is moved away while a process waits in it, and another is made in its place.
+/// A folder is moved away while a process waits in it, and another folder is made in its place.
 #[tokio::test]
 async fn waiter_of_moved_folder_is_not_granted_beside_holder_of_new_one() {
     let folder = TestFolder::new();
