@@ -1,11 +1,14 @@
 //! How leasehold ends: exit codes, error reports, and the tables of `--help` and the man pages.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_dumpable;
 use nix::sys::signal::Signal;
 use nix::unistd::getpid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use signal_hook::low_level;
 
 /// How the process ends.
@@ -112,10 +115,51 @@ pub(crate) fn report(error: &anyhow::Error) -> Exit {
 
 /// Prints one line on standard error.
 pub(crate) fn print_error(line: impl std::fmt::Display) {
-    use std::io::Write as _;
-
     // Standard error may be closed. That must not cost the lock, so the failure is ignored.
-    let _ = writeln!(io::stderr(), "leasehold: {line}");
+    let _ = StandardError.write_all(format!("leasehold: {line}\n").as_bytes());
+}
+
+/// Returns whether standard error takes bytes within this time.
+///
+/// A pipe whose reader is stuck takes none, and neither does a terminal after Ctrl-S.
+pub(crate) fn is_stderr_writable(within: Duration) -> bool {
+    let deadline = Instant::now() + within;
+    let stderr = io::stderr();
+    let mut descriptors = [PollFd::new(&stderr, PollFlags::OUT)];
+
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = left.try_into().expect("the time is short");
+        match poll(&mut descriptors, Some(&left)) {
+            Ok(ready) => return ready > 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Standard error, which drops the text that it does not take soon.
+///
+/// A write that blocks would stop the renewals, and the supervision of COMMAND. Other processes
+/// share the file description, so `O_NONBLOCK` must not be set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StandardError;
+
+impl Write for StandardError {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        /// A pipe that is writable takes this many bytes without blocking: `PIPE_BUF`.
+        const PIPE_BUF: usize = 4096;
+        const WRITABLE_MAX: Duration = Duration::from_millis(100);
+
+        if !is_stderr_writable(WRITABLE_MAX) {
+            return Ok(bytes.len());
+        }
+        io::stderr().write(&bytes[..bytes.len().min(PIPE_BUF)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

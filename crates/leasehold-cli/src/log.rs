@@ -5,6 +5,7 @@ use std::io::{IsTerminal, stderr};
 use tracing_subscriber::EnvFilter;
 
 use crate::commands::{LogFormat, LogOptions};
+use crate::exit::StandardError;
 
 /// Starts the log if `LEASEHOLD_LOG` or --verbose requests it.
 ///
@@ -19,7 +20,7 @@ pub(crate) fn start(options: &LogOptions) {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(has_colours())
-        .with_writer(stderr);
+        .with_writer(|| StandardError);
     match options.log_format {
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::waiting::is_own;
 use crate::commands::Store;
-use crate::exit::print_error;
+use crate::exit::{StandardError, print_error};
 
 /// The first pause between two attempts. It doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -184,7 +184,7 @@ fn print_change(line: Arguments<'_>) {
 
     if stderr().is_terminal() {
         // A terminal that is gone must not end the wait, so the failure is ignored.
-        let _ = write!(stderr(), "{CLEAR_LINE}");
+        let _ = write!(StandardError, "{CLEAR_LINE}");
     }
     print_error(line);
 }

@@ -144,17 +144,17 @@ impl Supervision<'_> {
 
     fn terminate(&self) -> Stage {
         let time = self.stopping.time_to_kill(self.guard);
+        let kill_at = Instant::now() + time;
+        // Standard error may be slow, so the signals go first.
+        self.child.signal_all(Signal::SIGTERM);
+        // A stopped process handles TERM only after it is continued.
+        self.child.signal_all(Signal::SIGCONT);
+
         self.print_lost(&format!(
             "; sending TERM to the command, and KILL in {}",
             whole_unit(time)
         ));
-
-        self.child.signal_all(Signal::SIGTERM);
-        // A stopped process handles TERM only after it is continued.
-        self.child.signal_all(Signal::SIGCONT);
-        Stage::Terminating {
-            kill_at: Instant::now() + time,
-        }
+        Stage::Terminating { kill_at }
     }
 
     fn ignore(&self) -> Stage {
@@ -163,14 +163,14 @@ impl Supervision<'_> {
     }
 
     fn kill(&self, action: &str) -> Stage {
-        self.print_lost(action);
         self.child.signal_all(Signal::SIGKILL);
+        self.print_lost(action);
         Stage::Killed
     }
 
     fn child_outlived_term(&self) -> Stage {
-        print_error("the command has not ended after TERM; sending KILL");
         self.child.signal_all(Signal::SIGKILL);
+        print_error("the command has not ended after TERM; sending KILL");
         Stage::Killed
     }
 

@@ -5,7 +5,7 @@ use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use leasehold::{ClaimantInfo, Entry, Guard, Lock, LockState, Locks};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -13,7 +13,7 @@ use tokio::time::{Instant, interval, sleep, timeout};
 use super::child::reap_as_init;
 use super::retry::Retry;
 use super::signals::Signals;
-use crate::exit::print_error;
+use crate::exit::{is_stderr_writable, print_error};
 use crate::format::{
     Escaped, claimant, claimant_and_age, external_holder, ordinal, whole_seconds, whole_unit,
 };
@@ -128,11 +128,11 @@ async fn spin(locks: &Locks, name: &str) -> Infallible {
 
     loop {
         if let Some(text) = position_text(locks, name).await {
-            spinner.0.set_message(text);
+            spinner.draw(|bar| bar.set_message(text));
         }
         for _ in 0..FRAMES_PER_POLL {
             frames.tick().await;
-            spinner.0.tick();
+            spinner.draw(ProgressBar::tick);
         }
     }
 }
@@ -146,10 +146,20 @@ impl Spinner {
             .expect("both are words of the template");
         Self(ProgressBar::new_spinner().with_style(style))
     }
+
+    /// Draws, unless the terminal is stopped by Ctrl-S. A write would then stop the wait, too.
+    fn draw(&self, draw: impl FnOnce(&ProgressBar)) {
+        if is_stderr_writable(Duration::ZERO) {
+            draw(&self.0);
+        }
+    }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
+        if !is_stderr_writable(Duration::ZERO) {
+            self.0.set_draw_target(ProgressDrawTarget::hidden());
+        }
         self.0.finish_and_clear();
     }
 }

@@ -201,10 +201,11 @@ fn watch(mut others: Vec<i32>) -> io::Result<()> {
         if ready.timer {
             // Fails if leasehold was killed. The next round notices that.
             let _ = socket.write_all(&[1]);
-            print_error("leasehold does not run, and its hold ends; sending KILL to the command");
             kill_group(group);
             kill_descendants(leasehold, &others);
             arm(&timer, Duration::ZERO)?;
+            // Printed last: standard error may be stuck, and COMMAND must not run on meanwhile.
+            print_error("leasehold does not run, and its hold ends; sending KILL to the command");
         }
         if ready.socket {
             let mut bytes = [0; Message::LENGTH];

@@ -31,6 +31,7 @@ mod sharing;
 mod signals;
 mod slot_numbers;
 mod stopping;
+mod stuck_output;
 mod terminal;
 mod unavailable;
 mod waiting;
