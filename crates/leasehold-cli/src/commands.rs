@@ -236,9 +236,14 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
 
     let parsed = definition
         .try_get_matches_from(&arguments)
-        .and_then(|mut matches| Command::from_arg_matches_mut(&mut matches));
+        .and_then(|mut matches| {
+            let splits_names = mistakes::has_names_around_line(&matches);
+            let command = Command::from_arg_matches_mut(&mut matches)?;
+            Ok((command, splits_names))
+        });
     let parsed = match parsed {
-        Ok(command) => mistakes::check(command, &arguments),
+        Ok((_, true)) => Err(mistakes::name_behind_line(&arguments)),
+        Ok((command, false)) => mistakes::check(command, &arguments),
         Err(error) if is_output(&error) => {
             // Where the message cannot be printed, the exit code still reports the outcome.
             let _ = error.print();

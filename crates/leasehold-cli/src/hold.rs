@@ -27,6 +27,7 @@ use control::{Control, Outcome, ReleaseRequest};
 use owner::Owner;
 
 pub(crate) async fn hold(args: Hold) -> Result<Exit> {
+    nested::check_one_store()?;
     let signals = Signals::new()?;
     let owner = match args.while_pid {
         Some(pid) => Owner::process(owner::open_process(pid)?)?,
@@ -81,18 +82,11 @@ impl Holding<'_> {
     async fn run(self, mut owner: Owner, mut reader: Reader, mut signals: Signals) -> Result<Exit> {
         let store = self.store.with(self.options)?;
         let mut retry = Retry::within(self.options.wait, &store);
-        let opened = retry.until_available(|| store.open());
-        let locks = signals.during(opened).await??;
-        signals
-            .during(nested::check_not_enclosed(&locks, self.name))
-            .await??;
-        signals.install()?;
-
         let acquired = tokio::select! {
             biased;
             () = owner.ended() => return Ok(self.owner_ended_early().await),
             () = reader.closed() => return Ok(self.owner_ended_early().await),
-            acquired = self.acquire(&locks, &mut retry, &mut signals) => acquired?,
+            acquired = self.open_and_acquire(&store, &mut retry, &mut signals) => acquired?,
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,
@@ -117,6 +111,21 @@ impl Holding<'_> {
 
         let end = until_end(&guards, &mut owner, &mut signals, &control).await?;
         Ok(self.end(guards, end).await)
+    }
+
+    async fn open_and_acquire(
+        self,
+        store: &Store,
+        retry: &mut Retry,
+        signals: &mut Signals,
+    ) -> Result<Acquired> {
+        let opened = retry.until_available(|| store.open());
+        let locks = signals.during(opened).await??;
+        signals
+            .during(nested::check_not_enclosed(&locks, self.name))
+            .await??;
+        signals.install()?;
+        self.acquire(&locks, retry, signals).await
     }
 
     async fn acquire(

@@ -12,7 +12,7 @@ use crate::run::child::reap_as_init;
 use crate::run::retry::Retry;
 use crate::run::signals::Signals;
 use crate::run::waiting::{self, LEAVE_TIMEOUT, WaitOptions, WaitOutcome};
-use crate::slots;
+use crate::slots::{self, Numbering};
 
 /// The outcome of acquiring all names.
 pub(crate) enum Acquired {
@@ -112,10 +112,7 @@ impl Acquiring<'_> {
         let options = self.request.options;
         let lock = options.lock(self.locks, name, self.request.label);
 
-        let wait = WaitOptions {
-            stated: options.wait,
-            quiet: options.quiet,
-        };
+        let wait = wait_options(options);
         waiting::wait(&lock, self.locks, wait, self.retry, signals).await
     }
 
@@ -124,15 +121,32 @@ impl Acquiring<'_> {
     }
 
     async fn number_slots(&self, mut guards: Guards, signals: &mut Signals) -> Result<Acquired> {
-        let taking = slots::take_numbers(self.locks, guards.first(), self.request.options);
+        let options = self.request.options;
+        let left = self.retry.remaining();
+        let taking = slots::take_numbers(self.locks, guards.first(), options, left);
 
         let numbers = tokio::select! {
             numbers = taking => numbers?,
             signal = signals.next_to_end() => return Ok(Acquired::Interrupted(signal?)),
             never = reap_as_init() => match never? {},
         };
-        guards.number_slots(numbers);
-        Ok(Acquired::Granted(guards))
+        match numbers {
+            Numbering::Taken(numbers) => {
+                guards.number_slots(numbers);
+                Ok(Acquired::Granted(guards))
+            }
+            Numbering::TimedOut(name) => {
+                waiting::print_timed_out(self.locks, &name, wait_options(options)).await;
+                Ok(Acquired::TimedOut)
+            }
+        }
+    }
+}
+
+fn wait_options(options: &LockOptions) -> WaitOptions {
+    WaitOptions {
+        stated: options.wait,
+        quiet: options.quiet,
     }
 }
 

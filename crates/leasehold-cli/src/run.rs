@@ -39,7 +39,8 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
     args.store = args.store.with(&args.lock)?;
 
     let mut signals = Signals::new()?;
-    let mut retry = Retry::within(args.lock.wait, &args.store);
+    let mut retry =
+        Retry::within(args.lock.wait, &args.store).and_store(args.also_store.as_deref());
     let opened = retry.until_available(|| Stores::open(&args));
     let stores = signals.during(opened).await??;
     let locks = &stores.main;
@@ -176,7 +177,7 @@ fn start(
     let jobs = JobControl::new();
     let settings = Spawn {
         command: &args.command,
-        environment: nested::environment(guard, locks.url(), &args.store.url),
+        environment: nested::environment(guard, locks.url(), args),
         inheritable_fds: &guard.inheritable_fds()?,
         preparation: Preparation {
             foreground: jobs.is_given(),

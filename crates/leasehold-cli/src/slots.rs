@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use leasehold::{ClaimId, Entry, Guard, LockState, Locks, Result, Token};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::commands::LockOptions;
 
@@ -37,7 +37,17 @@ impl NumberedSlots {
     }
 }
 
+/// How taking the numbers ended.
+pub(crate) enum Numbering {
+    Taken(NumberedSlots),
+    /// The time is over. The mutex with this name is one of those that were not granted.
+    TimedOut(String),
+}
+
 /// Takes a number for each slot that `semaphore` holds. Takes none if the semaphore is too large.
+///
+/// `limit` ends the tries. Holders that are about to end keep their numbers for a moment, so there
+/// are a few tries in any case.
 ///
 /// # Cancel safety
 /// Dropping the future gives back the numbers that it has taken.
@@ -45,15 +55,19 @@ pub(crate) async fn take_numbers(
     locks: &Locks,
     semaphore: &Guard,
     options: &LockOptions,
-) -> Result<NumberedSlots> {
+    limit: Option<Duration>,
+) -> Result<Numbering> {
+    const TRIES_MIN: u32 = 5;
     const RETRY_MIN: Duration = Duration::from_millis(5);
     const RETRY_MAX: Duration = Duration::from_millis(250);
 
     let slots = options.slots.unwrap_or(0);
     if slots > NUMBERED_MAX {
-        return Ok(NumberedSlots::default());
+        return Ok(Numbering::Taken(NumberedSlots::default()));
     }
 
+    let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+    let mut tries = 1;
     let mut taking = Taking {
         locks,
         semaphore,
@@ -65,10 +79,15 @@ pub(crate) async fn take_numbers(
         semaphore.check()?;
         taking.break_stale(slots).await?;
 
+        let is_over = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if is_over && tries >= TRIES_MIN {
+            return Ok(Numbering::TimedOut(taking.missing(slots)));
+        }
+        tries += 1;
         sleep(retry).await;
         retry = (retry * 2).min(RETRY_MAX);
     }
-    Ok(taking.taken)
+    Ok(Numbering::Taken(taking.taken))
 }
 
 struct Taking<'a> {
@@ -129,6 +148,13 @@ impl Taking<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The name of the first number that is not taken.
+    fn missing(&self, slots: u32) -> String {
+        let mut numbers = 0..slots;
+        let missing = numbers.find(|number| !self.taken.numbers.contains(number));
+        self.slot_name(missing.unwrap_or(0))
     }
 
     fn claim(&self) -> ClaimId {

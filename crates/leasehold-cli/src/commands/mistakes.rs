@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::{Action, Command};
@@ -26,6 +27,24 @@ pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command,
             .to_owned()
     };
     Err(with_help_hint(&message, arguments))
+}
+
+/// Whether names stand before and behind `-c LINE`: the latter were meant as arguments of LINE.
+pub(super) fn has_names_around_line(matches: &ArgMatches) -> bool {
+    let Some(run) = matches.subcommand_matches("run") else {
+        return false;
+    };
+    let (Some(line), Some(names)) = (run.index_of("shell_line"), run.indices_of("names")) else {
+        return false;
+    };
+
+    let (before, behind): (Vec<_>, Vec<_>) = names.partition(|&name| name < line);
+    !before.is_empty() && !behind.is_empty()
+}
+
+pub(super) fn name_behind_line(arguments: &[OsString]) -> String {
+    let message = "-c takes one argument: quote the whole LINE, and write all names before -c";
+    with_help_hint(message, arguments)
 }
 
 /// Whether a text was meant for a shell: no program and hardly a lock has such a name.

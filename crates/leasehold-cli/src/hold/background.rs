@@ -30,6 +30,7 @@ use super::owner::{self, Owner};
 use super::{Holding, Reader, message};
 use crate::commands::Acquire;
 use crate::exit::Exit;
+use crate::run::nested;
 use crate::run::signals::Signals;
 
 /// The argument that starts leasehold as the background process. No subcommand has this name.
@@ -37,6 +38,7 @@ const BACKGROUND_ARGUMENT: &str = "__background";
 
 /// Starts the background process and waits until it holds the lock.
 pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
+    nested::check_one_store()?;
     let owner = match args.while_pid {
         Some(pid) => Stdio::from(owner::open_process(pid)?),
         None if args.detach => Stdio::null(),

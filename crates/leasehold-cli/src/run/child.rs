@@ -13,6 +13,7 @@ use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec_shim::{self, Preparation};
+use super::nested;
 use super::process_table::{Process, ProcessTable};
 use crate::exit::Exit;
 
@@ -61,6 +62,8 @@ impl Child {
         set_child_subreaper(true)?;
 
         let process = exec_shim::start(settings.command, settings.preparation)
+            // The numbers of an outer run are none of this one.
+            .env_remove(nested::SLOT)
             .envs(settings.environment)
             .spawn()?;
         let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");

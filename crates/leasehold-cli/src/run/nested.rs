@@ -15,7 +15,10 @@ use crate::guards::Guards;
 /// The variable with all holds that a command runs under, outermost first, as JSON.
 const HELD: &str = "LEASEHOLD_HELD";
 /// The variable with the numbers of the slots that a command has.
-const SLOT: &str = "LEASEHOLD_SLOT";
+pub(super) const SLOT: &str = "LEASEHOLD_SLOT";
+
+/// The variable with the URL of the second store.
+const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
 
 /// One hold that a command runs under.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +45,7 @@ impl EnclosingHold {
 }
 
 /// Returns the environment variables of a command that runs under `guards`.
-pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'static str, String)> {
+pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'static str, String)> {
     let own: Vec<_> = guards
         .names()
         .iter()
@@ -57,7 +60,10 @@ pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'sta
     }
     let held = serde_json::to_string(&held).expect("texts and numbers are always JSON");
 
-    let mut variables = own_environment(&own, url);
+    let mut variables = own_environment(&own, &args.store.url);
+    if let (Some(also), Some(url)) = (guards.also(), &args.also_store) {
+        variables.push((ALSO_STORE, independent_of_folder(url, &also.url)));
+    }
     variables.push((HELD, held));
     if !guards.slots().is_empty() {
         variables.push((SLOT, joined(guards.slots())));
@@ -68,14 +74,6 @@ pub(crate) fn environment(guards: &Guards, store: &str, url: &str) -> Vec<(&'sta
 /// Returns the variables of one or more holds. The first hold is the main one.
 fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, String)> {
     let first = holds.first().expect("a command runs under at least one");
-    // A relative folder in the URL counts from leasehold's working directory. COMMAND may change
-    // its own, so it gets the absolute path.
-    let settings = url.find('?').map_or("", |at| &url[at..]);
-    let store = if url.starts_with("file:") {
-        format!("{}{settings}", first.store)
-    } else {
-        url.to_owned()
-    };
     let tokens: Vec<_> = holds.iter().map(|hold| hold.token).collect();
 
     vec![
@@ -83,8 +81,31 @@ fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, Str
         ("LEASEHOLD_TOKEN", first.token.to_string()),
         ("LEASEHOLD_TOKENS", joined(&tokens)),
         ("LEASEHOLD_CLAIM", first.claim.clone()),
-        ("LEASEHOLD_STORE", store),
+        ("LEASEHOLD_STORE", independent_of_folder(url, &first.store)),
     ]
+}
+
+/// Returns the URL of a store for COMMAND, which may change its working directory.
+///
+/// A relative folder in the URL counts from that of leasehold. `opened` has the absolute path.
+fn independent_of_folder(url: &str, opened: &str) -> String {
+    let settings = url.find('?').map_or("", |at| &url[at..]);
+    if url.starts_with("file:") {
+        format!("{opened}{settings}")
+    } else {
+        url.to_owned()
+    }
+}
+
+/// Fails if the environment names a second store. For subcommands that hold in one store only.
+pub(crate) fn check_one_store() -> leasehold::Result<()> {
+    match std::env::var_os(ALSO_STORE) {
+        Some(url) if !url.is_empty() => Err(Error::invalid(format!(
+            "{ALSO_STORE} is set, but only run holds a lock in two stores"
+        ))
+        .help("use run, or unset the variable to hold in one store only")),
+        _ => Ok(()),
+    }
 }
 
 /// Joins numbers with spaces, so that a shell can split them into words.

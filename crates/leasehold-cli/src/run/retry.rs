@@ -44,12 +44,16 @@ impl Retry {
         Self {
             limit,
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
-            has_server: !["file:", "system:"]
-                .iter()
-                .any(|scheme| store.url.starts_with(scheme)),
+            has_server: has_server(&store.url),
             unavailable: None,
             pause: FIRST_PAUSE,
         }
+    }
+
+    /// Also retries while the server of a second store is unavailable.
+    pub(crate) fn and_store(mut self, url: Option<&str>) -> Self {
+        self.has_server |= url.is_some_and(|url| !url.is_empty() && has_server(url));
+        self
     }
 
     /// Repeats a request until it succeeds, or fails for a reason other than an unavailable store.
@@ -109,7 +113,7 @@ impl Retry {
     }
 
     /// Returns how much of `--wait` is left.
-    fn remaining(&self) -> Option<Duration> {
+    pub(crate) fn remaining(&self) -> Option<Duration> {
         let remaining = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
         self.deadline.map(remaining)
     }
@@ -168,6 +172,12 @@ impl Retry {
         }
         pending().await
     }
+}
+
+fn has_server(url: &str) -> bool {
+    !["file:", "system:"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
 }
 
 async fn attempt(lock: &Lock, limit: Option<Duration>) -> Result<Option<Guard>> {

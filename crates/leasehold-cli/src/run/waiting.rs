@@ -220,7 +220,7 @@ pub(crate) fn is_own(entry: &Entry) -> bool {
         .is_ok_and(|here| (&here.host, here.pid) == (&entry.info.host, entry.info.pid))
 }
 
-async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions) {
+pub(crate) async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions) {
     if wait.quiet {
         return;
     }

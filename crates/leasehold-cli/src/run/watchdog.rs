@@ -88,7 +88,17 @@ impl Watchdog {
     /// Returns whether the watchdog has killed COMMAND.
     pub(crate) fn has_acted(&self) -> bool {
         let mut byte = [0];
-        (&self.socket).read(&mut byte).is_ok_and(|count| count > 0)
+        let has_acted = (&self.socket).read(&mut byte).is_ok_and(|count| count > 0);
+        if has_acted {
+            // The watchdog sends a second byte after its message, and is killed soon.
+            let message_max = Timespec {
+                tv_sec: 0,
+                tv_nsec: 300_000_000,
+            };
+            let mut descriptors = [PollFd::new(&self.socket, PollFlags::IN)];
+            let _ = poll(&mut descriptors, Some(&message_max));
+        }
+        has_acted
     }
 
     /// Sends the end of the hold at intervals, without returning. `remaining` returns how long the
@@ -206,6 +216,7 @@ fn watch(mut others: Vec<i32>) -> io::Result<()> {
             arm(&timer, Duration::ZERO)?;
             // Printed last: standard error may be stuck, and COMMAND must not run on meanwhile.
             print_error("leasehold does not run, and its hold ends; sending KILL to the command");
+            let _ = socket.write_all(&[1]);
         }
         if ready.socket {
             let mut bytes = [0; Message::LENGTH];

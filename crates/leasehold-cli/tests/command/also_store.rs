@@ -229,7 +229,16 @@ fn nested_run_in_one_of_the_stores_is_refused() {
     let stores = Move::begin();
     let new = stores.server.url();
     let leasehold = env!("CARGO_BIN_EXE_leasehold");
-    let inner = [leasehold, "run", "a", "--store", &new, "--", "true"];
+    let inner = [
+        leasehold,
+        "run",
+        "a",
+        "--also-store=",
+        "--store",
+        &new,
+        "--",
+        "true",
+    ];
 
     let run = stores.run(Release::Both, &[], &inner);
     stores
@@ -246,4 +255,24 @@ fn nested_run_in_one_of_the_stores_is_refused() {
     let run = stores.run(Release::Old, &[], &inner);
     let done = stores.sandbox.done(&run);
     done.assert(64, "", "in one of the two stores only");
+}
+
+#[test]
+fn command_gets_the_second_store_in_its_environment() {
+    let stores = Move::begin();
+    let line = "echo $LEASEHOLD_ALSO_STORE";
+    let run = stores.run(Release::Both, &[], &["sh", "-c", line]);
+    let expected = format!("{}\n", stores.server.url());
+    stores.sandbox.done(&run).assert(0, &expected, "");
+}
+
+#[test]
+fn hold_and_acquire_refuse_a_second_store() {
+    let sandbox = Sandbox::new();
+    for subcommand in ["hold", "acquire"] {
+        let mut hold = sandbox.leasehold(&[subcommand, "a"]);
+        let done = hold.env("LEASEHOLD_ALSO_STORE", "file:/other").output();
+        let done = Finished::from(done.unwrap());
+        done.assert(64, "", "LEASEHOLD_ALSO_STORE is set");
+    }
 }

@@ -311,3 +311,17 @@ fn name_that_begins_with_a_hyphen_is_accepted() {
     }
     assert_eq!(sandbox.done(&["show", "--", "-x"]).code(), 0);
 }
+
+#[test]
+fn name_behind_the_line_of_a_shell_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox
+        .done(&["run", "a", "-c", "true", "extra"])
+        .assert(64, "", "-c takes one argument");
+    for run in [
+        ["run", "a", "b", "-c", "true"],
+        ["run", "-c", "true", "a", "b"],
+    ] {
+        sandbox.done(&run).assert(0, "", "");
+    }
+}

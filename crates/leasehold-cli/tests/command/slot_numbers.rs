@@ -114,3 +114,26 @@ fn slots_are_not_numbered_without_need() {
         sandbox.done(&run).assert(0, "none\n", "");
     }
 }
+
+#[test]
+fn numbers_of_an_outer_run_are_removed() {
+    let sandbox = Sandbox::new();
+    let line = "echo ${LEASEHOLD_SLOT-none}";
+    let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
+    let done = run.env("LEASEHOLD_SLOT", "7").output().unwrap();
+    crate::sandbox::Finished::from(done).assert(0, "none\n", "");
+}
+
+#[test]
+fn number_that_is_not_free_is_waited_for_as_long_as_the_option_says() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.holder("gpu/slot/0", &[]);
+    for wait in ["--wait=300ms", "--nonblock"] {
+        let run = ["run", "gpu", "--slots", "1", wait, "--", "true"];
+        sandbox
+            .done(&run)
+            .assert(75, "", "gpu/slot/0 was not granted");
+        assert!(sandbox.is_free("gpu"));
+    }
+    holder.end().assert(0, "", "");
+}

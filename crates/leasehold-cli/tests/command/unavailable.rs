@@ -313,3 +313,25 @@ fn heartbeats(server: &Redis) -> u64 {
     let calls = calls.and_then(|calls| calls.split(',').next());
     calls.map_or(0, |calls| calls.parse().unwrap())
 }
+
+#[test]
+fn hold_notices_the_end_of_its_owner_while_the_server_is_down() {
+    let mut server = Redis::start();
+    server.kill();
+    let sandbox = Sandbox::at(server.url());
+    let mut hold = sandbox.started(&["hold", "a"]);
+    hold.wait_for_output(UNAVAILABLE);
+    hold.end().assert(75, "", "a was not granted before");
+}
+
+#[test]
+fn run_waits_for_the_server_of_its_second_store() {
+    let mut server = Redis::start();
+    server.kill();
+    let sandbox = Sandbox::new();
+    let also = server.url();
+    let mut run = sandbox.started(&["run", "a", "--also-store", &also, "--", "echo", "ran"]);
+    run.wait_for_output(UNAVAILABLE);
+    server.restart();
+    run.wait().assert(0, "ran\n", AVAILABLE);
+}
