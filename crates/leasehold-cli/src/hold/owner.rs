@@ -167,7 +167,7 @@ fn check_standard_input() -> Result<()> {
     Ok(())
 }
 
-/// Blocks until the process ends. A pidfd becomes readable at that moment: see pidfd_open(2).
+/// Blocks until the process ends. A pidfd becomes readable at that moment: see `pidfd_open`(2).
 fn until_process_ends(pidfd: &OwnedFd) -> WatchResult {
     let mut polled = [PollFd::new(pidfd, PollFlags::IN)];
     loop {

@@ -220,7 +220,7 @@ fn remove_files(shared: &Shared, transaction: Transaction, name: &Name) -> Resul
 fn remove_both(shared: &Shared, transaction: &Transaction, name: &Name) -> Result<NameRemoval> {
     folder_counter::raise(&shared.folder, shared.boot, transaction.highest_token())?;
 
-    // The folder may have been replaced since the queue was locked. Its files are not ours to remove.
+    // The folder may have been replaced since the queue was locked. The new files stay.
     let lock_path = shared.folder.lock_path(name);
     let at = shared.folder.queue_path(name);
     if !transaction.is_at(&at)? {

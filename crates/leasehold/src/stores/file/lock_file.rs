@@ -163,7 +163,10 @@ fn users_in(table: &str, inode: u64, own: u32) -> OtherUsers {
     }
 
     // A file of another device may have the same inode. Then the lock file stays without need.
-    let is_wait = |words: &Vec<&str>| matches!(words.as_slice(), ["->", _, _, _, _, file, ..] if is_inode(file, inode));
+    let is_wait = |words: &Vec<&str>| match words.as_slice() {
+        ["->", _, _, _, _, file, ..] => is_inode(file, inode),
+        _ => false,
+    };
     if lines.iter().any(is_wait) {
         OtherUsers::Waiting
     } else {
