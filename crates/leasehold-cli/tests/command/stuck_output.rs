@@ -25,7 +25,7 @@ fn stuck(sandbox: &Sandbox, arguments: &[&str]) -> Started {
 }
 
 #[test]
-fn command_ends_before_the_next_grant_although_nobody_reads_the_errors() {
+fn command_ends_before_the_next_grant_although_standard_error_is_full() {
     for is_stopped in [false, true] {
         let sandbox = Sandbox::new();
         let run = ["run", "--max-hold", "2s", "a", "--", "sh", "-c", LOOP];
@@ -36,7 +36,7 @@ fn command_ends_before_the_next_grant_although_nobody_reads_the_errors() {
         }
 
         if is_stopped {
-            // The kernel keeps the lock for the stopped process, so there is no next grant.
+            // The kernel keeps the lock for the stopped process, so the next grant never comes.
             until("the watchdog has killed the command", || !is_alive(command));
         } else {
             let next = ["run", "a", "--quiet", "--wait", "30s", "--", "true"];
@@ -47,7 +47,7 @@ fn command_ends_before_the_next_grant_although_nobody_reads_the_errors() {
 }
 
 #[test]
-fn waiter_is_granted_although_nobody_reads_its_progress() {
+fn waiter_is_granted_although_standard_error_is_full() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &[]);
     let mut waiter = stuck(&sandbox, &["run", "a", "--", "sh", "-c", "echo > ran"]);
