@@ -34,9 +34,10 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
 
 /// Formats a lock as text: a heading, then one row for each holder, waiter and server.
 pub(crate) fn block(lock_state: &LockState) -> String {
+    // The file store forgets the token of a free lock.
     let last = lock_state
         .last_token
-        .map_or("none yet".to_owned(), |token| token.to_string());
+        .map_or_else(String::new, |token| format!(", last token {token}"));
     let state = if is_free(lock_state) {
         "free"
     } else {
@@ -45,7 +46,7 @@ pub(crate) fn block(lock_state: &LockState) -> String {
     let usage = Usage::of(lock_state)
         .map(|usage| format!(", {}, {usage} held", usage.kind.name()))
         .unwrap_or_default();
-    let head = format!("{}: {state}{usage}, last token {last}\n", lock_state.name);
+    let head = format!("{}: {state}{usage}{last}\n", lock_state.name);
 
     let external_holders = lock_state
         .external_holders

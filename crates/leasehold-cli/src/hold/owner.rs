@@ -82,7 +82,7 @@ impl Owner {
 /// Opens a descriptor of a process. The process id may be reused later, but the descriptor always
 /// refers to this process.
 pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
-    let number = Pid::from_raw(pid).filter(|_| pid > 0);
+    let number = if pid > 0 { Pid::from_raw(pid) } else { None };
     let opened = number.map(|pid| pidfd_open(pid, PidfdFlags::empty()));
 
     match opened {

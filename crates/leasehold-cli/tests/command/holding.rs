@@ -76,12 +76,14 @@ fn hold_for_a_process_that_has_ended_is_refused() {
     owner.wait().unwrap();
 
     for arguments in [
-        ["hold", "a", "--while-pid", &pid],
-        ["acquire", "a", "--while-pid", &pid],
-        ["hold", "a", "--while-pid", "0"],
-        ["acquire", "a", "--while-pid", "0"],
+        &["hold", "a", "--while-pid", &pid][..],
+        &["acquire", "a", "--while-pid", &pid],
+        &["hold", "a", "--while-pid", "0"],
+        &["acquire", "a", "--while-pid", "0"],
+        &["hold", "a", "--while-pid=-1"],
+        &["acquire", "a", "--while-pid=-1"],
     ] {
-        sandbox.done(&arguments).assert(64, "", "does not exist");
+        sandbox.done(arguments).assert(64, "", "does not exist");
     }
     assert!(sandbox.is_free("a"));
 }

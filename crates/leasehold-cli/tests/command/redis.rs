@@ -104,7 +104,7 @@ fn show_lists_the_state_of_each_master() {
         sandbox
             .done(&["show", "a", "--store", &store])
             .out
-            .starts_with("a: free, last token none yet\n  redis://")
+            .starts_with("a: free\n  redis://")
     );
     let mut run = sandbox.leasehold(&["run", "a", "--store", &store, "--", "sleep", "60"]);
     let mut run = run.spawn().unwrap();
