@@ -34,11 +34,17 @@ use crate::{Error, Name, Result};
 
 /// The names that this process left free.
 #[derive(Debug, Default)]
-pub(super) struct IdleNames(Mutex<Generations>);
+pub(super) struct IdleNames {
+    generations: Mutex<Generations>,
+    /// Held while the files of one name are removed. So a closing store waits for the removal that
+    /// is under way.
+    removal: Mutex<()>,
+}
 
-/// The noted names, in two sets. A round removes the files of the older names.
+/// The noted names, in three sets. A round removes the files of the names that are due.
 #[derive(Debug, Default)]
 struct Generations {
+    due: HashSet<Name>,
     older: HashSet<Name>,
     recent: HashSet<Name>,
     is_task_running: bool,
@@ -50,32 +56,44 @@ struct Generations {
 impl IdleNames {
     #[cfg(test)]
     pub(super) fn keep_files(&self) {
-        self.0.lock().keeps_files = true;
+        self.generations.lock().keeps_files = true;
     }
 
-    /// Begins a round: recent names become older. Returns the names that were older; `None` if no
+    /// Begins a round: older names become due, and recent names become older. Returns false if no
     /// name is noted. Then the task ends.
-    fn next_round(&self) -> Option<HashSet<Name>> {
-        let mut generations = self.0.lock();
+    fn begin_round(&self) -> bool {
+        let mut generations = self.generations.lock();
         let recent = std::mem::take(&mut generations.recent);
         let older = std::mem::replace(&mut generations.older, recent);
+        generations.due.extend(older);
 
-        if older.is_empty() && generations.older.is_empty() {
-            generations.is_task_running = false;
-            return None;
-        }
-        Some(older)
+        let is_empty = generations.due.is_empty() && generations.older.is_empty();
+        generations.is_task_running = !is_empty;
+        !is_empty
+    }
+
+    /// Waits for the removal that another thread has begun.
+    fn wait_for_removal(&self) {
+        drop(self.removal.lock());
+    }
+
+    fn next_due(&self) -> Option<Name> {
+        let mut generations = self.generations.lock();
+        let name = generations.due.iter().next()?.clone();
+        generations.due.remove(&name);
+        Some(name)
     }
 }
 
 /// Notes a name whose queue is empty.
 pub(super) fn note(shared: &Arc<Shared>, name: &Name) {
-    let mut generations = shared.idle_names.0.lock();
+    let mut generations = shared.idle_names.generations.lock();
     #[cfg(test)]
     if generations.keeps_files {
         return;
     }
     if !generations.recent.contains(name) {
+        generations.due.remove(name);
         generations.older.remove(name);
         generations.recent.insert(name.clone());
     }
@@ -90,9 +108,10 @@ pub(super) fn note(shared: &Arc<Shared>, name: &Name) {
 ///
 /// These are the names of the last two seconds, so it takes milliseconds.
 pub(super) fn finish(shared: &Shared) {
-    while let Some(names) = shared.idle_names.next_round() {
-        remove_all(shared, names);
+    while shared.idle_names.begin_round() {
+        remove_due(shared);
     }
+    shared.idle_names.wait_for_removal();
 }
 
 /// Removes the files of every free name, including names that only dead processes used.
@@ -101,7 +120,7 @@ pub(super) fn remove_unused(shared: &Shared) -> Result<Cleanup> {
     for name in shared.folder.names_of_files()? {
         match remove_with_dead(shared, &name) {
             Ok(NameRemoval::Removed) => cleanup.removed += 1,
-            Ok(NameRemoval::InUse) => cleanup.in_use += 1,
+            Ok(NameRemoval::InUse | NameRemoval::Busy) => cleanup.in_use += 1,
             Ok(NameRemoval::Missing) => {}
             Err(error) => {
                 let shown = shared.folder.path().display().to_string();
@@ -129,10 +148,14 @@ fn spawn_rounds(shared: &Arc<Shared>) {
                 return;
             };
 
-            let Some(names) = shared.idle_names.next_round() else {
+            if !shared.idle_names.begin_round() {
                 return;
+            }
+            let remove = move || {
+                for name in remove_due(&shared) {
+                    note(&shared, &name);
+                }
             };
-            let remove = move || remove_all(&shared, names);
             if background::handle().spawn_blocking(remove).await.is_err() {
                 return;
             }
@@ -141,11 +164,22 @@ fn spawn_rounds(shared: &Arc<Shared>) {
     background::handle().spawn(rounds);
 }
 
-fn remove_all(shared: &Shared, names: HashSet<Name>) {
-    for name in names {
-        // The files stay. `leasehold gc` reports why.
-        if let Err(error) = remove_if_free(shared, &name) {
-            tracing::debug!(%error, %name, "could not remove the files of a free name");
+/// Removes the files of the names that are due. Returns the names whose queues were busy.
+fn remove_due(shared: &Shared) -> Vec<Name> {
+    let mut busy = Vec::new();
+    loop {
+        let _one_at_a_time = shared.idle_names.removal.lock();
+        let Some(name) = shared.idle_names.next_due() else {
+            return busy;
+        };
+
+        match remove_if_free(shared, &name) {
+            Ok(NameRemoval::Busy) => busy.push(name),
+            Ok(_) => {}
+            // The files stay. `leasehold gc` reports why.
+            Err(error) => {
+                tracing::debug!(%error, %name, "could not remove the files of a free name");
+            }
         }
     }
 }
@@ -153,6 +187,8 @@ fn remove_all(shared: &Shared, names: HashSet<Name>) {
 enum NameRemoval {
     Removed,
     InUse,
+    /// Another process is changing the queue.
+    Busy,
     Missing,
 }
 
@@ -160,7 +196,7 @@ enum NameRemoval {
 fn remove_if_free(shared: &Shared, name: &Name) -> Result<NameRemoval> {
     match open(shared, name, Missing::Keep)? {
         QueueAccess::Locked(transaction) => remove_files(shared, *transaction, name),
-        QueueAccess::Busy => Ok(NameRemoval::InUse),
+        QueueAccess::Busy => Ok(NameRemoval::Busy),
         QueueAccess::Missing => Ok(NameRemoval::Missing),
     }
 }
@@ -180,7 +216,7 @@ fn remove_with_dead(shared: &Shared, name: &Name) -> Result<NameRemoval> {
             protocol::remove_dead(shared, &mut transaction)?;
             remove_files(shared, *transaction, name)
         }
-        QueueAccess::Busy => Ok(NameRemoval::InUse),
+        QueueAccess::Busy => Ok(NameRemoval::Busy),
         QueueAccess::Missing => Ok(NameRemoval::Missing),
     }
 }
@@ -263,10 +299,13 @@ mod tests {
     #[test]
     fn name_is_removed_in_the_second_round_after_it_was_noted() {
         let idle = IdleNames::default();
-        idle.0.lock().recent.insert(name("a"));
+        idle.generations.lock().recent.insert(name("a"));
 
-        assert_eq!(idle.next_round(), Some(HashSet::new()));
-        assert_eq!(idle.next_round(), Some(HashSet::from([name("a")])));
-        assert_eq!(idle.next_round(), None);
+        assert!(idle.begin_round());
+        assert_eq!(idle.next_due(), None);
+        assert!(idle.begin_round());
+        assert_eq!(idle.next_due(), Some(name("a")));
+        assert_eq!(idle.next_due(), None);
+        assert!(!idle.begin_round());
     }
 }
