@@ -29,6 +29,7 @@ pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 pub(crate) use hold::Hold;
 use renew::Renewals;
+pub(crate) use validity::Validity;
 pub use validity::safe_duration;
 
 /// One open store, with the claims that this process has in it.
@@ -47,7 +48,7 @@ impl Engine {
 
         let timer = renewal_timer(runtime)?;
         let task = renew::run(calls.downgrade(), Arc::clone(&renewals), timer);
-        let renewal_task = runtime.spawn(task).abort_handle();
+        let renewal_task = background::spawn(task);
 
         Ok(Arc::new(Self {
             calls,

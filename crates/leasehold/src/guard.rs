@@ -39,6 +39,11 @@ impl Guard {
         Self { hold }
     }
 
+    #[allow(dead_code, reason = "only the simulation reads it")]
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     /// Returns the token of this grant, which is larger than those of all earlier grants.
     #[must_use]
     pub fn token(&self) -> Token {

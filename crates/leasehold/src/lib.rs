@@ -120,6 +120,9 @@ mod open;
 mod reentrant;
 mod runtime;
 mod rwlock;
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation;
 pub mod store;
 pub mod stores;
 mod token;

@@ -16,3 +16,9 @@ pub(crate) mod backoff;
 pub(crate) mod caller;
 pub(crate) mod clock;
 pub(crate) mod detached;
+#[cfg(feature = "simulation")]
+#[allow(unreachable_pub, reason = "crate::simulation exports it")]
+pub mod simulation;
+#[cfg(not(feature = "simulation"))]
+#[path = "runtime/no_simulation.rs"]
+pub(crate) mod simulation;

@@ -85,7 +85,7 @@ pub(super) async fn depart(
 #[cold]
 fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
     if error.is_unavailable() && !calls.guarantees().lease_expiry {
-        background::handle().spawn(leave_until_done(calls.downgrade(), claim));
+        background::spawn(leave_until_done(calls.downgrade(), claim));
         return;
     }
 

@@ -52,6 +52,11 @@ impl Hold {
         self.token
     }
 
+    #[allow(dead_code, reason = "only the simulation reads it")]
+    pub(crate) fn validity(&self) -> Arc<Validity> {
+        Arc::clone(&self.validity)
+    }
+
     pub(crate) fn claim(&self) -> &Claim {
         &self.validity.claim
     }
@@ -104,12 +109,23 @@ impl Hold {
                     End::Lost(reason) => return reason,
                     End::Left => std::future::pending().await,
                 },
-                reply = self.engine.calls.changed(&self.validity.claim, held) => match reply {
-                    Ok(standing) if standing.token() == Some(self.token) => {}
-                    Ok(_) => { self.validity.revoke(); }
-                    // An error does not prove a loss: the lease decides, and the client retries.
-                    Err(_) => backoff.wait().await,
-                },
+                standing = self.changed(held, &mut backoff) => {
+                    if standing.token() != Some(self.token) {
+                        self.validity.revoke();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the standing differs from `seen`.
+    ///
+    /// An error does not prove a loss: the lease decides, and the client retries.
+    async fn changed(&self, seen: Standing, backoff: &mut Backoff) -> Standing {
+        loop {
+            match self.engine.calls.changed(&self.validity.claim, seen).await {
+                Ok(standing) => return standing,
+                Err(_) => backoff.wait().await,
             }
         }
     }
@@ -127,6 +143,7 @@ impl Hold {
 
             // Short sleeps: a renewal may extend the hold, and timers are late after a suspend.
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(until_margin.min(SLEEP_MAX)) => {}
                 _ = &mut lost => return,
             }

@@ -43,6 +43,7 @@ pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: B
         }
 
         tokio::select! {
+            biased;
             fired = timer.fires_at(due.next_wakeup) => {
                 fired.expect("a timer that was created can be set and read");
             }

@@ -12,8 +12,10 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, Handle};
+use tokio::task::AbortHandle;
 
 use super::caller::CallerScope;
+use super::simulation;
 use crate::{Error, Result};
 
 /// Starts the thread on first use.
@@ -38,6 +40,14 @@ pub(crate) fn handle() -> &'static Handle {
     HANDLE
         .get()
         .expect("opening a store starts the background thread")
+}
+
+/// Spawns a task on the background thread.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    match simulation::spawn(task) {
+        Ok(task) => task,
+        Err(task) => handle().spawn(task).abort_handle(),
+    }
 }
 
 /// Runs `future` to its end and blocks this thread meanwhile.
@@ -67,13 +77,21 @@ impl<F: Future> Future for OnBackground<F> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let _caller_scope = CallerScope::begin();
-        let _entered = HANDLE.get().map(Handle::enter);
+        let _entered = current().map(Handle::enter);
 
         self.project().future.poll(context)
     }
 }
 
 static HANDLE: OnceLock<Handle> = OnceLock::new();
+
+/// Returns the runtime of the background thread, unless the thread is in a simulated world.
+fn current() -> Option<&'static Handle> {
+    if simulation::is_active() {
+        return None;
+    }
+    HANDLE.get()
+}
 
 fn spawn_thread() -> io::Result<Handle> {
     let runtime = Builder::new_current_thread().enable_all().build()?;

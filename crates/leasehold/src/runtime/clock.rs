@@ -9,10 +9,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::simulation;
+
 #[cfg(target_os = "linux")]
-pub(crate) use linux::DescriptorTimer as BootTimer;
+pub(crate) use linux::DescriptorTimer as SystemTimer;
 #[cfg(not(target_os = "linux"))]
-pub(crate) use other::SleepingTimer as BootTimer;
+pub(crate) use other::SleepingTimer as SystemTimer;
+
+pub(crate) use super::simulation::BootTimer;
 
 /// The clock that also runs while the machine is suspended.
 #[cfg(target_os = "linux")]
@@ -32,10 +36,13 @@ impl BootInstant {
     /// Later than every other time.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// Reads this machine's clock.
+    /// Reads this machine's clock, or the clock of the simulated world that the thread is in.
     #[must_use]
     pub fn now() -> Self {
-        Self::from_timespec(clock_gettime(CLOCK))
+        match simulation::now() {
+            Some(now) => now,
+            None => Self::from_timespec(clock_gettime(CLOCK)),
+        }
     }
 
     /// Returns the time that is `wait` later, or `FAR_FUTURE` if that is beyond the clock's range.

@@ -44,7 +44,7 @@ impl<T: Send + 'static> Drop for Detached<T> {
         };
 
         let departure = Departure::begin();
-        background::handle().spawn(async move {
+        background::spawn(async move {
             future.await;
             drop(departure);
         });

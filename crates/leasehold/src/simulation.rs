@@ -1,0 +1,40 @@
+//! What the simulated world of the lab needs. It is not a part of the API.
+
+use std::sync::Arc;
+
+use crate::engine::Validity;
+use crate::runtime::clock::BootInstant;
+use crate::{ClaimId, Guard};
+
+pub use crate::runtime::simulation::{BackgroundTask, Scope, World, enter};
+
+/// The validity of a guard, read without an effect on the guard.
+///
+/// [`Guard::check`] records a loss when it reads the clock. A checker that did so would hide that
+/// the library itself did not notice the loss.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    validity: Arc<Validity>,
+}
+
+impl Probe {
+    /// Creates the probe of a guard. It outlives the guard.
+    #[must_use]
+    pub fn of(guard: &Guard) -> Self {
+        Self {
+            validity: guard.hold().validity(),
+        }
+    }
+
+    /// Returns the id of the claim.
+    #[must_use]
+    pub fn claim_id(&self) -> ClaimId {
+        self.validity.claim.id
+    }
+
+    /// Returns until when the guard is valid; 0 after a recorded end.
+    #[must_use]
+    pub fn expires_at(&self) -> BootInstant {
+        self.validity.expires_at()
+    }
+}

@@ -1,0 +1,245 @@
+//! Acquiring, in all ways that the API has.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use leasehold::{Guard, Lock, Locks, Owner, ReentrantGuard, Result};
+use tokio::time::timeout;
+
+use crate::event::What;
+use crate::plan::{Bound, LockKind, Operation, Wait, Work};
+use crate::server::{Nanos, nanos};
+use crate::store::name_of;
+use crate::world::World;
+
+/// A guard of one of the kinds that the API has.
+pub(crate) enum Held {
+    Plain(Guard),
+    Nested(Vec<ReentrantGuard>),
+}
+
+impl Held {
+    pub(crate) fn guard(&self) -> &Guard {
+        match self {
+            Self::Plain(guard) => guard,
+            Self::Nested(guards) => guards.first().expect("the first guard is released last"),
+        }
+    }
+}
+
+/// Acquires as the operation says; `None` if the lock was not granted.
+pub(crate) async fn acquire(
+    world: &Arc<World>,
+    client: usize,
+    locks: &Locks,
+    operation: &Operation,
+) -> Option<Held> {
+    let began = world.begin_acquire(client, operation.name);
+    let waiting = acquire_within(locks, operation, world);
+    let (acquired, was_dropped) = match operation.wait {
+        Wait::DroppedAfter(time) => dropped(timeout(time, waiting).await.ok()),
+        Wait::DroppedAtPoll(polls) => dropped(DroppedAtPoll::new(waiting, polls).await),
+        _ => (Some(waiting.await), false),
+    };
+
+    let held = world.end_acquire(client, operation, &began, acquired, was_dropped);
+    drop(began);
+    held
+}
+
+/// An acquire that has not returned.
+pub(crate) struct Began {
+    world: Arc<World>,
+    client: usize,
+    number: u64,
+    at: Nanos,
+}
+
+/// The acquire has ended, also if the client was killed.
+impl Drop for Began {
+    fn drop(&mut self) {
+        self.world.state().clients[self.client].acquiring.remove(&self.number);
+    }
+}
+
+/// A future that its caller drops before a poll.
+pub(crate) struct DroppedAtPoll<F> {
+    future: Option<Pin<Box<F>>>,
+    polls_left: u32,
+}
+
+impl<F> DroppedAtPoll<F> {
+    pub(crate) fn new(future: F, polls: u32) -> Self {
+        Self {
+            future: Some(Box::pin(future)),
+            polls_left: polls,
+        }
+    }
+}
+
+impl<F: Future> Future for DroppedAtPoll<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.polls_left == 0 {
+            self.future = None;
+            return Poll::Ready(None);
+        }
+        self.polls_left -= 1;
+
+        let future = self.future.as_mut().expect("it was not dropped");
+        future.as_mut().poll(context).map(Some)
+    }
+}
+
+async fn acquire_within(
+    locks: &Locks,
+    operation: &Operation,
+    world: &World,
+) -> Result<Option<Held>> {
+    let lock = with_bound(lock_of(locks, operation, world), operation, world);
+    if operation.work == Work::Nested {
+        return acquire_nested(locks, operation, world).await;
+    }
+
+    let guard = match operation.wait {
+        Wait::Never => lock.try_acquire().await?,
+        Wait::AtMost(limit) => lock.try_acquire_for(limit).await?,
+        _ => Some(lock.acquire().await?),
+    };
+    Ok(guard.map(Held::Plain))
+}
+
+fn lock_of(locks: &Locks, operation: &Operation, world: &World) -> Lock {
+    let name = name_of(operation.name);
+    match (world.profile.kind, operation.amount) {
+        (LockKind::Mutex, _) => locks.mutex(&name),
+        (LockKind::Slots(slots), permits) => locks.semaphore(&name, slots).permits(permits),
+        (LockKind::ReadWrite, 1) => locks.rwlock(&name).shared(),
+        (LockKind::ReadWrite, _) => locks.rwlock(&name).exclusive(),
+    }
+}
+
+fn with_bound(lock: Lock, operation: &Operation, world: &World) -> Lock {
+    let lock = lock.lease(world.profile.lease);
+    match operation.bound {
+        Bound::None => lock,
+        Bound::NoRenewal => lock.no_renewal(),
+        Bound::MaxHold(time) => lock.max_hold(time),
+    }
+}
+
+/// Acquires three times for one owner. Only the first one may wait.
+async fn acquire_nested(
+    locks: &Locks,
+    operation: &Operation,
+    world: &World,
+) -> Result<Option<Held>> {
+    let bound = operation.clone();
+    let lease = world.profile.lease;
+    let lock = locks.reentrant(&name_of(operation.name)).configure(move |lock| {
+        let lock = lock.lease(lease);
+        match bound.bound {
+            Bound::None => lock,
+            Bound::NoRenewal => lock.no_renewal(),
+            Bound::MaxHold(time) => lock.max_hold(time),
+        }
+    });
+
+    let owner = Owner::new();
+    let first = match operation.wait {
+        Wait::Never => lock.try_acquire(&owner).await?,
+        _ => Some(lock.acquire(&owner).await?),
+    };
+    let Some(first) = first else { return Ok(None) };
+
+    let mut guards = vec![first];
+    for _ in 0..2 {
+        let Ok(again) = lock.try_acquire(&owner).await else {
+            break;
+        };
+        match again {
+            Some(again) => guards.push(again),
+            None => world.violate("an owner acquires its lock again", ""),
+        }
+    }
+    Ok(Some(Held::Nested(guards)))
+}
+
+fn dropped<T>(acquired: Option<T>) -> (Option<T>, bool) {
+    let was_dropped = acquired.is_none();
+    (acquired, was_dropped)
+}
+
+impl World {
+    fn begin_acquire(&self, client: usize, name: u8) -> Began {
+        self.record(client, What::Acquiring(name));
+        let at = self.time();
+        let mut state = self.state();
+        let number = u64::try_from(state.events.len()).expect("few events");
+        state.clients[client].acquiring.insert(number, at);
+
+        Began {
+            world: self.shared(),
+            client,
+            number,
+            at,
+        }
+    }
+
+    fn end_acquire(
+        &self,
+        client: usize,
+        operation: &Operation,
+        began: &Began,
+        acquired: Option<Result<Option<Held>>>,
+        was_dropped: bool,
+    ) -> Option<Held> {
+        if was_dropped {
+            self.record(client, What::Dropped("acquire"));
+            return None;
+        }
+        match acquired? {
+            Ok(Some(held)) => Some(held),
+            Ok(None) => {
+                self.record(client, What::NotAcquired(operation.name));
+                self.check_deadline(client, operation, began);
+                None
+            }
+            Err(error) => {
+                self.record(client, What::Failed(error.to_string()));
+                self.check_refusal(client, began, &error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Checks that an acquire with a limit returns in time.
+    fn check_deadline(&self, client: usize, operation: &Operation, began: &Began) {
+        let Wait::AtMost(limit) = operation.wait else {
+            return;
+        };
+        let now = self.time();
+        let is_undisturbed = self.state().clients[client].resumed_at <= began.at;
+        let late = now - began.at > nanos(limit + LEAVE_MAX) + TIMER_GRAIN;
+        if late && is_undisturbed {
+            self.violate("an acquire returns at its deadline", format!("{limit:?}"));
+        }
+    }
+
+    /// Checks that an acquire fails only if the store was away.
+    fn check_refusal(&self, client: usize, began: &Began, error: &str) {
+        let link = &self.state().clients[client].link.last_outage;
+        let was_away = link.is_some_and(|(_, end)| end >= began.at);
+        if !was_away && self.profile.is_calm() {
+            self.violate("an acquire fails only in an outage", error);
+        }
+    }
+}
+
+/// How long an acquire waits for the reply to its request to leave.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+const TIMER_GRAIN: Nanos = 5_000_000;

@@ -1,0 +1,68 @@
+//! What happens in a history, for its timeline and for the comparison of two runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold::store::{ClaimId, Standing};
+
+use crate::server::Nanos;
+
+/// One event of a history.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub(crate) at: Nanos,
+    pub(crate) client: usize,
+    pub(crate) what: What,
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Acquiring(u8),
+    NotAcquired(u8),
+    Failed(String),
+    Dropped(&'static str),
+    Held(ClaimId, u64),
+    Lost(ClaimId, String),
+    Releasing(ClaimId),
+    Released(ClaimId),
+    Sent(&'static str, ClaimId),
+    MessageLost(&'static str, ClaimId),
+    Executed(&'static str, ClaimId, String),
+    Received(&'static str, ClaimId),
+    Pushed(ClaimId, Standing),
+    Fault(String),
+    FaultEnds(&'static str),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = Duration::from_nanos(self.at).as_secs_f64() * 1_000.0;
+        write!(f, "{at:>12.3} ms  client {}  ", self.client)?;
+
+        match &self.what {
+            What::Acquiring(name) => write!(f, "acquires lock {name}"),
+            What::NotAcquired(name) => write!(f, "lock {name} was not granted in time"),
+            What::Failed(error) => write!(f, "error: {error}"),
+            What::Dropped(what) => write!(f, "drops the future of {what}"),
+            What::Held(id, token) => write!(f, "HOLDS {} with token {token}", short(*id)),
+            What::Lost(id, reason) => write!(f, "has lost {}: {reason}", short(*id)),
+            What::Releasing(id) => write!(f, "releases {}", short(*id)),
+            What::Released(id) => write!(f, "has released {}", short(*id)),
+            What::Sent(what, id) => write!(f, "  sends {what} {}", short(*id)),
+            What::MessageLost(what, id) => write!(f, "  {what} {} is lost", short(*id)),
+            What::Executed(what, id, reply) => {
+                write!(f, "  server executes {what} {}: {reply}", short(*id))
+            }
+            What::Received(what, id) => write!(f, "  receives the reply to {what} {}", short(*id)),
+            What::Pushed(id, standing) => write!(f, "  is notified: {} {standing:?}", short(*id)),
+            What::Fault(kind) => write!(f, "FAULT {kind}"),
+            What::FaultEnds(kind) => write!(f, "the {kind} ends"),
+        }
+    }
+}
+
+/// Returns the first digits of a claim's id.
+fn short(id: ClaimId) -> String {
+    id.to_string()[..6].to_owned()
+}

@@ -1,0 +1,38 @@
+//! The holds of all clients, as the checker knows them.
+
+use leasehold::modelled::BootInstant;
+use leasehold::simulation::Probe;
+use leasehold::store::Share;
+
+use crate::server::Nanos;
+
+/// One guard, from the moment at which its client gets it.
+#[derive(Debug)]
+pub(crate) struct HoldRecord {
+    pub(crate) probe: Probe,
+    pub(crate) client: usize,
+    pub(crate) name: u8,
+    pub(crate) share: Share,
+    pub(crate) token: u64,
+    pub(crate) granted_at: Nanos,
+    /// No renewal extends the validity beyond this time of the client's clock.
+    pub(crate) bound: BootInstant,
+    /// Whether the client waits for the loss.
+    pub(crate) is_watched: bool,
+    /// Whether an operator has removed the claim. Another client may hold then.
+    pub(crate) is_evicted: bool,
+    /// When a reply of the store or a notification told the client that the claim is gone.
+    pub(crate) gone_since: Option<Nanos>,
+    /// When the checker first saw it invalid.
+    pub(crate) invalid_since: Option<Nanos>,
+    /// Whether the client has given it back. The guard is then invalid forever.
+    pub(crate) is_closed: bool,
+}
+
+impl HoldRecord {
+    /// Returns until when the client trusts the hold; `None` if no longer.
+    pub(crate) fn trusted_until(&self, now: BootInstant) -> Option<BootInstant> {
+        let until = self.probe.expires_at();
+        (now < until).then_some(until)
+    }
+}

@@ -1,0 +1,27 @@
+//! A simulated world: leasehold's engine runs on one thread, in virtual time, against a store that
+//! keeps no more than its contract.
+//!
+//! One [`Plan`] is one history. It is drawn from a seed, and so is every choice that is made while
+//! it runs: the time of each message, lost and repeated messages, and the order of tasks. So a seed
+//! replays exactly. After each step the world checks the invariants that README.md lists.
+
+mod client;
+mod clock;
+mod event;
+mod fault;
+mod hold;
+mod history;
+mod invariants;
+mod minimise;
+mod network;
+mod plan;
+mod server;
+mod store;
+mod task;
+mod world;
+
+pub use event::Event;
+pub use history::{Detail, Report, run};
+pub use invariants::Violation;
+pub use minimise::minimise;
+pub use plan::Plan;

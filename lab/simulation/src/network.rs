@@ -1,0 +1,243 @@
+//! Messages between clients and the server: late, lost, repeated and reordered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::store::{ClaimId, Standing};
+use leasehold::{Error, Result};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::event::What;
+use crate::plan::Network;
+use crate::server::{Nanos, Push};
+use crate::world::{State, World};
+
+/// The connection of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// The number of its disconnections. A message of an earlier epoch is lost.
+    pub(crate) epoch: u64,
+    pub(crate) outage: Option<Outage>,
+    /// When it was last away, for the rules that need an undisturbed client.
+    pub(crate) last_outage: Option<(Nanos, Nanos)>,
+}
+
+/// How a client notices that the server is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outage {
+    /// Requests fail at once.
+    Refused,
+    /// Requests have no reply.
+    Silent,
+}
+
+/// The notifications that a client has received.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    standings: BTreeMap<ClaimId, (u64, Standing)>,
+    /// The entry of each claim, from the reply to its request to enter.
+    entries: BTreeMap<ClaimId, u64>,
+    pub(crate) arrived: Arc<Notify>,
+}
+
+impl Inbox {
+    /// Keeps a notification, unless a later one has overtaken it.
+    pub(crate) fn put(&mut self, push: Push) {
+        let arrived = (push.entry, push.standing);
+        let kept = self.standings.entry(push.id).or_insert(arrived);
+        if (push.entry, rank(push.standing)) >= (kept.0, rank(kept.1)) {
+            *kept = arrived;
+        }
+        self.arrived.notify_waiters();
+    }
+
+    pub(crate) fn get(&self, id: ClaimId) -> Option<Standing> {
+        let (entry, standing) = self.standings.get(&id).copied()?;
+        (self.entries.get(&id) == Some(&entry)).then_some(standing)
+    }
+
+    /// Notes the entry of a claim. Notifications about an earlier entry no longer count.
+    pub(crate) fn entered(&mut self, id: ClaimId, entry: u64) {
+        self.entries.insert(id, entry);
+    }
+
+    pub(crate) fn forget(&mut self, id: ClaimId) {
+        self.standings.remove(&id);
+        self.entries.remove(&id);
+    }
+}
+
+/// A claim waits, then holds, and is then gone; it never goes back.
+pub(crate) fn rank(standing: Standing) -> u8 {
+    match standing {
+        Standing::Queued { .. } => 0,
+        Standing::Held { .. } => 1,
+        _ => 2,
+    }
+}
+
+/// A request, as the timeline names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label {
+    pub(crate) client: usize,
+    pub(crate) what: &'static str,
+    pub(crate) id: ClaimId,
+    /// Whether the store prevents that the request is executed after its future has ended.
+    pub(crate) expires: bool,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug)]
+struct Fate {
+    there: Duration,
+    back: Duration,
+    request_lost: bool,
+    reply_lost: bool,
+    repeated_after: Option<Duration>,
+}
+
+/// Sends a request and waits for its reply, for a bounded time.
+pub(crate) async fn request<T, E>(world: &Arc<World>, label: Label, execute: E) -> Result<T>
+where
+    T: Send + 'static,
+    E: FnMut(&World) -> T + Send + 'static,
+{
+    let (fate, epoch) = world.send(label)?;
+    let (reply, replied) = oneshot::channel();
+    tokio::spawn(deliver(Arc::clone(world), label, fate, epoch, execute, reply));
+
+    let reply = timeout(world.profile.request_timeout, replied).await;
+    match reply {
+        Ok(Ok(reply)) => {
+            world.record(label.client, What::Received(label.what, label.id));
+            Ok(reply)
+        }
+        Ok(Err(_closed)) => Err(Error::unavailable("the connection broke")),
+        Err(_elapsed) => Err(Error::unavailable("the store sent no reply")),
+    }
+}
+
+/// Carries a request to the server and its reply back.
+async fn deliver<T, E>(
+    world: Arc<World>,
+    label: Label,
+    fate: Fate,
+    epoch: u64,
+    mut execute: E,
+    reply: oneshot::Sender<T>,
+) where
+    T: Send + 'static,
+    E: FnMut(&World) -> T + Send + 'static,
+{
+    sleep(fate.there).await;
+    let is_late = label.expires && reply.is_closed();
+    if fate.request_lost || is_late || !world.is_connected(label.client, epoch) {
+        return lose(&world, label, reply).await;
+    }
+    let executed = execute(&world);
+
+    if let Some(pause) = fate.repeated_after {
+        sleep(pause).await;
+        if !(label.expires && reply.is_closed()) {
+            execute(&world);
+        }
+    }
+
+    sleep(fate.back.saturating_sub(fate.repeated_after.unwrap_or_default())).await;
+    if fate.reply_lost || !world.is_connected(label.client, epoch) {
+        return lose(&world, label, reply).await;
+    }
+    // The client may have dropped the request.
+    let _ = reply.send(executed);
+}
+
+/// Loses a message. On a connection that broke visibly, the client receives an error.
+async fn lose<T>(world: &World, label: Label, reply: oneshot::Sender<T>) {
+    world.record(label.client, What::MessageLost(label.what, label.id));
+    if world.is_silent(label.client) {
+        sleep(world.profile.request_timeout).await;
+    }
+    drop(reply);
+}
+
+impl World {
+    /// Draws what happens to a request; fails if the connection is visibly away.
+    fn send(&self, label: Label) -> Result<(Fate, u64)> {
+        self.record(label.client, What::Sent(label.what, label.id));
+        let mut state = self.state();
+        let network = self.network_of(&state);
+
+        let client = &mut state.clients[label.client];
+        client.requests += 1;
+        let epoch = client.link.epoch;
+        if client.link.outage == Some(Outage::Refused) {
+            return Err(Error::unavailable("the connection was refused"));
+        }
+
+        let rng = &mut state.network_rng;
+        let there = network.slowest.mul_f64(rng.f64());
+        let back = network.slowest.mul_f64(rng.f64());
+        let is_repeated = rng.u16(..1_000) < network.repeated;
+        let fate = Fate {
+            there,
+            back,
+            request_lost: rng.u16(..1_000) < network.lost,
+            reply_lost: rng.u16(..1_000) < network.lost,
+            repeated_after: is_repeated.then(|| back.mul_f64(rng.f64())),
+        };
+        Ok((fate, epoch))
+    }
+
+    /// Sends notifications, each of which may be late or lost.
+    pub(crate) fn push(&self, pushes: Vec<Push>) {
+        for push in pushes {
+            let mut state = self.state();
+            let network = self.network_of(&state);
+            let epoch = state.clients[push.client].link.epoch;
+            let time = network.slowest.mul_f64(state.network_rng.f64());
+            let is_lost = state.network_rng.u16(..1_000) < network.lost;
+            drop(state);
+
+            if !is_lost {
+                let me = self.shared();
+                tokio::spawn(async move {
+                    sleep(time).await;
+                    me.deliver_push(push, epoch);
+                });
+            }
+        }
+    }
+
+    fn deliver_push(&self, push: Push, epoch: u64) {
+        if !self.is_connected(push.client, epoch) {
+            return;
+        }
+        self.record(push.client, What::Pushed(push.id, push.standing));
+        let mut state = self.state();
+        state.clients[push.client].inbox.put(push);
+    }
+
+    /// Returns how messages travel. After the plan, the network has healed.
+    fn network_of(&self, state: &State) -> Network {
+        if !state.workers_have_ended {
+            return self.profile.network;
+        }
+        Network {
+            slowest: Duration::from_millis(1),
+            lost: 0,
+            repeated: 0,
+        }
+    }
+
+    fn is_connected(&self, client: usize, epoch: u64) -> bool {
+        let state = self.state();
+        let link = &state.clients[client].link;
+        link.outage.is_none() && link.epoch == epoch
+    }
+
+    fn is_silent(&self, client: usize) -> bool {
+        self.state().clients[client].link.outage != Some(Outage::Refused)
+    }
+}

@@ -1,0 +1,330 @@
+//! The state of a history, and the world that leasehold sees.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::modelled::BootInstant;
+use leasehold::simulation::{self, BackgroundTask};
+use leasehold::store::ClaimId;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::event::{Event, What};
+use crate::fault::PollFault;
+use crate::history::Detail;
+use crate::hold::HoldRecord;
+use crate::invariants::Violation;
+use crate::network::{Inbox, Link};
+use crate::plan::{Plan, Profile};
+use crate::server::{Nanos, Server, nanos};
+use crate::task::{ClientTask, current_client};
+
+/// A world with several clients and one server.
+pub(crate) struct World {
+    me: Weak<World>,
+    start: Instant,
+    clocks: Vec<Clock>,
+    pub(crate) profile: Profile,
+    detail: Detail,
+    state: Mutex<State>,
+    /// Notified at each grant.
+    pub(crate) granted: Notify,
+    /// Notified when a task of a client ends.
+    pub(crate) task_ended: Notify,
+    /// Notified by the first violation.
+    pub(crate) violated: Notify,
+}
+
+/// What changes during a history.
+pub(crate) struct State {
+    pub(crate) server: Server,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) holds: Vec<HoldRecord>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) grants: u32,
+    /// Whether the clients have done everything that the plan contains.
+    pub(crate) workers_have_ended: bool,
+    /// The number of faults that began while a client held.
+    pub(crate) faults_with_hold: u32,
+    /// The choices of the network.
+    pub(crate) network_rng: Rng,
+    task_rng: Rng,
+    id_rng: Rng,
+    next_task: u64,
+}
+
+/// One process.
+pub(crate) struct Client {
+    /// Whether its store is open. What is spawned before runs as long as the client.
+    pub(crate) is_open: bool,
+    pub(crate) is_dead: bool,
+    pub(crate) is_paused: bool,
+    /// When it last ran after a pause.
+    pub(crate) resumed_at: Nanos,
+    /// The operations that have not returned, with the time of their beginning.
+    pub(crate) acquiring: BTreeMap<u64, Nanos>,
+    /// The number of releases under way.
+    pub(crate) releasing: u32,
+    /// When each claim that leaves sent its first request to leave.
+    pub(crate) leaving_since: BTreeMap<ClaimId, Nanos>,
+    /// The tasks that the engine has spawned after its start: departures, among others.
+    pub(crate) background: usize,
+    /// The tasks of the test that have not ended.
+    pub(crate) workers: usize,
+    pub(crate) link: Link,
+    pub(crate) inbox: Inbox,
+    pub(crate) requests: u32,
+    pub(crate) poll_fault: Option<PollFault>,
+    tasks: BTreeMap<u64, (TaskKind, Option<Waker>)>,
+}
+
+/// What a task of a client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskKind {
+    /// The renewal task.
+    Service,
+    Background,
+    Worker,
+}
+
+/// What a task does when it is polled.
+pub(crate) enum Turn {
+    Run,
+    Deferred,
+    Paused,
+    Dead,
+}
+
+impl World {
+    /// Creates the world of a plan; must be called inside a runtime with paused time.
+    pub(crate) fn new(plan: &Plan, detail: Detail) -> Arc<Self> {
+        let clients = plan.clients.iter().enumerate();
+        let clocks = clients.map(|(number, client)| Clock::new(number, client.drift)).collect();
+        let mut rng = Rng::with_seed(plan.seed ^ 0x5EED);
+
+        let state = State {
+            server: Server::new(&plan.profile),
+            clients: plan.clients.iter().map(|_| Client::new()).collect(),
+            holds: Vec::new(),
+            events: Vec::new(),
+            violation: None,
+            grants: 0,
+            workers_have_ended: false,
+            faults_with_hold: 0,
+            network_rng: rng.fork(),
+            task_rng: rng.fork(),
+            id_rng: rng.fork(),
+            next_task: 0,
+        };
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            start: Instant::now(),
+            clocks,
+            profile: plan.profile.clone(),
+            detail,
+            state: Mutex::new(state),
+            granted: Notify::new(),
+            task_ended: Notify::new(),
+            violated: Notify::new(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Self> {
+        self.me.upgrade().expect("the world exists while it runs")
+    }
+
+    /// Returns whether the timeline is printed.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.detail == Detail::Full
+    }
+
+    /// Returns the true time.
+    pub(crate) fn time(&self) -> Nanos {
+        nanos(self.start.elapsed())
+    }
+
+    pub(crate) fn clock(&self, client: usize) -> Clock {
+        self.clocks[client]
+    }
+
+    pub(crate) fn record(&self, client: usize, what: What) {
+        let at = self.time();
+        let mut state = self.state();
+        state.events.push(Event { at, client, what });
+        let is_long = state.events.len() > EVENTS_MAX;
+        drop(state);
+
+        if is_long {
+            self.violate("a history ends", format!("after {EVENTS_MAX} events"));
+        }
+    }
+
+    /// Spawns a task of a client. A task of a dead client is dropped.
+    pub(crate) fn spawn_task(
+        &self,
+        client: usize,
+        kind: TaskKind,
+        future: BackgroundTask,
+    ) -> AbortHandle {
+        let me = self.shared();
+        let mut state = self.state();
+        if state.clients[client].is_dead {
+            drop(state);
+            drop(future);
+            return tokio::spawn(async {}).abort_handle();
+        }
+
+        let number = state.next_task;
+        state.next_task += 1;
+        state.clients[client].add_task(number, kind);
+        drop(state);
+        tokio::spawn(ClientTask::new(me, client, number, future)).abort_handle()
+    }
+
+    /// Decides what a task does that is polled.
+    pub(crate) fn turn(&self, client: usize, number: u64, waker: &Waker) -> Turn {
+        self.strike_at_poll(client);
+        let mut state = self.state();
+        let defer = state.task_rng.u8(..100) < self.profile.deferred;
+        let client = &mut state.clients[client];
+
+        if client.is_dead {
+            return Turn::Dead;
+        }
+        let previous = client.keep_waker(number, waker);
+        let is_paused = client.is_paused;
+        drop(state);
+        drop(previous);
+
+        match (is_paused, defer) {
+            (true, _) => Turn::Paused,
+            (false, true) => Turn::Deferred,
+            (false, false) => Turn::Run,
+        }
+    }
+
+    pub(crate) fn task_ended(&self, client: usize, number: u64) {
+        let mut state = self.state();
+        let removed = state.clients[client].remove_task(number);
+        drop(state);
+        drop(removed);
+        self.task_ended.notify_one();
+    }
+
+    /// Wakes every task of a client, which then reads whether the client is paused or dead.
+    pub(crate) fn wake_all(&self, client: usize) {
+        let state = self.state();
+        let tasks = state.clients[client].tasks.values();
+        let wakers: Vec<Waker> = tasks.filter_map(|(_, waker)| waker.clone()).collect();
+        drop(state);
+
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Returns whether no task of any client exists.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state().clients.iter().all(|client| client.tasks.is_empty())
+    }
+}
+
+/// A longer history repeats itself.
+const EVENTS_MAX: usize = 100_000;
+
+impl simulation::World for World {
+    fn now(&self) -> BootInstant {
+        self.clocks[current_client()].at(self.time())
+    }
+
+    fn instant_of(&self, time: BootInstant) -> Instant {
+        let nanos = self.clocks[current_client()].time_of(time);
+        self.start + Duration::from_nanos(nanos)
+    }
+
+    fn draw_id(&self) -> [u8; 16] {
+        self.state().id_rng.u128(..).to_be_bytes()
+    }
+
+    fn spawn(&self, task: BackgroundTask) -> AbortHandle {
+        let client = current_client();
+        let kind = if self.state().clients[client].is_open {
+            TaskKind::Background
+        } else {
+            TaskKind::Service
+        };
+        self.spawn_task(client, kind, task)
+    }
+}
+
+impl Client {
+    fn new() -> Self {
+        Self {
+            is_open: false,
+            is_dead: false,
+            is_paused: false,
+            resumed_at: 0,
+            acquiring: BTreeMap::new(),
+            releasing: 0,
+            leaving_since: BTreeMap::new(),
+            background: 0,
+            workers: 0,
+            link: Link::default(),
+            inbox: Inbox::default(),
+            requests: 0,
+            poll_fault: None,
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    fn add_task(&mut self, number: u64, kind: TaskKind) {
+        self.tasks.insert(number, (kind, None));
+        self.count(kind, 1);
+    }
+
+    #[must_use]
+    fn remove_task(&mut self, number: u64) -> Option<Waker> {
+        let (kind, waker) = self.tasks.remove(&number)?;
+        self.count(kind, -1);
+        waker
+    }
+
+    fn count(&mut self, kind: TaskKind, change: isize) {
+        match kind {
+            TaskKind::Service => {}
+            TaskKind::Background => {
+                self.background = self.background.saturating_add_signed(change);
+            }
+            TaskKind::Worker => self.workers = self.workers.saturating_add_signed(change),
+        }
+    }
+
+    /// Keeps how to wake a task; returns the previous waker, which is dropped without the mutex.
+    #[must_use]
+    fn keep_waker(&mut self, number: u64, waker: &Waker) -> Option<Waker> {
+        let (_, kept) = self.tasks.get_mut(&number)?;
+        match kept {
+            Some(kept) if kept.will_wake(waker) => None,
+            _ => kept.replace(waker.clone()),
+        }
+    }
+}
+
+impl State {
+    /// Returns the records of a claim that the client still has.
+    pub(crate) fn open_hold(&mut self, id: ClaimId) -> Option<&mut HoldRecord> {
+        let mut holds = self.holds.iter_mut();
+        holds.find(|hold| !hold.is_closed && hold.probe.claim_id() == id)
+    }
+}
