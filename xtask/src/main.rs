@@ -8,6 +8,7 @@ mod lab;
 mod mutants;
 mod prerequisites;
 mod repository;
+mod simulate;
 mod step;
 mod tasks;
 mod tidy;
@@ -65,6 +66,8 @@ enum Task {
         kills: Option<u64>,
         seed: Option<u64>,
     },
+    /// Run the engine in virtual time, with faults that are drawn from a seed
+    Simulate(simulate::Histories),
     /// Run a million cycles of acquire and release over eight processes
     Soak,
     /// Run the benchmarks; their figures go to target/bench
@@ -118,6 +121,7 @@ fn run(task: &Task) -> Result<()> {
             let numbers: Vec<u64> = kills.iter().chain(seed).copied().collect();
             tasks::agreement(release.name(), &numbers)
         }
+        Task::Simulate(histories) => simulate::run(histories),
         Task::Soak => tasks::soak(),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),

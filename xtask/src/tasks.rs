@@ -11,6 +11,7 @@ use crate::baselines;
 use crate::documents;
 use crate::prerequisites;
 use crate::repository;
+use crate::simulate;
 use crate::step::{Step, succeeds};
 use crate::tidy;
 use crate::usage::check_names;
@@ -131,6 +132,7 @@ fn test_steps() -> Result<Vec<Step>> {
             "tests and doc tests",
             "test --workspace --all-features --no-fail-fast",
         ),
+        simulate::test_step(),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
             .env("RUSTDOCFLAGS", "-D warnings"),
         feature_step("no features", ""),

@@ -152,7 +152,7 @@ impl World {
         let mut state = self.state();
         let client = &mut state.clients[client];
         client.is_paused = true;
-        client.link.last_outage = Some((now, u64::MAX));
+        client.begin_outage(now);
     }
 
     fn resume(&self, client: usize) {
@@ -178,10 +178,10 @@ impl World {
         let now = self.time();
         for client in clients {
             let mut state = self.state();
-            let link = &mut state.clients[*client].link;
-            link.epoch += 1;
-            link.outage = Some(outage);
-            link.last_outage = Some((now, u64::MAX));
+            let client = &mut state.clients[*client];
+            client.link.epoch += 1;
+            client.link.outage = Some(outage);
+            client.begin_outage(now);
         }
 
         self.watch_outage(clients, time).await;
@@ -242,7 +242,18 @@ impl World {
 }
 
 impl crate::world::Client {
+    /// Notes that the client cannot reach the store, paused or disconnected.
+    fn begin_outage(&mut self, now: u64) {
+        let has_ended = self.link.last_outage.is_none_or(|(_, end)| end < u64::MAX);
+        if has_ended {
+            self.link.last_outage = Some((now, u64::MAX));
+        }
+    }
+
     fn end_outage(&mut self, now: u64) {
+        if self.is_paused || self.link.outage.is_some() {
+            return;
+        }
         if let Some((_, end)) = &mut self.link.last_outage {
             *end = now;
         }

@@ -14,7 +14,7 @@ mod history;
 mod invariants;
 mod minimise;
 mod network;
-mod plan;
+pub mod plan;
 mod server;
 mod store;
 mod task;

@@ -140,7 +140,7 @@ async fn deliver<T, E>(
 
     if let Some(pause) = fate.repeated_after {
         sleep(pause).await;
-        if !(label.expires && reply.is_closed()) {
+        if world.may_repeat(label, reply.is_closed()) {
             execute(&world);
         }
     }
@@ -217,6 +217,16 @@ impl World {
         self.record(push.client, What::Pushed(push.id, push.standing));
         let mut state = self.state();
         state.clients[push.client].inbox.put(push);
+    }
+
+    /// Returns whether the store may execute a request again.
+    ///
+    /// It does not enter a claim whose future has ended, or which it has granted and ended since.
+    fn may_repeat(&self, label: Label, has_ended: bool) -> bool {
+        let now = self.time();
+        let state = self.state();
+        let is_there = state.server.entry(label.id).is_some_and(|entry| entry.expires_at > now);
+        !label.expires || (is_there && !has_ended)
     }
 
     /// Returns how messages travel. After the plan, the network has healed.

@@ -250,7 +250,8 @@ impl simulation::World for World {
 
     fn instant_of(&self, time: BootInstant) -> Instant {
         let nanos = self.clocks[current_client()].time_of(time);
-        self.start + Duration::from_nanos(nanos)
+        // Both conversions round down, and the clock must show the time when the timer fires.
+        self.start + Duration::from_nanos(nanos) + Duration::from_micros(1)
     }
 
     fn draw_id(&self) -> [u8; 16] {

@@ -158,17 +158,14 @@ impl Hold {
         claim.share = share;
         let calls = self.engine.calls.clone();
         let token = self.token;
+        let validity = Arc::clone(&self.validity);
         let alone = Arc::clone(&self.downgrading);
-        let is_held = Detached::new(async move {
+        let shrinking = Detached::new(async move {
             let _alone = alone.lock_owned().await;
-            shrink_share(calls, claim, token).await
+            shrink_share(calls, claim, token, &validity).await
         });
 
-        if is_held.await? {
-            return Ok(());
-        }
-
-        self.validity.revoke();
+        shrinking.await?;
         self.check()
     }
 
@@ -236,16 +233,24 @@ impl Drop for Hold {
     }
 }
 
-/// Enters again with a smaller share; returns whether the claim is still held.
+/// Enters again with a smaller share.
 ///
-/// A claim that was gone has entered the queue again, where it has no use: it leaves at once.
-async fn shrink_share(calls: StoreCalls, claim: Claim, token: Token) -> Result<bool> {
+/// A claim that was gone has entered the queue again, where it has no use: it leaves at once. The
+/// hold ends before: a renewal of the new entry would otherwise extend it.
+async fn shrink_share(
+    calls: StoreCalls,
+    claim: Claim,
+    token: Token,
+    validity: &Validity,
+) -> Result<()> {
     let entered = calls.enter(&claim, OnContention::Fail).await?;
-    let is_held = entered.reply.standing.token() == Some(token);
-    if !is_held {
-        depart(calls, Arc::new(claim), PendingEntry::Replied).await?;
+    if entered.reply.standing.token() == Some(token) {
+        return Ok(());
     }
-    Ok(is_held)
+
+    validity.revoke();
+    depart(calls, Arc::new(claim), PendingEntry::Replied).await?;
+    Ok(())
 }
 
 #[cfg(test)]

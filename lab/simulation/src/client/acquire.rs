@@ -222,21 +222,23 @@ impl World {
         let Wait::AtMost(limit) = operation.wait else {
             return;
         };
-        let now = self.time();
-        let is_undisturbed = self.state().clients[client].resumed_at <= began.at;
-        let late = now - began.at > nanos(limit + LEAVE_MAX) + TIMER_GRAIN;
-        if late && is_undisturbed {
+        let late = self.time() - began.at > nanos(limit + LEAVE_MAX) + TIMER_GRAIN;
+        if late && self.profile.is_calm() && !self.was_away(client, began) {
             self.violate("an acquire returns at its deadline", format!("{limit:?}"));
         }
     }
 
     /// Checks that an acquire fails only if the store was away.
     fn check_refusal(&self, client: usize, began: &Began, error: &str) {
-        let link = &self.state().clients[client].link.last_outage;
-        let was_away = link.is_some_and(|(_, end)| end >= began.at);
-        if !was_away && self.profile.is_calm() {
+        if self.profile.is_calm() && !self.was_away(client, began) {
             self.violate("an acquire fails only in an outage", error);
         }
+    }
+
+    /// Returns whether the client could not reach the store at some time of an acquire.
+    fn was_away(&self, client: usize, began: &Began) -> bool {
+        let last_outage = self.state().clients[client].link.last_outage;
+        last_outage.is_some_and(|(_, end)| end >= began.at)
     }
 }
 

@@ -1,0 +1,95 @@
+//! Histories that once had a violation, each as a plan of its own.
+
+use std::time::Duration;
+
+use lab_simulation::plan::{
+    Bound, ClientPlan, Ending, Fault, FaultKind, LockKind, Network, Operation, Plan, Profile,
+    Target, Wait, Work,
+};
+use lab_simulation::{Detail, run};
+use leasehold::CrashDetection;
+
+const LEASE: Duration = Duration::from_secs(4);
+
+/// After a failed request, the holder slept for up to a second without watching its validity.
+#[test]
+fn loss_is_noticed_on_time_while_the_store_refuses_requests() {
+    let plan = one_holder(FaultKind::Refused(LEASE * 5));
+
+    assert_kept(&plan);
+}
+
+#[test]
+fn loss_is_noticed_on_time_while_the_store_is_silent() {
+    let plan = one_holder(FaultKind::Silent(LEASE * 5));
+
+    assert_kept(&plan);
+}
+
+/// The renewals of an entry that a downgrade had made extended the hold that was gone.
+#[test]
+fn hold_that_is_gone_ends_before_its_downgrade_leaves() {
+    let mut plan = one_holder(FaultKind::Evict);
+    plan.profile.kind = LockKind::ReadWrite;
+    plan.faults[0].delay = LEASE / 40;
+    let operation = &mut plan.clients[0].tasks[0][0];
+    operation.amount = 2;
+    operation.hold = LEASE / 10;
+    operation.work = Work::Downgrade;
+
+    assert_kept(&plan);
+}
+
+fn assert_kept(plan: &Plan) {
+    let report = run(plan, Detail::Full);
+
+    if let Some(violation) = report.violation {
+        report.events.iter().for_each(|event| println!("{event}"));
+        panic!("{violation}");
+    }
+}
+
+/// A client that waits for the loss of its lock, and a fault that it meets.
+fn one_holder(kind: FaultKind) -> Plan {
+    let operation = Operation {
+        pause: Duration::ZERO,
+        name: 0,
+        amount: 1,
+        wait: Wait::Forever,
+        hold: LEASE * 3,
+        bound: Bound::None,
+        work: Work::WatchLoss,
+        ending: Ending::Release,
+    };
+    Plan {
+        seed: 1,
+        profile: profile(),
+        clients: vec![ClientPlan {
+            drift: 0,
+            tasks: vec![vec![operation]],
+        }],
+        faults: vec![Fault {
+            after_grants: 1,
+            delay: LEASE / 2,
+            target: Target::Holder,
+            kind,
+        }],
+    }
+}
+
+fn profile() -> Profile {
+    Profile {
+        lease: LEASE,
+        lease_expiry: true,
+        crash: CrashDetection::LeaseExpiry,
+        kind: LockKind::Mutex,
+        names: 1,
+        network: Network {
+            slowest: Duration::from_millis(2),
+            lost: 0,
+            repeated: 0,
+        },
+        deferred: 0,
+        request_timeout: Duration::from_secs(1),
+    }
+}

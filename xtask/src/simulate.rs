@@ -1,0 +1,50 @@
+//! Histories of the engine in virtual time.
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::step::Step;
+
+/// The histories that `cargo xtask test` runs. They take about a minute on two cores.
+pub(crate) const SEEDS_OF_TEST: u64 = 10_000;
+
+/// Which histories run.
+#[derive(Args)]
+pub(crate) struct Histories {
+    /// How many histories to run; each has a seed
+    #[arg(long, default_value_t = SEEDS_OF_TEST)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// How many threads run histories
+    #[arg(long, default_value_t = 2)]
+    jobs: u64,
+}
+
+/// Runs the histories, and prints the timeline of the first violation.
+pub(crate) fn run(histories: &Histories) -> Result<()> {
+    step(histories).run_quietly()
+}
+
+/// Returns the step of `cargo xtask test`.
+pub(crate) fn test_step() -> Step {
+    step(&Histories {
+        seeds: SEEDS_OF_TEST,
+        from: 0,
+        jobs: 2,
+    })
+}
+
+fn step(histories: &Histories) -> Step {
+    let build = "run --quiet --release -p lab-simulation --bin simulate --";
+    let numbers = [
+        ("--seeds", histories.seeds),
+        ("--from", histories.from),
+        ("--jobs", histories.jobs),
+    ];
+
+    numbers.iter().fold(Step::cargo("simulation", build), |step, (flag, number)| {
+        step.args([*flag, number.to_string().as_str()])
+    })
+}
