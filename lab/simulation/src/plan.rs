@@ -69,7 +69,10 @@ impl Profile {
     /// Returns whether messages are fast and none is lost.
     #[must_use]
     pub fn is_calm(&self) -> bool {
-        self.network.lost == 0 && self.network.slowest <= self.hold_length() / 50
+        let slowest = self.network.slowest;
+        self.network.lost == 0
+            && slowest <= self.hold_length() / 50
+            && slowest <= self.request_timeout / 4
     }
 }
 

@@ -248,12 +248,7 @@ impl<'a> Attempt<'a> {
     }
 
     fn granted(mut self, grant: &Grant) -> Outcome {
-        let fixed_end = self.options.no_renewal.then(|| Limit {
-            at: grant
-                .sent_at
-                .saturating_add(safe_duration(self.options.lease)),
-            reason: LossReason::LeaseExpired,
-        });
+        let fixed_end = self.options.no_renewal.then(|| self.fixed_end(grant));
         let max_hold_end = self.options.max_hold.map(|max_hold| Limit {
             at: BootInstant::now().saturating_add(max_hold),
             reason: LossReason::MaxHoldExceeded,
@@ -278,6 +273,21 @@ impl<'a> Attempt<'a> {
             .add(Arc::clone(&validity), grant.sent_at);
         self.pending_entry = PendingEntry::Absent;
         Outcome::Granted(Hold::new(Arc::clone(self.engine), validity, grant.token))
+    }
+
+    /// Returns when a lease that is not renewed ends.
+    ///
+    /// A store without leases does not end it. So it runs in full, beginning now.
+    fn fixed_end(&self, grant: &Grant) -> Limit {
+        let begins_at = if self.engine.calls.guarantees().lease_expiry {
+            grant.sent_at
+        } else {
+            BootInstant::now()
+        };
+        Limit {
+            at: begins_at.saturating_add(safe_duration(self.options.lease)),
+            reason: LossReason::LeaseExpired,
+        }
     }
 
     /// Leaves, and waits briefly for the reply, so that a caller that gave up finds no entry of its

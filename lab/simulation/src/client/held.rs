@@ -205,7 +205,8 @@ impl World {
         let was_ended = hold.is_evicted || state.server.ended.contains_key(&id);
         drop(state);
 
-        let too_early = held_for < nanos(self.profile.lease) / 5 * 2;
+        let is_early = held_for < nanos(self.profile.lease) / 5 * 2;
+        let too_early = is_early && self.profile.is_calm();
         match reason {
             LossReason::Revoked if !was_ended => {
                 self.violate("a revoked hold was gone", format!("{id}"));

@@ -40,6 +40,25 @@ fn hold_that_is_gone_ends_before_its_downgrade_leaves() {
     assert_kept(&plan);
 }
 
+/// The lease began before a request that took longer than the lease.
+#[test]
+fn fixed_lease_on_a_store_without_leases_begins_with_the_guard() {
+    let mut plan = one_holder(FaultKind::Evict);
+    plan.faults.clear();
+    plan.profile.lease = Duration::from_millis(200);
+    plan.profile.lease_expiry = false;
+    plan.profile.crash = CrashDetection::Immediate;
+    plan.profile.network.slowest = Duration::from_millis(900);
+    plan.profile.request_timeout = Duration::from_secs(2);
+    let operation = &mut plan.clients[0].tasks[0][0];
+    operation.bound = Bound::NoRenewal;
+
+    for seed in 0..20 {
+        plan.seed = seed;
+        assert_kept(&plan);
+    }
+}
+
 fn assert_kept(plan: &Plan) {
     let report = run(plan, Detail::Full);
 
