@@ -99,6 +99,7 @@ impl Mutant {
             ("crates/leasehold/", "leasehold"),
             ("crates/leasehold-cli/", "leasehold-cli"),
             ("lab/servers/", "lab-servers"),
+            ("lab/simulation/", "lab-simulation"),
             ("lab/", "lab"),
             ("xtask/", "xtask"),
         ];
