@@ -71,6 +71,12 @@ pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'st
     variables
 }
 
+/// Returns the length of the list of holds in the environment of a command.
+pub(crate) fn len_of_holds(environment: &[(&'static str, String)]) -> usize {
+    let held = environment.iter().find(|(variable, _)| *variable == HELD);
+    held.map_or(0, |(_, holds)| holds.len())
+}
+
 /// Returns the variables of one or more holds. The first hold is the main one.
 fn own_environment(holds: &[EnclosingHold], url: &str) -> Vec<(&'static str, String)> {
     let first = holds.first().expect("a command runs under at least one");
