@@ -33,13 +33,11 @@ struct EnclosingHold {
 
 impl EnclosingHold {
     fn new(store: &str, guard: &Guard) -> Self {
-        let fencing = guard.fencing_token();
-
         Self {
             store: store.to_owned(),
             name: guard.name().to_owned(),
-            token: fencing.token().get(),
-            claim: fencing.claim().to_string(),
+            token: guard.token().get(),
+            claim: guard.claim_id().to_string(),
         }
     }
 }
