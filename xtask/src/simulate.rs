@@ -44,7 +44,9 @@ fn step(histories: &Histories) -> Step {
         ("--jobs", histories.jobs),
     ];
 
-    numbers.iter().fold(Step::cargo("simulation", build), |step, (flag, number)| {
-        step.args([*flag, number.to_string().as_str()])
-    })
+    numbers
+        .iter()
+        .fold(Step::cargo("simulation", build), |step, (flag, number)| {
+            step.args([*flag, number.to_string().as_str()])
+        })
 }

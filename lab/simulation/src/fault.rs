@@ -128,9 +128,17 @@ impl World {
                 open.filter(is_alive).take(1).collect()
             }
             Target::Waiter => {
-                let entries = state.server.queues.values().flat_map(|queue| &queue.entries);
+                let entries = state
+                    .server
+                    .queues
+                    .values()
+                    .flat_map(|queue| &queue.entries);
                 let waiting = entries.filter(|entry| entry.token.is_none());
-                waiting.map(|entry| entry.client).filter(is_alive).take(1).collect()
+                waiting
+                    .map(|entry| entry.client)
+                    .filter(is_alive)
+                    .take(1)
+                    .collect()
             }
         }
     }

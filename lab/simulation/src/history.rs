@@ -85,7 +85,9 @@ async fn live(world: &Arc<World>, plan: &Plan) {
         .iter()
         .map(|fault| tokio::spawn(fault::inject(Arc::clone(world), *fault)))
         .collect();
-    let locks: Vec<Locks> = (0..plan.clients.len()).map(|client| open(world, client)).collect();
+    let locks: Vec<Locks> = (0..plan.clients.len())
+        .map(|client| open(world, client))
+        .collect();
 
     for (number, client) in plan.clients.iter().enumerate() {
         for operations in &client.tasks {
@@ -128,12 +130,7 @@ async fn acquire_all(world: &Arc<World>, plan: &Plan, locks: &[Locks]) {
         if round >= plan.profile.names && has_enough {
             return;
         }
-        let work = client::acquire_once(
-            Arc::clone(world),
-            client,
-            locks[client].clone(),
-            name,
-        );
+        let work = client::acquire_once(Arc::clone(world), client, locks[client].clone(), name);
         world.spawn_task(client, TaskKind::Worker, Box::pin(work));
         world.wait_for_workers().await;
     }

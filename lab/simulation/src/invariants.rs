@@ -23,7 +23,11 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = Duration::from_nanos(self.at).as_secs_f64() * 1_000.0;
-        write!(f, "violation at {at:.3} ms: {} ({})", self.rule, self.details)
+        write!(
+            f,
+            "violation at {at:.3} ms: {} ({})",
+            self.rule, self.details
+        )
     }
 }
 
@@ -60,13 +64,22 @@ impl World {
         let time = self.time();
         let now = self.clock(client).at(time);
         let mut state = self.state();
-        state.clients[client].leaving_since.entry(id).or_insert(time);
-        let mut holds = state.holds.iter().filter(|hold| hold.probe.claim_id() == id);
+        state.clients[client]
+            .leaving_since
+            .entry(id)
+            .or_insert(time);
+        let mut holds = state
+            .holds
+            .iter()
+            .filter(|hold| hold.probe.claim_id() == id);
         let is_trusted = holds.any(|hold| hold.trusted_until(now).is_some());
         drop(state);
 
         if is_trusted {
-            self.violate("a hold is invalid before its release is sent", format!("{id}"));
+            self.violate(
+                "a hold is invalid before its release is sent",
+                format!("{id}"),
+            );
         }
     }
 
@@ -82,7 +95,10 @@ impl World {
         let waited = client.acquiring.values().any(|since| *since <= began + 1);
         drop(state);
         if waited && !is_disturbed && undisturbed_since <= began {
-            self.violate("an acquire fails in a long outage", format!("after {outage:?}"));
+            self.violate(
+                "an acquire fails in a long outage",
+                format!("after {outage:?}"),
+            );
         }
     }
 
@@ -123,14 +139,20 @@ impl World {
             return Some(("a lost hold stays lost", format!("{id}")));
         }
         if until > hold.bound {
-            let details = format!("{id} is trusted until {until:?}, but is bound by {:?}", hold.bound);
+            let details = format!(
+                "{id} is trusted until {until:?}, but is bound by {:?}",
+                hold.bound
+            );
             return Some(("a bound hold ends at its bound", details));
         }
         if let Some(since) = hold.gone_since
             && now > awake_since(since)
             && !client.is_paused
         {
-            return Some(("a hold ends when the store reports that it is gone", format!("{id}")));
+            return Some((
+                "a hold ends when the store reports that it is gone",
+                format!("{id}"),
+            ));
         }
 
         let until = clock.time_of(until);
@@ -138,7 +160,10 @@ impl World {
         let kept_until = state.server.kept_until(id)?;
         if until > kept_until && !is_evicted {
             let details = format!("{id}: trusted until {until}, kept until {kept_until} ns");
-            return Some(("a hold is trusted no longer than the store keeps it", details));
+            return Some((
+                "a hold is trusted no longer than the store keeps it",
+                details,
+            ));
         }
         None
     }
@@ -146,7 +171,10 @@ impl World {
     fn check_exclusion(&self, state: &State, now: Nanos) -> Option<Found> {
         for name in 0..self.profile.names {
             let holds = state.holds.iter().filter(|hold| {
-                let is_trusted = || hold.trusted_until(self.clock(hold.client).at(now)).is_some();
+                let is_trusted = || {
+                    hold.trusted_until(self.clock(hold.client).at(now))
+                        .is_some()
+                };
                 hold.name == name && !hold.is_closed && !hold.is_evicted && is_trusted()
             });
 
@@ -186,9 +214,8 @@ impl World {
             since.is_some_and(|since| now.saturating_sub(*since) >= nanos(self.profile.lease))
         };
         let entries = state.server.entries_of(number).into_iter();
-        let mut left = entries.filter(|(_, id, expires_at)| {
-            *expires_at > now && !is_held(*id) && !has_given_up(*id)
-        });
+        let mut left = entries
+            .filter(|(_, id, expires_at)| *expires_at > now && !is_held(*id) && !has_given_up(*id));
         left.next().map(|(name, id, _)| {
             let details = format!("client {number} left {id} in the queue of lock {name}");
             ("no entry is left behind", details)

@@ -24,7 +24,9 @@ pub fn minimise(plan: &Plan) -> Plan {
 }
 
 fn rule_of(plan: &Plan) -> Option<&'static str> {
-    run(plan, Detail::Brief).violation.map(|violation| violation.rule)
+    run(plan, Detail::Brief)
+        .violation
+        .map(|violation| violation.rule)
 }
 
 fn smaller_plans(plan: &Plan) -> Vec<Plan> {

@@ -106,7 +106,14 @@ where
 {
     let (fate, epoch) = world.send(label)?;
     let (reply, replied) = oneshot::channel();
-    tokio::spawn(deliver(Arc::clone(world), label, fate, epoch, execute, reply));
+    tokio::spawn(deliver(
+        Arc::clone(world),
+        label,
+        fate,
+        epoch,
+        execute,
+        reply,
+    ));
 
     let reply = timeout(world.profile.request_timeout, replied).await;
     match reply {
@@ -145,7 +152,11 @@ async fn deliver<T, E>(
         }
     }
 
-    sleep(fate.back.saturating_sub(fate.repeated_after.unwrap_or_default())).await;
+    sleep(
+        fate.back
+            .saturating_sub(fate.repeated_after.unwrap_or_default()),
+    )
+    .await;
     if fate.reply_lost || !world.is_connected(label.client, epoch) {
         return lose(&world, label, reply).await;
     }
@@ -225,7 +236,10 @@ impl World {
     fn may_repeat(&self, label: Label, has_ended: bool) -> bool {
         let now = self.time();
         let state = self.state();
-        let is_there = state.server.entry(label.id).is_some_and(|entry| entry.expires_at > now);
+        let is_there = state
+            .server
+            .entry(label.id)
+            .is_some_and(|entry| entry.expires_at > now);
         !label.expires || (is_there && !has_ended)
     }
 

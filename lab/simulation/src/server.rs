@@ -101,9 +101,17 @@ impl Server {
         let held_until = self.expiry(now, self.held_lease());
         let queue = self.queues.entry(claimed.name).or_default();
 
-        if let Some(entry) = queue.entries.iter_mut().find(|entry| entry.id == claimed.id) {
+        if let Some(entry) = queue
+            .entries
+            .iter_mut()
+            .find(|entry| entry.id == claimed.id)
+        {
             entry.share = claimed.share;
-            let until = if entry.token.is_some() { held_until } else { expires_at };
+            let until = if entry.token.is_some() {
+                held_until
+            } else {
+                expires_at
+            };
             entry.expires_at = entry.expires_at.max(until);
         } else {
             let shares = queue.entries.iter().map(|entry| entry.share);
@@ -133,10 +141,21 @@ impl Server {
         let (lease, lease_expiry) = (self.lease, self.lease_expiry);
         let queue = self.queues.entry(claimed.name).or_default();
 
-        let entry = queue.entries.iter_mut().find(|entry| entry.id == claimed.id);
+        let entry = queue
+            .entries
+            .iter_mut()
+            .find(|entry| entry.id == claimed.id);
         let renewed = entry.map(|entry| {
-            let lease = if entry.token.is_some() { held_lease } else { lease };
-            let expires_at = if lease_expiry { now + nanos(lease) } else { Nanos::MAX };
+            let lease = if entry.token.is_some() {
+                held_lease
+            } else {
+                lease
+            };
+            let expires_at = if lease_expiry {
+                now + nanos(lease)
+            } else {
+                Nanos::MAX
+            };
             entry.expires_at = entry.expires_at.max(expires_at);
             lease
         });
@@ -154,7 +173,11 @@ impl Server {
     pub(crate) fn find(&mut self, now: Nanos, claimed: Claimed) -> (Standing, Nanos, Vec<Push>) {
         let pushes = self.update(now, claimed.name);
         let standing = self.standing(claimed.name, claimed.id);
-        let entries = self.queues.get(&claimed.name).into_iter().flat_map(|queue| &queue.entries);
+        let entries = self
+            .queues
+            .get(&claimed.name)
+            .into_iter()
+            .flat_map(|queue| &queue.entries);
         let next_expiry = entries.map(|entry| entry.expires_at).min();
 
         (standing, next_expiry.unwrap_or(Nanos::MAX), pushes)
@@ -178,7 +201,11 @@ impl Server {
     /// Lets all leases begin again, as a server does that takes over.
     pub(crate) fn restart_leases(&mut self, now: Nanos) {
         let lease = nanos(self.lease);
-        for entry in self.queues.values_mut().flat_map(|queue| &mut queue.entries) {
+        for entry in self
+            .queues
+            .values_mut()
+            .flat_map(|queue| &mut queue.entries)
+        {
             entry.expires_at = entry.expires_at.max(now + lease);
         }
     }
@@ -199,7 +226,11 @@ impl Server {
 
     /// Returns the lease that a reply contains.
     pub(crate) fn reported(&self, lease: Duration) -> Duration {
-        if self.lease_expiry { lease } else { Duration::MAX }
+        if self.lease_expiry {
+            lease
+        } else {
+            Duration::MAX
+        }
     }
 
     /// Returns the lease in the reply to a request to enter.
@@ -216,12 +247,21 @@ impl Server {
         let has_grace = matches!(self.crash, CrashDetection::Within(_));
         let queue = self.queues.entry(name).or_default();
 
-        let (expired, live) = queue.entries.drain(..).partition(|entry| entry.expires_at <= now);
+        let (expired, live) = queue
+            .entries
+            .drain(..)
+            .partition(|entry| entry.expires_at <= now);
         queue.entries = live;
         let expired: Vec<QueueEntry> = expired;
         for entry in expired {
             let at = entry.expires_at;
-            self.ended.insert(entry.id, Ended { at, cause: Cause::Expired });
+            self.ended.insert(
+                entry.id,
+                Ended {
+                    at,
+                    cause: Cause::Expired,
+                },
+            );
         }
 
         let granted = admitted(queue.entries.iter().map(|entry| entry.share));
@@ -245,7 +285,10 @@ impl Server {
     }
 
     fn standing(&self, name: u8, id: ClaimId) -> Standing {
-        let entries = self.queues.get(&name).map_or(&[][..], |queue| &queue.entries);
+        let entries = self
+            .queues
+            .get(&name)
+            .map_or(&[][..], |queue| &queue.entries);
         let Some(at) = entries.iter().position(|entry| entry.id == id) else {
             return Standing::Gone;
         };

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::store::{
-    Claim, Entered, Extensions, OnContention, Standing, Store,
-};
+use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
 use leasehold::{Guarantees, LockState, Name, Result};
 use tokio::time::timeout;
 
@@ -103,7 +101,9 @@ impl Store for SimulatedStore {
         };
 
         let (entered, entry) = request(&self.world, label, execute).await?;
-        self.world.state().clients[self.client].inbox.entered(claim.id, entry);
+        self.world.state().clients[self.client]
+            .inbox
+            .entered(claim.id, entry);
         Ok(entered)
     }
 
@@ -158,12 +158,13 @@ impl Store for SimulatedStore {
         self.world.check_leaving(self.client, claim.id);
         let claimed = self.claimed(claim);
         let label = self.label("leave", claim);
-        let execute = move |world: &World| {
-            world.execute(label, |server, now| server.leave(now, claimed))
-        };
+        let execute =
+            move |world: &World| world.execute(label, |server, now| server.leave(now, claimed));
 
         let was_there = request(&self.world, label, execute).await?;
-        self.world.state().clients[self.client].inbox.forget(claim.id);
+        self.world.state().clients[self.client]
+            .inbox
+            .forget(claim.id);
         Ok(was_there)
     }
 
@@ -190,7 +191,11 @@ impl World {
         let now = self.time();
         let (reply, pushes) = work(&mut self.state().server, now);
 
-        let text = if self.is_verbose() { format!("{reply:?}") } else { String::new() };
+        let text = if self.is_verbose() {
+            format!("{reply:?}")
+        } else {
+            String::new()
+        };
         self.record(label.client, What::Executed(label.what, label.id, text));
         self.push(pushes);
         reply
@@ -224,11 +229,12 @@ pub(crate) fn name_of(number: u8) -> String {
 
 fn number_of(name: &Name) -> u8 {
     let digits = name.as_str().rsplit('-').next();
-    digits.and_then(|digits| digits.parse().ok()).expect("the name of a simulated lock")
+    digits
+        .and_then(|digits| digits.parse().ok())
+        .expect("the name of a simulated lock")
 }
 
 /// A client polls no more often than this.
 const POLL_MIN: Duration = Duration::from_millis(5);
 /// A client polls at least this often.
 const POLL_MAX: Duration = Duration::from_secs(1);
-

@@ -66,7 +66,10 @@ impl Future for ClientTask {
         }
 
         let client = CURRENT.replace(self.client);
-        let future = self.future.as_mut().expect("a task is not polled after its end");
+        let future = self
+            .future
+            .as_mut()
+            .expect("a task is not polled after its end");
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
         CURRENT.set(client);
 

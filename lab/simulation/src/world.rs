@@ -106,7 +106,9 @@ impl World {
     /// Creates the world of a plan; must be called inside a runtime with paused time.
     pub(crate) fn new(plan: &Plan, detail: Detail) -> Arc<Self> {
         let clients = plan.clients.iter().enumerate();
-        let clocks = clients.map(|(number, client)| Clock::new(number, client.drift)).collect();
+        let clocks = clients
+            .map(|(number, client)| Clock::new(number, client.drift))
+            .collect();
         let mut rng = Rng::with_seed(plan.seed ^ 0x5EED);
 
         let state = State {
@@ -236,7 +238,10 @@ impl World {
 
     /// Returns whether no task of any client exists.
     pub(crate) fn is_empty(&self) -> bool {
-        self.state().clients.iter().all(|client| client.tasks.is_empty())
+        self.state()
+            .clients
+            .iter()
+            .all(|client| client.tasks.is_empty())
     }
 }
 

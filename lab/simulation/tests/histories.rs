@@ -19,7 +19,10 @@ fn histories_keep_all_invariants() {
             panic!("{violation}; repeat with: cargo xtask simulate --from {seed} --seeds 1");
         }
     }
-    assert!(met_hold >= 200, "only {met_hold} histories had a fault during a hold");
+    assert!(
+        met_hold >= 200,
+        "only {met_hold} histories had a fault during a hold"
+    );
 }
 
 #[test]
@@ -37,7 +40,9 @@ fn seed_replays_exactly() {
 fn clock_beyond_the_margin_violates_an_invariant_and_is_minimised() {
     let with_slow_clocks = |seed| {
         let mut plan = Plan::draw(seed);
-        plan.clients.iter_mut().for_each(|client| client.drift = -20_000);
+        plan.clients
+            .iter_mut()
+            .for_each(|client| client.drift = -20_000);
         plan
     };
     let violates = |plan: &Plan| run(plan, Detail::Brief).violation;

@@ -63,7 +63,8 @@ struct Totals {
 impl Totals {
     fn add(&self, report: &Report) {
         self.histories.fetch_add(1, Ordering::Relaxed);
-        self.grants.fetch_add(u64::from(report.grants), Ordering::Relaxed);
+        self.grants
+            .fetch_add(u64::from(report.grants), Ordering::Relaxed);
         if report.faults_with_hold > 0 {
             self.fault_met.fetch_add(1, Ordering::Relaxed);
         }
@@ -112,7 +113,11 @@ fn run_job(arguments: &Arguments, totals: &Totals, job: u64) {
 /// Prints the smallest history with the violation of a seed.
 fn explain(seed: u64, arguments: &Arguments) {
     let plan = Plan::draw(seed);
-    let plan = if arguments.quiet { plan } else { minimise(&plan) };
+    let plan = if arguments.quiet {
+        plan
+    } else {
+        minimise(&plan)
+    };
     let report = run(&plan, Detail::Full);
 
     if !arguments.quiet {

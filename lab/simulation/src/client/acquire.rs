@@ -61,7 +61,9 @@ pub(crate) struct Began {
 /// The acquire has ended, also if the client was killed.
 impl Drop for Began {
     fn drop(&mut self) {
-        self.world.state().clients[self.client].acquiring.remove(&self.number);
+        self.world.state().clients[self.client]
+            .acquiring
+            .remove(&self.number);
     }
 }
 
@@ -140,14 +142,16 @@ async fn acquire_nested(
 ) -> Result<Option<Held>> {
     let bound = operation.clone();
     let lease = world.profile.lease;
-    let lock = locks.reentrant(&name_of(operation.name)).configure(move |lock| {
-        let lock = lock.lease(lease);
-        match bound.bound {
-            Bound::None => lock,
-            Bound::NoRenewal => lock.no_renewal(),
-            Bound::MaxHold(time) => lock.max_hold(time),
-        }
-    });
+    let lock = locks
+        .reentrant(&name_of(operation.name))
+        .configure(move |lock| {
+            let lock = lock.lease(lease);
+            match bound.bound {
+                Bound::None => lock,
+                Bound::NoRenewal => lock.no_renewal(),
+                Bound::MaxHold(time) => lock.max_hold(time),
+            }
+        });
 
     let owner = Owner::new();
     let first = match operation.wait {

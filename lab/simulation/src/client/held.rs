@@ -174,13 +174,18 @@ impl World {
         }
 
         let state = self.state();
-        let earlier = state.holds.iter().filter(|earlier| earlier.name == hold.name);
+        let earlier = state
+            .holds
+            .iter()
+            .filter(|earlier| earlier.name == hold.name);
         let mut not_smaller = earlier.filter(|earlier| {
             let is_equal = earlier.token == hold.token;
             let is_larger = earlier.granted_at < requested.at && earlier.token > hold.token;
             is_equal || is_larger
         });
-        let found = not_smaller.next().map(|earlier| (earlier.token, hold.token));
+        let found = not_smaller
+            .next()
+            .map(|earlier| (earlier.token, hold.token));
         let server_token = state.server.entry(id).and_then(|entry| entry.token);
         drop(state);
 
@@ -241,13 +246,19 @@ impl World {
     fn check_release(&self, client: usize, id: ClaimId, was_trusted: bool, reply: &Result<()>) {
         let now = self.time();
         let state = self.state();
-        let is_there = state.server.entry(id).is_some_and(|entry| entry.expires_at > now);
+        let is_there = state
+            .server
+            .entry(id)
+            .is_some_and(|entry| entry.expires_at > now);
         let ended = state.server.ended.get(&id).copied();
         drop(state);
 
         match reply {
             Ok(()) if is_there => {
-                self.violate("a release returns after the store has executed it", format!("{id}"));
+                self.violate(
+                    "a release returns after the store has executed it",
+                    format!("{id}"),
+                );
             }
             Ok(()) => self.record(client, What::Released(id)),
             Err(error) => {
@@ -324,4 +335,3 @@ fn bound_of(operation: &Operation, profile: &Profile, now: BootInstant) -> BootI
         Bound::MaxHold(time) => now.saturating_add(time),
     }
 }
-
