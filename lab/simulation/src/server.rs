@@ -138,7 +138,8 @@ impl Server {
     pub(crate) fn renew(&mut self, now: Nanos, claimed: Claimed) -> (Option<Duration>, Vec<Push>) {
         let pushes = self.update(now, claimed.name);
         let held_lease = self.held_lease();
-        let (lease, lease_expiry) = (self.lease, self.lease_expiry);
+        let lease = self.lease;
+        let lease_expiry = self.lease_expiry;
         let queue = self.queues.entry(claimed.name).or_default();
 
         let entry = queue

@@ -35,7 +35,8 @@ fn main() -> ExitCode {
 
     std::thread::scope(|scope| {
         for job in 0..arguments.jobs {
-            let (arguments, totals) = (&arguments, &totals);
+            let arguments = &arguments;
+            let totals = &totals;
             scope.spawn(move || run_job(arguments, totals, job));
         }
     });
