@@ -21,6 +21,7 @@
 //! | L3, L4 | a waiter is not overtaken | [`order`], for [observed](queue_positions) waiters |
 //! | L6 | a wait with a limit ends in time | [`deadlines`] |
 //! | | a store that must refuse grants nothing | [`refusal`] |
+//! | | a fault meets a hold, and one that outlasts a lease costs one | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 
@@ -30,6 +31,7 @@ mod ended;
 mod exclusion;
 mod idle;
 mod loss_notified;
+mod losses;
 mod nesting;
 mod order;
 mod queue_positions;
@@ -52,6 +54,7 @@ pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
 pub use idle::{Span, idle, idle_time};
 pub use loss_notified::{loss_notified, overlap_times};
+pub use losses::{losses_in, meets_hold};
 pub use nesting::nesting;
 pub use order::order;
 pub use queue_positions::queue_positions;

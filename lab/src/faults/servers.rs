@@ -13,7 +13,7 @@ use crate::{Random, now};
 /// Kills servers, and restarts them later with their data.
 pub(super) fn killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    down(run, &which, millis(random, 100, 900))
+    down(run, &which, run.plan.length)
 }
 
 fn down(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
@@ -60,7 +60,7 @@ fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
 
 pub(super) fn paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    pause_for(run, &which, millis(random, 100, 1_200))
+    pause_for(run, &which, run.plan.length)
 }
 
 fn pause_for(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {

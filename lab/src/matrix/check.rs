@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::Cell;
+use super::{Cell, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
 use crate::faults::Guarantee;
 use crate::{Event, EventKind, Hold, check, holds};
+use leasehold::CrashDetection;
 
 /// What a busy machine adds to a guaranteed time.
 const SLACK: Duration = Duration::from_secs(3);
@@ -32,10 +33,12 @@ pub struct Figures {
     pub took: Duration,
     /// The number of grants.
     pub acquisitions: usize,
-    /// How often the fault had an effect.
+    /// How often the fault had an effect and met a hold.
     pub faults: usize,
     /// Holds that ended before their release.
     pub lost: usize,
+    /// New clients that opened the store while a fault lasted.
+    pub opened: usize,
     /// Refused requests.
     pub refused: usize,
     /// Requests whose wait limit passed.
@@ -72,7 +75,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let mut figures = figures(cell, outcome, all.len());
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
-    check::validity(events, cell.backend.profile().validity)?;
+    check::validity(events, longest_validity(cell, outcome))?;
     check::deadlines(
         events,
         |thread| outcome.wait_limits.get(&thread).copied(),
@@ -80,7 +83,9 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     )?;
 
     match cell.guarantee {
-        Guarantee::TokensOnly => (figures.overlaps, figures.longest_overlap) = tokens(&all, cell)?,
+        Guarantee::TokensOnly => {
+            (figures.overlaps, figures.longest_overlap) = tokens(&all, cell, outcome)?;
+        }
         Guarantee::Exclusion | Guarantee::Refuses => {
             let observed = observed(cell, outcome);
             figures.in_turn = observed.len();
@@ -96,6 +101,8 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     if cell.guarantee == Guarantee::Refuses {
         refusals(&all, outcome)?;
     }
+    let power = power::check(cell, outcome, &all)?;
+    let figures = figures.with_power(power, outcome);
     check_minimums(cell, outcome, &figures)?;
 
     Ok(figures)
@@ -126,6 +133,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
+        opened: 0,
         refused: count(|kind| *kind == EventKind::Refused),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
         overlaps: 0,
@@ -235,13 +243,29 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     seen.into_iter().filter(is_kept).collect()
 }
 
-/// A third of a lease until the next renewal is due, and as long for its reply.
-fn loss_notified_within(cell: &Cell) -> Duration {
-    cell.backend.lease() + SLACK
+/// The longest validity of a guard after its last renewal: what the store guarantees about a crash,
+/// because a guard must end before the store may grant to another client. `None` where only the end
+/// of the process ends a hold.
+fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
+    let lease = cell.backend.profile().requested_lease;
+    match outcome.guarantees.crash {
+        CrashDetection::Immediate => None,
+        CrashDetection::Within(grace) => Some(lease.min(grace)),
+        _ => Some(lease),
+    }
+}
+
+/// How long a hold may continue after another was granted. The store no longer has the first claim
+/// then, so each later renewal of it fails. The last renewal was sent before that, and its validity
+/// ends in time however busy the machine is. Where validity has no end, the next renewal reports
+/// the loss.
+fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
+    longest_validity(cell, outcome).unwrap_or(cell.backend.lease() + SLACK)
 }
 
 /// The number of overlaps, and the longest.
-fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
+fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<(usize, Duration)> {
+    let bound = loss_notified_within(cell, outcome);
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let mut count = 0;
@@ -250,7 +274,7 @@ fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
-            .or_else(|| check::loss_notified(one_name, loss_notified_within(cell)))
+            .or_else(|| check::loss_notified(one_name, bound))
             .map_or(Ok(()), Err)?;
         for (_, time) in check::overlap_times(one_name) {
             count += 1;

@@ -58,6 +58,7 @@ impl Figures {
             acquisitions,
             faults,
             lost,
+            opened,
             refused,
             overlaps,
             in_turn,
@@ -71,7 +72,7 @@ impl Figures {
 
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
-             {lost} lost, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
+             {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
              {nested} nested, {intrusions} intrusions, idle for {idle} s, \
              recovered within {recovery} s; took {took} s"
         )
