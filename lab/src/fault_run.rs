@@ -515,7 +515,7 @@ impl FaultRun {
         let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
-            names: long_hold::with_long_name(&self.config.names),
+            names: long_hold::with_intruder_name(&self.config.names),
             cycles: 1,
             stop_file: None,
             wait_micros: None,

@@ -1,6 +1,7 @@
 //! Every store under every fault that is possible on it.
 
 mod check;
+mod order;
 mod page;
 mod picture;
 mod power;

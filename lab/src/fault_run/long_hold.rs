@@ -1,5 +1,5 @@
-//! The workers that make losses possible: one that holds for three leases behind its own wires, one
-//! that waits for the same lock, and one that opens the store during each fault.
+//! The workers that make losses possible: one that holds for three leases behind its own wires, two
+//! that wait for the same lock, and one that opens the store during each fault.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -7,15 +7,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::{FaultRun, Injection};
-use crate::{EventKind, HoldWork, Process, Random, Start, WorkerConfig, now};
+use crate::{EventKind, HoldWork, INTRUDER_NAME, Process, Random, Start, WorkerConfig, now};
 
-/// The name of the lock that the long holder takes. Only its successor waits for it.
+/// The name of the lock that the long holder takes. Its successor waits for it without a limit. A
+/// third worker waits briefly, and takes the lock whenever it appears to be free.
 pub const LONG_NAME: &str = "long";
 /// In leases: how long the long holder holds. A fault of two leases fits into the hold.
 const HOLD_LEASES: u32 = 3;
 /// In leases: a hold that is older may end before a fault of one lease does.
 const AGE_LEASES_MAX: u32 = 2;
-/// In microseconds: how long both workers pause between two cycles. The other one can be granted
+/// In microseconds: the wait limit of the third worker.
+const SHORT_WAIT: u64 = 200_000;
+/// In microseconds: how long all three workers pause between two cycles. The other one can be granted
 /// meanwhile on stores without a queue.
 const PAUSE: u64 = 20_000;
 /// In microseconds: the longest time from the begin of a fault until a new client opens the store.
@@ -32,8 +35,8 @@ pub struct LongHold {
 }
 
 impl LongHold {
-    /// The long holder, and the worker that waits for its lock.
-    pub(super) const WORKERS: usize = 2;
+    /// The long holder, its successor, and the worker that waits briefly.
+    pub(super) const WORKERS: usize = 3;
 
     pub(super) fn of(lease: Duration) -> Self {
         Self {
@@ -57,11 +60,12 @@ impl LongHold {
 }
 
 impl FaultRun {
-    /// The configuration of the long holder, whose role is 0, or of its successor.
+    /// The configuration of the long holder, of its successor, and of the worker that waits
+    /// briefly: the roles 0, 1 and 2.
     pub(super) fn config_of_long_name(&self, role: usize, config: WorkerConfig) -> WorkerConfig {
         let names = with_long_name(&self.config.names);
         let only_name = u16::try_from(names.len() - 1).ok();
-        let hold = self.long_hold.lease * HOLD_LEASES;
+        let lease = self.long_hold.lease;
         let config = WorkerConfig {
             names,
             only_name,
@@ -71,13 +75,21 @@ impl FaultRun {
             ..config
         };
 
-        if role > 0 {
-            return config;
-        }
-        WorkerConfig {
-            store: self.testbed.holder_route.url.clone(),
-            work: HoldWork::CheckedSleep(u64::try_from(hold.as_micros()).unwrap_or(u64::MAX)),
-            ..config
+        match role {
+            0 => WorkerConfig {
+                store: self.testbed.holder_route.url.clone(),
+                work: checked_sleep(lease * HOLD_LEASES),
+                ..config
+            },
+            1 => WorkerConfig {
+                work: checked_sleep(lease / 2),
+                ..config
+            },
+            _ => WorkerConfig {
+                wait_micros: Some(SHORT_WAIT),
+                work: HoldWork::CheckedSleep(1_000),
+                ..config
+            },
         }
     }
 
@@ -140,6 +152,17 @@ impl FaultRun {
         self.add_events(events);
         Ok(())
     }
+}
+
+fn checked_sleep(time: Duration) -> HoldWork {
+    HoldWork::CheckedSleep(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// All names of a run, with the one that only the intruder takes.
+pub(super) fn with_intruder_name(names: &[String]) -> Vec<String> {
+    let mut all = with_long_name(names);
+    all.push(INTRUDER_NAME.to_owned());
+    all
 }
 
 /// The names and, at their end, the long one.

@@ -460,7 +460,6 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain"],
         inject: redis_state::out_of_memory,
         ..OUTAGE
     },

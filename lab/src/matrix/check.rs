@@ -5,16 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::{Cell, power};
+use super::{Cell, order, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
-use crate::faults::Guarantee;
+use crate::faults::{Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
 use leasehold::CrashDetection;
 
 /// What a busy machine adds to a guaranteed time.
-const SLACK: Duration = Duration::from_secs(3);
+pub(super) const SLACK: Duration = Duration::from_secs(3);
 /// The share of the normal load that remains with a long holder, or with refused requests.
 const SLOWER: f64 = 0.2;
 
@@ -79,7 +79,8 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     check::deadlines(
         events,
         |thread| outcome.wait_limits.get(&thread).copied(),
-        SLACK + cell.bound,
+        &disturbed_spans(outcome),
+        SLACK,
     )?;
 
     match cell.guarantee {
@@ -90,6 +91,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
             let observed = observed(cell, outcome);
             figures.in_turn = observed.len();
             check::all(&[events, &observed[..]].concat())?;
+            order::check(cell, outcome, &all)?;
             check::stale_entries(
                 &outcome.observations,
                 events,
@@ -153,7 +155,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
     }
 }
 
-fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
+pub(super) fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
     outcome
         .injections
         .iter()
@@ -161,12 +163,12 @@ fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
         .collect()
 }
 
-/// Checks idle time. The end of a lease repairs every missed notification.
+/// Checks idle time. The detection of a crash repairs every missed notification.
 fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let events = &outcome.events;
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
-    let bound = cell.backend.lease() + SLACK;
+    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease()) + SLACK;
     check::idle(events, all, &disturbed, end, bound)?;
     Ok(check::idle_time(events, all, &disturbed, end).0)
 }
@@ -248,6 +250,11 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
 /// of the process ends a hold.
 fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
     let lease = cell.backend.profile().requested_lease;
+    // A client that opens the store without the right to check connections detects no crashes.
+    if cell.fault.requires == Requirement::DedicatedUser {
+        return Some(lease);
+    }
+
     match outcome.guarantees.crash {
         CrashDetection::Immediate => None,
         CrashDetection::Within(grace) => Some(lease.min(grace)),
@@ -257,10 +264,12 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
 
 /// How long a hold may continue after another was granted. The store no longer has the first claim
 /// then, so each later renewal of it fails. The last renewal was sent before that, and its validity
-/// ends in time however busy the machine is. Where validity has no end, the next renewal reports
-/// the loss.
+/// ends in time however busy the machine is. Where a connection or a session proves a hold, the
+/// client reads the claim itself every third of a lease. Where validity has no end, the next
+/// renewal reports the loss.
 fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
-    longest_validity(cell, outcome).unwrap_or(cell.backend.lease() + SLACK)
+    let lease = cell.backend.lease();
+    longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
 }
 
 /// The number of overlaps, and the longest.
