@@ -421,6 +421,12 @@ impl FaultRun {
         pick(random, count, (count.saturating_sub(1) / 2).max(1))
     }
 
+    /// Draws three different servers of at least three.
+    pub(crate) fn draw_servers(&self, random: &mut Random) -> [usize; 3] {
+        let drawn = pick(random, self.testbed.wires.len(), 3);
+        drawn.try_into().expect("there are at least three servers")
+    }
+
     /// Draws a majority of the servers.
     #[must_use]
     pub fn majority(&self, random: &mut Random) -> Vec<usize> {

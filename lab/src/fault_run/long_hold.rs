@@ -109,6 +109,21 @@ impl FaultRun {
         Ok(())
     }
 
+    /// Whether the long holder holds its lock.
+    pub(crate) fn is_long_lock_held(&mut self) -> Result<bool> {
+        Ok(self.long_hold_age()?.is_some())
+    }
+
+    /// Cuts the long holder off from all servers, or ends that.
+    pub(crate) fn cut_off_long_holder(&self, is_cut_off: bool) {
+        for wire in &self.testbed.holder_route.wires {
+            wire.refuse(is_cut_off);
+            if is_cut_off {
+                wire.partition();
+            }
+        }
+    }
+
     /// How long the long holder has held its lock; `None` if it does not hold.
     fn long_hold_age(&mut self) -> Result<Option<Duration>> {
         let holder = &mut self.workers[super::PROCESSES];

@@ -282,6 +282,17 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        name: "minority-changes",
+        description: "two masters are stopped until their votes expire; then the long holder is \
+            cut off, the two continue, and a third is restarted without its data",
+        evidence: "the long holder held its lock when it was cut off",
+        needs: &[Masters, ServerProcess],
+        losses: &["redlock"],
+        recovery_seconds: 12,
+        inject: servers::minority_changes,
+        ..FAULT
+    },
+    Fault {
         name: "restarted-stale",
         description: "the server is killed, and restarted with the data of a snapshot up to 0.4 \
             s old",
