@@ -6,7 +6,7 @@ use super::Cell;
 use super::check::Figures;
 use crate::Hold;
 use crate::check::{losses_in, meets_hold};
-use crate::fault_run::{Effect, Outcome};
+use crate::fault_run::{Effect, Injection, Outcome};
 
 /// In nanoseconds: a worker checks its hold every millisecond, and a busy machine delays it.
 const CHECKED_WITHIN: u64 = 100_000_000;
@@ -64,10 +64,14 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
             .filter_map(|injection| injection.effect.as_ref())
     };
 
+    // A hold that an operator breaks ends before the request returns.
+    let meets = |injection: &&Injection| {
+        let effect = injection.effect.as_ref();
+        effect.is_some_and(|effect| meets_hold(all, (injection.at, effect.until)))
+    };
+
     Power {
-        met: effects()
-            .filter(|effect| meets_hold(all, (effect.since, effect.until)))
-            .count(),
+        met: outcome.injections.iter().filter(meets).count(),
         long: effects().filter(is_long).count(),
         costly: effects().filter(is_long).filter(is_costly).count(),
     }

@@ -13,6 +13,8 @@ pub(super) struct Mutant {
     pub(super) name: String,
     /// One sentence.
     pub(super) breaks: String,
+    /// The guarantees and invariants of docs/guarantees.toml that it breaks.
+    pub(super) guarantees: Vec<String>,
     /// The arguments of cargo.
     pub(super) check: String,
     pub(super) path: PathBuf,
@@ -50,6 +52,10 @@ impl Mutant {
         };
 
         let breaks = field("breaks: ")?;
+        let guarantees = field("guarantees: ")?
+            .split(", ")
+            .map(str::to_owned)
+            .collect();
         let check = field("check: cargo ")?;
         ensure!(
             check.starts_with("test "),
@@ -72,6 +78,7 @@ impl Mutant {
         Ok(Self {
             name,
             breaks,
+            guarantees,
             check,
             path,
             files,
@@ -123,6 +130,7 @@ mod tests {
             Self {
                 name: name.to_owned(),
                 breaks: "A rule is broken".to_owned(),
+                guarantees: vec!["G-01".to_owned()],
                 check: "test -p leasehold a".to_owned(),
                 path: PathBuf::from(format!("{name}.patch")),
                 files: vec!["crates/leasehold/src/lib.rs".to_owned()],
@@ -221,12 +229,13 @@ mod tests {
     fn header_and_files_are_read_from_a_patch() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.patch");
-        let text = "breaks: A rule\ncheck: cargo test -p lab a\n\n\
+        let text = "breaks: A rule\nguarantees: G-01, S3\ncheck: cargo test -p lab a\n\n\
                     --- a/lab/src/a.rs\n+++ b/lab/src/a.rs\n@@ -1 +1 @@\n-a\n+b\n";
 
         fs::write(&path, text)?;
         let mutant = Mutant::read(path.clone())?;
         assert_eq!(mutant.check, "test -p lab a");
+        assert_eq!(mutant.guarantees, ["G-01", "S3"]);
         assert_eq!(mutant.files, ["lab/src/a.rs"]);
         assert_eq!(mutant.packages(), BTreeSet::from(["lab"]));
 
