@@ -6,7 +6,7 @@ use super::{Cycle, Span, cycles};
 use crate::{Event, Hold};
 
 /// The fewest hand-overs of which a median says something.
-const HAND_OVERS_MIN: usize = 20;
+const HAND_OVERS_MIN: usize = 5;
 /// In nanoseconds: a client that requested this long before a release was in the queue by then.
 const QUEUED_WITHIN: u64 = 50_000_000;
 

@@ -37,7 +37,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<()> 
     ensure!(starved.is_none(), "waited for too long: {starved:?}");
 
     let bound = cell.backend.lease() / NOTIFIED_WITHIN;
-    let time = check::hand_over_time(all, &disturbed).unwrap_or_default();
+    let time = check::hand_over_time(all, &disturbed_spans(outcome)).unwrap_or_default();
     ensure!(
         time <= bound,
         "half of the releases reached the next waiter after {time:?} or later"
