@@ -56,8 +56,8 @@ pub fn hand_over_time(holds: &[Hold], disturbed: &[Span]) -> Option<Duration> {
         let (last, next) = (pair[0], pair[1]);
         let was_waiting = next.requested.saturating_add(QUEUED_WITHIN) < last.until;
         let time = next.granted.checked_sub(last.until)?;
-        let is_quiet = quiet_time((next.requested, next.granted), disturbed).as_nanos()
-            == u128::from(next.granted - next.requested);
+        let is_quiet =
+            quiet_time((last.until, next.granted), disturbed).as_nanos() == u128::from(time);
         (last.name == next.name && was_waiting && is_quiet).then_some(time)
     };
     let mut times: Vec<u64> = sorted.windows(2).filter_map(hand_over).collect();

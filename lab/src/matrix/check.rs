@@ -49,6 +49,8 @@ pub struct Figures {
     pub longest_overlap: Duration,
     /// The longest time for which a lock with a waiter was not held, outside of faults.
     pub longest_idle: Duration,
+    /// The median time from a release to the grant of the next waiter.
+    pub hand_over: Duration,
     /// Waiters that were observed in the queue and granted in order.
     pub in_turn: usize,
     /// Nested acquires.
@@ -91,7 +93,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
             let observed = observed(cell, outcome);
             figures.in_turn = observed.len();
             check::all(&[events, &observed[..]].concat())?;
-            order::check(cell, outcome, &all)?;
+            figures.hand_over = order::check(cell, outcome, &all)?;
             check::stale_entries(
                 &outcome.observations,
                 events,
@@ -141,6 +143,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         overlaps: 0,
         longest_overlap: Duration::ZERO,
         longest_idle: Duration::ZERO,
+        hand_over: Duration::ZERO,
         in_turn: 0,
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,

@@ -68,12 +68,14 @@ impl Figures {
         } = self;
         let recovery = seconds(self.slowest_recovery);
         let idle = seconds(self.longest_idle);
+        let hand_over = format!("{:.3}", self.hand_over.as_secs_f64());
         let took = seconds(self.took);
 
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
              {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
-             {nested} nested, {intrusions} intrusions, idle for {idle} s, \
+             {nested} nested, {intrusions} intrusions, handed over in {hand_over} s, \
+             idle for {idle} s, \
              recovered within {recovery} s; took {took} s"
         )
     }
