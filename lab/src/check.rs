@@ -19,7 +19,7 @@
 //! | L1, L8, L9 | after a fault every lock is granted again | [`Recovery`] |
 //! | L2 | a lock that a client waits for is not idle | [`idle`] |
 //! | L2 | a release is notified to the next waiter | [`hand_over_time`] |
-//! | L3, L4 | a waiter is not overtaken | [`order`] for [observed](queue_positions) waiters, [`overtaking`] |
+//! | L3, L4 | an [observed](queue_positions) waiter is not overtaken | [`order`], [`overtaking`] |
 //! | L4, L8 | every waiter is granted in time | [`starved`] |
 //! | L6 | a wait with a limit ends in time | [`deadlines`] |
 //! | | a store that must refuse grants nothing | [`refusal`] |

@@ -1,4 +1,4 @@
-//! Every waiter is granted in time, and a release is heard at once.
+//! Every waiter is granted in time, and the next waiter is notified of a release at once.
 
 use std::time::Duration;
 

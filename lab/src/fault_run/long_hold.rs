@@ -18,7 +18,7 @@ const HOLD_LEASES: u32 = 3;
 const AGE_LEASES_MAX: u32 = 2;
 /// In microseconds: the wait limit of the third worker.
 const SHORT_WAIT: u64 = 200_000;
-/// In microseconds: how long all three workers pause between two cycles. The other one can be granted
+/// In microseconds: how long all three workers pause between two cycles. Others can be granted
 /// meanwhile on stores without a queue.
 const PAUSE: u64 = 20_000;
 /// In microseconds: the longest time from the begin of a fault until a new client opens the store.

@@ -73,10 +73,9 @@ impl Figures {
 
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
-             {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, {in_turn} in turn, \
-             {nested} nested, {intrusions} intrusions, handed over in {hand_over} s, \
-             idle for {idle} s, \
-             recovered within {recovery} s; took {took} s"
+             {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, \
+             {in_turn} in turn, {nested} nested, {intrusions} intrusions, \
+             handed over in {hand_over} s, idle for {idle} s, recovered within {recovery} s; took {took} s"
         )
     }
 }
@@ -165,9 +164,10 @@ two threads that share one handle. One process acquires a lock again that it alr
 the locks is a semaphore or a reader-writer lock, if the store has these. Three more processes take
 a fourth lock. One of them holds it for three leases, behind wires of its own. Meanwhile an observer
 inspects the queues, and an intruder tries to renew and release claims of others. A fault is
-injected while the long holder holds, and ended. A new client opens the store meanwhile. It is injected again when every lock has been granted again. The checkers of
-`lab/src/check.rs` read the whole history. Redis is Debian's 7.0.15. A single ZooKeeper server is
-Debian's 3.8.0, and an ensemble of three runs 3.9.6.
+injected while the long holder holds, and ended. A new client opens the store meanwhile. The fault
+is injected again when every lock has been granted again. The checkers of `lab/src/check.rs` read
+the whole history. Redis is Debian's 7.0.15. A single ZooKeeper server is Debian's 3.8.0, and an
+ensemble of three runs 3.9.6.
 
 | letter | the store's guarantee under the fault |
 |---|---|

@@ -63,7 +63,8 @@ pub(super) fn hold(config: &WorkerConfig, recorder: Recorder<'_>, guard: &impl H
     }
 }
 
-/// Checks the guard during the work, which the file that ends the worker ends too. Returns when it was last known to be valid.
+/// Checks the guard during the work. The file that ends the worker ends the work too. Returns when
+/// the guard was last known to be valid.
 fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Option<u64>> {
     let config = recorder.config;
     let begun = Instant::now();

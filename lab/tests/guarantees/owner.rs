@@ -29,7 +29,7 @@ fn ended_claim_of_the_same_client_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// In milliseconds: how long each key of the lock exists before and after the intrusion. Empty where
+/// In milliseconds: how long each key of the lock exists before and after the intrusion. Empty if
 /// the store has no such keys.
 async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
     let store = open_store(&testbed.url()).await?;
