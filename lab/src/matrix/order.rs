@@ -29,7 +29,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
         return Ok(Duration::ZERO);
     }
 
-    let disturbed = extended(&disturbed_spans(outcome), cell.backend.lease());
+    let disturbed = extended(&disturbed_spans(outcome), aftermath(cell));
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
@@ -57,14 +57,22 @@ fn waits_at_most(cell: &Cell, name: u16) -> Duration {
     cell.bound + SLACK + held
 }
 
-/// The spans and a lease after each. Within it, claims of killed and cut-off clients end. Spans
-/// that then touch become one.
-fn extended(spans: &[Span], lease: Duration) -> Vec<Span> {
-    let lease = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+/// How long a fault affects positions after its end: claims of killed and cut-off clients end within
+/// a lease, and a wire delivers late bytes for up to three seconds.
+fn aftermath(cell: &Cell) -> Duration {
+    let is_on_wire = cell.fault.needs.contains(&Capability::Network) || cell.fault.name == "mixed";
+    let late_bytes = if is_on_wire { SLACK } else { Duration::ZERO };
+
+    cell.backend.lease() + late_bytes
+}
+
+/// The spans and some time after each. Spans that then touch become one.
+fn extended(spans: &[Span], after: Duration) -> Vec<Span> {
+    let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     let mut merged: Vec<Span> = Vec::new();
 
     for (from, to) in spans {
-        let to = to.saturating_add(lease);
+        let to = to.saturating_add(after);
         match merged.last_mut().filter(|last| last.1 >= *from) {
             Some(last) => last.1 = last.1.max(to),
             None => merged.push((*from, to)),
