@@ -29,7 +29,8 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
         return Ok(Duration::ZERO);
     }
 
-    let disturbed = extended(&disturbed_spans(outcome), aftermath(cell));
+    let spans = disturbed_spans(outcome);
+    let disturbed = extended(&spans, cell.backend.lease() + late_bytes(cell));
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
@@ -38,7 +39,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
     ensure!(starved.is_none(), "waited for too long: {starved:?}");
 
     let bound = cell.backend.lease() / NOTIFIED_WITHIN;
-    let time = check::hand_over_time(all, &disturbed_spans(outcome)).unwrap_or_default();
+    let time = check::hand_over_time(all, &extended(&spans, late_bytes(cell))).unwrap_or_default();
     ensure!(
         time <= bound,
         "half of the releases reached the next waiter after {time:?} or later"
@@ -57,13 +58,12 @@ fn waits_at_most(cell: &Cell, name: u16) -> Duration {
     cell.bound + SLACK + held
 }
 
-/// How long a fault affects positions after its end: claims of killed and cut-off clients end within
-/// a lease, and a wire delivers late bytes for up to three seconds.
-fn aftermath(cell: &Cell) -> Duration {
+/// How long a wire delivers late bytes after the end of a fault: up to three seconds. Claims of killed
+/// and cut-off clients end within a lease.
+fn late_bytes(cell: &Cell) -> Duration {
     let is_on_wire = cell.fault.needs.contains(&Capability::Network) || cell.fault.name == "mixed";
-    let late_bytes = if is_on_wire { SLACK } else { Duration::ZERO };
 
-    cell.backend.lease() + late_bytes
+    if is_on_wire { SLACK } else { Duration::ZERO }
 }
 
 /// The spans and some time after each. Spans that then touch become one.
