@@ -85,8 +85,6 @@ pub struct Profile {
     pub lease: Duration,
     /// The lease that workers request.
     pub requested_lease: Duration,
-    /// The longest validity of a guard; `None` where only a crash ends a hold.
-    pub validity: Option<Duration>,
     /// Within how many seconds after a fault every name is granted again, on a busy machine.
     pub recovery_seconds: u64,
     /// How far tokens may fall when the server loses its data. It is not zero where the store does

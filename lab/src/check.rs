@@ -18,9 +18,12 @@
 //! | S13 | data of other applications is not changed | the fault run, with its canaries |
 //! | L1, L8, L9 | after a fault every lock is granted again | [`Recovery`] |
 //! | L2 | a lock that a client waits for is not idle | [`idle`] |
-//! | L3, L4 | a waiter is not overtaken | [`order`], for [observed](queue_positions) waiters |
+//! | L2 | a release is notified to the next waiter | [`hand_over_time`] |
+//! | L3, L4 | an [observed](queue_positions) waiter is not overtaken | [`order`], [`overtaking`] |
+//! | L4, L8 | every waiter is granted in time | [`starved`] |
 //! | L6 | a wait with a limit ends in time | [`deadlines`] |
 //! | | a store that must refuse grants nothing | [`refusal`] |
+//! | | a fault meets a hold, and one that outlasts a lease costs one | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 
@@ -30,8 +33,10 @@ mod ended;
 mod exclusion;
 mod idle;
 mod loss_notified;
+mod losses;
 mod nesting;
 mod order;
+mod overtaking;
 mod queue_positions;
 mod recovery;
 mod refusal;
@@ -39,6 +44,7 @@ mod resource_leaks;
 mod stale_entries;
 mod tokens;
 mod validity;
+mod waiting;
 
 use std::fmt;
 
@@ -52,8 +58,10 @@ pub use ended::ended;
 pub use exclusion::{exclusion, overlaps};
 pub use idle::{Span, idle, idle_time};
 pub use loss_notified::{loss_notified, overlap_times};
+pub use losses::{losses_in, meets_hold};
 pub use nesting::nesting;
 pub use order::order;
+pub use overtaking::{Overtaking, overtaking};
 pub use queue_positions::queue_positions;
 pub use recovery::Recovery;
 pub use refusal::refusal;
@@ -62,6 +70,8 @@ pub use resource_leaks::{resource_leaks, resource_leaks_beyond};
 pub use stale_entries::{GoneTimes, stale_entries};
 pub use tokens::{tokens, tokens_over_loss};
 pub use validity::validity;
+pub(crate) use waiting::quiet_time;
+pub use waiting::{hand_over_time, starved};
 
 /// Two holds that violate a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

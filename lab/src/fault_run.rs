@@ -1,4 +1,7 @@
-//! One run of the matrix: eight workers on a store, an observer, an intruder, and a fault.
+//! One run of the matrix: ten workers on a store, an observer, an intruder, and a fault.
+
+mod long_hold;
+mod plan;
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,17 +10,23 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab_servers::Clock;
+use lab_servers::{Clock, Wire};
+use leasehold::Guarantees;
 
 use crate::backends::{Backend, keep_folder};
 use crate::faults::{Fault, Requirement};
 use crate::matrix::Cell;
 use crate::observer::{Observed, Observer};
+use crate::testbed::Route;
 use crate::{
     Api, DEADLINE, Event, EventKind, HoldWork, LockKind, Observation, OnError, Process, Random,
     Testbed, WorkerConfig, check, hostile_names, now, until,
 };
 
+pub use long_hold::{LONG_NAME, LongHold};
+pub use plan::{Plan, Target};
+
+/// The workers that take the three short names. The long holder and its successor come after them.
 const PROCESSES: usize = 8;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// The index of the name that several workers may hold at once, where the store supports that. The
@@ -95,6 +104,8 @@ pub struct FaultRun {
     pub config: WorkerConfig,
     /// All injections so far.
     pub injections: Vec<Injection>,
+    /// The plan of the present injection.
+    pub plan: Plan,
     /// The wait limit of each thread that has one.
     pub wait_limits: HashMap<u32, Duration>,
     /// The wall clocks of the workers, if they have their own.
@@ -103,6 +114,7 @@ pub struct FaultRun {
     long_hold_micros: u64,
     stop_file: PathBuf,
     observer: Observer,
+    long_hold: LongHold,
     /// The seed of all random choices.
     pub seed: u64,
     begun: u64,
@@ -116,12 +128,16 @@ pub struct Outcome {
     pub events: Vec<Event>,
     /// All injections.
     pub injections: Vec<Injection>,
+    /// How many clients opened the store while a fault lasted.
+    pub opened_during_faults: usize,
     /// The wait limit of each thread that has one.
     pub wait_limits: HashMap<u32, Duration>,
     /// The queues that the observer saw.
     pub observations: Vec<Observation>,
     /// How many times the intruder failed to renew and release another client's hold, as it should.
     pub intrusions: usize,
+    /// What the store guarantees.
+    pub guarantees: Guarantees,
     /// How many canaries were missing in the end.
     pub missing_canaries: usize,
     /// When the run began and ended.
@@ -148,7 +164,7 @@ impl FaultRun {
     /// If a worker ends or does not start to work.
     pub fn begin(
         cell: &Cell,
-        testbed: Testbed,
+        mut testbed: Testbed,
         seed: u64,
         on_error: OnError,
         profile: WorkloadProfile,
@@ -156,6 +172,7 @@ impl FaultRun {
         let backend = cell.backend;
         let stop_file = testbed.scratch_file();
         let lease = backend.profile().requested_lease;
+        let lease_of_store = backend.lease();
         let config = WorkerConfig {
             store: testbed.worker_url.clone(),
             lease_millis: Some(u64::try_from(lease.as_millis())?),
@@ -175,6 +192,7 @@ impl FaultRun {
         };
 
         backend.plant(&testbed)?;
+        testbed.holder_route = Route::beside(&testbed.wires, &testbed.worker_url);
         let mut run = Self {
             backend,
             workers: Vec::new(),
@@ -184,7 +202,9 @@ impl FaultRun {
             events: Vec::new(),
             long_hold_micros,
             stop_file,
-            observer: Observer::begin(testbed.url(), config.names.clone()),
+            observer: Observer::begin(testbed.url(), long_hold::with_long_name(&config.names)),
+            long_hold: LongHold::of(lease_of_store),
+            plan: Plan::of(seed, 0, lease_of_store),
             testbed,
             config,
             seed,
@@ -192,7 +212,7 @@ impl FaultRun {
         };
         run.config.kinds = run.kinds(0);
 
-        for number in 0..PROCESSES {
+        for number in 0..PROCESSES + LongHold::WORKERS {
             let worker = run.start_worker(number)?;
             run.workers.push(worker);
         }
@@ -231,6 +251,13 @@ impl FaultRun {
     }
 
     fn config_of(&self, number: usize) -> WorkerConfig {
+        match number.checked_sub(PROCESSES) {
+            Some(role) => self.config_of_long_name(role, self.short_config_of(number)),
+            None => self.short_config_of(number),
+        }
+    }
+
+    fn short_config_of(&self, number: usize) -> WorkerConfig {
         let nests = number == NESTS;
         let names = &self.config.names;
         let environment = self.clocks.get(number).map(|clock| {
@@ -298,11 +325,16 @@ impl FaultRun {
             sleep(Duration::from_millis(least + random.below(most - least)));
             self.wait_until_working()?;
 
+            self.wait_for_long_hold(bound)?;
+            self.plan = Plan::of(self.seed, self.effects(), self.lease());
+
+            let newcomer = self.start_newcomer(&mut random)?;
             let at = now();
             let effect = (fault.inject)(self, &mut random)?;
             misses = if effect.is_some() { 0 } else { misses + 1 };
             let recovered = effect.as_ref().map_or_else(now, |effect| effect.recovered);
             let recovery = self.recovery(recovered, bound)?;
+            self.add_newcomer(newcomer, bound)?;
 
             self.injections.push(Injection {
                 at,
@@ -365,11 +397,34 @@ impl FaultRun {
         self.backend.lease()
     }
 
+    /// The wires that the present injection disturbs.
+    pub(crate) fn disturbed_wires(&self, random: &mut Random) -> Vec<&Wire> {
+        let numbers = self.minority(random);
+        let holder = &self.testbed.holder_route.wires;
+        let others = &self.testbed.wires;
+
+        let drawn = |number: &usize| &others[*number];
+        match self.plan.target {
+            Target::Holder => holder.iter().collect(),
+            Target::Others => numbers.iter().map(drawn).collect(),
+            Target::Everyone => numbers
+                .iter()
+                .flat_map(|&number| [&others[number], &holder[number]])
+                .collect(),
+        }
+    }
+
     /// Draws servers of which the store tolerates the loss: a minority, or the only server.
     #[must_use]
     pub fn minority(&self, random: &mut Random) -> Vec<usize> {
         let count = self.testbed.wires.len();
         pick(random, count, (count.saturating_sub(1) / 2).max(1))
+    }
+
+    /// Draws three different servers of at least three.
+    pub(crate) fn draw_servers(&self, random: &mut Random) -> [usize; 3] {
+        let drawn = pick(random, self.testbed.wires.len(), 3);
+        drawn.try_into().expect("there are at least three servers")
     }
 
     /// Draws a majority of the servers.
@@ -382,7 +437,7 @@ impl FaultRun {
     /// Draws a name.
     #[must_use]
     pub fn draw_name(&self, random: &mut Random) -> String {
-        let names = &self.config.names;
+        let names = long_hold::with_long_name(&self.config.names);
         let index = random.below(names.len() as u64);
         names[usize::try_from(index).expect("a run has few names")].clone()
     }
@@ -397,7 +452,7 @@ impl FaultRun {
         wanted: fn(&EventKind) -> bool,
     ) -> Result<Option<usize>> {
         for _ in 0..500 {
-            let number = usize::try_from(random.below(PROCESSES as u64))?;
+            let number = usize::try_from(random.below(self.workers.len() as u64))?;
             let worker = &mut self.workers[number];
             worker.pause()?;
             let last = worker.last_event()?;
@@ -466,6 +521,7 @@ impl FaultRun {
         let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
+            names: long_hold::with_intruder_name(&self.config.names),
             cycles: 1,
             stop_file: None,
             wait_micros: None,
@@ -474,14 +530,17 @@ impl FaultRun {
         self.backend
             .check_clean(&self.testbed, &last)
             .context("at the end of the run")?;
+        let guarantees = self.testbed.locks().guarantees();
         Ok(Outcome {
             testbed: self.testbed,
             events: self.events,
+            opened_during_faults: self.long_hold.opened_during(&self.injections),
             injections: self.injections,
             wait_limits: self.wait_limits,
             observations,
             intrusions,
             missing_canaries,
+            guarantees,
             time: (self.begun, end),
         })
     }
@@ -502,7 +561,7 @@ fn clocks(testbed: &Testbed, requires: Requirement) -> Result<Vec<Clock>> {
     }
     let folder = testbed.scratch_file();
     fs::create_dir(&folder)?;
-    Ok(Clock::several(&folder, PROCESSES))
+    Ok(Clock::several(&folder, PROCESSES + LongHold::WORKERS))
 }
 
 /// Draws `how_many` different numbers below `count`.

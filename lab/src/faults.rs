@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::backends::{Backend, Capability};
-use crate::fault_run::{Effect, FaultRun};
+use crate::fault_run::{Effect, FaultRun, Plan};
 use crate::{Random, matrix, now};
 
 pub use list::FAULTS;
@@ -48,6 +48,11 @@ pub struct Fault {
     /// Within how many seconds each name is granted again, if the store does not need longer after
     /// every fault.
     pub recovery_seconds: u64,
+    /// The stores on which a hold must be lost if the fault lasts for a lease or longer. On the
+    /// others the fault reaches too few servers, or holds do not end by time.
+    pub losses: &'static [&'static str],
+    /// The stores that new clients can open while the fault lasts.
+    pub opens: &'static [&'static str],
     /// The stores with another guarantee or another time.
     pub exceptions: &'static [(&'static str, Guarantee, u64)],
     /// Injects the fault once and ends it. Returns `None` if it had no effect.
@@ -147,6 +152,7 @@ fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
 
     for _ in 0..3 {
         let fault = tolerated[usize::try_from(random.below(tolerated.len() as u64))?];
+        run.plan = Plan::drawn(random, run.lease());
         let effect = (fault.inject)(run, &mut Random::seeded(random.below(u64::MAX)))?;
         evidence.extend(effect.map(|effect| format!("{}: {}", fault.name, effect.evidence)));
     }

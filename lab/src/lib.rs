@@ -38,10 +38,10 @@ pub use clock::now;
 pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
-pub use observer::{Observation, ObservedClaim, Observer};
+pub use observer::{INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
 pub use process::Process;
 pub use random::Random;
-pub use testbed::{Server, Servers, Testbed};
+pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,
     StoreHandles, WorkerConfig,

@@ -1,8 +1,10 @@
 //! Every store under every fault that is possible on it.
 
 mod check;
+mod order;
 mod page;
 mod picture;
+mod power;
 
 use std::fs;
 use std::path::Path;
@@ -65,6 +67,18 @@ impl Cell {
     #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.backend, self.fault.name)
+    }
+
+    /// Whether a hold must be lost if the fault lasts for a lease or longer.
+    #[must_use]
+    pub fn must_lose(&self) -> bool {
+        self.fault.losses.contains(&self.backend.name())
+    }
+
+    /// Whether new clients must be able to open the store while the fault lasts.
+    #[must_use]
+    pub fn must_open(&self) -> bool {
+        self.fault.opens.contains(&self.backend.name())
     }
 
     /// The command that repeats a run.
@@ -142,7 +156,9 @@ mod tests {
         let mut lines: Vec<String> = cells()
             .map(|cell| {
                 let seconds = cell.bound.as_secs();
-                format!("{} {} {seconds}", cell.name(), cell.guarantee)
+                let loses = if cell.must_lose() { " loses" } else { "" };
+                let opens = if cell.must_open() { " opens" } else { "" };
+                format!("{} {} {seconds}{loses}{opens}", cell.name(), cell.guarantee)
             })
             .collect();
         lines.sort();

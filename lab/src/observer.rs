@@ -1,6 +1,8 @@
 //! The observer, which inspects queues during a run, and the intruder, which tries to end holds of
 //! others.
 
+mod stale_claim;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -14,6 +16,9 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::now;
+
+use stale_claim::use_stale_claim;
+pub use stale_claim::{INTRUDER_NAME, StaleClaim};
 
 /// The pauses between two inspections of all queues, and between two intrusions.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(15);
@@ -143,12 +148,14 @@ impl ObserverThread {
             .iter()
             .map(|name| Name::parse(name))
             .collect::<leasehold::Result<Vec<_>>>()?;
+        let own = Name::parse(INTRUDER_NAME)?;
         let mut count = 0;
 
         while self.is_running() {
             for name in &names {
                 count += usize::from(intrude(&*store, name).await?);
             }
+            count += usize::from(use_stale_claim(&*store, &own).await?);
             sleep(INTRUDE_EVERY).await;
         }
         Ok(count)

@@ -1,5 +1,6 @@
 //! The surroundings of one test: a store, its servers, the workers, and a client that inspects.
 
+mod route;
 mod servers;
 
 use std::any::{Any, type_name};
@@ -16,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::backends::Disk;
 use crate::{Event, EventKind, Process, WorkerConfig, now, until};
 
+pub use route::Route;
 pub use servers::{Server, Servers};
 
 /// A store with its servers, workers for it, and a client that inspects it.
@@ -32,6 +34,8 @@ pub struct Testbed {
     scratch_files: Cell<u32>,
     /// The wires between workers and servers, one for each server.
     pub wires: Vec<Wire>,
+    /// The way of the long holder to the servers.
+    pub(crate) holder_route: Route,
     // Dropped after the client and the wires, which use them.
     pub(crate) servers: Box<dyn Servers>,
     /// The small disk of the folder or the server. Dropped last.
@@ -99,6 +103,7 @@ impl Testbed {
             next_thread: Cell::new(0),
             scratch_files: Cell::new(0),
             wires: Vec::new(),
+            holder_route: Route::default(),
             servers,
             disk: None,
         })

@@ -35,6 +35,7 @@ const CHECKS: usize = 50;
 /// # Errors
 /// The first error of the library or the system.
 pub fn run(config: &WorkerConfig) -> Result<()> {
+    sleep(Duration::from_micros(config.open_after));
     match config.api {
         Api::Async => tasks::run(config),
         Api::Blocking => threads::run(config),
@@ -49,16 +50,24 @@ fn refused(recorder: recorder::Recorder<'_>) -> Result<()> {
 }
 
 /// Whether the worker retries a store that cannot be opened now. It does so where faults are
-/// injected.
+/// injected. Where stores refuse requests, they also refuse to be opened, for various reasons.
 fn waits_for_store(config: &WorkerConfig, error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<leasehold::Error>();
-    config.on_error != OnError::Abort && error.is_some_and(leasehold::Error::is_unavailable)
+    match config.on_error {
+        OnError::Abort => false,
+        OnError::Retry => error.is_some_and(leasehold::Error::is_unavailable),
+        OnError::RetryAll => error.is_some(),
+    }
 }
 
 /// Waits until a cycle may begin.
 fn begin(config: &WorkerConfig) -> Result<()> {
     match config.start {
         Start::Immediately => Ok(()),
+        Start::After(micros) => {
+            sleep(Duration::from_micros(micros));
+            Ok(())
+        }
         Start::OnSignal => wait_for_signal(),
     }
 }

@@ -14,6 +14,8 @@ pub struct WorkerConfig {
     pub store: String,
     /// The names of the locks, which each thread acquires in turn. Events refer to them by index.
     pub names: Vec<String>,
+    /// The index of the only name that the threads acquire, if they do not acquire all in turn.
+    pub only_name: Option<u16>,
     /// The kind of the locks.
     pub kind: LockKind,
     /// The kinds of the locks that differ.
@@ -36,6 +38,8 @@ pub struct WorkerConfig {
     /// The step at which the process kills or stops itself. This requires one thread and the async
     /// API.
     pub crash_point: Option<CrashPoint>,
+    /// How long the process waits before it opens its store, in microseconds.
+    pub open_after: u64,
     /// When a cycle begins.
     pub start: Start,
     /// The wait limit in microseconds, if there is one.
@@ -91,10 +95,12 @@ pub enum StoreHandles {
 }
 
 /// When a cycle begins.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Start {
     /// When the previous cycle has ended.
     Immediately,
+    /// This number of microseconds after the previous cycle has ended.
+    After(u64),
     /// When a line arrives on stdin.
     OnSignal,
 }
@@ -195,6 +201,7 @@ impl Default for WorkerConfig {
         Self {
             store: String::new(),
             names: vec!["a".to_owned()],
+            only_name: None,
             kind: LockKind::Mutex,
             kinds: HashMap::new(),
             max_nesting: 0,
@@ -205,6 +212,7 @@ impl Default for WorkerConfig {
             cycles: 1,
             stop_file: None,
             crash_point: None,
+            open_after: 0,
             start: Start::Immediately,
             wait_micros: None,
             lease_millis: None,
@@ -221,11 +229,14 @@ impl WorkerConfig {
     /// Whether another cycle begins after this number of cycles.
     #[must_use]
     pub fn goes_on(&self, done: u64) -> bool {
-        done < self.cycles
-            && self
-                .stop_file
-                .as_ref()
-                .is_none_or(|file| !Path::new(file).exists())
+        done < self.cycles && !self.is_stopped()
+    }
+
+    /// Whether the file that ends the worker exists.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let file = self.stop_file.as_ref();
+        file.is_some_and(|file| Path::new(file).exists())
     }
 
     /// The index of the name that a thread acquires in a cycle.
@@ -234,6 +245,10 @@ impl WorkerConfig {
     /// If the list of names is empty or has more than 65,536 entries.
     #[must_use]
     pub fn name(&self, thread: u32, cycle: u64) -> u16 {
+        if let Some(only) = self.only_name {
+            return only;
+        }
+
         let count = self.names.len() as u64;
         u16::try_from((u64::from(thread) + cycle) % count).expect("a test has few names")
     }

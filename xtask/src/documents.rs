@@ -1,5 +1,7 @@
 //! The documents that are generated from data: GUARANTEES.md and docs/evidence.md from
-//! docs/guarantees.toml.
+//! docs/guarantees.toml and the seeded bugs.
+
+mod seeded_bugs;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -110,7 +112,7 @@ fn generate(root: &Path) -> Result<[(&'static str, String); 2]> {
     }
     Ok([
         ("GUARANTEES.md", guarantees(&source)),
-        ("docs/evidence.md", evidence(&source)),
+        ("docs/evidence.md", evidence(&source, root)?),
     ])
 }
 
@@ -190,7 +192,7 @@ fn section(page: &mut String, guarantee: &Guarantee) {
     }
 }
 
-fn evidence(source: &Source) -> String {
+fn evidence(source: &Source, root: &Path) -> Result<String> {
     let mut page = String::from(EVIDENCE_HEAD);
 
     for guarantee in &source.guarantee {
@@ -230,7 +232,8 @@ fn evidence(source: &Source) -> String {
         }
         names(&mut page, "", &invariant.evidence);
     }
-    page
+    seeded_bugs::write(&mut page, source, root)?;
+    Ok(page)
 }
 
 fn names(page: &mut String, indent: &str, evidence: &Evidence) {
@@ -344,7 +347,7 @@ that find a violation.
 const EVIDENCE_HEAD: &str = "\
 # Evidence
 
-<!-- Generated from docs/guarantees.toml by `cargo xtask documents`. Edit the data. -->
+<!-- Generated from docs/guarantees.toml and lab/mutants by `cargo xtask documents`. Edit these. -->
 
 The tests that show each guarantee of [GUARANTEES.md](../GUARANTEES.md). A test fails when a name
 here does not exist. [lab/README.md](../lab/README.md#terms) explains the terms of the lab.

@@ -10,6 +10,8 @@
 //! stay the same.
 
 mod check;
+mod draw;
+mod listed;
 mod patch;
 mod results;
 mod tree;
@@ -25,6 +27,7 @@ use clap::Args;
 use crate::repository;
 use crate::usage::UsageError;
 use check::Verdict;
+pub(crate) use listed::{SeededBug, seeded_bugs};
 use patch::Mutant;
 use results::{Outcome, Record, Results};
 use tree::Tree;
@@ -44,14 +47,31 @@ pub(crate) struct MutantsArgs {
     /// Begin no mutant after this time
     #[arg(long, value_name = "MINUTES")]
     budget: Option<u64>,
+    /// Try the mutants in an order that the commit decides, and two at least
+    #[arg(long)]
+    drawn: bool,
     /// Check that each patch applies and compiles, and run no test
     #[arg(long, conflicts_with = "results")]
     compile_only: bool,
 }
 
+/// Tries mutants that the commit decides, for a few minutes.
+pub(crate) fn run_drawn(minutes: u64) -> Result<()> {
+    run(&MutantsArgs {
+        names: Vec::new(),
+        results: None,
+        budget: Some(minutes),
+        drawn: true,
+        compile_only: false,
+    })
+}
+
 pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     let root = repository::root();
-    let mutants = chosen(Mutant::all(&root)?, &options.names)?;
+    let mut mutants = chosen(Mutant::all(&root)?, &options.names)?;
+    if options.drawn {
+        draw::sort(&mut mutants, &draw::commit(&root)?);
+    }
     let tree = Tree::copy(&root)?;
 
     if options.compile_only {
@@ -64,6 +84,8 @@ pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
         unsound: Vec::new(),
         sound: BTreeSet::new(),
         deadline: deadline(options.budget),
+        batch: if options.drawn { 1 } else { BATCH },
+        tries_left: if options.drawn { draw::DRAWN_MIN } else { 0 },
     };
     session.run(&mutants)?;
     session.conclude(&mutants)
@@ -78,6 +100,10 @@ struct Session<'a> {
     /// Commands that fail without any bug.
     unsound: Vec<String>,
     deadline: Option<Instant>,
+    /// How many mutants are checked for soundness before the first of them is tried.
+    batch: usize,
+    /// How many mutants are tried even after the deadline.
+    tries_left: usize,
 }
 
 impl Session<'_> {
@@ -89,7 +115,7 @@ impl Session<'_> {
             mutants.len()
         );
 
-        for batch in pending.chunks(BATCH) {
+        for batch in pending.chunks(self.batch) {
             for mutant in batch {
                 self.check_soundness(mutant)?;
             }
@@ -134,12 +160,13 @@ impl Session<'_> {
         let record = Record::new(digest, outcome, start.elapsed());
 
         println!("{}", record.row(mutant));
+        self.tries_left = self.tries_left.saturating_sub(1);
         self.results.add(&mutant.name, record)
     }
 
     fn is_over(&self) -> bool {
-        self.deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
+        let deadline = self.deadline.filter(|_| self.tries_left == 0);
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Prints the summary and writes the table.

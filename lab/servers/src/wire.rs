@@ -130,6 +130,13 @@ impl Wire {
         }
     }
 
+    /// Makes another wire to the same service.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let server = *lock(&self.shared.server);
+        Self::to(server)
+    }
+
     /// The address for clients: `127.0.0.1:PORT`.
     #[must_use]
     pub fn address(&self) -> String {

@@ -19,14 +19,12 @@ impl Backend for Ensemble {
             name: "ensemble",
             lease: SESSION,
             requested_lease: REQUESTED_LEASE,
-            validity: Some(SESSION),
             recovery_seconds: 20,
             token_slack: 0,
             load_min: 2.0,
             has: &[
                 Capability::Network,
                 Capability::ServerProcess,
-                Capability::ServerClock,
                 Capability::Sessions,
                 Capability::Majority,
                 Capability::Leader,
@@ -35,8 +33,8 @@ impl Backend for Ensemble {
         }
     }
 
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        let setup = zookeeper::setup(requires).release(ZooKeeperRelease::Newest);
+    fn start(&self, worker: &str, _: Requirement) -> Result<Testbed> {
+        let setup = zookeeper::setup().release(ZooKeeperRelease::Newest);
         let servers = ThreeServers::of(&setup);
         zookeeper::start(worker, &servers.url(), servers)
     }

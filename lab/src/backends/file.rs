@@ -23,7 +23,6 @@ impl Backend for File {
             name: "file",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: None,
             recovery_seconds: 5,
             token_slack: 0,
             load_min: 20.0,

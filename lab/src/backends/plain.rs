@@ -17,7 +17,6 @@ impl Backend for Plain {
             name: "plain",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 10,
             token_slack: 1_000_000_000,
             load_min: 5.0,

@@ -36,7 +36,6 @@ impl Backend for Redis {
             name: "redis",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 10,
             token_slack: 0,
             load_min: 10.0,

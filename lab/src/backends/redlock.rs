@@ -22,7 +22,6 @@ impl Backend for Redlock {
             name: "redlock",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 10,
             token_slack: 0,
             load_min: 5.0,

@@ -19,7 +19,6 @@ impl Backend for Replica {
             name: "replica",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 10,
             token_slack: 0,
             load_min: 10.0,
@@ -146,9 +145,10 @@ impl Servers for Pair {
 pub(crate) fn fail_over(testbed: &mut Testbed) -> Result<()> {
     testbed.servers_mut::<Pair>()?.promote_replica();
     let new = testbed.servers::<Pair>()?.master().address();
-    let front = &testbed.wires[0];
-    front.lead_to(new);
-    front.partition();
+    for front in testbed.wires.iter().chain(&testbed.holder_route.wires) {
+        front.lead_to(&*new);
+        front.partition();
+    }
     Ok(())
 }
 

@@ -32,14 +32,12 @@ impl Backend for ZooKeeper {
             name: "zookeeper",
             lease: SESSION,
             requested_lease: REQUESTED_LEASE,
-            validity: Some(SESSION),
             recovery_seconds: 12,
             token_slack: 0,
             load_min: 5.0,
             has: &[
                 Capability::Network,
                 Capability::ServerProcess,
-                Capability::ServerClock,
                 Capability::Sessions,
                 Capability::FifoQueue,
                 Capability::ImmediateRemoval,
@@ -47,8 +45,8 @@ impl Backend for ZooKeeper {
         }
     }
 
-    fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {
-        let server = setup(requires).start();
+    fn start(&self, worker: &str, _: Requirement) -> Result<Testbed> {
+        let server = setup().start();
         start(worker, &server.url(), vec![server])
     }
 
@@ -87,14 +85,9 @@ pub(super) fn start(worker: &str, url: &str, servers: impl Servers) -> Result<Te
     Ok(testbed)
 }
 
-/// The set-up of a server for a fault.
-pub(super) fn setup(requires: Requirement) -> ZooKeeperSetup {
-    let setup = Server::setup().tick(500);
-    if requires == Requirement::ServerClock {
-        setup.own_clock()
-    } else {
-        setup
-    }
+/// The set-up of a server.
+pub(super) fn setup() -> ZooKeeperSetup {
+    Server::setup().tick(500)
 }
 
 pub(super) fn wait_until_ready(testbed: &Testbed) {

@@ -5,15 +5,18 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::{Span, quiet_time};
 use crate::{Event, EventKind};
 
-/// Checks that each request with a wait limit is granted or ends within that limit and `more`.
+/// Checks that each request with a wait limit is granted or ends within that limit and `more`. Time
+/// within `disturbed` is not counted.
 ///
 /// # Errors
 /// The first request that ends later.
 pub fn deadlines(
     events: &[Event],
     timeout: impl Fn(u32) -> Option<Duration>,
+    disturbed: &[Span],
     more: Duration,
 ) -> Result<()> {
     let mut requested: HashMap<u32, u64> = HashMap::new();
@@ -24,7 +27,7 @@ pub fn deadlines(
                 let Some(since) = requested.remove(&event.thread) else {
                     continue;
                 };
-                let took = Duration::from_nanos(event.at - since);
+                let took = quiet_time((since, event.at), disturbed);
                 let limit = timeout(event.thread);
                 let is_late = limit.is_some_and(|limit| took > limit + more);
                 ensure!(!is_late, "the request ended after {took:?}: {event}");
@@ -43,7 +46,18 @@ mod tests {
 
     fn recorded(lines: &[&str]) -> Result<()> {
         let timeout = |thread| (thread == 7).then_some(Duration::from_nanos(10));
-        deadlines(&events(lines), timeout, Duration::from_nanos(5))
+        deadlines(
+            &events(lines),
+            timeout,
+            &[(40, 60)],
+            Duration::from_nanos(5),
+        )
+    }
+
+    #[test]
+    fn time_of_faults_is_excused() {
+        recorded(&["30 7 0 requested", "65 7 0 timed-out"]).unwrap();
+        assert!(recorded(&["30 7 0 requested", "66 7 0 timed-out"]).is_err());
     }
 
     #[test]

@@ -21,10 +21,12 @@ impl Recovery {
         }
     }
 
-    /// Records an event.
+    /// Records an event. Locks beyond the number are not counted.
     pub fn observe(&mut self, event: &Event) {
+        let Some(first) = self.granted.get_mut(usize::from(event.name)) else {
+            return;
+        };
         if matches!(event.kind, EventKind::Granted { .. }) && event.at > self.since {
-            let first = &mut self.granted[usize::from(event.name)];
             *first = Some(first.map_or(event.at, |known| known.min(event.at)));
         }
     }

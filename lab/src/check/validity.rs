@@ -7,8 +7,9 @@ use anyhow::{Result, ensure};
 
 use crate::{Event, EventKind};
 
-/// Checks that no guard reports more validity than a lease, and that no lost hold is released as if
-/// it were held. A guard reports less than a lease because it counts from before the request.
+/// Checks that no guard reports more validity than the store guarantees after a renewal, and that
+/// no lost hold is released as if it were held. A guard reports less, because it counts from before
+/// the request.
 ///
 /// # Errors
 /// The first event that violates this.
@@ -23,7 +24,7 @@ pub fn validity(events: &[Event], lease: Option<Duration>) -> Result<()> {
             EventKind::ValidUntil { until } => {
                 ensure!(
                     until - event.at.min(until) <= lease,
-                    "valid for longer than a lease: {event}"
+                    "valid for longer than the store guarantees: {event}"
                 );
             }
             EventKind::Expired | EventKind::Revoked => drop(lost.insert(event.thread, event)),

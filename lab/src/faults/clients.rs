@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use lab_servers::{Raw, Redis, Reply, request};
 
 use super::redis_state::errors;
-use super::{ended_now, instant, millis, wait};
+use super::{ended_now, instant, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until};
 
@@ -14,7 +14,7 @@ const BUSY_AFTER: &str = "20";
 /// Another client's script runs until it is killed.
 pub(super) fn busy_script(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    let time = millis(random, 300, 1_200);
+    let time = run.plan.length;
     let servers: Vec<&Redis> = which
         .iter()
         .map(|&number| run.testbed.redis()[number])
@@ -107,7 +107,7 @@ pub(super) fn output_buffer_overflow(
 /// The server has no memory left for clients, and closes all their connections.
 pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    let time = millis(random, 100, 900);
+    let time = run.plan.length;
     let mut own = which
         .iter()
         .map(|&number| kept(run.testbed.redis()[number]))

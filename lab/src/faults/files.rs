@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ended_now, instant, millis, persistence, wait};
+use super::{ended_now, instant, persistence, wait};
 use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
@@ -44,7 +44,7 @@ pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Optio
     if !run.backend.has(Capability::Folder) {
         return persistence::disk_full(run, random);
     }
-    let time = millis(random, 300, 900);
+    let time = run.plan.length;
 
     let fill = run.testbed.store().with_file_name("fill");
     let new = format!("new-{}", run.injections.len());

@@ -20,9 +20,32 @@ const FAULT: Fault = Fault {
     min_effects: 2,
     guarantee: E,
     recovery_seconds: 0,
+    losses: &[],
+    opens: &[],
     exceptions: &[],
     inject: |_, _| Ok(None),
 };
+
+/// The values that most faults share that last for half a lease, one lease and two leases. The
+/// [plan](crate::fault_run::Plan) of a run has each length once in three injections.
+const OUTAGE: Fault = Fault {
+    min_effects: 3,
+    ..FAULT
+};
+
+/// The stores with a wire in front of each server.
+const REMOTE: &[&str] = &[
+    "redis",
+    "replica",
+    "plain",
+    "redlock",
+    "zookeeper",
+    "ensemble",
+];
+/// The stores of which one server is all.
+const SINGLE_SERVER: &[&str] = &["redis", "plain", "zookeeper"];
+/// The stores that work with a majority of their servers.
+const SEVERAL_SERVERS: &[&str] = &["redlock"];
 
 /// The pairs that are possible and that the matrix leaves out, as another cell covers them.
 pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
@@ -83,25 +106,26 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "holder-paused",
-        description: "a worker that holds is stopped for 1.1 or 0.5 leases",
+        description: "a worker that holds is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a grant",
+        losses: REMOTE,
         inject: processes::holder_paused,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "waiter-paused",
-        description: "a worker that waits is stopped for 1.1 or 0.5 leases",
+        description: "a worker that waits is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a request",
         inject: processes::waiter_paused,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "paused-at-step",
-        description: "a worker stops itself for 1.1 or 0.5 leases before or after a step; each \
-            in turn",
+        description: "a worker stops itself for ½, 1 or 2 leases before or after a step; \
+            each in turn",
         evidence: "the worker reached the step and was stopped there",
         inject: processes::paused_at_step,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "hold-broken",
@@ -121,30 +145,36 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "partition",
-        description: "servers are unreachable for up to 0.9 s, and connections are refused",
+        description: "servers are unreachable for ½, 1 or 2 leases, and connections are refused",
         evidence: "refused connections",
         needs: &[Network],
+        losses: REMOTE,
+        opens: SEVERAL_SERVERS,
         inject: network::partition,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "half-open",
-        description: "all bytes in both directions are kept for up to 0.9 s without an error; \
+        description: "all bytes in both directions are kept for ½, 1 or 2 leases without an error; \
             then they are delivered",
         evidence: "bytes kept in transit",
         needs: &[Network],
         recovery_seconds: 12,
+        losses: REMOTE,
+        opens: SEVERAL_SERVERS,
         inject: network::half_open,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "partition-one-way",
-        description: "requests arrive and replies are lost for up to 0.9 s",
+        description: "requests arrive and replies are lost for ½, 1 or 2 leases",
         evidence: "lost bytes of replies",
         needs: &[Network],
         recovery_seconds: 12,
+        losses: REMOTE,
+        opens: SEVERAL_SERVERS,
         inject: network::partition_one_way,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "replies-lost",
@@ -154,56 +184,58 @@ pub const FAULTS: &[Fault] = &[
         recovery_seconds: 12,
         exceptions: &[("plain", E, 15)],
         inject: network::replies_lost,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "replies-delayed",
-        description: "replies are up to 0.9 s late",
+        description: "replies are held for ½, 1 or 2 leases",
         evidence: "bytes kept in transit",
         needs: &[Network],
         recovery_seconds: 12,
+        losses: REMOTE,
+        opens: SEVERAL_SERVERS,
         inject: network::replies_delayed,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "latency",
-        description: "every byte takes up to 60 ms more in each direction, for up to 0.9 s",
+        description: "every byte takes up to 60 ms more in each direction, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
         needs: &[Network],
         recovery_seconds: 12,
         inject: network::slow,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "jitter",
         description: "each piece is up to 80 ms late in each direction by a random delay, in \
-            order on each connection, for up to 2 s",
+            order on each connection, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
         needs: &[Network],
         recovery_seconds: 12,
         inject: network::jitter,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "packet-loss",
         description: "30 % of packets are lost as TCP shows it: a piece arrives 200 ms late, \
             600 ms if lost again, up to 3 s, and the pieces behind it on its connection wait; \
-            connecting is not affected; for up to 2 s",
+            connecting is not affected; for ½, 1 or 2 leases",
         evidence: "pieces sent again",
         needs: &[Network],
         recovery_seconds: 15,
         exceptions: &[("ensemble", E, 25)],
         inject: network::packet_loss,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "tiny-segments",
-        description: "three bytes pass at a time in each direction, for up to 2 s",
+        description: "three bytes pass at a time in each direction, for ½, 1 or 2 leases",
         evidence: "bytes that passed this way",
         needs: &[Network],
         recovery_seconds: 12,
         inject: network::tiny_segments,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "network-chaos",
@@ -228,14 +260,16 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "server-killed",
-        description: "servers are killed, and restarted with their data up to 0.9 s later",
+        description: "servers are killed, and restarted with their data ½, 1 or 2 leases later",
         evidence: "their processes ended",
         needs: &[ServerProcess],
         requires: Requirement::PersistentData,
         recovery_seconds: 12,
         exceptions: &[("zookeeper", E, 20), ("ensemble", E, 30)],
+        losses: SINGLE_SERVER,
+        opens: SEVERAL_SERVERS,
         inject: servers::killed,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "restarted-empty",
@@ -245,6 +279,17 @@ pub const FAULTS: &[Fault] = &[
         guarantee: T,
         exceptions: &[("redlock", E, 12)],
         inject: servers::restarted_empty,
+        ..FAULT
+    },
+    Fault {
+        name: "minority-changes",
+        description: "two masters are stopped until their votes expire; then the long holder is \
+            cut off, the two continue, and a third is restarted without its data",
+        evidence: "the long holder held its lock when it was cut off",
+        needs: &[Masters, ServerProcess],
+        losses: &["redlock"],
+        recovery_seconds: 12,
+        inject: servers::minority_changes,
         ..FAULT
     },
     Fault {
@@ -259,12 +304,14 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "server-paused",
-        description: "servers are stopped for up to 1.2 s",
+        description: "servers are stopped for ½, 1 or 2 leases",
         evidence: "their processes were stopped",
         needs: &[ServerProcess],
         recovery_seconds: 12,
+        losses: SINGLE_SERVER,
+        opens: SEVERAL_SERVERS,
         inject: servers::paused,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "clock-jump-forward",
@@ -338,11 +385,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[ServerClock],
         requires: Requirement::ServerClock,
         guarantee: T,
-        exceptions: &[
-            ("redlock", T, 12),
-            ("zookeeper", E, 12),
-            ("ensemble", E, 20),
-        ],
+        exceptions: &[("redlock", T, 12)],
         inject: clocks::fast,
         ..FAULT
     },
@@ -423,34 +466,36 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "out-of-memory",
-        description: "the server has no memory left, for up to 1.2 s",
+        description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
         inject: redis_state::out_of_memory,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "writes-refused",
-        description: "the server lacks a replica and refuses writes, for up to 1.2 s",
+        description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS",
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain"],
         inject: redis_state::writes_refused,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "read-only",
         description: "the server becomes a replica of an unreachable master and refuses writes, \
-            for up to 1.2 s",
+            for ½, 1 or 2 leases",
         evidence: "requests refused with READONLY",
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain"],
         inject: redis_state::read_only,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "evicted",
@@ -464,25 +509,27 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "rights-revoked",
-        description: "the workers' user loses the right to run scripts, for up to 1.2 s",
+        description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
         evidence: "requests refused with NOPERM",
         needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain"],
         inject: redis_state::rights_revoked,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "busy-script",
-        description: "another client's script runs until SCRIPT KILL, up to 1.2 s later; on a \
+        description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
         evidence: "requests refused with BUSY",
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain"],
         inject: clients::busy_script,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "output-buffer-overflow",
@@ -497,13 +544,14 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "clients-evicted",
         description: "the server has no memory left for clients and closes all connections, for \
-            up to 0.9 s",
+            ½, 1 or 2 leases",
         evidence: "connections closed for this reason",
         needs: &[RedisCommands],
         recovery_seconds: 12,
         exceptions: &[("redis", E, 10)],
+        losses: &["redis", "plain"],
         inject: clients::evicted,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "keys-renamed",
@@ -592,6 +640,7 @@ pub const FAULTS: &[Fault] = &[
         guarantee: R,
         recovery_seconds: 15,
         exceptions: &[("ensemble", R, 40)],
+        losses: &["redlock", "ensemble"],
         inject: servers::majority_killed,
         ..FAULT
     },
@@ -603,6 +652,7 @@ pub const FAULTS: &[Fault] = &[
         guarantee: R,
         recovery_seconds: 15,
         exceptions: &[("ensemble", R, 40)],
+        losses: &["redlock", "ensemble"],
         inject: servers::majority_paused,
         ..FAULT
     },
@@ -613,6 +663,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Majority, Network],
         guarantee: R,
         recovery_seconds: 15,
+        losses: &["redlock", "ensemble"],
         inject: network::majority_partition,
         ..FAULT
     },
@@ -623,6 +674,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Leader],
         guarantee: R,
         recovery_seconds: 40,
+        losses: &["ensemble"],
         inject: servers::partition_all,
         ..FAULT
     },
@@ -684,15 +736,16 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "disk-full",
-        description: "the disk is full for up to 1.2 s",
+        description: "the disk is full for ½, 1 or 2 leases",
         evidence: "a new name is refused for this reason; requests refused with MISCONF",
         needs: &[SmallDisk],
         requires: Requirement::SmallDisk,
         guarantee: R,
         recovery_seconds: 12,
         exceptions: &[("file", E, 10)],
+        losses: &["redis", "plain"],
         inject: files::disk_full,
-        ..FAULT
+        ..OUTAGE
     },
     Fault {
         name: "hostile-names",

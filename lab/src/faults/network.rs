@@ -6,23 +6,18 @@ use anyhow::Result;
 use lab_servers::{Traffic, Wire};
 
 use super::{ended_now, instant, millis, wait};
-use crate::fault_run::{Effect, FaultRun};
+use crate::fault_run::{Effect, FaultRun, Plan};
 use crate::{Random, now};
 
-/// Switches a fault on for the wires to some servers, waits, and switches it off.
+/// Switches a fault on for some wires, waits, and switches it off.
 fn for_a_while(
-    run: &FaultRun,
-    which: &[usize],
+    wires: &[&Wire],
     time: Duration,
     switch: impl Fn(&Wire, bool),
     evidence: impl Fn(&Wire, Traffic) -> Option<String>,
 ) -> Option<Effect> {
-    let wires: Vec<&Wire> = which
-        .iter()
-        .map(|&number| &run.testbed.wires[number])
-        .collect();
     let before: Vec<Traffic> = wires.iter().map(|wire| wire.traffic()).collect();
-    for wire in &wires {
+    for wire in wires {
         switch(wire, true);
     }
 
@@ -34,7 +29,7 @@ fn for_a_while(
         .find_map(|(wire, before)| evidence(wire, before));
     let effect = shows.map(|evidence| ended_now(since, format!("{evidence}, {time:?}")));
 
-    for wire in &wires {
+    for wire in wires {
         switch(wire, false);
     }
     effect.map(|effect| Effect {
@@ -43,15 +38,15 @@ fn for_a_while(
     })
 }
 
-/// Disturbs the wires to the servers that may fail.
+/// Disturbs the wires of the plan for its time.
 fn disturb(
     run: &FaultRun,
     random: &mut Random,
     switch: impl Fn(&Wire, bool),
     evidence: impl Fn(&Wire, Traffic) -> Option<String>,
 ) -> Option<Effect> {
-    let which = run.minority(random);
-    for_a_while(run, &which, millis(random, 100, 900), switch, evidence)
+    let wires = run.disturbed_wires(random);
+    for_a_while(&wires, run.plan.length, switch, evidence)
 }
 
 fn cut_off(wire: &Wire, on: bool) {
@@ -118,17 +113,6 @@ fn passed(wire: &Wire, before: Traffic, delay: Duration) -> Option<String> {
     (count > 0).then(|| format!("{count} bytes by {delay:?}"))
 }
 
-/// Disturbs for longer than other faults, because fewer pieces pass meanwhile.
-fn apply_delay(
-    run: &FaultRun,
-    random: &mut Random,
-    switch: impl Fn(&Wire, bool),
-    evidence: impl Fn(&Wire, Traffic) -> Option<String>,
-) -> Option<Effect> {
-    let which = run.minority(random);
-    for_a_while(run, &which, millis(random, 500, 2_000), switch, evidence)
-}
-
 pub(super) fn jitter(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let most = millis(random, 5, 80);
     let switch = |wire: &Wire, on: bool| {
@@ -138,7 +122,7 @@ pub(super) fn jitter(run: &mut FaultRun, random: &mut Random) -> Result<Option<E
             wire.delay(Duration::ZERO);
         }
     };
-    Ok(apply_delay(run, random, switch, |wire, before| {
+    Ok(disturb(run, random, switch, |wire, before| {
         passed(wire, before, most)
     }))
 }
@@ -154,7 +138,7 @@ pub(super) fn packet_loss(run: &mut FaultRun, random: &mut Random) -> Result<Opt
             wire.delay(Duration::ZERO);
         }
     };
-    Ok(apply_delay(run, random, switch, resent))
+    Ok(disturb(run, random, switch, resent))
 }
 
 fn resent(wire: &Wire, before: Traffic) -> Option<String> {
@@ -167,7 +151,7 @@ pub(super) fn tiny_segments(run: &mut FaultRun, random: &mut Random) -> Result<O
         let count = wire.traffic().to_server - before.to_server;
         (count > 0).then(|| format!("{count} bytes one after another"))
     };
-    Ok(apply_delay(run, random, Wire::tiny_segments, dribbled))
+    Ok(disturb(run, random, Wire::tiny_segments, dribbled))
 }
 
 /// Three replies are lost, each with the rest of its connection. New connections work.
@@ -179,20 +163,23 @@ pub(super) fn replies_lost(run: &mut FaultRun, random: &mut Random) -> Result<Op
 /// Resets all open connections once.
 pub(super) fn reset(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let mut count = 0;
-    for number in run.minority(random) {
-        let wire = &run.testbed.wires[number];
+    for wire in run.disturbed_wires(random) {
         count += wire.traffic().present;
         wire.partition();
     }
     Ok((count > 0).then(|| instant(format!("{count} connections"))))
 }
 
-/// Five faults of a minority, without recovery between them.
+/// Five short faults, without recovery between them.
 pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let since = now();
     let mut evidence = Vec::new();
     for _ in 0..5 {
         wait(millis(random, 0, 150));
+        run.plan = Plan {
+            length: millis(random, 100, 900),
+            ..Plan::drawn(random, run.lease())
+        };
         let effect = match random.below(6) {
             0 => reset(run, random)?,
             1 => silent_connections(run, random),
@@ -209,8 +196,8 @@ pub(super) fn network_chaos(run: &mut FaultRun, random: &mut Random) -> Result<O
 
 /// Silences all open connections until they are closed.
 fn silent_connections(run: &FaultRun, random: &mut Random) -> Option<Effect> {
-    for number in run.minority(random) {
-        run.testbed.wires[number].drop_replies_silently();
+    for wire in run.disturbed_wires(random) {
+        wire.drop_replies_silently();
     }
     Some(instant("silent connections"))
 }
@@ -220,9 +207,14 @@ pub(super) fn majority_partition(
     random: &mut Random,
 ) -> Result<Option<Effect>> {
     let which = run.majority(random);
+    let all = [&run.testbed.wires, &run.testbed.holder_route.wires];
+    let wires: Vec<&Wire> = which
+        .iter()
+        .flat_map(|&number| all.map(|wires| &wires[number]))
+        .collect();
+
     Ok(for_a_while(
-        run,
-        &which,
+        &wires,
         run.lease() + millis(random, 900, 1_500),
         cut_off,
         refused,

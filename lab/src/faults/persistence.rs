@@ -118,8 +118,8 @@ fn rewritten_with_bulk(redis: &Redis) -> Result<()> {
 }
 
 /// The server cannot append any more, and refuses writes.
-pub(super) fn disk_full(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    let time = millis(random, 300, 1_200);
+pub(super) fn disk_full(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+    let time = run.plan.length;
     let redis = run.testbed.redis()[0];
     let fill = run
         .testbed

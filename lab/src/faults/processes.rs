@@ -52,13 +52,13 @@ pub(super) fn waiter_paused(run: &mut FaultRun, random: &mut Random) -> Result<O
     paused(run, random, waits)
 }
 
-/// Pauses for half a lease and for slightly more than a lease, in turn.
+/// Pauses for the time of the plan.
 fn paused(
     run: &mut FaultRun,
     random: &mut Random,
     which: fn(&EventKind) -> bool,
 ) -> Result<Option<Effect>> {
-    let time = stop_time(run);
+    let time = run.plan.length;
     let Some(number) = run.pause_in_state(random, which)? else {
         return Ok(None);
     };
@@ -70,15 +70,6 @@ fn paused(
         since,
         format!("thread {} for {time:?}", run.workers[number].first_thread()),
     )))
-}
-
-fn stop_time(run: &FaultRun) -> Duration {
-    run.lease()
-        .mul_f64(if run.injections.len().is_multiple_of(2) {
-            1.1
-        } else {
-            0.5
-        })
 }
 
 pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -105,7 +96,7 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
 
 pub(super) fn paused_at_step(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let crash_point = with_crash_point(run, random, CrashAction::Stop);
-    let time = stop_time(run);
+    let time = run.plan.length;
     let worker = run.testbed.start_recording(WorkerConfig {
         cycles: u64::from(crash_point.nth) + 1,
         ..spawn_with_crash_point(run, crash_point)

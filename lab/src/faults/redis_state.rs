@@ -192,14 +192,9 @@ pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Opti
 }
 
 /// Lets the server refuse requests for a while.
-fn refusing(
-    run: &FaultRun,
-    time: Duration,
-    kind: &str,
-    on: &[&str],
-    off: &[&str],
-) -> Option<Effect> {
+fn refusing(run: &FaultRun, kind: &str, on: &[&str], off: &[&str]) -> Option<Effect> {
     let redis = run.testbed.redis()[0];
+    let time = run.plan.length;
     let before = errors(redis, kind);
     redis.command(on);
     let since = now();
@@ -211,34 +206,22 @@ fn refusing(
     (refused > 0).then_some(effect)
 }
 
-pub(super) fn out_of_memory(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+pub(super) fn out_of_memory(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let on = ["CONFIG", "SET", "maxmemory", "1"];
     let off = ["CONFIG", "SET", "maxmemory", "0"];
-    Ok(refusing(run, millis(random, 300, 1_200), "OOM", &on, &off))
+    Ok(refusing(run, "OOM", &on, &off))
 }
 
-pub(super) fn writes_refused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+pub(super) fn writes_refused(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let set = |count| ["CONFIG", "SET", "min-replicas-to-write", count];
-    Ok(refusing(
-        run,
-        millis(random, 300, 1_200),
-        "NOREPLICAS",
-        &set("1"),
-        &set("0"),
-    ))
+    Ok(refusing(run, "NOREPLICAS", &set("1"), &set("0")))
 }
 
 /// Makes the server a replica of a master that does not exist.
-pub(super) fn read_only(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+pub(super) fn read_only(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let on = ["REPLICAOF", "127.0.0.1", "1"];
     let off = ["REPLICAOF", "NO", "ONE"];
-    Ok(refusing(
-        run,
-        millis(random, 300, 1_200),
-        "READONLY",
-        &on,
-        &off,
-    ))
+    Ok(refusing(run, "READONLY", &on, &off))
 }
 
 /// Lets the server evict keys to free memory, which a server with locks must not be configured to
@@ -267,13 +250,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
     Ok((count() > before).then_some(effect))
 }
 
-pub(super) fn rights_revoked(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+pub(super) fn rights_revoked(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
     let set = |rights| ["ACL", "SETUSER", USER, rights];
-    Ok(refusing(
-        run,
-        millis(random, 300, 1_200),
-        "NOPERM",
-        &set("-@scripting"),
-        &set("+@all"),
-    ))
+    Ok(refusing(run, "NOPERM", &set("-@scripting"), &set("+@all")))
 }

@@ -13,7 +13,7 @@ use crate::{Random, now};
 /// Kills servers, and restarts them later with their data.
 pub(super) fn killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    down(run, &which, millis(random, 100, 900))
+    down(run, &which, run.plan.length)
 }
 
 fn down(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {
@@ -58,9 +58,37 @@ fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
     }))
 }
 
+/// In leases: two masters forget the votes of a holder because they expire.
+const EXPIRES_AFTER: f64 = 1.1;
+
+/// Two masters are stopped until their votes expire, while the long holder renews its votes on the
+/// other three. Then it is cut off, the two continue, and one of the three is restarted without its
+/// data. At no time is more than a minority stopped or empty.
+pub(super) fn minority_changes(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    let [first, second, third] = run.draw_servers(random);
+    let paused = [first, second];
+    for number in paused {
+        run.testbed.server(number).pause();
+    }
+    wait(run.lease().mul_f64(EXPIRES_AFTER));
+
+    let since = now();
+    let is_held = run.is_long_lock_held()?;
+    run.cut_off_long_holder(true);
+    for number in paused {
+        run.testbed.server(number).resume();
+    }
+    run.testbed.server_mut(third).restart();
+    wait(run.lease().mul_f64(EXPIRES_AFTER));
+
+    let effect = ended_now(since, format!("servers {paused:?}, then {third}"));
+    run.cut_off_long_holder(false);
+    whole(run, effect).map(|effect| effect.filter(|_| is_held))
+}
+
 pub(super) fn paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let which = run.minority(random);
-    pause_for(run, &which, millis(random, 100, 1_200))
+    pause_for(run, &which, run.plan.length)
 }
 
 fn pause_for(run: &mut FaultRun, which: &[usize], time: Duration) -> Result<Option<Effect>> {

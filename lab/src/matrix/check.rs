@@ -5,15 +5,16 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::Cell;
+use super::{Cell, order, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
-use crate::faults::Guarantee;
+use crate::faults::{Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
+use leasehold::CrashDetection;
 
 /// What a busy machine adds to a guaranteed time.
-const SLACK: Duration = Duration::from_secs(3);
+pub(super) const SLACK: Duration = Duration::from_secs(3);
 /// The share of the normal load that remains with a long holder, or with refused requests.
 const SLOWER: f64 = 0.2;
 
@@ -32,10 +33,12 @@ pub struct Figures {
     pub took: Duration,
     /// The number of grants.
     pub acquisitions: usize,
-    /// How often the fault had an effect.
+    /// How often the fault had an effect and met a hold.
     pub faults: usize,
     /// Holds that ended before their release.
     pub lost: usize,
+    /// New clients that opened the store while a fault lasted.
+    pub opened: usize,
     /// Refused requests.
     pub refused: usize,
     /// Requests whose wait limit passed.
@@ -46,6 +49,8 @@ pub struct Figures {
     pub longest_overlap: Duration,
     /// The longest time for which a lock with a waiter was not held, outside of faults.
     pub longest_idle: Duration,
+    /// The median time from a release to the grant of the next waiter.
+    pub hand_over: Duration,
     /// Waiters that were observed in the queue and granted in order.
     pub in_turn: usize,
     /// Nested acquires.
@@ -72,19 +77,23 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     let mut figures = figures(cell, outcome, all.len());
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
-    check::validity(events, cell.backend.profile().validity)?;
+    check::validity(events, longest_validity(cell, outcome))?;
     check::deadlines(
         events,
         |thread| outcome.wait_limits.get(&thread).copied(),
-        SLACK + cell.bound,
+        &disturbed_spans(outcome),
+        SLACK,
     )?;
 
     match cell.guarantee {
-        Guarantee::TokensOnly => (figures.overlaps, figures.longest_overlap) = tokens(&all, cell)?,
+        Guarantee::TokensOnly => {
+            (figures.overlaps, figures.longest_overlap) = tokens(&all, cell, outcome)?;
+        }
         Guarantee::Exclusion | Guarantee::Refuses => {
             let observed = observed(cell, outcome);
             figures.in_turn = observed.len();
             check::all(&[events, &observed[..]].concat())?;
+            figures.hand_over = order::check(cell, outcome, &all)?;
             check::stale_entries(
                 &outcome.observations,
                 events,
@@ -96,6 +105,8 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     if cell.guarantee == Guarantee::Refuses {
         refusals(&all, outcome)?;
     }
+    let power = power::check(cell, outcome, &all)?;
+    let figures = figures.with_power(power, outcome);
     check_minimums(cell, outcome, &figures)?;
 
     Ok(figures)
@@ -126,11 +137,13 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
+        opened: 0,
         refused: count(|kind| *kind == EventKind::Refused),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
         overlaps: 0,
         longest_overlap: Duration::ZERO,
         longest_idle: Duration::ZERO,
+        hand_over: Duration::ZERO,
         in_turn: 0,
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,
@@ -145,7 +158,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
     }
 }
 
-fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
+pub(super) fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
     outcome
         .injections
         .iter()
@@ -153,12 +166,12 @@ fn disturbed_spans(outcome: &Outcome) -> Vec<Span> {
         .collect()
 }
 
-/// Checks idle time. The end of a lease repairs every missed notification.
+/// Checks idle time. The detection of a crash repairs every missed notification.
 fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let events = &outcome.events;
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
-    let bound = cell.backend.lease() + SLACK;
+    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease()) + SLACK;
     check::idle(events, all, &disturbed, end, bound)?;
     Ok(check::idle_time(events, all, &disturbed, end).0)
 }
@@ -235,13 +248,36 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     seen.into_iter().filter(is_kept).collect()
 }
 
-/// A third of a lease until the next renewal is due, and as long for its reply.
-fn loss_notified_within(cell: &Cell) -> Duration {
-    cell.backend.lease() + SLACK
+/// The longest validity of a guard after its last renewal: what the store guarantees about a crash,
+/// because a guard must end before the store may grant to another client. `None` where only the end
+/// of the process ends a hold.
+fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
+    let lease = cell.backend.profile().requested_lease;
+    // A client that opens the store without the right to check connections detects no crashes.
+    if cell.fault.requires == Requirement::DedicatedUser {
+        return Some(lease);
+    }
+
+    match outcome.guarantees.crash {
+        CrashDetection::Immediate => None,
+        CrashDetection::Within(grace) => Some(lease.min(grace)),
+        _ => Some(lease),
+    }
+}
+
+/// How long a hold may continue after another was granted. The store no longer has the first claim
+/// then, so each later renewal of it fails. The last renewal was sent before that, and its validity
+/// ends in time however busy the machine is. Where a connection or a session proves a hold, the
+/// client reads the claim itself every third of a lease. Where validity has no end, the next
+/// renewal reports the loss.
+fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
+    let lease = cell.backend.lease();
+    longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
 }
 
 /// The number of overlaps, and the longest.
-fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
+fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<(usize, Duration)> {
+    let bound = loss_notified_within(cell, outcome);
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
     let mut count = 0;
@@ -250,7 +286,7 @@ fn tokens(all: &[Hold], cell: &Cell) -> Result<(usize, Duration)> {
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
-            .or_else(|| check::loss_notified(one_name, loss_notified_within(cell)))
+            .or_else(|| check::loss_notified(one_name, bound))
             .map_or(Ok(()), Err)?;
         for (_, time) in check::overlap_times(one_name) {
             count += 1;

@@ -63,8 +63,10 @@ pub(super) fn hold(config: &WorkerConfig, recorder: Recorder<'_>, guard: &impl H
     }
 }
 
-/// Checks the guard during the work. Returns when it was last known to be valid.
+/// Checks the guard during the work. The file that ends the worker ends the work too. Returns when
+/// the guard was last known to be valid.
 fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Option<u64>> {
+    let config = recorder.config;
     let begun = Instant::now();
     let mut good = None;
     for glance in 1.. {
@@ -74,6 +76,9 @@ fn watch(recorder: Recorder<'_>, guard: &impl Held, time: Duration) -> Result<Op
         }
         good = Some(at);
         if glance % RECORD_EVERY == 0 {
+            if config.is_stopped() {
+                break;
+            }
             good = record_validity(recorder, guard)?.or(good);
         }
         sleep(CHECK_INTERVAL);

@@ -61,7 +61,7 @@ async fn cycles(config: Arc<WorkerConfig>, locks: Locks, thread: u32) -> Result<
             thread,
             name,
         };
-        if matches!(config.start, Start::OnSignal) {
+        if config.start != Start::Immediately {
             block_in_place(|| begin(&config))?;
         }
 

@@ -5,6 +5,7 @@ mod articles;
 mod found;
 mod guarantees;
 mod order;
+mod owner;
 mod peer_defects;
 mod soak;
 

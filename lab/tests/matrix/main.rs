@@ -45,16 +45,14 @@ const LAB_ONLY: &[(&str, &str)] = &[
     (
         "zookeeper",
         "waiter-killed paused-at-step waiter-paused replies-delayed latency partition-one-way \
-         jitter packet-loss tiny-segments hostile-names clock-jump-back clock-fast clock-slow \
-         client-wall-clock",
+         jitter packet-loss tiny-segments hostile-names client-wall-clock",
     ),
     (
         "ensemble",
         "connections-reset partition server-killed server-paused majority-killed leader-paused \
          jitter packet-loss session-closed waiter-killed killed-at-step holder-paused \
          waiter-paused paused-at-step hold-broken half-open partition-one-way replies-lost \
-         replies-delayed latency network-chaos mixed partition-all clock-jump-forward \
-         clock-jump-back clock-fast clock-slow client-wall-clock",
+         replies-delayed latency network-chaos mixed partition-all client-wall-clock",
     ),
 ];
 

@@ -13,6 +13,8 @@ pub(super) struct Mutant {
     pub(super) name: String,
     /// One sentence.
     pub(super) breaks: String,
+    /// The guarantees and invariants of docs/guarantees.toml that it breaks.
+    pub(super) guarantees: Vec<String>,
     /// The arguments of cargo.
     pub(super) check: String,
     pub(super) path: PathBuf,
@@ -50,6 +52,10 @@ impl Mutant {
         };
 
         let breaks = field("breaks: ")?;
+        let guarantees = field("guarantees: ")?
+            .split(", ")
+            .map(str::to_owned)
+            .collect();
         let check = field("check: cargo ")?;
         ensure!(
             check.starts_with("test "),
@@ -72,6 +78,7 @@ impl Mutant {
         Ok(Self {
             name,
             breaks,
+            guarantees,
             check,
             path,
             files,
@@ -124,6 +131,7 @@ mod tests {
             Self {
                 name: name.to_owned(),
                 breaks: "A rule is broken".to_owned(),
+                guarantees: vec!["G-01".to_owned()],
                 check: "test -p leasehold a".to_owned(),
                 path: PathBuf::from(format!("{name}.patch")),
                 files: vec!["crates/leasehold/src/lib.rs".to_owned()],
@@ -175,6 +183,7 @@ mod tests {
             }
         }
 
+        let cells = fs::read_to_string(root.join("lab/tests/matrix/cells.txt"))?;
         for mutant in Mutant::all(&root)? {
             let filter = mutant.check.split_whitespace().last().unwrap_or_default();
             // Some suites run once for each kind of lock.
@@ -182,12 +191,18 @@ mod tests {
                 .rsplit("::")
                 .find(|part| *part != "mutex")
                 .unwrap_or_default();
+            // A cell of the matrix is a test.
+            let is_cell = cells.lines().any(|line| {
+                let cell = line.split(' ').next().unwrap_or_default();
+                cell.replace('/', "::").replace('-', "_") == filter
+            });
             // A filter of `cargo test` names every test that contains it.
-            let exists = sources
-                .split("fn ")
-                .skip(1)
-                .filter_map(|text| text.split(['(', '<']).next())
-                .any(|name| name.contains(test));
+            let exists = is_cell
+                || sources
+                    .split("fn ")
+                    .skip(1)
+                    .filter_map(|text| text.split(['(', '<']).next())
+                    .any(|name| name.contains(test));
             ensure!(exists, "{}: test {test} does not exist", mutant.name);
         }
         Ok(())
@@ -215,12 +230,13 @@ mod tests {
     fn header_and_files_are_read_from_a_patch() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("a.patch");
-        let text = "breaks: A rule\ncheck: cargo test -p lab a\n\n\
+        let text = "breaks: A rule\nguarantees: G-01, S3\ncheck: cargo test -p lab a\n\n\
                     --- a/lab/src/a.rs\n+++ b/lab/src/a.rs\n@@ -1 +1 @@\n-a\n+b\n";
 
         fs::write(&path, text)?;
         let mutant = Mutant::read(path.clone())?;
         assert_eq!(mutant.check, "test -p lab a");
+        assert_eq!(mutant.guarantees, ["G-01", "S3"]);
         assert_eq!(mutant.files, ["lab/src/a.rs"]);
         assert_eq!(mutant.packages(), BTreeSet::from(["lab"]));
 

@@ -1,0 +1,68 @@
+//! Only the claim that holds can renew or release, on every store.
+
+use anyhow::{Context, Result, ensure};
+use lab::backends::BACKENDS;
+use lab::faults::Requirement;
+use lab::{StaleClaim, Testbed};
+use leasehold::Name;
+use leasehold::conformance::support::open_store;
+
+use super::WORKER;
+
+/// The ended claim and the holder belong to one client, which still knows both. A time to live
+/// that is longer after the renewal shows that the server extended the lease of the holder.
+#[test]
+fn ended_claim_of_the_same_client_changes_nothing() -> Result<()> {
+    for backend in BACKENDS {
+        let testbed = backend.start(WORKER, Requirement::None)?;
+        let times = testbed
+            .run(times_to_live(&testbed))
+            .with_context(|| backend.name())?;
+
+        for (before, after) in times {
+            ensure!(
+                0 < after && after <= before,
+                "{backend}: {before} ms before, and {after} ms after"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// In milliseconds: how long each key of the lock exists before and after the intrusion. Empty if
+/// the store has no such keys.
+async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
+    let store = open_store(&testbed.url()).await?;
+    let name = Name::parse("owner")?;
+    let stale = StaleClaim::make(&*store, &name).await?;
+    let stale = stale.context("the store did not grant the claims")?;
+    let is_held = async || Ok::<_, anyhow::Error>(store.inspect(&name).await?.holders().count());
+
+    let before = keys_with_times(testbed);
+    ensure!(is_held().await? == 1, "the second claim does not hold");
+    ensure!(stale.intrude(&*store).await?, "a request got no reply");
+    let after = keys_with_times(testbed);
+
+    ensure!(is_held().await? == 1, "the second claim was released");
+    ensure!(stale.end(&*store).await, "the second claim was gone");
+    let same = before.iter().zip(after);
+    same.map(|((key, before), (other, after))| {
+        ensure!(*key == other, "the keys changed: {key}, {other}");
+        Ok((*before, after))
+    })
+    .collect()
+}
+
+fn keys_with_times(testbed: &Testbed) -> Vec<(String, i64)> {
+    let mut times = Vec::new();
+    for server in testbed.redis() {
+        let keys = server.command(&["KEYS", "*owner*"]);
+        let mut keys: Vec<String> = keys.texts().into_iter().map(str::to_owned).collect();
+        keys.sort();
+        for key in keys {
+            let time = server.command(&["PTTL", &key]).int();
+            times.push((key, time));
+        }
+    }
+    times
+}
