@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::utf8_percent_encode;
 
 use super::{Call, Keys, VoteArguments, VoteFormat};
-use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
+use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, pattern_of, script};
 use crate::stores::votes::record::{
     CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
 };
@@ -71,14 +71,7 @@ impl VoteFormat for SingleKey {
     }
 
     fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = String::with_capacity(prefix.len() + 1);
-        for c in prefix.chars() {
-            if "*?[]^-\\".contains(c) {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern + "*"
+        pattern_of(prefix)
     }
 
     fn name_of(&self, key: &str) -> Option<Name> {
