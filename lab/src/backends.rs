@@ -5,6 +5,7 @@ mod disk;
 mod ensemble;
 pub mod file;
 mod plain;
+mod redisson;
 pub mod redis;
 pub mod redlock;
 pub(crate) mod replica;
@@ -29,6 +30,7 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &redis::Redis,
     &replica::Replica,
     &plain::Plain,
+    &redisson::Redisson,
     &redlock::Redlock,
     &zookeeper::ZooKeeper,
     &ensemble::Ensemble,

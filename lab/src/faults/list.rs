@@ -50,6 +50,11 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain", &["clock-forward-days", "clock-back-days"]),
+    // The tokens of an RLock are the server's time.
+    (
+        "redisson",
+        &["clock-forward-days", "clock-back-days", "clock-jump-back"],
+    ),
     (
         "ensemble",
         &["tiny-segments", "majority-partition", "hostile-names"],
@@ -152,7 +157,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "lost bytes of replies",
         needs: &[Network],
         recovery_seconds: 12,
-        exceptions: &[("plain", E, 15)],
+        exceptions: &[("plain", E, 15), ("redisson", E, 15)],
         inject: network::replies_lost,
         ..FAULT
     },
@@ -273,7 +278,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the servers report another time",
         needs: &[ServerClock],
         requires: Requirement::ServerClock,
-        exceptions: &[("redis", T, 10), ("plain", T, 10), ("redlock", T, 12)],
+        exceptions: &[("redis", T, 10), ("plain", T, 10), ("redisson", T, 10), ("redlock", T, 12)],
         inject: clocks::jump_forward,
         ..FAULT
     },
@@ -427,7 +432,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with OOM",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: redis_state::out_of_memory,
         ..FAULT
     },
@@ -437,7 +442,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with NOREPLICAS",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: redis_state::writes_refused,
         ..FAULT
     },
@@ -448,7 +453,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with READONLY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: redis_state::read_only,
         ..FAULT
     },
@@ -458,7 +463,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "evicted keys",
         needs: &[SingleRedis],
         guarantee: T,
-        exceptions: &[("plain", T, 12)],
+        exceptions: &[("plain", T, 12), ("redisson", T, 12)],
         inject: redis_state::evicted,
         ..FAULT
     },
@@ -469,7 +474,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: redis_state::rights_revoked,
         ..FAULT
     },
@@ -480,7 +485,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with BUSY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: clients::busy_script,
         ..FAULT
     },
