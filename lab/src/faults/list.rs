@@ -278,7 +278,12 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the servers report another time",
         needs: &[ServerClock],
         requires: Requirement::ServerClock,
-        exceptions: &[("redis", T, 10), ("plain", T, 10), ("redisson", T, 10), ("redlock", T, 12)],
+        exceptions: &[
+            ("redis", T, 10),
+            ("plain", T, 10),
+            ("redisson", T, 10),
+            ("redlock", T, 12),
+        ],
         inject: clocks::jump_forward,
         ..FAULT
     },

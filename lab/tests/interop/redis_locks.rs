@@ -162,7 +162,9 @@ pub(crate) struct Others {
 
 impl Others {
     /// Starts a thread. `work` reports the begin and the end of each hold.
-    pub(crate) fn start(work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static) -> Self {
+    pub(crate) fn start(
+        work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static,
+    ) -> Self {
         let (begins, started) = sync_channel(1);
         let held = thread::spawn(move || {
             let mut held = Vec::new();

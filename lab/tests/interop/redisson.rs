@@ -2,12 +2,13 @@
 
 mod peer;
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{HoldWork, Testbed, WorkerConfig, now, until};
+use lab::{HoldWork, Testbed, WorkerConfig, until};
 use lab_servers::Redis;
-use leasehold::LossReason;
+use leasehold::{LossReason, blocking};
 
 use self::peer::Peer;
 use crate::WORKER;
@@ -81,7 +82,11 @@ fn redisson_sees_and_breaks_a_hold_of_leasehold() -> Result<()> {
     let (lost, broken) = testbed.run(lost);
     ensure!(broken?? == "true");
     ensure!(lost? == LossReason::Revoked);
-    ensure!(testbed.run(guard.release()).is_err_and(|error| error.is_lost()));
+    ensure!(
+        testbed
+            .run(guard.release())
+            .is_err_and(|error| error.is_lost())
+    );
     ensure!(testbed.inspect("a")?.entries.is_empty());
     Ok(())
 }
@@ -132,16 +137,16 @@ fn release_wakes_the_waiter_of_the_other_side() -> Result<()> {
 
     // Redisson leaves the channel when it is granted.
     wait_for_subscribers(&redis, 0)?;
-    let mutex = testbed.locks().mutex("a");
-    let waiting = testbed.run(async { tokio::spawn(async move { mutex.acquire().await }) });
+    let mutex = blocking::Lock::from(testbed.locks().mutex("a"));
+    let waiting = thread::spawn(move || mutex.acquire());
     wait_for_subscribers(&redis, 1)?;
     let released = Instant::now();
     peer.request("unlock lock a")?;
-    let guard = testbed.run(waiting)??;
+    let guard = waiting.join().expect("it does not panic")?;
     let took = released.elapsed();
     println!("leasehold is granted {took:?} after Redisson's release");
     ensure!(took < BY_MESSAGE, "granted only after {took:?}");
-    Ok(testbed.run(guard.release())?)
+    Ok(guard.release()?)
 }
 
 /// The lock of a killed Java program is free when its watchdog's timeout has passed.
