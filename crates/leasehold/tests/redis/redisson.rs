@@ -33,7 +33,12 @@ async fn late_request_of_redisson_dialect_takes_no_lock() {
     wire.drop_replies(1);
 
     let guard = within_timeout("the lock is granted", ours.mutex("a").acquire());
-    guard.await.expect("granted").release().await.expect("released");
+    guard
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     let request = locking(&commands(&server, &mut monitor));
 
     let late = again(&server, &request);
