@@ -32,13 +32,9 @@ async fn late_request_of_redisson_dialect_takes_no_lock() {
     let mut monitor = monitor(&server);
     wire.drop_replies(1);
 
-    let guard = within_timeout("the lock is granted", ours.mutex("a").acquire());
-    guard
-        .await
-        .expect("granted")
-        .release()
-        .await
-        .expect("released");
+    let lock = ours.mutex("a");
+    let guard = within_timeout("the lock is granted", lock.acquire()).await;
+    guard.expect("granted").release().await.expect("released");
     let request = locking(&commands(&server, &mut monitor));
 
     let late = again(&server, &request);
