@@ -64,7 +64,7 @@ impl Redisson {
                 () = message => {}
                 () = changed => {}
                 () = listening.closed() => {}
-                () = sleep(pause.min(self.kept_for(local))) => {}
+                () = sleep(pause.min(kept_for(local))) => {}
             }
         }
         Ok(None)
@@ -123,10 +123,6 @@ impl Redisson {
         Standing::Gone
     }
 
-    fn kept_for(&self, local: &LocalClaim) -> Duration {
-        local.kept_until().duration_since(BootInstant::now())
-    }
-
     /// Leaves the lock to the waiters of other clients, once for each release by this client.
     pub(super) async fn leave_head_start(&self, local: &LocalClaim) {
         let head_start = self.claims.take_head_start(&local.keys.lock);
@@ -134,6 +130,11 @@ impl Redisson {
             sleep(head_start).await;
         }
     }
+}
+
+/// Returns for how long this client still keeps a waiting claim.
+fn kept_for(local: &LocalClaim) -> Duration {
+    local.kept_until().duration_since(BootInstant::now())
 }
 
 fn pause_of(left: Option<Duration>) -> Duration {
