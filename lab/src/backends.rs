@@ -30,7 +30,7 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &redis::Redis,
     &replica::Replica,
     &plain::Plain,
-    &redisson::Redisson,
+    &redisson::RedissonDialect,
     &redlock::Redlock,
     &zookeeper::ZooKeeper,
     &ensemble::Ensemble,

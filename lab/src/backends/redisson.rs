@@ -9,9 +9,9 @@ use crate::{Testbed, WorkerConfig};
 
 /// `redis:` with `dialect=redisson`.
 #[derive(Debug)]
-pub(super) struct Redisson;
+pub(super) struct RedissonDialect;
 
-impl Backend for Redisson {
+impl Backend for RedissonDialect {
     fn profile(&self) -> Profile {
         Profile {
             name: "redisson",
