@@ -6,6 +6,7 @@ mod ensemble;
 pub mod file;
 mod plain;
 pub mod redis;
+mod redisson;
 pub mod redlock;
 pub(crate) mod replica;
 mod zookeeper;
@@ -29,6 +30,7 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &redis::Redis,
     &replica::Replica,
     &plain::Plain,
+    &redisson::RedissonDialect,
     &redlock::Redlock,
     &zookeeper::ZooKeeper,
     &ensemble::Ensemble,

@@ -17,12 +17,13 @@ const SOURCE: &str = "docs/guarantees.toml";
 const COLUMNS: usize = 98;
 
 /// The stores in the order of the tables: the key in the file, and the name in the documents.
-const STORES: [(&str, &str); 6] = [
+const STORES: [(&str, &str); 7] = [
     ("memory", "`memory:`"),
     ("file", "`file:`"),
     ("redis", "`redis:`"),
     ("redlock", "`redlock:`"),
     ("plain", "`dialect=plain`, `dialect=classic`"),
+    ("redisson", "`dialect=redisson`"),
     ("zookeeper", "`zookeeper:`"),
 ];
 

@@ -106,6 +106,10 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
     let mut downloads = servers();
     downloads.extend(peers("lab/tests/interop/peers")?);
     downloads.extend(peers("lab/tests/interop/clients")?);
+    downloads.push(Download {
+        folder: repository::root().join("target/jars"),
+        origin: REDISSON,
+    });
 
     Ok(downloads)
 }
@@ -114,10 +118,6 @@ pub(crate) fn for_tests() -> Result<Vec<Download>> {
 pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
     let mut downloads = for_tests()?;
     downloads.extend(peers("lab/benches/redis/peers")?);
-    downloads.push(Download {
-        folder: repository::root().join("target/jars"),
-        origin: REDISSON,
-    });
 
     Ok(downloads)
 }

@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use anyhow::Result;
 use leasehold::{CrashDetection, Entry, Locks, Token};
 
-use crate::commands::Store;
+use crate::commands::InspectedStore;
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, claimant};
 use crate::show::block;
 
-pub(crate) async fn break_hold(store: &Store, name: &str, token: Token) -> Result<Exit> {
+pub(crate) async fn break_hold(store: &InspectedStore, name: &str, token: Token) -> Result<Exit> {
     let locks = store.open().await?;
     match locks.break_hold(name, token).await? {
         Some(broken) => report(&locks, name, token, &broken),

@@ -1,6 +1,7 @@
 //! The arguments: one table for the parser, `--help`, the man pages and the completions.
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
+mod dialect;
 mod front_options;
 mod hold;
 mod inspection;
@@ -20,6 +21,7 @@ use leasehold::Token;
 use crate::examples;
 use crate::exit::{self, Exit, print_error};
 
+pub(crate) use dialect::InspectedStore;
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
@@ -158,7 +160,7 @@ pub(crate) enum Action {
         #[arg(long)]
         token: Token,
         #[command(flatten)]
-        store: Store,
+        store: InspectedStore,
     },
 
     /// Remove the files that free locks have left

@@ -22,6 +22,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `rediss://host:6379` | a Redis server with TLS |
 /// | `redis+unix:///path` | a Redis server by its socket |
 /// | `redis://host:6379?dialect=plain` | the format of redis-py (`stores::RedisPlain`) |
+/// | `redis://host:6379?dialect=redisson` | the locks of Redisson (`stores::Redisson`) |
 /// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
 /// | `redlocks://a,b,c` | the same with TLS |
 /// | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |
@@ -125,7 +126,15 @@ async fn open_redis(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
             shown_url,
         ));
     }
-    if has_dialect(url) {
+    if dialect(url) == Some("redisson") {
+        let builder = stores::Redisson::builder(url)?;
+        let shown_url = builder.url();
+        return Ok(OpenedStore::new(
+            builder.connect_on(runtime).await?,
+            shown_url,
+        ));
+    }
+    if dialect(url).is_some() {
         let builder = stores::RedisPlain::builder(url)?;
         let shown_url = builder.url();
         return Ok(OpenedStore::new(
@@ -149,14 +158,12 @@ async fn open_redis(_url: &str, _runtime: Option<Handle>) -> Result<OpenedStore>
         .help("build leasehold with its feature `redis`"))
 }
 
-/// Returns whether the URL selects the format of another library.
+/// Returns the library whose format the URL selects.
 #[cfg(feature = "redis")]
-fn has_dialect(url: &str) -> bool {
-    url.split_once('?').is_some_and(|(_, settings)| {
-        settings
-            .split('&')
-            .any(|setting| setting.starts_with("dialect="))
-    })
+fn dialect(url: &str) -> Option<&str> {
+    let (_, settings) = url.split_once('?')?;
+    let mut settings = settings.split('&');
+    settings.find_map(|setting| setting.strip_prefix("dialect="))
 }
 
 #[cfg(feature = "zookeeper")]
@@ -287,6 +294,7 @@ mod tests {
             "zookeeper://",
             "zookeeper+tls://",
             "dialect=plain",
+            "dialect=redisson",
             "dialect=classic",
             "dialect=kazoo",
         ] {

@@ -10,6 +10,8 @@ mod redis_client;
 #[cfg(feature = "redis")]
 mod redis_plain;
 #[cfg(feature = "redis")]
+mod redisson;
+#[cfg(feature = "redis")]
 mod redlock;
 #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
 mod tls;
@@ -31,6 +33,8 @@ pub use memory::Memory;
 pub use redis::{Redis, RedisBuilder};
 #[cfg(feature = "redis")]
 pub use redis_plain::{RedisPlain, RedisPlainBuilder};
+#[cfg(feature = "redis")]
+pub use redisson::{Redisson, RedissonBuilder};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
 #[cfg(feature = "zookeeper")]

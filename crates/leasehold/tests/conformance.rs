@@ -52,6 +52,8 @@ stores! {
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "shares"];
+    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares"];
     // The lab has the tests of masters that lose their data.
     redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
@@ -297,6 +299,45 @@ impl Drop for Plain {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             check_expiry(&self.redis);
+        }
+    }
+}
+
+/// One server with the locks of Redisson.
+struct Java {
+    redis: Redis,
+    url: String,
+}
+
+impl Java {
+    fn with(settings: &str) -> Self {
+        let redis = Redis::start();
+        Self {
+            url: format!("{}?dialect=redisson{settings}", redis.url()),
+            redis,
+        }
+    }
+}
+
+#[async_trait]
+impl Service for Java {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(
+            stores::Redisson::builder(&self.url)?.connect().await?,
+        ))
+    }
+}
+
+/// All keys expire but the counters of `RFencedLock`, which Redisson never removes.
+impl Drop for Java {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for key in self.redis.command(&["KEYS", "*"]).texts() {
+            let expires = self.redis.command(&["PTTL", key]).int() != -1;
+            let is_counter = key.starts_with("redisson_lock_token:");
+            assert!(expires || is_counter, "{key} never expires");
         }
     }
 }

@@ -73,6 +73,11 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain", &["clock-forward-days", "clock-back-days"]),
+    // The tokens of an RLock are the server's time.
+    (
+        "redisson",
+        &["clock-forward-days", "clock-back-days", "clock-jump-back"],
+    ),
     (
         "ensemble",
         &["tiny-segments", "majority-partition", "hostile-names"],
@@ -182,7 +187,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "lost bytes of replies",
         needs: &[Network],
         recovery_seconds: 12,
-        exceptions: &[("plain", E, 15)],
+        exceptions: &[("plain", E, 15), ("redisson", E, 15)],
         inject: network::replies_lost,
         ..OUTAGE
     },
@@ -320,7 +325,12 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the servers report another time",
         needs: &[ServerClock],
         requires: Requirement::ServerClock,
-        exceptions: &[("redis", T, 10), ("plain", T, 10), ("redlock", T, 12)],
+        exceptions: &[
+            ("redis", T, 10),
+            ("plain", T, 10),
+            ("redisson", T, 10),
+            ("redlock", T, 12),
+        ],
         inject: clocks::jump_forward,
         ..FAULT
     },
@@ -470,7 +480,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with OOM",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
         inject: redis_state::out_of_memory,
         ..OUTAGE
     },
@@ -480,8 +490,8 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with NOREPLICAS",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain"],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain", "redisson"],
         inject: redis_state::writes_refused,
         ..OUTAGE
     },
@@ -492,8 +502,8 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with READONLY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain"],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain", "redisson"],
         inject: redis_state::read_only,
         ..OUTAGE
     },
@@ -503,7 +513,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "evicted keys",
         needs: &[SingleRedis],
         guarantee: T,
-        exceptions: &[("plain", T, 12)],
+        exceptions: &[("plain", T, 12), ("redisson", T, 12)],
         inject: redis_state::evicted,
         ..FAULT
     },
@@ -514,8 +524,8 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain"],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain", "redisson"],
         inject: redis_state::rights_revoked,
         ..OUTAGE
     },
@@ -526,8 +536,8 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with BUSY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain"],
+        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
+        losses: &["redis", "plain", "redisson"],
         inject: clients::busy_script,
         ..OUTAGE
     },

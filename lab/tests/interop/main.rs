@@ -3,6 +3,7 @@
 
 mod flock;
 mod redis_locks;
+mod redisson;
 mod zookeeper;
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");

@@ -22,7 +22,7 @@ const CYCLES: u64 = 300;
 /// How long one acquire may take on average, with all parties polling on a busy machine.
 const TIMEOUT_EACH: Duration = Duration::from_millis(50);
 
-fn cycles() -> Result<u64> {
+pub(crate) fn cycles() -> Result<u64> {
     Ok(std::env::var("LAB_CYCLES").map_or(Ok(CYCLES), |cycles| cycles.parse())?)
 }
 
@@ -154,7 +154,7 @@ fn names_cannot_reach_foreign_or_internal_keys() -> Result<()> {
 }
 
 /// Another library that acquires and releases the lock.
-struct Others {
+pub(crate) struct Others {
     /// The begin and the end of each of its holds.
     held: JoinHandle<Result<Vec<(u64, u64)>>>,
     started: Receiver<()>,
@@ -162,7 +162,9 @@ struct Others {
 
 impl Others {
     /// Starts a thread. `work` reports the begin and the end of each hold.
-    fn start(work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static) -> Self {
+    pub(crate) fn start(
+        work: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<()> + Send + 'static,
+    ) -> Self {
         let (begins, started) = sync_channel(1);
         let held = thread::spawn(move || {
             let mut held = Vec::new();
@@ -209,7 +211,12 @@ fn on_five_masters_for(
 }
 
 /// Lets a process of leasehold and another library contend. The two must never hold at once.
-fn contend(url: &str, name: &str, cycles: u64, others: impl Fn() -> Result<Others>) -> Result<()> {
+pub(crate) fn contend(
+    url: &str,
+    name: &str,
+    cycles: u64,
+    others: impl Fn() -> Result<Others>,
+) -> Result<()> {
     let testbed = Testbed::at(WORKER, url)?;
     // It opens the store before the other library begins, so that the two meet in any number of
     // cycles.
@@ -321,7 +328,7 @@ fn lab_folder() -> &'static Path {
 }
 
 /// Returns how long the machine was suspended, which the monotonic clock does not count.
-fn suspended() -> u64 {
+pub(crate) fn suspended() -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let nanos =
         monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();

@@ -36,6 +36,15 @@ const LAB_ONLY: &[(&str, &str)] = &[
          rights-revoked clock-jump-back clock-fast clock-slow client-wall-clock",
     ),
     (
+        "redisson",
+        "killed-at-step holder-paused half-open latency server-paused scripts-flushed \
+         keys-deleted restarted-stale read-only evicted connections-reset jitter packet-loss \
+         tiny-segments busy-script output-buffer-overflow clients-evicted keys-renamed \
+         aof-truncated loading hostile-names disk-full waiter-killed waiter-paused paused-at-step \
+         hold-broken partition-one-way replies-delayed keys-persisted wrong-type writes-refused \
+         rights-revoked clock-fast clock-slow client-wall-clock",
+    ),
+    (
         "redlock",
         "waiter-killed paused-at-step replies-delayed latency clock-jump-back majority-partition \
          jitter packet-loss tiny-segments busy-script output-buffer-overflow clients-evicted \

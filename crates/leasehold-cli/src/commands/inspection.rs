@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::dialect::InspectedStore;
 use super::options::{Store, duration};
 
 #[derive(Debug, Args)]
@@ -14,7 +15,7 @@ pub(crate) struct Ls {
     pub(crate) prefix: String,
 
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: InspectedStore,
 
     /// Print JSON
     #[arg(long)]
@@ -27,7 +28,7 @@ pub(crate) struct Show {
     pub(crate) name: String,
 
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: InspectedStore,
 
     /// Print JSON
     #[arg(long)]
@@ -45,7 +46,7 @@ pub(crate) struct Watch {
     pub(crate) names: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) store: Store,
+    pub(crate) store: InspectedStore,
 
     /// Print JSON
     #[arg(long)]

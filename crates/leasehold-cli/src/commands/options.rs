@@ -23,6 +23,7 @@ pub(crate) struct Store {
     ///   rediss://host                   a Redis server, over TLS
     ///   redis+unix:///path              a Redis server, over its Unix socket
     ///   redis://host?dialect=plain      a Redis server, in the format of redis-py and others
+    ///   redis://host?dialect=redisson   a Redis server, with the locks of Redisson
     ///   redlock://host1,host2,host3     independent Redis masters, of which a minority may fail
     ///   redlocks://host1,host2,host3    independent Redis masters, over TLS
     ///   redlock://…?dialect=classic     independent Redis masters, in the format of redsync

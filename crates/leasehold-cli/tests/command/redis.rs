@@ -185,3 +185,48 @@ fn killed_run_kills_the_whole_group_of_its_command() {
     run.signal(Signal::SIGKILL);
     until("the descendant has ended", || !is_alive(descendant));
 }
+
+/// The locks of a Java program are listed, shown and broken, beside those of leasehold. A break
+/// needs the token of the holder that was shown.
+#[test]
+fn locks_of_redisson_are_listed_shown_and_broken() {
+    let sandbox = Sandbox::on_redis();
+    let first = "285475da-9152-4c83-822a-67ee2f116a79:52";
+    let second = "285475da-9152-4c83-822a-67ee2f116a79:53";
+    let hold = |thread: &str| sandbox.server().command(&["HSET", "java", thread, "2"]);
+    hold(first);
+    let ours = sandbox.holder("ours", &[]);
+
+    sandbox.done(&["ls"]).assert_names(&["ours"]);
+    sandbox
+        .done(&["ls", "--dialect", "redisson"])
+        .assert_names(&["java"]);
+    let show = ["show", "java", "--dialect", "redisson", "--json"];
+    let shown: Value = serde_json::from_str(&sandbox.done(&show).out).expect("one object");
+    let holder = &shown["holders"][0];
+    assert_eq!(holder["program"], "Redisson");
+    assert_eq!(holder["label"], format!("{first} ×2"));
+
+    let token = holder["token"].as_str().expect("a text").to_owned();
+    let break_hold = ["break", "java", "--dialect", "redisson", "--token", &token];
+    sandbox.server().command(&["DEL", "java"]);
+    hold(second);
+    assert_eq!(sandbox.done(&break_hold).code(), 1);
+    sandbox.server().command(&["DEL", "java"]);
+    hold(first);
+    assert_eq!(sandbox.done(&break_hold).code(), 0);
+    assert!(
+        sandbox
+            .server()
+            .command(&["HGETALL", "java"])
+            .list()
+            .is_empty()
+    );
+
+    sandbox.done(&["ls", "--dialect", "kazoo"]).assert(
+        64,
+        "",
+        "does not have locks of this library",
+    );
+    ours.end().assert(0, "", "");
+}

@@ -228,6 +228,15 @@ impl Finished {
             "{self:?}"
         );
     }
+
+    /// Checks that `ls` has listed these names.
+    #[track_caller]
+    pub(crate) fn assert_names(&self, names: &[&str]) {
+        assert_eq!(self.code(), 0, "{self:?}");
+        let rows = self.out.lines().skip(1);
+        let listed: Vec<&str> = rows.filter_map(|row| row.split(' ').next()).collect();
+        assert_eq!(listed, names, "{self:?}");
+    }
 }
 
 /// A running process, which is killed when its test ends.

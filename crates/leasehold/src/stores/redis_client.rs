@@ -14,7 +14,7 @@
 //!    `script!("NAME/lua/enter")` in `stores/NAME.rs` is `stores/NAME/lua/enter.lua`.
 //! 5. [`Link::states`] reports each reconnect, which may have lost notifications.
 //!
-//! The key of a name is made of [`PLAIN`] characters. [`list`] finds keys of type string only.
+//! The key of a name is made of [`PLAIN`] characters. [`list`] finds them.
 
 mod address;
 mod handshake;
@@ -34,7 +34,7 @@ pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
-pub(super) use scan::list;
+pub(super) use scan::{Scan, list, pattern_of};
 pub(super) use script::{Script, script};
 pub(super) use session::{PushHandler, Session};
 

@@ -8,7 +8,7 @@ use leasehold::conformance::support::within_timeout;
 use super::{DAY, commands, granted, monitor, open, remote, use_once};
 
 /// The words of a command, as MONITOR shows them. The library's commands contain no quotes.
-fn words(command: &str) -> Vec<String> {
+pub(super) fn words(command: &str) -> Vec<String> {
     command
         .split('"')
         .skip(1)
@@ -34,7 +34,7 @@ fn entering(commands: &[String], name: &str) -> Vec<String> {
     found
 }
 
-fn again(server: &Redis, request: &[String]) -> lab_servers::Reply {
+pub(super) fn again(server: &Redis, request: &[String]) -> lab_servers::Reply {
     server.request(&request.iter().map(String::as_str).collect::<Vec<_>>())
 }
 

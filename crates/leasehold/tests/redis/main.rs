@@ -8,6 +8,7 @@ mod holds;
 mod keys;
 mod late_requests;
 mod queue;
+mod redisson;
 
 use std::time::Duration;
 

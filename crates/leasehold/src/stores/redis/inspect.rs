@@ -1,7 +1,7 @@
 //! Reading a lock's state and listing names. Neither of them writes.
 
 use super::{Redis, record, scripts};
-use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, reply_timeout};
 use crate::{LockState, Name, Result, Token};
 
 impl Redis {
@@ -33,7 +33,10 @@ impl Redis {
         let pattern = record::pattern_of(prefix);
         let names = redis_client::list(
             &self.background_link,
-            &pattern,
+            Scan {
+                pattern: &pattern,
+                key_type: "string",
+            },
             &scripts::LIST,
             reply_timeout(READ_TIMEOUT),
             record::name_of,

@@ -10,11 +10,31 @@ use super::script::Script;
 use super::session::Session;
 use crate::{Name, Result};
 
-/// Returns the names of the keys that match `pattern` and that `script` reports as in use: the
-/// first `count_max` in order. It finds only keys of type string.
+/// The keys to list.
+#[derive(Clone, Copy)]
+pub(in crate::stores) struct Scan<'a> {
+    pub(in crate::stores) pattern: &'a str,
+    /// The type of the keys, as Redis names it.
+    pub(in crate::stores) key_type: &'static str,
+}
+
+/// Returns the pattern of the keys that begin with `prefix`.
+pub(in crate::stores) fn pattern_of(prefix: &str) -> String {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for c in prefix.chars() {
+        if "*?[]^-\\".contains(c) {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern + "*"
+}
+
+/// Returns the names of the keys that `keys` selects and that `script` reports as in use: the first
+/// `count_max` in order.
 pub(in crate::stores) async fn list(
     link: &Link,
-    pattern: &str,
+    keys: Scan<'_>,
     script: &Script,
     timeout: Duration,
     name_of: impl Fn(&str) -> Option<Name>,
@@ -24,7 +44,7 @@ pub(in crate::stores) async fn list(
     let mut cursor = "0".to_owned();
     loop {
         let session = link.session(timeout).await?;
-        let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, pattern)).await?;
+        let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, keys)).await?;
 
         let keys = page.keys();
         if !keys.is_empty() {
@@ -62,10 +82,14 @@ impl Page {
     }
 }
 
-async fn scan(session: &Session, cursor: &str, pattern: &str) -> Result<Page> {
+async fn scan(session: &Session, cursor: &str, keys: Scan<'_>) -> Result<Page> {
     let mut request = redis::cmd("SCAN");
-    request.arg(cursor).arg("MATCH").arg(pattern);
-    request.arg("COUNT").arg(1000).arg("TYPE").arg("string");
+    request.arg(cursor).arg("MATCH").arg(keys.pattern);
+    request
+        .arg("COUNT")
+        .arg(1000)
+        .arg("TYPE")
+        .arg(keys.key_type);
 
     let reply = session.send(&request).await;
     let reply = reply.map_err(reply_error::store_error)?;

@@ -22,9 +22,8 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
         Some("plain") => {}
         Some(other) => {
             let what = format!("{other:?} is not a dialect of this store");
-            return Err(
-                Error::invalid(what).help("the only dialect of a single Redis server is plain")
-            );
+            return Err(Error::invalid(what)
+                .help("the dialects of a single Redis server are plain and redisson"));
         }
         None => {
             let error = Error::invalid("the URL names no dialect");

@@ -11,7 +11,7 @@ use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, reply_timeout};
 use crate::{Entry, Error, LockState, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -117,7 +117,10 @@ impl VotingStore {
         let listings = self.masters.iter().map(|master| {
             redis_client::list(
                 &master.background_link,
-                &pattern,
+                Scan {
+                    pattern: &pattern,
+                    key_type: "string",
+                },
                 self.format.list_script(),
                 reply_timeout(READ_TIMEOUT),
                 |key: &str| self.format.name_of(key),

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::utf8_percent_encode;
 
 use super::{Call, Keys, VoteArguments, VoteFormat};
-use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, script};
+use crate::stores::redis_client::{PLAIN, Script, id_from, id_text, pattern_of, script};
 use crate::stores::votes::record::{
     CLIENT_LEN, DAY, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info,
 };
@@ -71,14 +71,7 @@ impl VoteFormat for SingleKey {
     }
 
     fn pattern(&self, prefix: &str) -> String {
-        let mut pattern = String::with_capacity(prefix.len() + 1);
-        for c in prefix.chars() {
-            if "*?[]^-\\".contains(c) {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern + "*"
+        pattern_of(prefix)
     }
 
     fn name_of(&self, key: &str) -> Option<Name> {
@@ -199,7 +192,7 @@ fn external_holder(value: &[u8], remaining: Duration) -> Holder {
         info: ClaimantInfo {
             host: String::new(),
             pid: 0,
-            program: "another library".to_owned(),
+            program: library_of(value).to_owned(),
             label: format!("value {}", shown(value)),
             since: SystemTime::UNIX_EPOCH,
         },
@@ -215,4 +208,41 @@ fn shown(value: &[u8]) -> String {
 
     let end = text.len().min(SHOWN_LEN);
     format!("{}…", &text[..end])
+}
+
+/// Returns the library that writes values of this shape.
+fn library_of(value: &[u8]) -> &'static str {
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
+
+    match value {
+        value if value.len() == 32 && value.iter().all(is_hex) => "redis-py or node-redlock",
+        [start @ .., b'=', b'='] if start.len() == 22 && start.iter().all(is_base64) => "redsync",
+        value if value.len() == 24 && value.iter().all(is_base64) => "python-redis-lock",
+        value if value.len() == 20 && !value.is_ascii() => "rslock",
+        _ => "another library",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_recognised_by_their_values() {
+        for (value, library) in [
+            (
+                "9a8e4c7a6f1211efb2c50242ac120002",
+                "redis-py or node-redlock",
+            ),
+            ("MDEyMzQ1Njc4OWFiY2RlZg==", "redsync"),
+            ("MDEyMzQ1Njc4OWFiY2RlZmdo", "python-redis-lock"),
+            ("0123456789abcdef", "another library"),
+            ("9A8E4C7A6F1211EFB2C50242AC120002", "another library"),
+            ("", "another library"),
+        ] {
+            assert_eq!(library_of(value.as_bytes()), library, "{value}");
+        }
+        assert_eq!(library_of(&[0xc3; 20]), "rslock");
+    }
 }

@@ -1,0 +1,161 @@
+//! The option `--dialect`: whose locks on a server a command looks at.
+#![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
+
+use clap::{Args, ValueEnum};
+use leasehold::{Error, Locks, Result};
+
+use super::options::Store;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InspectedStore {
+    #[command(flatten)]
+    store: Store,
+
+    /// Use the locks of another library on the server of the store
+    #[arg(long, value_name = "LIBRARY", value_enum)]
+    dialect: Option<Dialect>,
+}
+
+/// The libraries whose locks a store can read, by the service that keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Dialect {
+    /// Redisson on Redis
+    Redisson,
+    /// redis-py and others on Redis, whose locks are strings
+    Plain,
+    /// redsync and others on several Redis masters
+    Classic,
+    /// Curator on ZooKeeper
+    Curator,
+    /// kazoo on ZooKeeper
+    Kazoo,
+}
+
+/// The settings of a URL that do not depend on the format of the locks.
+const CONNECTION: [&str; 10] = [
+    "db",
+    "protocol",
+    "password-file",
+    "ca",
+    "cert",
+    "key",
+    "session",
+    "acl",
+    "longest-lease",
+    "prefix",
+];
+
+impl InspectedStore {
+    pub(crate) async fn open(&self) -> Result<Locks> {
+        let Some(dialect) = self.dialect else {
+            return self.store.open().await;
+        };
+        let url = dialect.url(&self.store.url)?;
+        Store { url }.open().await
+    }
+}
+
+impl Dialect {
+    /// Returns the URL with this dialect in place of its own.
+    ///
+    /// # Errors
+    /// Invalid if the service of the URL has no such locks.
+    fn url(self, url: &str) -> Result<String> {
+        let (base, settings) = url.split_once('?').unwrap_or((url, ""));
+        let setting = self.setting();
+        let settings: Vec<&str> = settings.split('&').collect();
+        if !base.starts_with(self.service()) {
+            let service = self.service();
+            let error = Error::invalid("the store does not have locks of this library");
+            return Err(error.help(format!("write --store {service}… with this --dialect")));
+        }
+        if settings.contains(&setting) {
+            return Ok(url.to_owned());
+        }
+
+        let is_kept = |one: &&str| {
+            let name = one.split('=').next().unwrap_or_default();
+            CONNECTION.contains(&name) && (name != "prefix" || self == Self::Redisson)
+        };
+        let kept = settings.into_iter().filter(is_kept);
+        let settings: Vec<&str> = kept
+            .chain([setting])
+            .filter(|one| !one.is_empty())
+            .collect();
+        let separator = if settings.is_empty() { "" } else { "?" };
+        Ok(format!("{base}{separator}{}", settings.join("&")))
+    }
+
+    fn service(self) -> &'static str {
+        match self {
+            Self::Redisson | Self::Plain => "redis",
+            Self::Classic => "redlock",
+            Self::Curator | Self::Kazoo => "zookeeper",
+        }
+    }
+
+    /// Returns the setting of the URL; empty for the format that leasehold uses itself.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Redisson => "dialect=redisson",
+            Self::Plain => "dialect=plain",
+            Self::Classic => "dialect=classic",
+            Self::Kazoo => "dialect=kazoo",
+            Self::Curator => "",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dialect_replaces_the_settings_of_the_format() {
+        for (url, dialect, expected) in [
+            ("redis://a", Dialect::Redisson, "redis://a?dialect=redisson"),
+            (
+                "rediss://a?ca=/x&crash-grace=5s",
+                Dialect::Plain,
+                "rediss://a?ca=/x&dialect=plain",
+            ),
+            (
+                "redis://a?dialect=redisson&lock=fenced&prefix=b",
+                Dialect::Redisson,
+                "redis://a?dialect=redisson&lock=fenced&prefix=b",
+            ),
+            (
+                "redis://a?dialect=redisson&lock=fenced&prefix=b",
+                Dialect::Plain,
+                "redis://a?dialect=plain",
+            ),
+            (
+                "zookeeper://a/b?dialect=kazoo&session=30s",
+                Dialect::Curator,
+                "zookeeper://a/b?session=30s",
+            ),
+            ("zookeeper://a/b", Dialect::Curator, "zookeeper://a/b"),
+            (
+                "redlock://a,b,c?quarantine=off&longest-lease=5s",
+                Dialect::Classic,
+                "redlock://a,b,c?longest-lease=5s&dialect=classic",
+            ),
+        ] {
+            let replaced = dialect.url(url);
+            assert_eq!(replaced.as_deref().ok(), Some(expected), "{url}");
+        }
+    }
+
+    #[test]
+    fn dialect_of_another_service_is_refused() {
+        for (url, dialect) in [
+            ("file:/a", Dialect::Redisson),
+            ("redis://me:secret@a", Dialect::Kazoo),
+            ("redlock://a,b,c", Dialect::Plain),
+        ] {
+            let error = dialect.url(url).expect_err(url);
+            assert!(error.is_invalid());
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! The locks of Redisson, the library of most Java services, on one Redis server.
+//!
+//! The server keeps the holder and the lease, and no queue. A release is published on the channel
+//! of the lock. So a waiter subscribes, tries again at each message, and at the end of the holder's
+//! lease. docs/protocols/redisson.md has the format and the protocol.
+//!
+//! Redisson counts the acquires of a thread, and repeats a request after a lost reply. A claim of
+//! leasehold is one field that does not count, so each request can be repeated.
+
+mod address;
+mod channels;
+mod field;
+mod inspect;
+mod keys;
+mod local_claim;
+mod local_claims;
+mod requests;
+mod wait;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::runtime::Handle;
+
+use crate::runtime::background;
+use crate::runtime::clock::BootInstant;
+use crate::store::Extensions;
+use crate::stores::redis_client::{
+    self, DoHandshake, Link, LinkConfig, PushHandler, Script, ServerClock, Session, reply_timeout,
+    script,
+};
+use crate::{
+    Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
+    Result, Share, Standing, Store,
+};
+use address::{LockType, RedissonAddress};
+use channels::Channels;
+use keys::KeyMapper;
+use local_claim::LocalClaim;
+use local_claims::LocalClaims;
+use requests::LockReply;
+
+static LOCK: Script = script!("redisson/lua/lock");
+static UNLOCK: Script = script!("redisson/lua/unlock");
+static RENEW: Script = script!("redisson/lua/renew");
+static INSPECT: Script = script!("redisson/lua/inspect");
+static LIST: Script = script!("redisson/lua/list");
+
+/// The locks of Redisson 3.24 and newer on a Redis server: `RLock` or `RFencedLock`.
+///
+/// ```no_run
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::{Locks, stores::Redisson};
+///
+/// let url = "redis://127.0.0.1?dialect=redisson";
+/// let store = Redisson::builder(url)?.connect().await?;
+/// let locks = Locks::from_store(store, url)?;
+/// # Ok(()) }
+/// ```
+///
+/// The store supports mutexes only, and rejects other shares as
+/// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
+/// crashed client's lock is free when its lease ends. The server does not know the waiters, so
+/// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
+#[derive(Debug)]
+pub struct Redisson {
+    caller_link: Link,
+    /// Receives the messages of all channels.
+    background_link: Link,
+    claims: LocalClaims,
+    channels: Arc<Channels>,
+    clock: Arc<ServerClock>,
+    mapper: KeyMapper,
+    watchdog: Option<Duration>,
+}
+
+/// The address of a Redis server and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub struct RedissonBuilder {
+    address: RedissonAddress,
+}
+
+impl RedissonBuilder {
+    /// Returns the URL without user, password and settings other than those of the format.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.address.shown_url()
+    }
+
+    /// Connects to the server. The store reconnects by itself whenever a connection breaks.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](crate::Error::is_unavailable), [`is_denied`](crate::Error::is_denied) and
+    /// [`is_unsupported`](crate::Error::is_unsupported) as for [`Redis`](crate::stores::Redis).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connections that it has opened.
+    pub async fn connect(self) -> Result<Redisson> {
+        self.connect_on(Handle::try_current().ok()).await
+    }
+
+    pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redisson> {
+        background::start()?;
+        background::on_background(Redisson::open(self.address, runtime)).await
+    }
+}
+
+impl Redisson {
+    /// Parses the URL of a server with `dialect=redisson`:
+    /// `redis://[user[:password]@]host[:port]`, `rediss://…` with TLS, or
+    /// `redis+unix:///path/to/socket`.
+    ///
+    /// | setting | |
+    /// |---|---|
+    /// | `dialect=redisson` | required |
+    /// | `lock=plain` | `RLock`, the default |
+    /// | `lock=fenced` | `RFencedLock`: its tokens are leasehold's |
+    /// | `watchdog=30s` | the lease of holds that are renewed, as `lockWatchdogTimeout` |
+    /// | `prefix=app:` | put before each name, as by a `NameMapper` |
+    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
+    ///
+    /// # Errors
+    /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
+    pub fn builder(url: &str) -> Result<RedissonBuilder> {
+        let address = RedissonAddress::parse(url)?;
+        Ok(RedissonBuilder { address })
+    }
+
+    async fn open(address: RedissonAddress, runtime: Option<Handle>) -> Result<Self> {
+        let client = redis_client::fresh_client();
+        let clock = Arc::<ServerClock>::default();
+        let channels = Arc::<Channels>::default();
+
+        let link = |purpose: &str, on_push: PushHandler, runtime| {
+            Link::spawn(LinkConfig {
+                address: address.server.clone(),
+                channel: format!("leasehold:{purpose}:{client}"),
+                on_push,
+                handshake: handshake(Arc::clone(&clock)),
+                runtime,
+            })
+        };
+        let store = Self {
+            caller_link: link("inbox", Arc::new(|_, _| {}), runtime),
+            background_link: link("far", notify(Arc::clone(&channels)), None),
+            claims: LocalClaims::default(),
+            channels,
+            clock,
+            mapper: address.mapper,
+            watchdog: address.watchdog,
+        };
+        store.background_link.first().await?;
+        store.caller_link.first().await?;
+        Ok(store)
+    }
+
+    /// Returns the state of a claim that this store supports.
+    fn begin(&self, claim: &Claim) -> Result<Arc<LocalClaim>> {
+        if claim.share.units() != Share::MUTEX.units() {
+            return Err(Error::unsupported(format!(
+                "this store supports mutexes only, not {}",
+                claim.share.kind()
+            ))
+            .help("use a mutex, or the stores redis: and file: for shares"));
+        }
+        let keys = self.mapper.keys(&claim.name)?;
+        Ok(self.claims.begin(claim, keys))
+    }
+
+    async fn enter_claim(
+        &self,
+        local: &Arc<LocalClaim>,
+        on_contention: OnContention,
+    ) -> Result<Standing> {
+        let until = BootInstant::now().saturating_add(self.lease_of(&local.claim));
+        let waits = on_contention == OnContention::Queue;
+        match local.standing() {
+            Standing::Held { .. } => {
+                let is_held = self.still_holds(local).await?;
+                return Ok(if is_held {
+                    local.standing()
+                } else {
+                    self.gone(local)
+                });
+            }
+            Standing::Queued { .. } if waits => {
+                local.keep_until(until);
+                return Ok(local.standing());
+            }
+            Standing::Gone if waits => {
+                if self.claims.has_waiters(&local.keys.lock) {
+                    self.claims.wait(local, until);
+                    return Ok(local.standing());
+                }
+                self.leave_head_start(local).await;
+            }
+            Standing::Queued { .. } | Standing::Gone => {}
+        }
+
+        match self.lock(local).await? {
+            LockReply::Granted(token) => Ok(Standing::Held { token }),
+            LockReply::Held(_) if waits => {
+                self.claims.wait(local, until);
+                Ok(local.standing())
+            }
+            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
+        }
+    }
+
+    /// Whether the server still has the hold of a claim. If so, its lease starts again.
+    async fn still_holds(&self, local: &Arc<LocalClaim>) -> Result<bool> {
+        let renewed = self.renew_held(std::slice::from_ref(local)).await?;
+        Ok(renewed == [true])
+    }
+
+    /// Renews a claim that waited, and returns an error if the server cannot be reached.
+    async fn renew_waiting(
+        &self,
+        local: &Arc<LocalClaim>,
+        sent_at: BootInstant,
+    ) -> Result<Option<Duration>> {
+        let lease = self.lease_of(&local.claim);
+        match local.renew_waiting(sent_at, lease) {
+            (Standing::Queued { .. }, None) => {
+                self.claims.close(local.claim.id);
+                Ok(None)
+            }
+            (Standing::Queued { .. }, remaining) => {
+                let timeout = reply_timeout(local.claim.lease);
+                self.background_link.session(timeout).await?;
+                Ok(remaining)
+            }
+            // It was granted meanwhile.
+            (Standing::Held { .. }, _) => {
+                let is_held = self.still_holds(local).await?;
+                Ok(is_held.then_some(lease))
+            }
+            (Standing::Gone, _) => Ok(None),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Redisson {
+    fn guarantees(&self) -> Guarantees {
+        let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
+        guarantees.tokens = self.mapper.lock_type == LockType::Fenced;
+        guarantees.lease_expiry = true;
+        guarantees
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        let local = self.begin(claim)?;
+        let standing = self.enter_claim(&local, on_contention).await?;
+        Ok(Entered::new(standing, self.lease_of(claim)))
+    }
+
+    async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
+        let Some(local) = self.claims.get(claim.id) else {
+            return Ok(Standing::Gone);
+        };
+        match (local.standing(), seen) {
+            (Standing::Held { token }, Standing::Held { token: seen }) if token == seen => {
+                self.wait_for_loss(&local, token).await
+            }
+            (Standing::Queued { .. }, Standing::Queued { .. }) => self.wait_for_grant(&local).await,
+            (standing, _) => Ok(standing),
+        }
+    }
+
+    async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
+        let sent_at = BootInstant::now();
+        let known = claims.iter().map(|claim| self.claims.get(claim.id));
+        let known: Vec<_> = known.collect();
+        let is_held = |local: &Arc<LocalClaim>| local.standing().token().is_some();
+        let held: Vec<_> = known
+            .iter()
+            .flatten()
+            .filter(|local| is_held(local))
+            .cloned()
+            .collect();
+        let renewed = self.renew_held(&held).await?;
+        let renewed: HashMap<ClaimId, bool> = held
+            .iter()
+            .map(|local| local.claim.id)
+            .zip(renewed)
+            .collect();
+
+        let mut leases = Vec::with_capacity(claims.len());
+        for local in known {
+            leases.push(match local {
+                None => None,
+                Some(local) => match renewed.get(&local.claim.id) {
+                    None => self.renew_waiting(&local, sent_at).await?,
+                    Some(true) => Some(self.lease_of(&local.claim)),
+                    Some(false) => {
+                        self.gone(&local);
+                        None
+                    }
+                },
+            });
+        }
+        Ok(leases)
+    }
+
+    async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let local = self.claims.close(claim.id);
+        let has_waited = local.as_ref().is_some_and(|local| local.has_waited());
+        let held = self.unlock(claim, local.as_ref()).await?;
+        self.claims.forget(claim.id);
+        Ok(held || has_waited)
+    }
+
+    async fn inspect(&self, name: &Name) -> Result<LockState> {
+        self.read_lock_state(name).await
+    }
+
+    async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
+        self.list_names(prefix, count_max).await
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        Extensions::default()
+    }
+}
+
+fn handshake(clock: Arc<ServerClock>) -> DoHandshake {
+    Arc::new(move |session: Arc<Session>| {
+        let clock = Arc::clone(&clock);
+        Box::pin(async move {
+            redis_client::handshake(&session, &clock).await?;
+            Ok(None)
+        })
+    })
+}
+
+fn notify(channels: Arc<Channels>) -> PushHandler {
+    Arc::new(move |channel, _| channels.notify(channel))
+}

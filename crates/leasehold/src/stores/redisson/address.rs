@@ -1,0 +1,135 @@
+//! The URL of a Redis server with `dialect=redisson`.
+
+use std::time::Duration;
+
+use super::keys::KeyMapper;
+use crate::stores::redis_client::{self, Address};
+use crate::stores::url::{StoreUrl, UrlForm, duration};
+use crate::{Error, Result};
+
+/// Redisson's class for the locks of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LockType {
+    /// `RLock`.
+    #[default]
+    Lock,
+    /// `RFencedLock`.
+    Fenced,
+}
+
+/// A server, and the settings of the store on it.
+#[derive(Clone, Debug)]
+pub(super) struct RedissonAddress {
+    pub(super) server: Address,
+    pub(super) mapper: KeyMapper,
+    /// The lease of holds that are renewed, if it replaces that of the lock.
+    pub(super) watchdog: Option<Duration>,
+}
+
+static FORM: UrlForm = UrlForm {
+    store: "Redisson",
+    schemes: &["redis", "rediss", "redis+unix"],
+    example: EXAMPLE,
+    default_port: redis_client::PORT,
+    settings: &[
+        "dialect",
+        "lock",
+        "watchdog",
+        "prefix",
+        "db",
+        "protocol",
+        "password-file",
+        "ca",
+    ],
+};
+const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
+/// The shortest timeout of the watchdog. A shorter one would lose locks in a short delay.
+const WATCHDOG_MIN: Duration = Duration::from_secs(1);
+const WATCHDOG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl RedissonAddress {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let url = FORM.parse(text)?;
+        if url.settings.get("dialect") != Some("redisson") {
+            let error = Error::invalid("the URL does not name the dialect redisson");
+            return Err(error.help(format!("write {EXAMPLE}")));
+        }
+
+        let prefix = url.settings.get("prefix").unwrap_or_default();
+        Ok(Self {
+            server: Address::of_server(&url)?,
+            mapper: KeyMapper {
+                prefix: prefix.to_owned(),
+                lock_type: lock_type(&url)?,
+            },
+            watchdog: url.settings.get("watchdog").map(watchdog).transpose()?,
+        })
+    }
+
+    /// Returns the URL without user, password and settings other than those of the format.
+    pub(super) fn shown_url(&self) -> String {
+        let lock = match self.mapper.lock_type {
+            LockType::Lock => "",
+            LockType::Fenced => "&lock=fenced",
+        };
+        format!("{}?dialect=redisson{lock}", self.server)
+    }
+}
+
+fn lock_type(url: &StoreUrl) -> Result<LockType> {
+    match url.settings.get("lock") {
+        None | Some("plain") => Ok(LockType::Lock),
+        Some("fenced") => Ok(LockType::Fenced),
+        Some(other) => {
+            let error = Error::invalid(format!("{other:?} is not a lock of this dialect"));
+            Err(error.help("write lock=plain for RLock, or lock=fenced for RFencedLock"))
+        }
+    }
+}
+
+fn watchdog(text: &str) -> Result<Duration> {
+    let timeout = duration(text);
+    if (WATCHDOG_MIN..=WATCHDOG_MAX).contains(&timeout) {
+        return Ok(timeout);
+    }
+    let error = Error::invalid("watchdog= must be from 1s to a day");
+    Err(error.help("write watchdog=30s: lockWatchdogTimeout of Redisson, with its unit"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_redisson_are_parsed() {
+        let url = "redis://h/2?dialect=redisson&lock=fenced&watchdog=10s&prefix=app%3A";
+        let address = RedissonAddress::parse(url).expect("good");
+        assert_eq!(address.server.database, 2);
+        assert_eq!(address.mapper.prefix, "app:");
+        assert_eq!(address.mapper.lock_type, LockType::Fenced);
+        assert_eq!(address.watchdog, Some(Duration::from_secs(10)));
+        let shown = "redis://h:6379/2?dialect=redisson&lock=fenced";
+        assert_eq!(address.shown_url(), shown);
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_without_showing_the_password() {
+        for (rest, reason) in [
+            ("a", "dialect"),
+            ("a?dialect=plain", "dialect"),
+            ("a?dialect=redisson&lock=fast", "not a lock"),
+            ("a?dialect=redisson&watchdog=30", "watchdog"),
+            ("a?dialect=redisson&watchdog=1ms", "watchdog"),
+            ("a?dialect=redisson&crash-grace=5s", "not a setting"),
+            ("a,b?dialect=redisson", "one host"),
+        ] {
+            let error = RedissonAddress::parse(&format!("redis://:secret@{rest}"));
+            let error = error.expect_err(rest);
+            assert!(
+                error.is_invalid() && error.to_string().contains(reason),
+                "{rest}: {error}"
+            );
+            assert!(!format!("{error:?}").contains("secret"), "{rest}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The requests about claims, and their replies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+
+use super::field::{foreign, token_in, words};
+use super::keys::uuid_text;
+use super::local_claim::{LATE_MAX, LocalClaim};
+use super::{LOCK, RENEW, Redisson, UNLOCK};
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{self, Link, Script, reply_timeout, text, with_reply_timeout};
+use crate::{Claim, Error, Result, Token};
+
+/// How long after it was sent the server may execute a request to lock.
+const NOT_AFTER: Duration = Duration::from_secs(5);
+/// How long the server refuses requests of a claim that has left: longer than a request is late.
+const DEPARTED: Duration = Duration::from_secs(2 * LATE_MAX.as_secs());
+/// The number of holds that one request renews.
+const RENEWALS_MAX: usize = 64;
+
+/// The reply to a request to lock.
+pub(super) enum LockReply {
+    Granted(Token),
+    /// Another claim holds the lock; its lease ends after this time, if it has an end.
+    Held(Option<Duration>),
+    /// The claim has left.
+    Gone,
+}
+
+impl Redisson {
+    /// Tries once to acquire the lock, and applies the reply to the claim.
+    pub(super) async fn lock(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
+        let (mut outcome, mut detail) = self.send_lock(local).await?;
+        if outcome == "L" {
+            // The server executed nothing, and the client now knows its clock.
+            let server_micros = detail.parse().map_err(|_| self.protocol_error())?;
+            self.clock.set(server_micros, BootInstant::now());
+            (outcome, detail) = self.send_lock(local).await?;
+        }
+
+        match &*outcome {
+            "G" => {
+                let token = token_in(&detail).ok_or_else(|| self.protocol_error())?;
+                let is_present = self.claims.hold(local, token, detail);
+                Ok(if is_present {
+                    LockReply::Granted(token)
+                } else {
+                    LockReply::Gone
+                })
+            }
+            "H" => {
+                let left: i64 = detail.parse().map_err(|_| self.protocol_error())?;
+                Ok(LockReply::Held(
+                    u64::try_from(left).ok().map(Duration::from_millis),
+                ))
+            }
+            "C" => Ok(LockReply::Gone),
+            "F" => Err(foreign(&detail)),
+            "L" => Err(Error::unavailable("the server's clock is not steady")),
+            _ => Err(self.protocol_error()),
+        }
+    }
+
+    async fn send_lock(&self, local: &LocalClaim) -> Result<(String, String)> {
+        let claim = &local.claim;
+        let departed = local.keys.departed(claim.id);
+        let mut keys = vec![&*local.keys.lock, &departed];
+        keys.extend(local.keys.tokens.as_deref());
+
+        let micros = NOT_AFTER.as_secs() * 1_000_000;
+        let not_after = (self.clock.micros() + micros).to_string();
+        let uuid = uuid_text(claim.id);
+        let lease = millis(self.lease_of(claim));
+        let words = words(claim);
+        let arguments = [&*uuid, &lease, &not_after, &words];
+
+        let sent_at = local.request_sent();
+        let reply = self.run(&LOCK, claim.lease, &keys, &arguments).await;
+        if !reply.as_ref().is_err_and(Error::is_unavailable) {
+            local.replied(sent_at);
+        }
+        redis::from_redis_value(reply?).map_err(|_| self.protocol_error())
+    }
+
+    /// Removes a claim from its lock, and notifies the waiters; `false` if it did not hold.
+    pub(super) async fn unlock(
+        &self,
+        claim: &Claim,
+        local: Option<&Arc<LocalClaim>>,
+    ) -> Result<bool> {
+        let keys = self.mapper.keys(&claim.name)?;
+        let departed = keys.departed(claim.id);
+        let may_lock_late = local.is_some_and(|local| local.may_lock_late());
+        let refused_for = may_lock_late.then(|| millis(DEPARTED));
+
+        let uuid = uuid_text(claim.id);
+        let id = claim.id.to_string();
+        let arguments = [
+            &*uuid,
+            &id,
+            &keys.channel,
+            refused_for.as_deref().unwrap_or(""),
+        ];
+        let reply = self
+            .run(&UNLOCK, claim.lease, &[&keys.lock, &departed], &arguments)
+            .await?;
+
+        let (was_there, notified): (u64, u64) =
+            redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
+        if notified > 0 {
+            self.claims.give_head_start(&keys.lock);
+        }
+        Ok(was_there == 1)
+    }
+
+    /// Renews held claims; returns for each whether it still holds.
+    pub(super) async fn renew_held(&self, held: &[Arc<LocalClaim>]) -> Result<Vec<bool>> {
+        let mut renewed = Vec::with_capacity(held.len());
+        for part in held.chunks(RENEWALS_MAX) {
+            renewed.extend(self.renew_part(part).await?);
+        }
+        Ok(renewed)
+    }
+
+    async fn renew_part(&self, held: &[Arc<LocalClaim>]) -> Result<Vec<bool>> {
+        let keys: Vec<&str> = held.iter().map(|local| &*local.keys.lock).collect();
+        let field_and_lease = |local: &Arc<LocalClaim>| {
+            let field = local.field().unwrap_or_default();
+            [field, millis(self.lease_of(&local.claim))]
+        };
+        let arguments: Vec<String> = held.iter().flat_map(field_and_lease).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+
+        let leases = held.iter().map(|local| local.claim.lease);
+        let lease = leases.min().unwrap_or_default();
+        let reply = text(self.run(&RENEW, lease, &keys, &arguments).await?)?;
+        if reply.len() != held.len() {
+            return Err(self.protocol_error());
+        }
+        Ok(reply.bytes().map(|renewed| renewed == b'1').collect())
+    }
+
+    /// Runs a script on the caller link if the caller's runtime drives it, and on the background
+    /// link otherwise.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        lease: Duration,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
+        let limit = reply_timeout(lease);
+        let session = self.link().session(limit).await?;
+        let reply = script.run(&session, keys, arguments);
+        with_reply_timeout(&session, limit, reply).await
+    }
+
+    fn link(&self) -> &Link {
+        if self.caller_link.is_on_caller_runtime() {
+            &self.caller_link
+        } else {
+            &self.background_link
+        }
+    }
+
+    /// Closes all connections after a malformed reply, as no further reply can be trusted.
+    pub(super) fn protocol_error(&self) -> Error {
+        for link in [&self.caller_link, &self.background_link] {
+            link.with_state(|state| {
+                if let redis_client::State::Up(session, _) = state {
+                    session.close();
+                }
+            });
+        }
+        redis_client::protocol_error()
+    }
+
+    /// Returns the lease of a claim: the watchdog's, if the URL sets it and the holder renews.
+    pub(super) fn lease_of(&self, claim: &Claim) -> Duration {
+        match self.watchdog {
+            Some(watchdog) if claim.auto_renew => watchdog,
+            _ => claim.lease,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}

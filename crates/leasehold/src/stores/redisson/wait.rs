@@ -1,0 +1,142 @@
+//! How a claim waits for a grant, and how a hold waits for its loss.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::Redisson;
+use super::channels::Subscription;
+use super::local_claim::LocalClaim;
+use super::requests::LockReply;
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::reply_timeout;
+use crate::{Result, Standing, Token};
+
+/// The longest time between two attempts of a waiter. Releases are published, and leases end at a
+/// known time. This pause bounds the wait if a program deletes the key without a message.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// A key whose lease has ended still exists for less than this time.
+const EXPIRY_DELAY: Duration = Duration::from_millis(2);
+/// How often a claim checks whether it is the first waiter of this client.
+const POSITION_CHECK: Duration = Duration::from_secs(1);
+
+impl Redisson {
+    /// Waits until a claim is no longer waiting: it is held or gone.
+    pub(super) async fn wait_for_grant(&self, local: &Arc<LocalClaim>) -> Result<Standing> {
+        loop {
+            let listening = self.listen(local).await?;
+            if let Some(standing) = self.wait_with(local, &listening).await? {
+                return Ok(standing);
+            }
+        }
+    }
+
+    /// Waits while the subscription lasts. Returns `None` when its connection is closed.
+    async fn wait_with(
+        &self,
+        local: &Arc<LocalClaim>,
+        listening: &Subscription,
+    ) -> Result<Option<Standing>> {
+        while listening.is_open() {
+            // A release may precede or follow each step, so notifications count from here.
+            let mut message = pin!(listening.message.notified());
+            message.as_mut().enable();
+            let mut changed = pin!(local.changed.notified());
+            changed.as_mut().enable();
+
+            if let Some(standing) = self.ended(local) {
+                return Ok(Some(standing));
+            }
+            let pause = if self.claims.is_first(local) {
+                self.leave_head_start(local).await;
+                match self.lock(local).await? {
+                    LockReply::Granted(token) => return Ok(Some(Standing::Held { token })),
+                    LockReply::Gone => return Ok(Some(self.gone(local))),
+                    LockReply::Held(left) => pause_of(left),
+                }
+            } else {
+                POSITION_CHECK
+            };
+
+            tokio::select! {
+                () = message => {}
+                () = changed => {}
+                () = listening.closed() => {}
+                () = sleep(pause.min(kept_for(local))) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until a hold has been lost.
+    pub(super) async fn wait_for_loss(
+        &self,
+        local: &Arc<LocalClaim>,
+        token: Token,
+    ) -> Result<Standing> {
+        loop {
+            let listening = self.listen(local).await?;
+            while listening.is_open() {
+                let mut message = pin!(listening.message.notified());
+                message.as_mut().enable();
+                let mut changed = pin!(local.changed.notified());
+                changed.as_mut().enable();
+
+                if local.standing().token() != Some(token) {
+                    return Ok(local.standing());
+                }
+                if !self.still_holds(local).await? {
+                    return Ok(self.gone(local));
+                }
+                tokio::select! {
+                    () = message => {}
+                    () = changed => {}
+                    () = listening.closed() => {}
+                }
+            }
+        }
+    }
+
+    async fn listen(&self, local: &LocalClaim) -> Result<Subscription> {
+        let timeout = reply_timeout(local.claim.lease);
+        let channel = &local.keys.channel;
+        let listening = self
+            .channels
+            .listen(&self.background_link, channel, timeout);
+        listening.await
+    }
+
+    /// Returns the standing of a claim that no longer waits.
+    fn ended(&self, local: &LocalClaim) -> Option<Standing> {
+        let standing = local.standing();
+        if !matches!(standing, Standing::Queued { .. }) {
+            return Some(standing);
+        }
+        let is_kept = local.kept_until() > BootInstant::now();
+        (!is_kept).then(|| self.gone(local))
+    }
+
+    pub(super) fn gone(&self, local: &LocalClaim) -> Standing {
+        self.claims.close(local.claim.id);
+        Standing::Gone
+    }
+
+    /// Leaves the lock to the waiters of other clients, once for each release by this client.
+    pub(super) async fn leave_head_start(&self, local: &LocalClaim) {
+        let head_start = self.claims.take_head_start(&local.keys.lock);
+        if !head_start.is_zero() {
+            sleep(head_start).await;
+        }
+    }
+}
+
+/// Returns for how long this client still keeps a waiting claim.
+fn kept_for(local: &LocalClaim) -> Duration {
+    local.kept_until().duration_since(BootInstant::now())
+}
+
+fn pause_of(left: Option<Duration>) -> Duration {
+    left.map_or(PAUSE_MAX, |left| PAUSE_MAX.min(left + EXPIRY_DELAY))
+}

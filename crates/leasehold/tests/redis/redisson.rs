@@ -1,0 +1,65 @@
+//! Requests of `dialect=redisson` that the server executes after their client has left.
+
+use lab_servers::{Redis, Reply};
+use leasehold::conformance::support::within_timeout;
+
+use super::late_requests::{again, words};
+use super::{commands, monitor, open, remote, use_once};
+
+const SETTINGS: &str = "dialect=redisson";
+
+/// The first request to lock `a`.
+fn locking(commands: &[String]) -> Vec<String> {
+    let found = commands.iter().map(|command| words(command)).find(|words| {
+        words[0].eq_ignore_ascii_case("evalsha") && words.get(3).is_some_and(|key| key == "a")
+    });
+    let mut found = found.expect("the request was sent");
+    "EVALSHA".clone_into(&mut found[0]);
+    found
+}
+
+fn outcome(reply: &Reply) -> &str {
+    reply.list()[0].text()
+}
+
+/// A client receives no reply to its request to lock, locks again, and releases. Then the server
+/// executes the first request again: the lock stays free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_request_of_redisson_dialect_takes_no_lock() {
+    let server = Redis::start();
+    let (wire, ours) = remote(&server, SETTINGS).await;
+    use_once(&ours.mutex("b")).await;
+    let mut monitor = monitor(&server);
+    wire.drop_replies(1);
+
+    let lock = ours.mutex("a");
+    let guard = within_timeout("the lock is granted", lock.acquire()).await;
+    guard.expect("granted").release().await.expect("released");
+    let request = locking(&commands(&server, &mut monitor));
+
+    let late = again(&server, &request);
+    assert_eq!(outcome(&late), "C", "{late:?}");
+    assert_eq!(server.command(&["EXISTS", "a"]).int(), 0);
+    use_once(&ours.mutex("a")).await;
+}
+
+/// A request that arrives later than its client waits is refused. A clock that jumps causes the
+/// refusal of one request at most.
+#[tokio::test]
+async fn request_of_redisson_dialect_has_a_deadline() {
+    let server = Redis::setup().own_clock().start();
+    let locks = open(&server.url(), SETTINGS).await;
+    use_once(&locks.mutex("b")).await;
+    let mut monitor = monitor(&server);
+    use_once(&locks.mutex("a")).await;
+    let request = locking(&commands(&server, &mut monitor));
+
+    server.set_clock(20);
+    let late = again(&server, &request);
+    assert_eq!(outcome(&late), "L", "{late:?}");
+    assert_eq!(server.command(&["EXISTS", "a"]).int(), 0);
+    for ahead in [20, 2 * super::DAY, 0, 30] {
+        server.set_clock(ahead);
+        use_once(&locks.mutex("c")).await;
+    }
+}

@@ -1,0 +1,95 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import org.redisson.Redisson;
+import org.redisson.api.RFencedLock;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.Config;
+import org.redisson.config.NameMapper;
+
+/**
+ * Uses locks of Redisson: RedissonPeer ADDRESS WATCHDOG_MS PREFIX.
+ *
+ * <p>Reads a command from each line, and prints one line for each: an answer, or `error` and the
+ * exception. `cycle` prints one line per hold, with the times of its begin and end.
+ */
+public class RedissonPeer {
+    static RedissonClient client;
+
+    static RLock lock(String kind, String name) {
+        switch (kind) {
+            case "lock": return client.getLock(name);
+            case "spin": return client.getSpinLock(name);
+            case "fenced": return client.getFencedLock(name);
+            default: throw new IllegalArgumentException(kind);
+        }
+    }
+
+    static String cycle(RLock lock, int cycles) throws Exception {
+        for (int cycle = 0; cycle < cycles; cycle++) {
+            lock.lock();
+            long granted = System.nanoTime();
+            long until = System.nanoTime();
+            lock.unlock();
+            System.out.println(granted + " " + until);
+            Thread.sleep(1);
+        }
+        return "done";
+    }
+
+    static String answer(String[] words) throws Exception {
+        RLock lock = lock(words[1], words[2]);
+        switch (words[0]) {
+            case "lock": lock.lock(); return System.nanoTime() + "";
+            case "lock-for": lock.lock(Long.parseLong(words[3]), TimeUnit.MILLISECONDS); return "held";
+            case "try": return lock.tryLock() + "";
+            case "token": return ((RFencedLock) lock).lockAndGetToken() + "";
+            case "unlock": lock.unlock(); return System.nanoTime() + "";
+            case "locked": return lock.isLocked() + "";
+            case "mine": return lock.isHeldByCurrentThread() + "";
+            case "count": return lock.getHoldCount() + "";
+            case "left": return lock.remainTimeToLive() + "";
+            case "force": return lock.forceUnlock() + "";
+            case "cycle": return cycle(lock, Integer.parseInt(words[3]));
+            default: throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        Config config = new Config();
+        config.setThreads(2);
+        config.setNettyThreads(2);
+        config.setLockWatchdogTimeout(Long.parseLong(arguments[1]));
+        String prefix = arguments.length > 2 ? arguments[2] : "";
+        config.setNameMapper(new NameMapper() {
+            public String map(String name) {
+                return prefix + name;
+            }
+
+            public String unmap(String name) {
+                return name.substring(prefix.length());
+            }
+        });
+        config.useSingleServer()
+                .setAddress(arguments[0])
+                .setConnectionMinimumIdleSize(1)
+                .setConnectionPoolSize(4)
+                .setSubscriptionConnectionMinimumIdleSize(1)
+                .setSubscriptionConnectionPoolSize(2);
+        client = Redisson.create(config);
+        System.out.println("ready");
+
+        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            try {
+                System.out.println(answer(line.split(" ")));
+            } catch (Exception error) {
+                System.out.println("error " + error);
+            }
+        }
+        System.exit(0);
+    }
+}
