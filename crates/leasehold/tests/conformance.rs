@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
-use lab_servers::{Redis, Release, ZooKeeper};
+use lab_servers::{Redis, Release, Sentinels, ZooKeeper};
 use leasehold::conformance::{
     Intercept, Intercepted, LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service,
     broken_hold_is_reported_lost,
@@ -50,6 +50,8 @@ stores! {
     valkey: Server::start(Release::Valkey9), lacks [];
     redis_resp2: Server::resp2(), lacks [];
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
+    redis_sentinel: Watched::start(""), lacks [];
+    redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=1h"), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
     // The lab has the tests of masters that lose their data.
@@ -228,6 +230,49 @@ fn check_expiry(redis: &Redis) {
             -1,
             "{key} never expires"
         );
+    }
+}
+
+/// One group of sentinels and servers for all tests. Each test uses fresh names.
+struct Watched {
+    url: String,
+}
+
+static WATCHED: LazyLock<Sentinels> = LazyLock::new(|| {
+    let group = Sentinels::start();
+    let master = group.server(group.master());
+    // The wait after a failover is over: a client has seen this master in 1970.
+    let info = master.info("replication");
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("master_replid:"));
+    let seen = format!("{:.10}0000000000000000", id.expect("a server has an id"));
+    master.command(&["SET", "leasehold:{history}", &seen, "PX", "1000000"]);
+    group
+});
+
+impl Watched {
+    fn start(settings: &str) -> Self {
+        Self {
+            url: format!("{}?{}{settings}", WATCHED.url(), WATCHED.settings()),
+        }
+    }
+}
+
+#[async_trait]
+impl Service for Watched {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(
+            stores::Redis::builder(&self.url)?.connect().await?,
+        ))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            check_expiry(WATCHED.server(WATCHED.master()));
+        }
     }
 }
 

@@ -50,8 +50,6 @@ const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// 
 const ALIASES: &[(&str, &str)] = &[
     ("sentinel", SENTINEL),
     ("redis-sentinel", SENTINEL),
-    ("redis+sentinel", SENTINEL),
-    ("rediss+sentinel", SENTINEL),
     ("redis-cluster", CLUSTER),
     ("redis+cluster", CLUSTER),
     ("rediss+cluster", CLUSTER),

@@ -15,6 +15,7 @@ pub(crate) mod claim_state;
 mod claims;
 mod enter;
 mod enter_reply;
+mod failover;
 mod inspect;
 pub mod layout;
 mod leave;
@@ -38,8 +39,8 @@ use tokio::runtime::Handle;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Link, LinkConfig, PushHandler, Script, ServerClock, Session,
-    Settings, State, reply_timeout,
+    self, DoHandshake, Endpoint, Link, LinkConfig, PushHandler, Script, ServerClock, Session,
+    Settings, State, Topology, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
@@ -83,6 +84,8 @@ pub struct Redis {
     clock: Arc<ServerClock>,
     settings: Settings,
     crash_detection: Arc<CrashDetectionMode>,
+    /// In milliseconds, if a master waits after a failover.
+    longest_lease: Option<Arc<str>>,
 }
 
 impl Redis {
@@ -94,9 +97,22 @@ impl Redis {
     /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` turns detection off |
     /// | `replicas=1` | see [`RedisBuilder::replicas`] |
     /// | `password-file=/path` | a file with the password, read again for every connection |
-    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss://` only |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss` only |
+    /// | `cert=/path`, `key=/path` | the client's certificate and its key, in PEM; `rediss` only |
+    /// | `server-name=name` | the name in the server's certificate; `rediss` only |
     /// | `db=3` | the database, for a URL whose path names a socket |
     /// | `protocol=2` | RESP2, for proxies that accept RESP3 but do not implement it |
+    ///
+    /// `redis+sentinel://[user[:password]@]sentinel,sentinel,…/master` and `rediss+sentinel://…`
+    /// name a master that may move to another server. User and password are those of the servers.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `after-failover=wait` | a new master grants nothing for the longest lease |
+    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
+    /// | `sentinel-user=name` | the user on the sentinels |
+    /// | `sentinel-password-file=/path` | a file with the password of the sentinels |
+    /// | `address-map=a:1=b:2,…` | where servers are reached that announce another address |
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
@@ -104,16 +120,17 @@ impl Redis {
         RedisBuilder::parse(url)
     }
 
-    async fn open(address: Address, runtime: Option<Handle>) -> Result<Self> {
+    async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
         let client: Arc<str> = redis_client::fresh_client().into();
         let claims = Arc::<Claims>::default();
         let clock = Arc::<ServerClock>::default();
         let crash_detection = Arc::<CrashDetectionMode>::default();
-        let settings = address.settings;
+        let settings = topology.settings();
+        let endpoint = topology.endpoint();
 
         let alive_channel = format!("leasehold:alive:{client}");
         let background_link = Link::spawn(LinkConfig {
-            address: address.clone(),
+            endpoint: endpoint.clone(),
             channel: alive_channel.clone(),
             on_push: ignore_pushes(),
             handshake: liveness::background_handshake(
@@ -124,15 +141,17 @@ impl Redis {
             ),
             runtime: None,
         });
-        let orphans = Orphans::new(background_link.states(), Arc::clone(&client));
+        let longest_lease = failover::longest_lease(settings);
+        let states = background_link.states();
+        let orphans = Orphans::new(states, Arc::clone(&client), longest_lease.clone());
         let caller_link = Link::spawn(LinkConfig {
-            address: address.clone(),
+            endpoint: endpoint.clone(),
             channel: format!("leasehold:inbox:{client}"),
             on_push: apply_pushes(Arc::clone(&claims), orphans.clone()),
             handshake: no_handshake(),
             runtime,
         });
-        let wait_link = (settings.replicas > 0).then(|| spawn_wait_link(address, &client));
+        let wait_link = (settings.replicas > 0).then(|| spawn_wait_link(endpoint, &client));
 
         let store = Self {
             caller_link,
@@ -146,6 +165,7 @@ impl Redis {
             clock,
             settings,
             crash_detection,
+            longest_lease,
         };
         store.first_connections().await?;
         Ok(store)
@@ -240,9 +260,9 @@ impl Store for Redis {
     }
 }
 
-fn spawn_wait_link(address: Address, client: &str) -> Link {
+fn spawn_wait_link(endpoint: Endpoint, client: &str) -> Link {
     Link::spawn(LinkConfig {
-        address,
+        endpoint,
         channel: format!("leasehold:waiting:{client}"),
         on_push: ignore_pushes(),
         handshake: no_handshake(),

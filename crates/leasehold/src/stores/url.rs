@@ -98,7 +98,7 @@ impl UrlForm {
     }
 
     /// Parses `host`, `host:port` or `[address]:port`.
-    fn host(&self, text: &str) -> Result<Host> {
+    pub(super) fn host(&self, text: &str) -> Result<Host> {
         let wrong = || self.invalid("the URL has an invalid host or port");
         let (name, port) = match text.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, port),

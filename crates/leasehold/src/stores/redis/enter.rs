@@ -28,6 +28,7 @@ impl Redis {
             OnContention::Queue => EnterMode::Queue,
             OnContention::Fail => EnterMode::TryNow,
         };
+        self.check_lease(claim)?;
         let tracked = self.claims.begin(claim);
         let reply = self.send_enter(claim, mode, &tracked).await?;
 
@@ -87,7 +88,8 @@ impl Redis {
 
     fn enter_request<'a>(&self, claim: &'a Claim, mode: EnterMode) -> EnterRequest<'a> {
         let (highest_token, expired) = self.observations.hint(&claim.name);
-        let proposal = if claim.share.is_whole() && mode.adds_claim() {
+        let may_grant_fast = self.longest_lease().is_none();
+        let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
             self.clock.micros().max(highest_token + 1)
         } else {
             0
@@ -108,13 +110,17 @@ impl Redis {
         let key = record::key_of(&claim.name);
         let not_after = self.clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
         let not_after = not_after.to_string();
+        let longest = self.longest_lease().unwrap_or_default();
         let arguments = [
             &*request.record,
             &*request.life,
             &*request.settings,
             &*not_after,
+            longest,
         ];
-        self.run(&scripts::ENTER, claim.lease, &[&key], &arguments)
+
+        let count = arguments.len() - usize::from(longest.is_empty());
+        self.run(&scripts::ENTER, claim.lease, &[&key], &arguments[..count])
             .await
     }
 

@@ -27,7 +27,7 @@ impl Redis {
 
         let request = format!("{whose}{id}");
         let keys = [key.as_str()];
-        let arguments = [request.as_str(), &*self.client];
+        let arguments = leave_arguments(&request, &self.client, self.longest_lease());
         let reply = self
             .run(&scripts::LEAVE, claim.lease, &keys, &arguments)
             .await?;
@@ -37,4 +37,15 @@ impl Redis {
         }
         Ok(layout::leave_reply::WAS_THERE.read(&reply) == Some("1"))
     }
+}
+
+/// Returns the arguments of the script that leaves.
+pub(super) fn leave_arguments<'a>(
+    request: &'a str,
+    client: &'a str,
+    longest_lease: Option<&'a str>,
+) -> Vec<&'a str> {
+    let mut arguments = vec![request, client];
+    arguments.extend(longest_lease);
+    arguments
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::leave::leave_arguments;
 use super::scripts;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
@@ -22,6 +23,7 @@ const TRY_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Orphans {
     states: watch::Receiver<State>,
     client: Arc<str>,
+    longest_lease: Option<Arc<str>>,
 }
 
 /// A claim of this client whose id no caller uses, now or later.
@@ -32,8 +34,16 @@ pub(super) struct Orphan {
 }
 
 impl Orphans {
-    pub(super) fn new(states: watch::Receiver<State>, client: Arc<str>) -> Self {
-        Self { states, client }
+    pub(super) fn new(
+        states: watch::Receiver<State>,
+        client: Arc<str>,
+        longest_lease: Option<Arc<str>>,
+    ) -> Self {
+        Self {
+            states,
+            client,
+            longest_lease,
+        }
     }
 
     /// Removes the claim from the queue at `due`, when no earlier request can add it again.
@@ -72,7 +82,7 @@ impl Orphans {
 
         let whose = format!("H{}", orphan.id);
         let keys = [orphan.key.as_str()];
-        let arguments = [whose.as_str(), &*self.client];
+        let arguments = leave_arguments(&whose, &self.client, self.longest_lease.as_deref());
         let leaving = scripts::LEAVE.run(&session, &keys, &arguments);
         with_reply_timeout(&session, TRY_MAX, leaving)
             .await

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::Address;
+use super::endpoint::Endpoint;
 use super::session::{PushHandler, Session};
 use crate::runtime::background;
 use crate::runtime::caller::caller_runtime;
@@ -56,7 +56,7 @@ pub(in crate::stores) struct Link {
 }
 
 pub(in crate::stores) struct LinkConfig {
-    pub(in crate::stores) address: Address,
+    pub(in crate::stores) endpoint: Endpoint,
     pub(in crate::stores) channel: String,
     pub(in crate::stores) on_push: PushHandler,
     pub(in crate::stores) handshake: DoHandshake,

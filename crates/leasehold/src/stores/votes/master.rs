@@ -69,7 +69,7 @@ impl Master {
 
         let link = |channel: &str, on_push: PushHandler, runtime| {
             Link::spawn(LinkConfig {
-                address: address.clone(),
+                endpoint: address.clone().into(),
                 channel: format!("leasehold:{channel}:{}", config.client),
                 on_push,
                 handshake: Arc::clone(&handshake),

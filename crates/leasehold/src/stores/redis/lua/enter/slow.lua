@@ -5,6 +5,7 @@ local mode = sub(ARGV[3], @request.mode@)
 local hint = tonumber(sub(ARGV[3], @request.hint@))
 local fresh_nonce = sub(ARGV[3], @request.nonce@)
 local expired = sub(ARGV[3], @request.expired@)
+longest_lease = ARGV[5]
 local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 -- The server's own last token is trusted, even if the server's clock was ahead when it was given.
@@ -151,7 +152,7 @@ if polls then
     return standing()
 end
 local alone = not lock.exclusive_holder and lock.count == 0
-if alone and weight == capacity and mode ~= 'F' then
+if alone and weight == capacity and mode ~= 'F' and not withheld() then
     -- The record of fast path 1, with a token of the server.
     local granted_token = token()
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])
