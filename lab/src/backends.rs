@@ -8,6 +8,7 @@ mod plain;
 pub mod redis;
 pub mod redlock;
 pub(crate) mod replica;
+mod sentinel;
 mod zookeeper;
 
 use std::fmt;
@@ -28,6 +29,9 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &file::File,
     &redis::Redis,
     &replica::Replica,
+    &sentinel::PLAIN,
+    &sentinel::REPLICATED,
+    &sentinel::WAITING,
     &plain::Plain,
     &redlock::Redlock,
     &zookeeper::ZooKeeper,
@@ -120,6 +124,8 @@ pub enum Capability {
     PlainKeys,
     /// A replica can take the place of the server.
     Replica,
+    /// Sentinels promote a replica when the master is lost.
+    Failover,
     /// A majority of several servers decides.
     Majority,
     /// One of the servers leads.

@@ -51,7 +51,7 @@ stores! {
     redis_resp2: Server::resp2(), lacks [];
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
     redis_sentinel: Watched::start(""), lacks [];
-    redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=1h"), lacks [];
+    redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
     // The lab has the tests of masters that lose their data.

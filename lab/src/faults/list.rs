@@ -2,12 +2,12 @@
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Fault, Requirement, clients, clocks, files, mixed, names, network, persistence, processes,
-    redis_state, servers, zookeeper,
+    Fault, Requirement, clients, clocks, failovers, files, mixed, names, network, persistence,
+    processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, ServerClock, ServerProcess,
-    Sessions, SingleRedis, SmallDisk,
+    Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, ServerClock,
+    ServerProcess, Sessions, SingleRedis, SmallDisk,
 };
 
 /// The values that most faults share.
@@ -23,6 +23,20 @@ const FAULT: Fault = Fault {
     exceptions: &[],
     inject: |_, _| Ok(None),
 };
+
+/// The faults that need no server.
+const WITHOUT_A_SERVER: &[&str] = &[
+    "holder-killed",
+    "waiter-killed",
+    "killed-at-step",
+    "holder-paused",
+    "waiter-paused",
+    "paused-at-step",
+    "hold-broken",
+    "mixed",
+    "client-wall-clock",
+    "hostile-names",
+];
 
 /// The pairs that are possible and that the matrix leaves out, as another cell covers them.
 pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
@@ -50,6 +64,19 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain", &["clock-forward-days", "clock-back-days"]),
+    (
+        "sentinel",
+        &[
+            "waiter-killed",
+            "killed-at-step",
+            "waiter-paused",
+            "paused-at-step",
+            "mixed",
+            "client-wall-clock",
+        ],
+    ),
+    ("sentinel-replicas", WITHOUT_A_SERVER),
+    ("sentinel-wait", WITHOUT_A_SERVER),
     (
         "ensemble",
         &["tiny-segments", "majority-partition", "hostile-names"],
@@ -582,6 +609,47 @@ pub const FAULTS: &[Fault] = &[
         guarantee: T,
         recovery_seconds: 12,
         inject: processes::failover_at_step,
+        ..FAULT
+    },
+    Fault {
+        name: "master-killed",
+        description: "the master is killed, and the sentinels promote a replica",
+        evidence: "the sentinels name another server",
+        needs: &[Failover],
+        guarantee: T,
+        exceptions: &[("sentinel-replicas", E, 20), ("sentinel-wait", E, 20)],
+        inject: failovers::master_killed,
+        ..FAULT
+    },
+    Fault {
+        name: "master-paused",
+        description: "the master is stopped until the sentinels have promoted a replica",
+        evidence: "the sentinels name another server",
+        needs: &[Failover],
+        guarantee: T,
+        exceptions: &[("sentinel-replicas", E, 20)],
+        inject: failovers::master_paused,
+        ..FAULT
+    },
+    Fault {
+        name: "master-partition",
+        description: "the master is cut off from sentinels and replicas until a replica is \
+            promoted; its clients still reach it",
+        evidence: "the sentinels name another server",
+        needs: &[Failover],
+        guarantee: T,
+        inject: failovers::master_partition,
+        ..FAULT
+    },
+    Fault {
+        name: "master-lagging",
+        description: "the master is killed, and the sentinels promote a replica without the last \
+            grants",
+        evidence: "grants missing on the replica",
+        needs: &[Failover],
+        guarantee: T,
+        exceptions: &[("sentinel-wait", E, 20)],
+        inject: failovers::master_lagging,
         ..FAULT
     },
     Fault {

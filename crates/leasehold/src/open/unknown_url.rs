@@ -51,8 +51,6 @@ const ALIASES: &[(&str, &str)] = &[
     ("sentinel", SENTINEL),
     ("redis-sentinel", SENTINEL),
     ("redis-cluster", CLUSTER),
-    ("redis+cluster", CLUSTER),
-    ("rediss+cluster", CLUSTER),
     ("redis+tls", "write rediss://host"),
     ("redis+ssl", "write rediss://host"),
     ("redis-socket", "write redis+unix:///path/of/the.sock"),
@@ -88,10 +86,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("zookeeper+tls", LOWER_CASE),
 ];
 
-const SENTINEL: &str = "Sentinel is not supported: write redis://host:6379 with the address of the \
-     server, or redlock://host1,host2,host3 with independent servers";
-const CLUSTER: &str = "Redis Cluster is not supported: write redis://host:6379 with the address of \
-     one server, or redlock://host1,host2,host3 with independent servers";
+const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
+const CLUSTER: &str = "write redis+cluster://host1,host2,host3";
 const LOWER_CASE: &str = "write the scheme in lower case";
 
 /// Services on which other lock programs keep locks.

@@ -17,15 +17,18 @@
 //! The key of a name is made of [`PLAIN`] characters. [`list`] finds keys of type string only.
 
 mod address;
+mod cluster;
 mod endpoint;
 mod handshake;
 mod ids;
 mod link;
+mod redirect;
 mod reply;
 mod reply_error;
 mod scan;
 mod script;
 mod sentinel;
+mod servers;
 mod session;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "redis_client/no_tls.rs")]
@@ -33,13 +36,15 @@ mod tls;
 mod topology;
 
 pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
+pub(super) use cluster::Node;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
-pub(super) use link::{DoHandshake, Handshake, Link, LinkConfig, State};
+pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::list;
 pub(super) use script::{Script, script};
+pub(super) use servers::{Call, Servers};
 pub(super) use session::{PushHandler, Session};
 pub(super) use topology::Topology;
 

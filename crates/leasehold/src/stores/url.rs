@@ -46,7 +46,7 @@ pub(super) struct Credentials {
 }
 
 /// One server; an IPv6 address has no brackets here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) port: u16,

@@ -6,9 +6,10 @@ use super::claims::TrackedClaim;
 use super::enter_reply::EnterReply;
 use super::layout::request;
 use super::liveness::LivenessRef;
+use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, id_text, text};
+use crate::stores::redis_client::{self, ServerClock, id_text, text};
 use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -57,23 +58,27 @@ impl Redis {
         mode: EnterMode,
         tracked: &TrackedClaim,
     ) -> Result<EnterReply> {
-        let request = self.enter_request(claim, mode);
+        let server = self.server_of(claim)?;
+        let request = self.enter_request(claim, mode, &server);
         let arguments = request.encode();
 
         let run_once = async || {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
-                caller_epoch: self.caller_link.epoch(),
+                caller_epoch: server.caller_link.epoch(),
             };
-            let reply = self.run_enter(claim, &arguments).await;
+            let reply = self.run_enter(claim, &arguments, &server.clock).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
                 tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
             (reply, sent)
         };
         let (mut reply, mut sent) = run_once().await;
-        if reply.as_ref().is_err_and(|error| self.is_late(error)) {
+        if reply
+            .as_ref()
+            .is_err_and(|error| is_late(error, &server.clock))
+        {
             // The server executed nothing, and the client now knows its clock.
             (reply, sent) = Box::pin(run_once()).await;
         }
@@ -86,11 +91,16 @@ impl Redis {
         Ok(reply)
     }
 
-    fn enter_request<'a>(&self, claim: &'a Claim, mode: EnterMode) -> EnterRequest<'a> {
+    fn enter_request<'a>(
+        &self,
+        claim: &'a Claim,
+        mode: EnterMode,
+        server: &Server,
+    ) -> EnterRequest<'a> {
         let (highest_token, expired) = self.observations.hint(&claim.name);
         let may_grant_fast = self.longest_lease().is_none();
         let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
-            self.clock.micros().max(highest_token + 1)
+            server.clock.micros().max(highest_token + 1)
         } else {
             0
         };
@@ -100,15 +110,20 @@ impl Redis {
             mode,
             proposal,
             highest_token,
-            liveness: self.liveness_ref(claim),
+            liveness: self.liveness_ref(claim, server),
             nonce: self.nonces.fresh(),
             expired,
         }
     }
 
-    async fn run_enter(&self, claim: &Claim, request: &EnterArguments) -> Result<redis::Value> {
+    async fn run_enter(
+        &self,
+        claim: &Claim,
+        request: &EnterArguments,
+        clock: &ServerClock,
+    ) -> Result<redis::Value> {
         let key = record::key_of(&claim.name);
-        let not_after = self.clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
+        let not_after = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
         let not_after = not_after.to_string();
         let longest = self.longest_lease().unwrap_or_default();
         let arguments = [
@@ -120,24 +135,8 @@ impl Redis {
         ];
 
         let count = arguments.len() - usize::from(longest.is_empty());
-        self.run(&scripts::ENTER, claim.lease, &[&key], &arguments[..count])
+        self.run(&scripts::ENTER, claim.lease, &key, &arguments[..count])
             .await
-    }
-
-    /// Whether the server refused a request as late. Sets the local copy of its clock if so.
-    fn is_late(&self, error: &Error) -> bool {
-        let Some(detail) = redis_client::detail(error, "LATE") else {
-            return false;
-        };
-        let mut numbers = detail
-            .split(' ')
-            .filter_map(|word| word.parse::<u64>().ok());
-        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
-            return false;
-        };
-        let server_micros = seconds * 1_000_000 + micros;
-        self.clock.set(server_micros, BootInstant::now());
-        true
     }
 }
 
@@ -239,4 +238,21 @@ fn mismatch(error: Error, requested: Share) -> Error {
         Some(Err(mismatch)) => mismatch,
         _ => error,
     }
+}
+
+/// Whether the server refused a request as late. Sets the local copy of its clock if so.
+fn is_late(error: &Error, clock: &ServerClock) -> bool {
+    let Some(detail) = redis_client::detail(error, "LATE") else {
+        return false;
+    };
+    let mut numbers = detail
+        .split(' ')
+        .filter_map(|word| word.parse::<u64>().ok());
+    let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
+        return false;
+    };
+
+    let server_micros = seconds * 1_000_000 + micros;
+    clock.set(server_micros, BootInstant::now());
+    true
 }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::keys::LockKeys;
+use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::stores::redis_client::{
-    self, Link, Session, id_text, reply_timeout, text, with_reply_timeout,
+    self, Session, id_text, reply_timeout, text, with_reply_timeout,
 };
 use crate::{Claim, Error, Result};
 
@@ -17,22 +19,25 @@ const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 impl Redis {
     /// Waits until the configured number of replicas has a grant. On failure it releases the grant.
     pub(super) async fn replicated(&self, claim: &Claim) -> Result<()> {
-        let Some(wait_link) = &self.wait_link else {
+        if self.settings.replicas == 0 {
             return Ok(());
-        };
+        }
 
         // Most users set no replicas. The box keeps the future of every request small.
-        let confirmed = Box::pin(self.confirm_replicas(claim, wait_link)).await;
+        let confirmed = Box::pin(self.confirm_replicas(claim)).await;
         if confirmed.is_err() {
             self.leave_queue(claim).await?;
         }
         confirmed
     }
 
-    async fn confirm_replicas(&self, claim: &Claim, wait_link: &Link) -> Result<()> {
+    async fn confirm_replicas(&self, claim: &Claim) -> Result<()> {
         let limit = reply_timeout(claim.lease);
-        let session = wait_link.session(limit).await?;
-        let waiting = self.count_replicas(claim, &session, limit);
+        let server = self.server_of(claim)?;
+        let link = server.wait_link.as_ref();
+        let link = link.ok_or_else(|| Error::unavailable("the link for replicas is closed"))?;
+        let session = link.session(limit).await?;
+        let waiting = self.count_replicas(claim, &server, &session, limit);
         let count = with_reply_timeout(&session, limit, waiting).await?;
 
         let wanted = self.settings.replicas;
@@ -50,14 +55,20 @@ impl Redis {
     async fn count_replicas(
         &self,
         claim: &Claim,
+        server: &Server,
         session: &Session,
         limit: Duration,
     ) -> Result<u32> {
         let key = record::key_of(&claim.name);
-        let expected = record::expected(&self.liveness_ref(claim));
+        let keys = LockKeys::new(&key, &self.servers);
+        let expected = record::expected(&self.liveness_ref(claim, server));
         let life = record::life(claim).to_string();
         let renewed = scripts::RENEW
-            .run(session, &[&key], &[&id_text(claim.id), &expected, &life])
+            .run(
+                session,
+                &keys.texts(),
+                &[&id_text(claim.id), &expected, &life],
+            )
             .await?;
         if !text(renewed)?.ends_with('1') {
             return Err(Error::unavailable(

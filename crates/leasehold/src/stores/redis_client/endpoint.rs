@@ -15,6 +15,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub(in crate::stores) enum Endpoint {
     Server(Address),
+    /// A master of a cluster.
+    Node(Address),
     /// The master that sentinels name.
     Master(Arc<Master>),
 }
@@ -23,7 +25,7 @@ impl Endpoint {
     /// Returns the address of the server that has the role now.
     pub(super) async fn locate(&self) -> Result<Address> {
         match self {
-            Self::Server(address) => Ok(address.clone()),
+            Self::Server(address) | Self::Node(address) => Ok(address.clone()),
             Self::Master(master) => master.locate().await,
         }
     }
@@ -31,7 +33,7 @@ impl Endpoint {
     /// Returns when another server has the role.
     pub(super) async fn moved_from(&self, address: &Address) {
         match self {
-            Self::Server(_) => std::future::pending().await,
+            Self::Server(_) | Self::Node(_) => std::future::pending().await,
             Self::Master(master) => master.moved_from(address).await,
         }
     }
@@ -40,7 +42,7 @@ impl Endpoint {
     pub(super) async fn verify(&self, session: &Session) -> Result<()> {
         match self {
             Self::Server(_) => Ok(()),
-            Self::Master(_) => verify_master(session).await,
+            Self::Node(_) | Self::Master(_) => verify_master(session).await,
         }
     }
 
@@ -54,7 +56,7 @@ impl Endpoint {
 
     fn server(&self) -> &Address {
         match self {
-            Self::Server(address) => address,
+            Self::Server(address) | Self::Node(address) => address,
             Self::Master(master) => master.server(),
         }
     }
@@ -69,21 +71,20 @@ impl From<Address> for Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(address) => address.fmt(f),
+            Self::Server(address) | Self::Node(address) => address.fmt(f),
             Self::Master(master) => master.fmt(f),
         }
     }
 }
 
-/// A sentinel may name a server before it is promoted, or after it was demoted.
-async fn verify_master(session: &Session) -> Result<()> {
+/// A sentinel or a node of a cluster may name a server before it is promoted, or after it was
+/// demoted.
+pub(super) async fn verify_master(session: &Session) -> Result<()> {
     match session.send(&redis::cmd("ROLE")).await {
         Ok(Value::Array(role)) if role.first() == Some(&Value::BulkString(b"master".into())) => {
             Ok(())
         }
-        Ok(_) => Err(Error::unavailable(
-            "the server that the sentinels name is not a master",
-        )),
+        Ok(_) => Err(Error::unavailable("the server is not a master, or not yet")),
         Err(error) => {
             let error = reply_error::store_error(error);
             // Without the right, the handshake reads the role in INFO.

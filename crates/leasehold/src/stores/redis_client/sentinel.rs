@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::address::Address;
-use super::link::{Link, LinkConfig};
+use super::link::{Epochs, Link, LinkConfig};
 use super::reply::with_reply_timeout;
 use super::reply_error;
 use super::session::Session;
@@ -129,6 +129,7 @@ impl Sentinel {
             on_push: Arc::new(move |_, _| notified.notify_one()),
             handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
             runtime: None,
+            epochs: Epochs::default(),
         });
         Self {
             link,

@@ -1,11 +1,10 @@
 //! The servers that a URL of the store `redis` names.
 
 use std::fmt;
-use std::sync::Arc;
 
 use super::address::{Address, Settings};
-use super::endpoint::Endpoint;
-use super::sentinel::{Master, SentinelAddress};
+use super::cluster::ClusterAddress;
+use super::sentinel::SentinelAddress;
 use crate::Result;
 
 #[derive(Clone, Debug)]
@@ -14,6 +13,8 @@ pub(in crate::stores) enum Topology {
     Single(Address),
     /// The master that sentinels name.
     Sentinel(SentinelAddress),
+    /// The masters of a cluster.
+    Cluster(ClusterAddress),
 }
 
 impl Topology {
@@ -22,6 +23,9 @@ impl Topology {
         if scheme.ends_with("+sentinel") {
             return SentinelAddress::parse(url).map(Self::Sentinel);
         }
+        if scheme.ends_with("+cluster") {
+            return ClusterAddress::parse(url).map(Self::Cluster);
+        }
         Address::parse(url).map(Self::Single)
     }
 
@@ -29,6 +33,7 @@ impl Topology {
         match self {
             Self::Single(address) => address.settings,
             Self::Sentinel(address) => address.server.settings,
+            Self::Cluster(address) => address.server.settings,
         }
     }
 
@@ -36,14 +41,7 @@ impl Topology {
         match self {
             Self::Single(address) => &mut address.settings,
             Self::Sentinel(address) => &mut address.server.settings,
-        }
-    }
-
-    /// Returns the endpoint of a store's links. The tasks that follow a master begin here.
-    pub(in crate::stores) fn endpoint(self) -> Endpoint {
-        match self {
-            Self::Single(address) => Endpoint::Server(address),
-            Self::Sentinel(address) => Endpoint::Master(Arc::new(Master::follow(address))),
+            Self::Cluster(address) => &mut address.server.settings,
         }
     }
 }
@@ -54,6 +52,7 @@ impl fmt::Display for Topology {
         match self {
             Self::Single(address) => address.fmt(f),
             Self::Sentinel(address) => address.fmt(f),
+            Self::Cluster(address) => address.fmt(f),
         }
     }
 }

@@ -123,6 +123,8 @@ fn check_distinct(addresses: &[Address]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

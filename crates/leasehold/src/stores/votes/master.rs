@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Handshake, Link, LinkConfig, PushHandler, ServerClock, Session,
-    State,
+    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, PushHandler, ServerClock,
+    Session, State,
 };
 use crate::{Error, Result};
 
@@ -74,6 +74,7 @@ impl Master {
                 on_push,
                 handshake: Arc::clone(&handshake),
                 runtime,
+                epochs: Epochs::default(),
             })
         };
         Self {

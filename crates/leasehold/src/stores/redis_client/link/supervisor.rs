@@ -35,7 +35,8 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
     let mut broken_at = Instant::now();
     let mut runtime = config.runtime.clone();
 
-    for epoch in (1u32..).step_by(2) {
+    loop {
+        let epoch = config.epochs.next();
         match connect(&config, &mut runtime, epoch).await {
             Ok(Connected {
                 session,

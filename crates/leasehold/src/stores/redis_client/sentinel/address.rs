@@ -1,8 +1,11 @@
 //! The URL of a master that sentinels name.
 
 use std::fmt;
+use std::sync::Arc;
 
+use super::Master;
 use crate::stores::redis_client::address::{self, Address, AddressMap, Settings};
+use crate::stores::redis_client::endpoint::Endpoint;
 use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
 use crate::{Error, Result};
 
@@ -61,6 +64,11 @@ impl SentinelAddress {
             addresses: AddressMap::parse(&url)?,
             is_tls,
         })
+    }
+
+    /// Returns the master as an endpoint. The tasks that follow it begin here.
+    pub(in crate::stores) fn endpoint(self) -> Endpoint {
+        Endpoint::Master(Arc::new(Master::follow(self)))
     }
 
     /// Returns the address of a server that announces `host`.

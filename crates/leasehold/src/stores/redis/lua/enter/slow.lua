@@ -97,7 +97,8 @@ local function keep(record)
     if capacity ~= present then return mismatch(record) end
     if weight > before then return redis.error_reply('LARGER') end
     local link = link_of(record)
-    if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
+    local is_other_client = client_of(claim) ~= client_of(record)
+    if is_other_client or epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
     local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', @record.words:first@)
     local share_and_lease = match(claim, '^ %d+ %d+ %d+', @record.words:first@)
     local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION
