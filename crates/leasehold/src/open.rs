@@ -86,8 +86,10 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
         ))),
         "file" => open_file(rest),
         "system" => open_system(rest),
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" | "redlock" | "redlocks" => open_redis(url, runtime).await,
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
+            open_redis(url, runtime).await
+        }
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,
         _ => Err(unknown_url::error(url)),
     }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
-use lab_servers::{Redis, Release, Sentinels, ZooKeeper};
+use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
 use leasehold::conformance::{
     Intercept, Intercepted, LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service,
     broken_hold_is_reported_lost,
@@ -52,6 +52,7 @@ stores! {
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
     redis_sentinel: Watched::start(""), lacks [];
     redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
+    redis_cluster: Clustered::new(), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
     // The lab has the tests of masters that lose their data.
@@ -272,6 +273,34 @@ impl Drop for Watched {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             check_expiry(WATCHED.server(WATCHED.master()));
+        }
+    }
+}
+
+/// One cluster for all tests. Each test uses fresh names, which are on any master.
+struct Clustered;
+
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
+
+impl Clustered {
+    fn new() -> Self {
+        LazyLock::force(&CLUSTER);
+        Self
+    }
+}
+
+#[async_trait]
+impl Service for Clustered {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let url = CLUSTER.url();
+        Ok(Arc::new(stores::Redis::builder(&url)?.connect().await?))
+    }
+}
+
+impl Drop for Clustered {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            (0..CLUSTER.count()).for_each(|number| check_expiry(CLUSTER.node(number)));
         }
     }
 }

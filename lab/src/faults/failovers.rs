@@ -31,7 +31,7 @@ pub(super) fn master_paused(run: &mut FaultRun, random: &mut Random) -> Result<O
     wait(millis(random, 0, 300));
     let effect = replaced(since, old, new);
     group.server(old).resume();
-    group.wait_until_whole(new);
+    group.wait_until_whole();
     Ok(Some(whole(effect)))
 }
 
@@ -45,7 +45,7 @@ pub(super) fn master_partition(run: &mut FaultRun, random: &mut Random) -> Resul
     wait(millis(random, 0, 1_000));
     let effect = replaced(since, old, new);
     group.heal(old);
-    group.wait_until_whole(new);
+    group.wait_until_whole();
     Ok(Some(whole(effect)))
 }
 

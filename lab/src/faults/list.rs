@@ -24,20 +24,6 @@ const FAULT: Fault = Fault {
     inject: |_, _| Ok(None),
 };
 
-/// The faults that need no server.
-const WITHOUT_A_SERVER: &[&str] = &[
-    "holder-killed",
-    "waiter-killed",
-    "killed-at-step",
-    "holder-paused",
-    "waiter-paused",
-    "paused-at-step",
-    "hold-broken",
-    "mixed",
-    "client-wall-clock",
-    "hostile-names",
-];
-
 /// The pairs that are possible and that the matrix leaves out, as another cell covers them.
 pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
     (
@@ -75,8 +61,37 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
             "client-wall-clock",
         ],
     ),
-    ("sentinel-replicas", WITHOUT_A_SERVER),
-    ("sentinel-wait", WITHOUT_A_SERVER),
+    (
+        "sentinel-replicas",
+        &[
+            "holder-killed",
+            "waiter-killed",
+            "killed-at-step",
+            "holder-paused",
+            "waiter-paused",
+            "paused-at-step",
+            "hold-broken",
+            "mixed",
+            "client-wall-clock",
+            "hostile-names",
+            "master-lagging",
+        ],
+    ),
+    (
+        "sentinel-wait",
+        &[
+            "holder-killed",
+            "waiter-killed",
+            "killed-at-step",
+            "holder-paused",
+            "waiter-paused",
+            "paused-at-step",
+            "hold-broken",
+            "mixed",
+            "client-wall-clock",
+            "hostile-names",
+        ],
+    ),
     (
         "ensemble",
         &["tiny-segments", "majority-partition", "hostile-names"],

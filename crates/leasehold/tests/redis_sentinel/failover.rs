@@ -49,7 +49,7 @@ async fn hold_survives(loss: Loss) {
     let held = locks.mutex("a").acquire().await.expect("granted");
     let waiting = wait_for(&other, "a").await;
     let old = group.master();
-    group.wait_until_whole(old);
+    group.wait_until_whole();
 
     loss.inflict(&mut group, old);
     let new = group.master_other_than(old);

@@ -20,7 +20,7 @@ async fn overlap_after_failover(settings: &str) -> Duration {
     let second = open(&group, &settings).await;
     wait_until_granting(&second).await;
     let old = group.master();
-    group.wait_until_whole(old);
+    group.wait_until_whole();
 
     group.freeze(old, true);
     let held = first.locks.mutex("a").lease(LEASE).acquire().await;
@@ -76,7 +76,7 @@ async fn known_hold_goes_on_during_the_wait() {
     let lock = |name: &str| locks.mutex(name).lease(Duration::from_secs(10));
     let held = lock("a").acquire().await.expect("granted");
     let old = group.master();
-    group.wait_until_whole(old);
+    group.wait_until_whole();
 
     group.server_mut(old).kill();
     let _new = group.master_other_than(old);

@@ -33,7 +33,7 @@ const COUNT: usize = 3;
 /// The name of the master in the URL.
 const MASTER: &str = "main";
 /// Without a reply for this time, a sentinel counts a server as down.
-const DOWN_AFTER: Duration = Duration::from_millis(500);
+const DOWN_AFTER: Duration = Duration::from_secs(1);
 
 impl Sentinels {
     /// Starts the servers with the usual set-up.
@@ -63,7 +63,10 @@ impl Sentinels {
         for replica in 1..COUNT {
             group.follow(replica, 0);
         }
-        group.wait_until_in_sync(0);
+        until("the replicas to be in sync", || {
+            Ok(group.is_in_sync(0).then_some(()))
+        })
+        .expect("replicas follow a living master");
         group.sentinels = (0..COUNT)
             .map(|_| group.sentinel_of(sentinel.clone()))
             .collect();
@@ -216,44 +219,57 @@ impl Sentinels {
         self.freeze(index, false);
         self.wires[index].partition();
         self.servers[index].restart();
-        let master = self.master_other_than(index);
-        self.follow(index, master);
-        self.wait_until_whole(master);
+        self.follow(index, self.master_other_than(index));
+        self.wait_until_whole();
     }
 
-    /// Waits until the servers that run follow the master, as the sentinels see it.
-    pub fn wait_until_whole(&self, master: usize) {
-        self.wait_until_in_sync(master);
-        self.wait_until_acquainted();
-        until("the sentinels to see healthy servers", || {
-            let is_healthy = |sentinel: &Redis| {
-                let request = ["SENTINEL", "REPLICAS", MASTER];
-                let reply = sentinel.try_request(&request).ok();
-                field_of(sentinel, "flags") == "master"
-                    && reply.is_some_and(|reply| reply.list().iter().all(is_healthy_replica))
-            };
-            Ok(self.sentinels.iter().all(is_healthy).then_some(()))
+    /// Waits until all servers follow one master and have its data, also as the sentinels see it.
+    ///
+    /// On a busy machine the sentinels may start another failover meanwhile.
+    pub fn wait_until_whole(&self) {
+        until("the group to be whole", || {
+            let master = self.named_by(&self.sentinels[0]);
+            let is_in_sync = master.is_some_and(|master| self.is_in_sync(master));
+            let is_whole = is_in_sync && self.sentinels.iter().all(sees_healthy_servers);
+            Ok(is_whole.then_some(()))
         })
-        .expect("the sentinels see the servers again");
+        .expect("the sentinels complete a failover");
     }
 
+    /// A sentinel that changes a role cuts the connections of the server, so requests are repeated.
     fn follow(&self, replica: usize, master: usize) {
         let port = self.wires[master].port().to_string();
-        self.servers[replica].command(&["REPLICAOF", "127.0.0.1", &port]);
+        until("a server to become a replica", || {
+            let request = ["REPLICAOF", "127.0.0.1", &port];
+            let reply = self.servers[replica].try_request(&request);
+            Ok(reply.is_ok_and(|reply| !reply.is_error()).then_some(()))
+        })
+        .expect("a living server becomes a replica");
     }
 
-    /// Waits until both replicas are connected to the master and have its present data.
-    fn wait_until_in_sync(&self, master: usize) {
+    /// Whether both replicas are connected to the master and have its present data.
+    fn is_in_sync(&self, master: usize) -> bool {
         let port = format!("master_port:{}\r\n", self.wires[master].port());
-        for replica in (0..COUNT).filter(|server| *server != master) {
-            until("a replica to follow the master", || {
-                let info = self.servers[replica].info("replication");
-                let follows = info.contains(&port) && info.contains("master_link_status:up");
-                Ok(follows.then_some(()))
-            })
-            .expect("replicas follow a living master");
-            self.servers[replica].in_step_with(&self.servers[master]);
-        }
+        let mut replicas = (0..COUNT).filter(|server| *server != master);
+        replicas.all(|replica| {
+            let present = self.offset(master, "master_repl_offset:");
+            let info = self.replication(replica);
+            let follows = info.contains(&port) && info.contains("master_link_status:up");
+            let copied = self.offset(replica, "slave_repl_offset:");
+            follows && present.is_some() && copied >= present
+        })
+    }
+
+    /// Returns what a server reports of its replication; empty without a reply.
+    fn replication(&self, server: usize) -> String {
+        let reply = self.servers[server].try_request(&["INFO", "replication"]);
+        reply.map_or_else(|_| String::new(), |reply| reply.text().to_owned())
+    }
+
+    fn offset(&self, server: usize, key: &str) -> Option<u64> {
+        let info = self.replication(server);
+        let line = info.lines().find_map(|line| line.strip_prefix(key));
+        line.and_then(|line| line.trim().parse().ok())
     }
 }
 
@@ -264,6 +280,15 @@ fn field_of(sentinel: &Redis, field: &str) -> String {
     let texts = reply.texts();
     let value = texts.chunks(2).find(|pair| pair[0] == field);
     value.map_or_else(String::new, |pair| pair[1].to_owned())
+}
+
+fn sees_healthy_servers(sentinel: &Redis) -> bool {
+    let replicas = sentinel.try_request(&["SENTINEL", "REPLICAS", MASTER]);
+    let are_healthy = replicas.is_ok_and(|replicas| {
+        let replicas = replicas.list();
+        replicas.len() + 1 == COUNT && replicas.iter().all(is_healthy_replica)
+    });
+    are_healthy && field_of(sentinel, "flags") == "master"
 }
 
 fn is_healthy_replica(fields: &super::Reply) -> bool {

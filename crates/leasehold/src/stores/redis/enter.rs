@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use super::claims::TrackedClaim;
 use super::enter_reply::EnterReply;
+use super::keys::LockKeys;
 use super::layout::request;
 use super::liveness::LivenessRef;
 use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, ServerClock, id_text, text};
+use crate::stores::redis_client::{self, ServerClock, Session, id_text, text};
 use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -38,8 +39,8 @@ impl Redis {
         let mut lease = claim.lease;
         match reply.standing {
             Standing::Gone => drop(self.claims.end(claim.id)),
-            Standing::Held { .. } => {
-                self.replicated(claim).await?;
+            Standing::Held { token } => {
+                self.replicated(claim, token).await?;
                 tracked.pass_on();
                 lease = self.safe_for(claim);
             }
@@ -123,21 +124,38 @@ impl Redis {
         clock: &ServerClock,
     ) -> Result<redis::Value> {
         let key = record::key_of(&claim.name);
-        let not_after = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
-        let not_after = not_after.to_string();
-        let longest = self.longest_lease().unwrap_or_default();
-        let arguments = [
-            &*request.record,
-            &*request.life,
-            &*request.settings,
-            &*not_after,
-            longest,
-        ];
-
-        let count = arguments.len() - usize::from(longest.is_empty());
-        self.run(&scripts::ENTER, claim.lease, &key, &arguments[..count])
+        let not_after = not_after(clock);
+        let arguments = request.with(&not_after, self.longest_lease());
+        self.run(&scripts::ENTER, claim.lease, &key, &arguments)
             .await
     }
+
+    /// Refreshes a claim over one connection, and returns its standing.
+    pub(super) async fn refresh_on(
+        &self,
+        session: &Session,
+        server: &Server,
+        claim: &Claim,
+    ) -> Result<Standing> {
+        let request = self.enter_request(claim, EnterMode::Refresh, server);
+        let request = request.encode();
+        let key = record::key_of(&claim.name);
+        let keys = LockKeys::new(&key, &self.servers);
+        let not_after = not_after(&server.clock);
+        let arguments = request.with(&not_after, self.longest_lease());
+
+        let keys = keys.texts();
+        let running = scripts::ENTER.run(session, &keys, &arguments);
+        let reply = text(running.await?)?;
+        let reply = EnterReply::parse(&reply, &request.id).ok_or_else(|| self.protocol_error())?;
+        Ok(reply.standing)
+    }
+}
+
+/// Returns until when the server may execute a request that is sent now, in its seconds.
+fn not_after(clock: &ServerClock) -> String {
+    let seconds = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
+    seconds.to_string()
 }
 
 /// What the server does with the claim of a request to enter.
@@ -188,6 +206,15 @@ struct EnterArguments {
     record: String,
     life: String,
     settings: String,
+}
+
+impl EnterArguments {
+    /// Returns the arguments of the script.
+    fn with<'a>(&'a self, not_after: &'a str, longest_lease: Option<&'a str>) -> Vec<&'a str> {
+        let mut arguments = vec![&*self.record, &*self.life, &*self.settings, not_after];
+        arguments.extend(longest_lease);
+        arguments
+    }
 }
 
 impl EnterRequest<'_> {

@@ -47,8 +47,8 @@ impl Redis {
 
             let standing = tracked.state().standing;
             if let Some(standing) = standing.filter(|standing| *standing != seen) {
-                if waits && standing.token().is_some() {
-                    self.replicated(claim).await?;
+                if waits && let Some(token) = standing.token() {
+                    self.replicated(claim, token).await?;
                     tracked.pass_on();
                 }
                 return Ok(standing);

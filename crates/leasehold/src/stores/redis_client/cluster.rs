@@ -43,7 +43,7 @@ pub(in crate::stores) trait Node: Send + Sync + 'static {
 pub(in crate::stores) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>;
 
 /// The masters of a cluster, with the connections of a store to each.
-pub(super) struct Cluster<S> {
+pub(in crate::stores) struct Cluster<S> {
     address: ClusterAddress,
     connect: Connect<S>,
     table: RwLock<Table<S>>,
