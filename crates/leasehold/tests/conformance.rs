@@ -224,6 +224,10 @@ impl Drop for Server {
     }
 }
 
+fn is_master(node: &&Redis) -> bool {
+    node.info("replication").contains("role:master")
+}
+
 fn check_expiry(redis: &Redis) {
     for key in redis.command(&["KEYS", "*"]).texts() {
         assert_ne!(
@@ -300,7 +304,8 @@ impl Service for Clustered {
 impl Drop for Clustered {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            (0..CLUSTER.count()).for_each(|number| check_expiry(CLUSTER.node(number)));
+            let nodes = (0..CLUSTER.count()).map(|number| CLUSTER.node(number));
+            nodes.filter(is_master).for_each(check_expiry);
         }
     }
 }

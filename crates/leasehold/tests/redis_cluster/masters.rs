@@ -89,8 +89,7 @@ async fn client_leaves_a_master_that_became_a_replica() {
     let slot = slot_of(&cluster, "a");
     let old = cluster.master_of(slot);
 
-    cluster.node(old + 3).command(&["CLUSTER", "FAILOVER"]);
-    let new = cluster.master_other_than(old, slot);
+    let new = cluster.hand_over_master(old, slot);
     let begun = Instant::now();
     loop {
         let channels = cluster

@@ -1,7 +1,9 @@
 //! Three masters that divide the keys, each with a replica.
 
+use std::time::Duration;
+
 use super::{Redis, Reply, Setup};
-use crate::until;
+use crate::{until, until_within};
 
 /// A Redis Cluster of three masters and three replicas. Each master has a third of the slots.
 ///
@@ -37,7 +39,7 @@ impl Cluster {
         let setup = setup
             .clone()
             .cluster_node()
-            .config("cluster-node-timeout", "1000");
+            .config("cluster-node-timeout", "2000");
         let setup = setup.config("cluster-replica-validity-factor", "0");
         let nodes: Vec<Redis> = (0..2 * MASTERS).map(|_| setup.clone().start()).collect();
         let ids = nodes
@@ -162,6 +164,32 @@ impl Cluster {
     #[must_use]
     pub fn master_other_than(&self, old: usize, slot: u16) -> usize {
         self.agreed_master(slot, |node| node != old)
+    }
+
+    /// Exchanges the roles of a master and its replica, which both run. Returns the new master.
+    ///
+    /// The master gives up after five seconds on a busy machine, so the replica asks again.
+    #[must_use]
+    pub fn hand_over_master(&self, old: usize, slot: u16) -> usize {
+        const TRIES: usize = 10;
+        const TRY_MAX: Duration = Duration::from_secs(6);
+        let port = format!("master_port:{}\r\n", self.nodes[old].port());
+        let follows = |node: &&Redis| node.info("replication").contains(&port);
+        for _ in 0..TRIES {
+            if let Some(replica) = self.nodes.iter().find(follows) {
+                // The replica may have taken over already.
+                let _refused = replica.request(&["CLUSTER", "FAILOVER"]);
+            }
+            let new = until_within(TRY_MAX, "a replica to take over", || {
+                Ok(self
+                    .seen(&self.nodes[old], slot)
+                    .filter(|node| *node != old))
+            });
+            if let Ok(new) = new {
+                return new;
+            }
+        }
+        panic!("no replica takes over from a living master");
     }
 
     fn agreed_master(&self, slot: u16, counts: impl Fn(usize) -> bool) -> usize {
