@@ -1,6 +1,7 @@
 //! The stores that the matrix tests: one file for each implements [`Backend`], and [`BACKENDS`]
 //! lists them.
 
+mod cluster;
 mod disk;
 mod ensemble;
 pub mod file;
@@ -32,6 +33,7 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &sentinel::PLAIN,
     &sentinel::REPLICATED,
     &sentinel::WAITING,
+    &cluster::Cluster,
     &plain::Plain,
     &redlock::Redlock,
     &zookeeper::ZooKeeper,
@@ -124,8 +126,12 @@ pub enum Capability {
     PlainKeys,
     /// A replica can take the place of the server.
     Replica,
-    /// Sentinels promote a replica when the master is lost.
+    /// A replica is promoted when the master is lost, without a request.
     Failover,
+    /// Sentinels promote the replica.
+    Sentinels,
+    /// The keys are divided among several masters.
+    Slots,
     /// A majority of several servers decides.
     Majority,
     /// One of the servers leads.

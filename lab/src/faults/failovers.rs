@@ -1,17 +1,29 @@
-//! Failovers that sentinels start and complete by themselves.
+//! Failovers that sentinels or the nodes of a cluster start and complete by themselves, and slots
+//! that move.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use lab_servers::Sentinels;
+use lab_servers::{Cluster, Sentinels};
 
 use super::{ended_now, millis, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now};
 
-/// Kills the master.
-pub(super) fn master_killed(run: &mut FaultRun, _: &mut Random) -> Result<Option<Effect>> {
+/// Kills the master, or that of a drawn slot.
+pub(super) fn master_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let since = now();
+    if let Ok(cluster) = run.testbed.servers_mut::<Cluster>() {
+        let slot = draw_slot(random);
+        let old = cluster.master_of(slot);
+        cluster.node_mut(old).kill();
+        let new = cluster.master_other_than(old, slot);
+        let effect = replaced(since, old, new);
+        cluster.node_mut(old).restart();
+        cluster.wait_until_whole();
+        return Ok(Some(whole(effect)));
+    }
+
     let group = run.testbed.servers_mut::<Sentinels>()?;
     let old = group.master();
     group.server_mut(old).kill();
@@ -24,11 +36,24 @@ pub(super) fn master_killed(run: &mut FaultRun, _: &mut Random) -> Result<Option
 /// Stops the master until another one is named, and for a moment longer.
 pub(super) fn master_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let since = now();
+    let more = millis(random, 0, 300);
+    if let Ok(cluster) = run.testbed.servers::<Cluster>() {
+        let slot = draw_slot(random);
+        let old = cluster.master_of(slot);
+        cluster.node(old).pause();
+        let new = cluster.master_other_than(old, slot);
+        wait(more);
+        let effect = replaced(since, old, new);
+        cluster.node(old).resume();
+        cluster.wait_until_whole();
+        return Ok(Some(whole(effect)));
+    }
+
     let group = run.testbed.servers::<Sentinels>()?;
     let old = group.master();
     group.server(old).pause();
     let new = group.master_other_than(old);
-    wait(millis(random, 0, 300));
+    wait(more);
     let effect = replaced(since, old, new);
     group.server(old).resume();
     group.wait_until_whole();
@@ -65,6 +90,27 @@ pub(super) fn master_lagging(run: &mut FaultRun, random: &mut Random) -> Result<
     Ok(Some(whole(effect)).filter(|_| missing > 0))
 }
 
+/// Moves the slot of a lock to another master.
+pub(super) fn slot_moved(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
+    const MASTERS: usize = 6;
+    let since = now();
+    let name = run.draw_name(random);
+    let cluster = run.testbed.servers::<Cluster>()?;
+    let slot = cluster.slot_of(&format!("leasehold:{{{name}}}"));
+    let from = cluster.master_of(slot);
+
+    let step = 1 + usize::try_from(random.below(2))?;
+    let others = (from + step..).map(|node| node % MASTERS);
+    let mut masters = others.filter(|node| *node != from && cluster.has_slots(*node));
+    let to = masters.next().unwrap_or(from);
+    cluster.move_slot(slot, from, to);
+    Ok((to != from).then(|| ended_now(since, format!("slot {slot} from {from} to {to}"))))
+}
+
+fn draw_slot(random: &mut Random) -> u16 {
+    u16::try_from(random.below(16_384)).unwrap_or(0)
+}
+
 fn replaced(since: u64, old: usize, new: usize) -> Effect {
     let took = Duration::from_nanos(now() - since);
     ended_now(
@@ -73,7 +119,7 @@ fn replaced(since: u64, old: usize, new: usize) -> Effect {
     )
 }
 
-/// The group is complete again.
+/// The servers are complete again.
 fn whole(effect: Effect) -> Effect {
     Effect {
         recovered: now(),

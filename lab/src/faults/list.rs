@@ -6,8 +6,8 @@ use super::{
     processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, ServerClock,
-    ServerProcess, Sessions, SingleRedis, SmallDisk,
+    Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, Sentinels,
+    ServerClock, ServerProcess, Sessions, SingleRedis, Slots, SmallDisk,
 };
 
 /// The values that most faults share.
@@ -52,6 +52,17 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
     ("plain", &["clock-forward-days", "clock-back-days"]),
     (
         "sentinel",
+        &[
+            "waiter-killed",
+            "killed-at-step",
+            "waiter-paused",
+            "paused-at-step",
+            "mixed",
+            "client-wall-clock",
+        ],
+    ),
+    (
+        "cluster",
         &[
             "waiter-killed",
             "killed-at-step",
@@ -628,8 +639,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "master-killed",
-        description: "the master is killed, and the sentinels promote a replica",
-        evidence: "the sentinels name another server",
+        description: "the master is killed, and a replica is promoted",
+        evidence: "another server is the master",
         needs: &[Failover],
         guarantee: T,
         exceptions: &[("sentinel-replicas", E, 20), ("sentinel-wait", E, 20)],
@@ -638,8 +649,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "master-paused",
-        description: "the master is stopped until the sentinels have promoted a replica",
-        evidence: "the sentinels name another server",
+        description: "the master is stopped until a replica has been promoted",
+        evidence: "another server is the master",
         needs: &[Failover],
         guarantee: T,
         exceptions: &[("sentinel-replicas", E, 20)],
@@ -650,8 +661,8 @@ pub const FAULTS: &[Fault] = &[
         name: "master-partition",
         description: "the master is cut off from sentinels and replicas until a replica is \
             promoted; its clients still reach it",
-        evidence: "the sentinels name another server",
-        needs: &[Failover],
+        evidence: "another server is the master",
+        needs: &[Sentinels],
         guarantee: T,
         inject: failovers::master_partition,
         ..FAULT
@@ -661,10 +672,18 @@ pub const FAULTS: &[Fault] = &[
         description: "the master is killed, and the sentinels promote a replica without the last \
             grants",
         evidence: "grants missing on the replica",
-        needs: &[Failover],
+        needs: &[Sentinels],
         guarantee: T,
         exceptions: &[("sentinel-wait", E, 20)],
         inject: failovers::master_lagging,
+        ..FAULT
+    },
+    Fault {
+        name: "slot-moved",
+        description: "the slot of a lock moves to another master of the cluster",
+        evidence: "the other master has the slot",
+        needs: &[Slots],
+        inject: failovers::slot_moved,
         ..FAULT
     },
     Fault {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
-use lab_servers::{Clock, Redis, Sentinels, ZooKeeper};
+use lab_servers::{Clock, Cluster, Redis, Sentinels, ZooKeeper};
 
 use crate::until;
 
@@ -74,6 +74,20 @@ impl Servers for Sentinels {
 
     fn server_mut(&mut self, _: usize) -> &mut dyn Server {
         Self::server_mut(self, self.master())
+    }
+}
+
+impl Servers for Cluster {
+    fn count(&self) -> usize {
+        Self::count(self)
+    }
+
+    fn server(&self, number: usize) -> &dyn Server {
+        self.node(number)
+    }
+
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        self.node_mut(number)
     }
 }
 

@@ -43,8 +43,9 @@ fn is_host_and_port(host: &str, port: &str) -> bool {
 }
 
 const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
-     (also with ?dialect=plain), redlock:// or redlocks:// (also with ?dialect=classic), \
-     zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:";
+     (also with ?dialect=plain), redis+sentinel://, redis+cluster://, redlock:// or redlocks:// \
+     (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), \
+     or memory:";
 
 /// Schemes that other programs use for a service which leasehold supports.
 const ALIASES: &[(&str, &str)] = &[

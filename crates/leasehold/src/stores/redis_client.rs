@@ -42,7 +42,7 @@ pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
-pub(super) use scan::list;
+pub(super) use scan::{ScanLimits, list};
 pub(super) use script::{Script, script};
 pub(super) use servers::{Call, Servers};
 pub(super) use session::{PushHandler, Session};

@@ -166,6 +166,16 @@ impl Cluster {
         self.agreed_master(slot, |node| node != old)
     }
 
+    /// Whether a node is a master with slots, as it sees itself.
+    #[must_use]
+    pub fn has_slots(&self, node: usize) -> bool {
+        let reply = self.nodes[node].try_request(&["CLUSTER", "SLOTS"]);
+        reply.is_ok_and(|reply| {
+            let mut ranges = reply.list().iter().map(Reply::list);
+            ranges.any(|range| range[2].list()[2].text() == self.ids[node])
+        })
+    }
+
     /// Exchanges the roles of a master and its replica, which both run. Returns the new master.
     ///
     /// The master gives up after five seconds on a busy machine, so the replica asks again.

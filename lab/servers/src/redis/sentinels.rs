@@ -218,6 +218,10 @@ impl Sentinels {
     pub fn rejoin(&mut self, index: usize) {
         self.freeze(index, false);
         self.wires[index].partition();
+        let master = self.master_other_than(index);
+        // A master that starts without data would empty a replica that still follows it.
+        let follows = format!("replicaof 127.0.0.1 {}", self.wires[master].port());
+        self.servers[index].spec.add_line(&follows);
         self.servers[index].restart();
         self.follow(index, self.master_other_than(index));
         self.wait_until_whole();

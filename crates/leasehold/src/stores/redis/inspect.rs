@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Redis, record, scripts};
-use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout};
 use crate::{LockState, Name, Result, Token};
 
 impl Redis {
@@ -31,15 +31,19 @@ impl Redis {
 
     pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
+        let mut limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        if self.servers.is_cluster() {
+            limits.batch = 1;
+        }
+
         let mut names = BTreeSet::new();
         for server in self.servers.all() {
             let listed = redis_client::list(
                 &server.background_link,
                 &pattern,
                 &scripts::LIST,
-                reply_timeout(READ_TIMEOUT),
+                limits,
                 record::name_of,
-                count_max,
             );
             names.extend(listed.await?);
         }

@@ -31,7 +31,7 @@ pub(super) use slots::slot_of;
 /// How often a node is asked for the slots.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a node may take to reply.
-const REPLY_MAX: Duration = Duration::from_secs(1);
+const REPLY_MAX: Duration = Duration::from_secs(5);
 
 /// The connections of a store to one server.
 pub(in crate::stores) trait Node: Send + Sync + 'static {
@@ -230,6 +230,7 @@ async fn ask_link(link: &Link, host: &Host) -> Option<Ranges> {
 }
 
 async fn ranges_of(session: &Session, host: &Host) -> Result<Ranges> {
-    let asking = slots::ask(session, host);
-    super::reply::with_reply_timeout(session, REPLY_MAX, asking).await
+    // A timeout must not close a connection on which the store renews claims.
+    let asking = timeout(REPLY_MAX, slots::ask(session, host)).await;
+    asking.unwrap_or_else(|_| Err(Error::unavailable("a node of the cluster does not reply")))
 }
