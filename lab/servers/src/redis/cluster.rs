@@ -95,32 +95,9 @@ impl Cluster {
     /// Waits until all nodes run, agree on the masters, and each replica follows its master.
     pub fn wait_until_whole(&self) {
         until("the cluster to be whole", || {
-            Ok(self
-                .nodes
-                .iter()
-                .all(|node| self.is_whole(node))
-                .then_some(()))
+            Ok(self.nodes.iter().all(sees_whole_cluster).then_some(()))
         })
         .expect("the cluster recovers");
-    }
-
-    fn is_whole(&self, node: &Redis) -> bool {
-        let Ok(info) = node.try_request(&["CLUSTER", "INFO"]) else {
-            return false;
-        };
-        let Ok(nodes) = node.try_request(&["CLUSTER", "NODES"]) else {
-            return false;
-        };
-
-        let masters = nodes.text().lines().filter(|line| line.contains("master"));
-        let with_slots = masters.filter(|line| line.split(' ').count() > 8).count();
-        let replication = node.info("replication");
-        let follows =
-            replication.contains("role:master") || replication.contains("master_link_status:up");
-        let is_complete = info.text().contains("cluster_state:ok")
-            && info.text().contains("cluster_slots_ok:16384");
-        let is_quiet = !nodes.text().contains("fail") && !nodes.text().contains("handshake");
-        is_complete && is_quiet && follows && with_slots == MASTERS
     }
 
     /// The URL for clients: `redis+cluster://A,B,C`, with the first three nodes.
@@ -262,4 +239,23 @@ impl Cluster {
             .filter_map(|node| node.try_request(words).ok());
         replies.into_iter().next().expect("a node runs")
     }
+}
+
+fn sees_whole_cluster(node: &Redis) -> bool {
+    let Ok(info) = node.try_request(&["CLUSTER", "INFO"]) else {
+        return false;
+    };
+    let Ok(nodes) = node.try_request(&["CLUSTER", "NODES"]) else {
+        return false;
+    };
+
+    let masters = nodes.text().lines().filter(|line| line.contains("master"));
+    let with_slots = masters.filter(|line| line.split(' ').count() > 8).count();
+    let replication = node.info("replication");
+    let follows =
+        replication.contains("role:master") || replication.contains("master_link_status:up");
+    let is_complete =
+        info.text().contains("cluster_state:ok") && info.text().contains("cluster_slots_ok:16384");
+    let is_quiet = !nodes.text().contains("fail") && !nodes.text().contains("handshake");
+    is_complete && is_quiet && follows && with_slots == MASTERS
 }

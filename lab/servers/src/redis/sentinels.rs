@@ -22,7 +22,7 @@ use crate::{Wire, until};
 /// ```
 #[derive(Debug)]
 pub struct Sentinels {
-    sentinels: Vec<Redis>,
+    watchers: Vec<Redis>,
     /// The wires to the servers, for sentinels and replicas.
     wires: Vec<Wire>,
     servers: Vec<Redis>,
@@ -56,7 +56,7 @@ impl Sentinels {
         }
 
         let mut group = Self {
-            sentinels: Vec::new(),
+            watchers: Vec::new(),
             wires,
             servers,
         };
@@ -67,7 +67,7 @@ impl Sentinels {
             Ok(group.is_in_sync(0).then_some(()))
         })
         .expect("replicas follow a living master");
-        group.sentinels = (0..COUNT)
+        group.watchers = (0..COUNT)
             .map(|_| group.sentinel_of(sentinel.clone()))
             .collect();
         group.wait_until_acquainted();
@@ -103,7 +103,7 @@ impl Sentinels {
                 let has = |field: &str, value: &str| field_of(sentinel, field) == value;
                 has("num-other-sentinels", "2") && has("num-slaves", "2")
             };
-            Ok(self.sentinels.iter().all(is_complete).then_some(()))
+            Ok(self.watchers.iter().all(is_complete).then_some(()))
         })
         .expect("sentinels find each other through the master");
     }
@@ -119,7 +119,7 @@ impl Sentinels {
     /// is the URL up to the hosts.
     #[must_use]
     pub fn url_through(&self, begin: &str, reached: impl Fn(&Redis) -> String) -> String {
-        let addresses: Vec<String> = self.sentinels.iter().map(reached).collect();
+        let addresses: Vec<String> = self.watchers.iter().map(reached).collect();
         format!("{begin}{}/{MASTER}", addresses.join(","))
     }
 
@@ -157,12 +157,12 @@ impl Sentinels {
     /// Returns one of the sentinels.
     #[must_use]
     pub fn sentinel(&self, index: usize) -> &Redis {
-        &self.sentinels[index]
+        &self.watchers[index]
     }
 
     /// Returns one of the sentinels, so that a test can kill it.
     pub fn sentinel_mut(&mut self, index: usize) -> &mut Redis {
-        &mut self.sentinels[index]
+        &mut self.watchers[index]
     }
 
     /// Waits until a majority of the sentinels names the same server, and returns it.
@@ -232,9 +232,9 @@ impl Sentinels {
     /// On a busy machine the sentinels may start another failover meanwhile.
     pub fn wait_until_whole(&self) {
         until("the group to be whole", || {
-            let master = self.named_by(&self.sentinels[0]);
+            let master = self.named_by(&self.watchers[0]);
             let is_in_sync = master.is_some_and(|master| self.is_in_sync(master));
-            let is_whole = is_in_sync && self.sentinels.iter().all(sees_healthy_servers);
+            let is_whole = is_in_sync && self.watchers.iter().all(sees_healthy_servers);
             Ok(is_whole.then_some(()))
         })
         .expect("the sentinels complete a failover");
