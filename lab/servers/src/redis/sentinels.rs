@@ -180,7 +180,7 @@ impl Sentinels {
     fn named_master(&self, counts: impl Fn(usize) -> bool) -> usize {
         until("a majority of the sentinels to name a master", || {
             let named: Vec<usize> = self
-                .sentinels
+                .watchers
                 .iter()
                 .filter_map(|s| self.named_by(s))
                 .collect();
