@@ -165,6 +165,12 @@ const ROWS: &[Row] = &[
         "write redis+cluster://host1,host2,host3 with some of its nodes",
     ),
     (
+        "cluster support disabled",
+        unsupported,
+        "the server is not a node of a cluster",
+        "write redis://host:6379 for a single server",
+    ),
+    (
         "DB index is out of range",
         invalid,
         "the server has no such database",
