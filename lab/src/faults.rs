@@ -5,7 +5,6 @@
 mod clients;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clocks;
-#[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod failovers;
 mod files;
 mod list;
