@@ -1,6 +1,7 @@
 //! The stores that the matrix tests: one file for each implements [`Backend`], and [`BACKENDS`]
 //! lists them.
 
+mod cluster;
 mod disk;
 mod ensemble;
 pub mod file;
@@ -9,6 +10,7 @@ pub mod redis;
 mod redisson;
 pub mod redlock;
 pub(crate) mod replica;
+mod sentinel;
 mod zookeeper;
 
 use std::fmt;
@@ -29,6 +31,10 @@ pub const BACKENDS: &[&dyn Backend] = &[
     &file::File,
     &redis::Redis,
     &replica::Replica,
+    &sentinel::PLAIN,
+    &sentinel::REPLICATED,
+    &sentinel::WAITING,
+    &cluster::Cluster,
     &plain::Plain,
     &redisson::RedissonDialect,
     &redlock::Redlock,
@@ -120,6 +126,12 @@ pub enum Capability {
     PlainKeys,
     /// A replica can take the place of the server.
     Replica,
+    /// A replica is promoted when the master is lost, without a request.
+    Failover,
+    /// Sentinels promote the replica.
+    Sentinels,
+    /// The keys are divided among several masters.
+    Slots,
     /// A majority of several servers decides.
     Majority,
     /// One of the servers leads.

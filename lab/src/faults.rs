@@ -5,6 +5,7 @@
 mod clients;
 #[expect(clippy::unnecessary_wraps, reason = "all faults are of one form")]
 mod clocks;
+mod failovers;
 mod files;
 mod list;
 mod names;

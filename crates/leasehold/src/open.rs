@@ -21,6 +21,10 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `redis://host:6379` | a Redis server (`stores::Redis`) |
 /// | `rediss://host:6379` | a Redis server with TLS |
 /// | `redis+unix:///path` | a Redis server by its socket |
+/// | `redis+sentinel://s1,s2,s3/mymaster` | the Redis master that sentinels name |
+/// | `rediss+sentinel://s1,s2,s3/mymaster` | the same with TLS |
+/// | `redis+cluster://host1,host2,host3` | the masters of a Redis Cluster |
+/// | `rediss+cluster://host1,host2,host3` | the same with TLS |
 /// | `redis://host:6379?dialect=plain` | the format of redis-py (`stores::RedisPlain`) |
 /// | `redis://host:6379?dialect=redisson` | the locks of Redisson (`stores::Redisson`) |
 /// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
@@ -83,7 +87,8 @@ pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<Ope
         ))),
         "file" => open_file(rest),
         "system" => open_system(rest),
-        "redis" | "rediss" | "redis+unix" | "redlock" | "redlocks" => {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
             open_redis(url, runtime).await
         }
         "zookeeper" | "zookeeper+tls" => open_zookeeper(url).await,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use async_trait::async_trait;
-use lab_servers::{Redis, Release, ZooKeeper};
+use lab_servers::{Cluster, Redis, Release, Sentinels, ZooKeeper};
 use leasehold::conformance::{
     Intercept, Intercepted, LockKind, SUITES_BY_KIND, SUITES_RUN_ONCE, Service,
     broken_hold_is_reported_lost,
@@ -50,6 +50,9 @@ stores! {
     valkey: Server::start(Release::Valkey9), lacks [];
     redis_resp2: Server::resp2(), lacks [];
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
+    redis_sentinel: Watched::start(""), lacks [];
+    redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
+    redis_cluster: Clustered::new(), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
     redisson: Java::with(""), lacks ["fifo", "tokens", "shares"];
@@ -223,6 +226,10 @@ impl Drop for Server {
     }
 }
 
+fn is_master(node: &&Redis) -> bool {
+    node.info("replication").contains("role:master")
+}
+
 fn check_expiry(redis: &Redis) {
     for key in redis.command(&["KEYS", "*"]).texts() {
         assert_ne!(
@@ -230,6 +237,78 @@ fn check_expiry(redis: &Redis) {
             -1,
             "{key} never expires"
         );
+    }
+}
+
+/// One group of sentinels and servers for all tests. Each test uses fresh names.
+struct Watched {
+    url: String,
+}
+
+static WATCHED: LazyLock<Sentinels> = LazyLock::new(|| {
+    let group = Sentinels::start();
+    let master = group.server(group.master());
+    // The wait after a failover is over: a client has seen this master in 1970.
+    let info = master.info("replication");
+    let id = info
+        .lines()
+        .find_map(|line| line.strip_prefix("master_replid:"));
+    let seen = format!("{:.10}0000000000000000", id.expect("a server has an id"));
+    master.command(&["SET", "leasehold:{history}", &seen, "PX", "1000000"]);
+    group
+});
+
+impl Watched {
+    fn start(settings: &str) -> Self {
+        Self {
+            url: format!("{}?{}{settings}", WATCHED.url(), WATCHED.settings()),
+        }
+    }
+}
+
+#[async_trait]
+impl Service for Watched {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        Ok(Arc::new(
+            stores::Redis::builder(&self.url)?.connect().await?,
+        ))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            check_expiry(WATCHED.server(WATCHED.master()));
+        }
+    }
+}
+
+/// One cluster for all tests. Each test uses fresh names, which are on any master.
+struct Clustered;
+
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
+
+impl Clustered {
+    fn new() -> Self {
+        LazyLock::force(&CLUSTER);
+        Self
+    }
+}
+
+#[async_trait]
+impl Service for Clustered {
+    async fn connect(&self) -> Result<Arc<dyn Store>> {
+        let url = CLUSTER.url();
+        Ok(Arc::new(stores::Redis::builder(&url)?.connect().await?))
+    }
+}
+
+impl Drop for Clustered {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let nodes = (0..CLUSTER.count()).map(|number| CLUSTER.node(number));
+            nodes.filter(is_master).for_each(check_expiry);
+        }
     }
 }
 

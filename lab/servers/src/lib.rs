@@ -3,7 +3,8 @@
 //!
 //! [`Redis`] and [`ZooKeeper`] are real servers. A test can kill, pause and restart them, and they
 //! keep their address. An [`Ensemble`] is three ZooKeeper servers, and a [`Postgres`] is a
-//! database. A test can set the wall clock of a server through a [`Clock`]. A [`Wire`] is a proxy
+//! database. [`Sentinels`] move the role of a Redis master between three servers, and a [`Cluster`]
+//! divides the keys among three masters. A test can set the wall clock of a server through a [`Clock`]. A [`Wire`] is a proxy
 //! in front of any service: it delays, cuts or loses the bytes that pass. This crate does not
 //! depend on leasehold, so that leasehold's own tests can use it.
 //!
@@ -33,7 +34,7 @@ mod zookeeper;
 
 pub use clock::Clock;
 pub use postgres::{Postgres, PostgresSession};
-pub use redis::{Raw, Redis, Release, Reply, Setup, request};
+pub use redis::{Cluster, Raw, Redis, Release, Reply, Sentinels, Setup, request};
 pub use wait::{DEADLINE, until, until_within};
 pub use wire::{Traffic, Wire};
 pub use zookeeper::{Ensemble, ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};

@@ -25,6 +25,21 @@ impl Port {
         Self::try_reserve().expect("the machine has a free loopback port")
     }
 
+    /// Reserves a free port below `end`.
+    pub(crate) fn reserve_below(end: u16) -> Self {
+        const TRIES: usize = 1_000;
+        // Ports that do not fit stay reserved during the search, so that no port is drawn twice.
+        let mut others = Vec::new();
+        while others.len() < TRIES {
+            let port = Self::reserve();
+            if port.number < end {
+                return port;
+            }
+            others.push(port);
+        }
+        panic!("the machine has no free loopback port below {end}");
+    }
+
     fn try_reserve() -> rustix::io::Result<Self> {
         let kept = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         rustix::io::fcntl_setfd(&kept, rustix::io::FdFlags::CLOEXEC)?;

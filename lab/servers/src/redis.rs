@@ -1,8 +1,10 @@
 //! A real `redis-server`.
 
+mod cluster;
 mod raw;
 mod release;
 mod reply;
+mod sentinels;
 mod setup;
 
 use std::fs;
@@ -21,9 +23,13 @@ use crate::port::Port;
 use crate::until;
 
 use raw::TIMEOUT;
+use setup::Kind;
+
+pub use cluster::Cluster;
 pub use raw::{Raw, request};
 pub use release::Release;
 pub use reply::Reply;
+pub use sentinels::Sentinels;
 pub use setup::Setup;
 
 const CONFIGURATION: &str = "redis.conf";
@@ -48,6 +54,7 @@ struct LaunchSpec {
     cpu: Option<usize>,
     release: Release,
     clock: Option<Clock>,
+    kind: Kind,
 }
 
 impl Redis {
@@ -261,6 +268,12 @@ impl Redis {
             .sum()
     }
 
+    /// Changes a setting of the running server, and of the server after each restart.
+    fn set(&self, key: &str, value: &str) {
+        self.command(&["CONFIG", "SET", key, value]);
+        self.spec.add_line(&format!("{key} {value}"));
+    }
+
     /// Waits until this replica follows its master and has all earlier writes of the master.
     /// Earlier means before this call.
     pub fn in_step_with(&self, master: &Self) {
@@ -287,8 +300,9 @@ impl LaunchSpec {
         };
 
         let log = self.folder.path().join(LOG);
-        let mut child =
-            ServerProcess::start(&self.release.program(), &[configuration], &around, &log);
+        let mut arguments = vec![configuration];
+        arguments.extend((self.kind == Kind::Sentinel).then_some("--sentinel"));
+        let mut child = ServerProcess::start(&self.release.program(), &arguments, &around, &log);
         let started = until("a reply from redis-server", || {
             ensure!(child.ended().is_none(), "the server ended instead");
             Ok(self.answers().then_some(()))
@@ -325,6 +339,12 @@ impl LaunchSpec {
 
     fn address(&self) -> (Ipv4Addr, u16) {
         (Ipv4Addr::LOCALHOST, self.port.number())
+    }
+
+    fn add_line(&self, line: &str) {
+        let path = self.folder.path().join(CONFIGURATION);
+        let text = fs::read_to_string(&path).expect("the configuration is readable");
+        fs::write(path, format!("{text}{line}\n")).expect("the configuration is writable");
     }
 
     fn log(&self) -> String {

@@ -2,12 +2,12 @@
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Fault, Requirement, clients, clocks, files, mixed, names, network, persistence, processes,
-    redis_state, servers, zookeeper,
+    Fault, Requirement, clients, clocks, failovers, files, mixed, names, network, persistence,
+    processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, ServerClock, ServerProcess,
-    Sessions, SingleRedis, SmallDisk,
+    Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, Sentinels,
+    ServerClock, ServerProcess, Sessions, SingleRedis, Slots, SmallDisk,
 };
 
 /// The values that most faults share.
@@ -77,6 +77,59 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
     (
         "redisson",
         &["clock-forward-days", "clock-back-days", "clock-jump-back"],
+    ),
+    (
+        "sentinel",
+        &[
+            "waiter-killed",
+            "killed-at-step",
+            "waiter-paused",
+            "paused-at-step",
+            "mixed",
+            "client-wall-clock",
+        ],
+    ),
+    (
+        "cluster",
+        &[
+            "waiter-killed",
+            "killed-at-step",
+            "waiter-paused",
+            "paused-at-step",
+            "mixed",
+            "client-wall-clock",
+        ],
+    ),
+    (
+        "sentinel-replicas",
+        &[
+            "holder-killed",
+            "waiter-killed",
+            "killed-at-step",
+            "holder-paused",
+            "waiter-paused",
+            "paused-at-step",
+            "hold-broken",
+            "mixed",
+            "client-wall-clock",
+            "hostile-names",
+            "master-lagging",
+        ],
+    ),
+    (
+        "sentinel-wait",
+        &[
+            "holder-killed",
+            "waiter-killed",
+            "killed-at-step",
+            "holder-paused",
+            "waiter-paused",
+            "paused-at-step",
+            "hold-broken",
+            "mixed",
+            "client-wall-clock",
+            "hostile-names",
+        ],
     ),
     (
         "ensemble",
@@ -640,6 +693,55 @@ pub const FAULTS: &[Fault] = &[
         guarantee: T,
         recovery_seconds: 12,
         inject: processes::failover_at_step,
+        ..FAULT
+    },
+    Fault {
+        name: "master-killed",
+        description: "the master is killed, and a replica is promoted",
+        evidence: "another server is the master",
+        needs: &[Failover],
+        guarantee: T,
+        exceptions: &[("sentinel-replicas", E, 20), ("sentinel-wait", E, 20)],
+        inject: failovers::master_killed,
+        ..FAULT
+    },
+    Fault {
+        name: "master-paused",
+        description: "the master is stopped until a replica has been promoted",
+        evidence: "another server is the master",
+        needs: &[Failover],
+        guarantee: T,
+        exceptions: &[("sentinel-replicas", E, 20)],
+        inject: failovers::master_paused,
+        ..FAULT
+    },
+    Fault {
+        name: "master-partition",
+        description: "the master is cut off from sentinels and replicas until a replica is \
+            promoted; its clients still reach it",
+        evidence: "another server is the master",
+        needs: &[Sentinels],
+        guarantee: T,
+        inject: failovers::master_partition,
+        ..FAULT
+    },
+    Fault {
+        name: "master-lagging",
+        description: "the master is killed, and the sentinels promote a replica without the last \
+            grants",
+        evidence: "grants missing on the replica",
+        needs: &[Sentinels],
+        guarantee: T,
+        exceptions: &[("sentinel-wait", E, 20)],
+        inject: failovers::master_lagging,
+        ..FAULT
+    },
+    Fault {
+        name: "slot-moved",
+        description: "the slot of a lock moves to another master of the cluster",
+        evidence: "the other master has the slot",
+        needs: &[Slots],
+        inject: failovers::slot_moved,
         ..FAULT
     },
     Fault {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use anyhow::Result;
-use lab_servers::{Clock, Redis, ZooKeeper};
+use lab_servers::{Clock, Cluster, Redis, Sentinels, ZooKeeper};
 
 use crate::until;
 
@@ -59,6 +59,35 @@ impl<S: Server> Servers for Vec<S> {
 
     fn server_mut(&mut self, number: usize) -> &mut dyn Server {
         &mut self[number]
+    }
+}
+
+/// The master at the time of the call.
+impl Servers for Sentinels {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn server(&self, _: usize) -> &dyn Server {
+        Self::server(self, self.master())
+    }
+
+    fn server_mut(&mut self, _: usize) -> &mut dyn Server {
+        Self::server_mut(self, self.master())
+    }
+}
+
+impl Servers for Cluster {
+    fn count(&self) -> usize {
+        Self::count(self)
+    }
+
+    fn server(&self, number: usize) -> &dyn Server {
+        self.node(number)
+    }
+
+    fn server_mut(&mut self, number: usize) -> &mut dyn Server {
+        self.node_mut(number)
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Store {
     ///   redis://host:6379               a Redis server
     ///   rediss://host                   a Redis server, over TLS
     ///   redis+unix:///path              a Redis server, over its Unix socket
+    ///   redis+sentinel://s1,s2,s3/name  the Redis master that sentinels name
+    ///   redis+cluster://n1,n2,n3        the masters of a Redis Cluster
     ///   redis://host?dialect=plain      a Redis server, in the format of redis-py and others
     ///   redis://host?dialect=redisson   a Redis server, with the locks of Redisson
     ///   redlock://host1,host2,host3     independent Redis masters, of which a minority may fail

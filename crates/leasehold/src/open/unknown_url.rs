@@ -43,18 +43,15 @@ fn is_host_and_port(host: &str, port: &str) -> bool {
 }
 
 const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
-     (also with ?dialect=plain or ?dialect=redisson), redlock:// or redlocks:// (also with \
-     ?dialect=classic), zookeeper:// or zookeeper+tls:// (also with ?dialect=kazoo), or memory:";
+     (also with ?dialect=plain or ?dialect=redisson), redis+sentinel://, redis+cluster://, \
+     redlock:// or redlocks:// (also with ?dialect=classic), zookeeper:// or zookeeper+tls:// \
+     (also with ?dialect=kazoo), or memory:";
 
 /// Schemes that other programs use for a service which leasehold supports.
 const ALIASES: &[(&str, &str)] = &[
     ("sentinel", SENTINEL),
     ("redis-sentinel", SENTINEL),
-    ("redis+sentinel", SENTINEL),
-    ("rediss+sentinel", SENTINEL),
     ("redis-cluster", CLUSTER),
-    ("redis+cluster", CLUSTER),
-    ("rediss+cluster", CLUSTER),
     ("redis+tls", "write rediss://host"),
     ("redis+ssl", "write rediss://host"),
     ("redis-socket", "write redis+unix:///path/of/the.sock"),
@@ -90,10 +87,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("zookeeper+tls", LOWER_CASE),
 ];
 
-const SENTINEL: &str = "Sentinel is not supported: write redis://host:6379 with the address of the \
-     server, or redlock://host1,host2,host3 with independent servers";
-const CLUSTER: &str = "Redis Cluster is not supported: write redis://host:6379 with the address of \
-     one server, or redlock://host1,host2,host3 with independent servers";
+const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
+const CLUSTER: &str = "write redis+cluster://host1,host2,host3";
 const LOWER_CASE: &str = "write the scheme in lower case";
 
 /// Services on which other lock programs keep locks.

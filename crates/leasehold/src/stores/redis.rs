@@ -3,7 +3,7 @@
 //! Scripts (`redis/lua/`) keep the queue of a name. They grant, hand over and expire in one atomic
 //! step; docs/protocols/redis.md has the protocol in numbered steps.
 //!
-//! A client has two links to the server:
+//! A client has two links to the server, or to each master of a cluster:
 //!
 //! - The *caller link* runs on the runtime in which the store was opened, so that a request does
 //!   not switch threads. It carries requests and receives the notifications of grants.
@@ -15,7 +15,9 @@ pub(crate) mod claim_state;
 mod claims;
 mod enter;
 mod enter_reply;
+mod failover;
 mod inspect;
+mod keys;
 pub mod layout;
 mod leave;
 mod liveness;
@@ -26,30 +28,32 @@ mod record;
 mod renewal;
 mod replication;
 pub mod scripts;
+mod server;
 mod wait;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use redis::Value;
 use tokio::runtime::Handle;
 
-use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Link, LinkConfig, PushHandler, Script, ServerClock, Session,
-    Settings, State, reply_timeout,
+    self, Call, Epochs, Script, Servers, Settings, Topology, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
     Standing, Store,
 };
 use claims::Claims;
+use keys::LockKeys;
 use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::Orphans;
 use record::Nonces;
+use server::{Server, Shared};
 
 pub use builder::RedisBuilder;
 
@@ -70,19 +74,15 @@ pub use builder::RedisBuilder;
 /// the last lease, or two days after the last claim was queued.
 #[derive(Debug)]
 pub struct Redis {
-    caller_link: Link,
-    background_link: Link,
-    /// The link for `WAIT`, if `replicas` is set. `WAIT` blocks its connection, so nothing else
-    /// uses it.
-    wait_link: Option<Link>,
-    client: Arc<str>,
+    servers: Arc<Servers<Server>>,
     claims: Arc<Claims>,
     orphans: Orphans,
     observations: Observations,
     nonces: Nonces,
-    clock: Arc<ServerClock>,
     settings: Settings,
     crash_detection: Arc<CrashDetectionMode>,
+    /// In milliseconds, if a master waits after a failover.
+    longest_lease: Option<Arc<str>>,
 }
 
 impl Redis {
@@ -94,9 +94,25 @@ impl Redis {
     /// | `crash-grace=10s` | see [`RedisBuilder::crash_grace`]; `off` turns detection off |
     /// | `replicas=1` | see [`RedisBuilder::replicas`] |
     /// | `password-file=/path` | a file with the password, read again for every connection |
-    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss://` only |
+    /// | `ca=/path` | the authority to trust instead of the system's, in PEM; `rediss` only |
+    /// | `cert=/path`, `key=/path` | the client's certificate and its key, in PEM; `rediss` only |
+    /// | `server-name=name` | the name in the server's certificate; `rediss` only |
     /// | `db=3` | the database, for a URL whose path names a socket |
     /// | `protocol=2` | RESP2, for proxies that accept RESP3 but do not implement it |
+    ///
+    /// `redis+cluster://[user[:password]@]node,node,…` and `rediss+cluster://…` name some nodes of a
+    /// Redis Cluster.
+    ///
+    /// `redis+sentinel://[user[:password]@]sentinel,sentinel,…/master` and `rediss+sentinel://…`
+    /// name a master that may move to another server. User and password are those of the servers.
+    ///
+    /// | setting | meaning |
+    /// |---|---|
+    /// | `after-failover=wait` | a new master grants nothing for the longest lease |
+    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
+    /// | `sentinel-user=name` | the user on the sentinels |
+    /// | `sentinel-password-file=/path` | a file with the password of the sentinels |
+    /// | `address-map=a:1=b:2,…` | where servers are reached that announce another address |
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the URL is malformed.
@@ -104,64 +120,63 @@ impl Redis {
         RedisBuilder::parse(url)
     }
 
-    async fn open(address: Address, runtime: Option<Handle>) -> Result<Self> {
-        let client: Arc<str> = redis_client::fresh_client().into();
+    async fn open(topology: Topology, runtime: Option<Handle>) -> Result<Self> {
+        let settings = topology.settings();
         let claims = Arc::<Claims>::default();
-        let clock = Arc::<ServerClock>::default();
         let crash_detection = Arc::<CrashDetectionMode>::default();
-        let settings = address.settings;
+        let longest_lease = failover::longest_lease(settings);
 
-        let alive_channel = format!("leasehold:alive:{client}");
-        let background_link = Link::spawn(LinkConfig {
-            address: address.clone(),
-            channel: alive_channel.clone(),
-            on_push: ignore_pushes(),
-            handshake: liveness::background_handshake(
-                alive_channel,
-                Arc::clone(&clock),
-                Arc::clone(&crash_detection),
+        let servers = Arc::new_cyclic(|servers| {
+            let orphans = Orphans::new(Weak::clone(servers), longest_lease.clone());
+            let shared = Shared {
+                claims: Arc::clone(&claims),
+                orphans,
+                crash_detection: Arc::clone(&crash_detection),
+                server_id: Arc::default(),
                 settings,
-            ),
-            runtime: None,
+                runtime,
+                caller_epochs: Epochs::default(),
+                background_epochs: Epochs::default(),
+            };
+            let connect = move |endpoint| Server::connect(endpoint, &shared);
+            Servers::new(topology, Box::new(connect))
         });
-        let orphans = Orphans::new(background_link.states(), Arc::clone(&client));
-        let caller_link = Link::spawn(LinkConfig {
-            address: address.clone(),
-            channel: format!("leasehold:inbox:{client}"),
-            on_push: apply_pushes(Arc::clone(&claims), orphans.clone()),
-            handshake: no_handshake(),
-            runtime,
-        });
-        let wait_link = (settings.replicas > 0).then(|| spawn_wait_link(address, &client));
 
         let store = Self {
-            caller_link,
-            background_link,
-            wait_link,
-            client,
+            orphans: Orphans::new(Arc::downgrade(&servers), longest_lease.clone()),
+            servers,
             claims,
-            orphans,
             observations: Observations::default(),
             nonces: Nonces::default(),
-            clock,
             settings,
             crash_detection,
+            longest_lease,
         };
         store.first_connections().await?;
         Ok(store)
     }
 
+    /// Waits for the first connections. A cluster may lack some of its masters.
     async fn first_connections(&self) -> Result<()> {
-        self.background_link.first().await?;
-        self.caller_link.first().await?;
-        match &self.wait_link {
-            Some(wait_link) => wait_link.first().await,
-            None => Ok(()),
+        self.servers.discover().await?;
+        let servers = self.servers.all();
+        let connected = join_all(servers.iter().map(|server| server.first())).await;
+
+        let is_enough = connected.iter().any(Result::is_ok);
+        let mut failures = connected.into_iter().filter_map(Result::err);
+        match failures.next() {
+            Some(error) if !is_enough || !error.is_unavailable() => Err(error),
+            _ => Ok(()),
         }
     }
 
-    /// Runs a script on the caller link if the caller's runtime drives it, and on the background
-    /// link otherwise.
+    /// Returns the server that keeps the lock of a claim.
+    fn server_of(&self, claim: &Claim) -> Result<Arc<Server>> {
+        self.servers.server_of(&record::key_of(&claim.name))
+    }
+
+    /// Runs a script on the server of a lock, on the caller link if the caller's runtime drives it,
+    /// and on the background link otherwise.
     ///
     /// The caller limits the wait for the reply. The link's supervisor closes a connection that
     /// delivers no replies.
@@ -169,27 +184,23 @@ impl Redis {
         &self,
         script: &Script,
         lease: Duration,
-        keys: &[&str],
+        key: &str,
         arguments: &[&str],
     ) -> Result<Value> {
-        let link = if self.caller_link.is_on_caller_runtime() {
-            &self.caller_link
-        } else {
-            &self.background_link
+        let keys = LockKeys::new(key, &self.servers);
+        let call = Call {
+            script,
+            keys: &keys.texts(),
+            arguments,
         };
-        let session = link.session(reply_timeout(lease)).await?;
-        script.run(&session, keys, arguments).await
+        let limit = reply_timeout(lease);
+        self.servers.run(call, limit, Server::request_link).await
     }
 
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
     fn protocol_error(&self) -> Error {
-        let links = [&self.caller_link, &self.background_link];
-        for link in links.into_iter().chain(&self.wait_link) {
-            link.with_state(|state| {
-                if let State::Up(session, _) = state {
-                    session.close();
-                }
-            });
+        for server in self.servers.all() {
+            server.close();
         }
         redis_client::protocol_error()
     }
@@ -238,33 +249,6 @@ impl Store for Redis {
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         self.list_names(prefix, count_max).await
     }
-}
-
-fn spawn_wait_link(address: Address, client: &str) -> Link {
-    Link::spawn(LinkConfig {
-        address,
-        channel: format!("leasehold:waiting:{client}"),
-        on_push: ignore_pushes(),
-        handshake: no_handshake(),
-        runtime: None,
-    })
-}
-
-fn no_handshake() -> DoHandshake {
-    Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) }))
-}
-
-fn ignore_pushes() -> PushHandler {
-    Arc::new(|_, _| {})
-}
-
-/// Applies notifications to their claims, and releases grants whose claim is unknown.
-fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
-    Arc::new(move |_, text| {
-        if let Some(orphan) = claims.pushed(text) {
-            orphans.release(orphan, BootInstant::now());
-        }
-    })
 }
 
 /// Returns a function that counts the claims whose local state a store keeps.

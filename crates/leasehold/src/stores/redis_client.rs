@@ -2,8 +2,8 @@
 //!
 //! How a store uses them:
 //!
-//! 1. [`Address::parse`] reads a URL without a dialect, and [`Address::of_server`] one with a
-//!    dialect.
+//! 1. [`Topology::parse`] reads a URL without a dialect, and [`Address::of_server`] one with a
+//!    dialect. An [`Endpoint`] is one server, or the master that sentinels name.
 //! 2. `background::start` starts the background thread; [`Link::spawn`] panics without it. The
 //!    store connects inside `background::on_background`, which gives any executor timers and I/O.
 //! 3. [`Link::spawn`] takes the channel of the client, the function that receives notifications,
@@ -17,25 +17,35 @@
 //! The key of a name is made of [`PLAIN`] characters. [`list`] finds them.
 
 mod address;
+mod cluster;
+mod endpoint;
 mod handshake;
 mod ids;
 mod link;
+mod redirect;
 mod reply;
 mod reply_error;
 mod scan;
 mod script;
+mod sentinel;
+mod servers;
 mod session;
 mod stream;
 #[cfg_attr(not(feature = "tls"), path = "redis_client/no_tls.rs")]
 mod tls;
+mod topology;
 
-pub(super) use address::{Address, PORT, Settings, check_grace, switch};
+pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
+pub(super) use cluster::Node;
+pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
-pub(super) use link::{DoHandshake, Handshake, Link, LinkConfig, State};
+pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
-pub(super) use scan::{Scan, list, pattern_of};
+pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
 pub(super) use script::{Script, script};
+pub(super) use servers::{Call, Servers};
 pub(super) use session::{PushHandler, Session};
+pub(super) use topology::Topology;
 
 pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, store_error};

@@ -28,8 +28,8 @@ use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, DoHandshake, Link, LinkConfig, PushHandler, Script, ServerClock, Session, reply_timeout,
-    script,
+    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, Script, ServerClock, Session,
+    reply_timeout, script,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
@@ -135,11 +135,12 @@ impl Redisson {
 
         let link = |purpose: &str, on_push: PushHandler, runtime| {
             Link::spawn(LinkConfig {
-                address: address.server.clone(),
+                endpoint: address.server.clone().into(),
                 channel: format!("leasehold:{purpose}:{client}"),
                 on_push,
                 handshake: handshake(Arc::clone(&clock)),
                 runtime,
+                epochs: Epochs::default(),
             })
         };
         let store = Self {

@@ -3,12 +3,48 @@
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
-use tokio_rustls::rustls::RootCertStore;
-use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::{Error, Result};
+
+/// Returns the configuration of a client that trusts an authority and has an identity: the files of
+/// its certificate and of its key.
+pub(super) fn client_config(
+    authority: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
+        .with_root_certificates(roots(authority)?);
+    let Some((certificate, key)) = identity else {
+        return Ok(config.with_no_client_auth());
+    };
+
+    let certificates = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
+    let certificates = certificates.map_err(|error| {
+        Error::invalid(format!(
+            "the certificate {} cannot be read: {error}",
+            certificate.display()
+        ))
+        .help("give cert= a file of PEM certificates")
+    })?;
+
+    let unusable = |error: &dyn Display| {
+        Error::invalid(format!("the key {} cannot be used: {error}", key.display()))
+            .help("give key= the PEM file of the key that belongs to cert=")
+    };
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(&error))?;
+    config
+        .with_client_auth_cert(certificates, key)
+        .map_err(|error| unusable(&error))
+}
 
 /// Reads the authorities in a file, or those of the system without a file.
 pub(super) fn roots(authority: Option<&Path>) -> Result<RootCertStore> {

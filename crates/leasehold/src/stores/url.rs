@@ -46,7 +46,7 @@ pub(super) struct Credentials {
 }
 
 /// One server; an IPv6 address has no brackets here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) port: u16,
@@ -98,7 +98,7 @@ impl UrlForm {
     }
 
     /// Parses `host`, `host:port` or `[address]:port`.
-    fn host(&self, text: &str) -> Result<Host> {
+    pub(super) fn host(&self, text: &str) -> Result<Host> {
         let wrong = || self.invalid("the URL has an invalid host or port");
         let (name, port) = match text.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => (name, port),

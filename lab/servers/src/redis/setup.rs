@@ -28,6 +28,7 @@ pub struct Setup {
     cpu: Option<usize>,
     release: Release,
     own_clock: bool,
+    kind: Kind,
 }
 
 impl Setup {
@@ -70,6 +71,18 @@ impl Setup {
         }
     }
 
+    /// Runs the server as a sentinel. Its lines name the masters that it watches.
+    pub(super) fn sentinel(mut self) -> Self {
+        self.kind = Kind::Sentinel;
+        self
+    }
+
+    /// Makes the server a node of a cluster.
+    pub(super) fn cluster_node(mut self) -> Self {
+        self.kind = Kind::ClusterNode;
+        self.config("cluster-enabled", "yes")
+    }
+
     /// Selects the release of the server.
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
@@ -100,7 +113,10 @@ impl Setup {
 
     fn spec(self) -> io::Result<LaunchSpec> {
         let folder = tempfile::Builder::new().prefix("redis-").tempdir()?;
-        let port = Port::reserve();
+        let port = match self.kind {
+            Kind::ClusterNode => Port::reserve_below(CLUSTER_PORT_MAX),
+            Kind::Server | Kind::Sentinel => Port::reserve(),
+        };
         let tls_port = self.tls.then(Port::reserve);
         if self.tls {
             certificates::make(folder.path());
@@ -120,6 +136,7 @@ impl Setup {
             cpu: self.cpu,
             release: self.release,
             clock,
+            kind: self.kind,
         })
     }
 
@@ -147,6 +164,18 @@ impl Setup {
         .concat()
     }
 }
+
+/// How `redis-server` runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    #[default]
+    Server,
+    Sentinel,
+    ClusterNode,
+}
+
+/// A node of a cluster listens on a second port, which is 10,000 higher and at most 65,535.
+const CLUSTER_PORT_MAX: u16 = 55_535;
 
 /// Quotes a value for `redis.conf`. The value may contain any character.
 fn quoted(value: &str) -> String {

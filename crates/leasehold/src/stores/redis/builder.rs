@@ -7,18 +7,18 @@ use tokio::runtime::Handle;
 use super::Redis;
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_client::{self, Topology};
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
 pub struct RedisBuilder {
-    address: Address,
+    topology: Topology,
 }
 
 impl RedisBuilder {
     pub(super) fn parse(url: &str) -> Result<Self> {
-        let address = Address::parse(url)?;
-        Ok(Self { address })
+        let topology = Topology::parse(url)?;
+        Ok(Self { topology })
     }
 
     /// Sets how long a holder's connection may be missing before the next claim is granted.
@@ -29,7 +29,7 @@ impl RedisBuilder {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the grace is out of range.
     pub fn crash_grace(mut self, grace: Duration) -> Result<Self> {
-        self.address.settings.crash_grace = Some(redis_client::check_grace(grace)?);
+        self.topology.settings_mut().crash_grace = Some(redis_client::check_grace(grace)?);
         Ok(self)
     }
 
@@ -38,7 +38,7 @@ impl RedisBuilder {
     /// A holder that cannot reach the server keeps its lock until then.
     #[must_use]
     pub fn no_crash_detection(mut self) -> Self {
-        self.address.settings.crash_grace = None;
+        self.topology.settings_mut().crash_grace = None;
         self
     }
 
@@ -49,14 +49,14 @@ impl RedisBuilder {
     /// may be one that has not confirmed the grant.
     #[must_use]
     pub fn replicas(mut self, count: u32) -> Self {
-        self.address.settings.replicas = count;
+        self.topology.settings_mut().replicas = count;
         self
     }
 
     /// Returns the URL without user, password and settings.
     #[must_use]
     pub fn url(&self) -> String {
-        self.address.to_string()
+        self.topology.to_string()
     }
 
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.
@@ -76,6 +76,6 @@ impl RedisBuilder {
 
     pub(crate) async fn connect_on(self, runtime: Option<Handle>) -> Result<Redis> {
         background::start()?;
-        background::on_background(Redis::open(self.address, runtime)).await
+        background::on_background(Redis::open(self.topology, runtime)).await
     }
 }

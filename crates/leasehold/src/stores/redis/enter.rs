@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use super::claims::TrackedClaim;
 use super::enter_reply::EnterReply;
+use super::keys::LockKeys;
 use super::layout::request;
 use super::liveness::LivenessRef;
+use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, id_text, text};
+use crate::stores::redis_client::{self, ServerClock, Session, id_text, text};
 use crate::{Claim, Entered, Error, OnContention, Result, Share, Standing};
 
 /// How long after it was sent the server may execute a request to enter. It is longer than the
@@ -28,6 +30,7 @@ impl Redis {
             OnContention::Queue => EnterMode::Queue,
             OnContention::Fail => EnterMode::TryNow,
         };
+        self.check_lease(claim)?;
         let tracked = self.claims.begin(claim);
         let reply = self.send_enter(claim, mode, &tracked).await?;
 
@@ -36,8 +39,8 @@ impl Redis {
         let mut lease = claim.lease;
         match reply.standing {
             Standing::Gone => drop(self.claims.end(claim.id)),
-            Standing::Held { .. } => {
-                self.replicated(claim).await?;
+            Standing::Held { token } => {
+                self.replicated(claim, token).await?;
                 tracked.pass_on();
                 lease = self.safe_for(claim);
             }
@@ -56,23 +59,27 @@ impl Redis {
         mode: EnterMode,
         tracked: &TrackedClaim,
     ) -> Result<EnterReply> {
-        let request = self.enter_request(claim, mode);
+        let server = self.server_of(claim)?;
+        let request = self.enter_request(claim, mode, &server);
         let arguments = request.encode();
 
         let run_once = async || {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
-                caller_epoch: self.caller_link.epoch(),
+                caller_epoch: server.caller_link.epoch(),
             };
-            let reply = self.run_enter(claim, &arguments).await;
+            let reply = self.run_enter(claim, &arguments, &server.clock).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {
                 tracked.may_be_late(sent.at.saturating_add(LATE_MAX));
             }
             (reply, sent)
         };
         let (mut reply, mut sent) = run_once().await;
-        if reply.as_ref().is_err_and(|error| self.is_late(error)) {
+        if reply
+            .as_ref()
+            .is_err_and(|error| is_late(error, &server.clock))
+        {
             // The server executed nothing, and the client now knows its clock.
             (reply, sent) = Box::pin(run_once()).await;
         }
@@ -85,10 +92,16 @@ impl Redis {
         Ok(reply)
     }
 
-    fn enter_request<'a>(&self, claim: &'a Claim, mode: EnterMode) -> EnterRequest<'a> {
+    fn enter_request<'a>(
+        &self,
+        claim: &'a Claim,
+        mode: EnterMode,
+        server: &Server,
+    ) -> EnterRequest<'a> {
         let (highest_token, expired) = self.observations.hint(&claim.name);
-        let proposal = if claim.share.is_whole() && mode.adds_claim() {
-            self.clock.micros().max(highest_token + 1)
+        let may_grant_fast = self.longest_lease().is_none();
+        let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
+            server.clock.micros().max(highest_token + 1)
         } else {
             0
         };
@@ -98,41 +111,51 @@ impl Redis {
             mode,
             proposal,
             highest_token,
-            liveness: self.liveness_ref(claim),
+            liveness: self.liveness_ref(claim, server),
             nonce: self.nonces.fresh(),
             expired,
         }
     }
 
-    async fn run_enter(&self, claim: &Claim, request: &EnterArguments) -> Result<redis::Value> {
+    async fn run_enter(
+        &self,
+        claim: &Claim,
+        request: &EnterArguments,
+        clock: &ServerClock,
+    ) -> Result<redis::Value> {
         let key = record::key_of(&claim.name);
-        let not_after = self.clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
-        let not_after = not_after.to_string();
-        let arguments = [
-            &*request.record,
-            &*request.life,
-            &*request.settings,
-            &*not_after,
-        ];
-        self.run(&scripts::ENTER, claim.lease, &[&key], &arguments)
+        let not_after = not_after(clock);
+        let arguments = request.with(&not_after, self.longest_lease());
+        self.run(&scripts::ENTER, claim.lease, &key, &arguments)
             .await
     }
 
-    /// Whether the server refused a request as late. Sets the local copy of its clock if so.
-    fn is_late(&self, error: &Error) -> bool {
-        let Some(detail) = redis_client::detail(error, "LATE") else {
-            return false;
-        };
-        let mut numbers = detail
-            .split(' ')
-            .filter_map(|word| word.parse::<u64>().ok());
-        let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
-            return false;
-        };
-        let server_micros = seconds * 1_000_000 + micros;
-        self.clock.set(server_micros, BootInstant::now());
-        true
+    /// Refreshes a claim over one connection, and returns its standing.
+    pub(super) async fn refresh_on(
+        &self,
+        session: &Session,
+        server: &Server,
+        claim: &Claim,
+    ) -> Result<Standing> {
+        let request = self.enter_request(claim, EnterMode::Refresh, server);
+        let request = request.encode();
+        let key = record::key_of(&claim.name);
+        let keys = LockKeys::new(&key, &self.servers);
+        let not_after = not_after(&server.clock);
+        let arguments = request.with(&not_after, self.longest_lease());
+
+        let keys = keys.texts();
+        let running = scripts::ENTER.run(session, &keys, &arguments);
+        let reply = text(running.await?)?;
+        let reply = EnterReply::parse(&reply, &request.id).ok_or_else(|| self.protocol_error())?;
+        Ok(reply.standing)
     }
+}
+
+/// Returns until when the server may execute a request that is sent now, in its seconds.
+fn not_after(clock: &ServerClock) -> String {
+    let seconds = clock.micros() / 1_000_000 + NOT_AFTER.as_secs();
+    seconds.to_string()
 }
 
 /// What the server does with the claim of a request to enter.
@@ -185,6 +208,15 @@ struct EnterArguments {
     settings: String,
 }
 
+impl EnterArguments {
+    /// Returns the arguments of the script.
+    fn with<'a>(&'a self, not_after: &'a str, longest_lease: Option<&'a str>) -> Vec<&'a str> {
+        let mut arguments = vec![&*self.record, &*self.life, &*self.settings, not_after];
+        arguments.extend(longest_lease);
+        arguments
+    }
+}
+
 impl EnterRequest<'_> {
     fn encode(&self) -> EnterArguments {
         let id = id_text(self.claim.id);
@@ -233,4 +265,21 @@ fn mismatch(error: Error, requested: Share) -> Error {
         Some(Err(mismatch)) => mismatch,
         _ => error,
     }
+}
+
+/// Whether the server refused a request as late. Sets the local copy of its clock if so.
+fn is_late(error: &Error, clock: &ServerClock) -> bool {
+    let Some(detail) = redis_client::detail(error, "LATE") else {
+        return false;
+    };
+    let mut numbers = detail
+        .split(' ')
+        .filter_map(|word| word.parse::<u64>().ok());
+    let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
+        return false;
+    };
+
+    let server_micros = seconds * 1_000_000 + micros;
+    clock.set(server_micros, BootInstant::now());
+    true
 }

@@ -1,15 +1,15 @@
 //! Reading a lock's state and listing names. Neither of them writes.
 
+use std::collections::BTreeSet;
+
 use super::{Redis, record, scripts};
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, reply_timeout};
 use crate::{LockState, Name, Result, Token};
 
 impl Redis {
     pub(super) async fn read_lock_state(&self, name: &Name) -> Result<LockState> {
         let key = record::key_of(name);
-        let reply = self
-            .run(&scripts::INSPECT, READ_TIMEOUT, &[&key], &[])
-            .await?;
+        let reply = self.run(&scripts::INSPECT, READ_TIMEOUT, &key, &[]).await?;
         let reply: Vec<String> =
             redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
         let (last_token, records) = reply
@@ -31,17 +31,25 @@ impl Redis {
 
     pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = record::pattern_of(prefix);
-        let names = redis_client::list(
-            &self.background_link,
-            Scan {
-                pattern: &pattern,
-                key_type: "string",
-            },
-            &scripts::LIST,
-            reply_timeout(READ_TIMEOUT),
-            record::name_of,
-            count_max,
-        );
-        Ok(names.await?.into_iter().collect())
+        let mut limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        if self.servers.is_cluster() {
+            limits.batch = 1;
+        }
+
+        let mut names = BTreeSet::new();
+        for server in self.servers.all() {
+            let listed = redis_client::list(
+                &server.background_link,
+                Scan {
+                    pattern: &pattern,
+                    key_type: "string",
+                },
+                &scripts::LIST,
+                limits,
+                record::name_of,
+            );
+            names.extend(listed.await?);
+        }
+        Ok(names.into_iter().take(count_max).collect())
     }
 }

@@ -1,5 +1,7 @@
 //! Leaving a queue: a release, a cancelled wait, or a break of another client's claim.
 
+use std::sync::Arc;
+
 use super::layout;
 use super::orphans::Orphan;
 use super::{Redis, record, scripts};
@@ -26,10 +28,10 @@ impl Redis {
         }
 
         let request = format!("{whose}{id}");
-        let keys = [key.as_str()];
-        let arguments = [request.as_str(), &*self.client];
+        let client = Arc::clone(&self.servers.server_of(&key)?.client);
+        let arguments = leave_arguments(&request, &client, self.longest_lease());
         let reply = self
-            .run(&scripts::LEAVE, claim.lease, &keys, &arguments)
+            .run(&scripts::LEAVE, claim.lease, &key, &arguments)
             .await?;
         let reply = text(reply)?;
         if layout::leave_reply::CLAIM.read(&reply) != Some(&id) {
@@ -37,4 +39,15 @@ impl Redis {
         }
         Ok(layout::leave_reply::WAS_THERE.read(&reply) == Some("1"))
     }
+}
+
+/// Returns the arguments of the script that leaves.
+pub(super) fn leave_arguments<'a>(
+    request: &'a str,
+    client: &'a str,
+    longest_lease: Option<&'a str>,
+) -> Vec<&'a str> {
+    let mut arguments = vec![request, client];
+    arguments.extend(longest_lease);
+    arguments
 }

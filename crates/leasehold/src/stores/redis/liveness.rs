@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::Redis;
 use super::layout::record;
 use super::record::{NO_SERVER, millis};
+use super::server::Server;
 use crate::Claim;
 use crate::stores::redis_client::{
     self, DoHandshake, ServerClock, ServerId, Session, Settings, State,
@@ -82,19 +83,19 @@ impl Redis {
         self.grace(claim).unwrap_or(claim.lease)
     }
 
-    pub(super) fn liveness_ref(&self, claim: &Claim) -> LivenessRef {
+    pub(super) fn liveness_ref(&self, claim: &Claim, server: &Server) -> LivenessRef {
         let grace = self.grace(claim);
-        self.background_link.with_state(|state| {
-            let server = match state {
+        server.background_link.with_state(|state| {
+            let history = match state {
                 State::Up(_, server) => server.clone(),
                 _ => None,
             };
-            let crash_check = server
+            let crash_check = history
                 .zip(grace)
                 .map(|(server, grace)| CrashCheck { server, grace });
 
             LivenessRef {
-                client: Arc::clone(&self.client),
+                client: Arc::clone(&server.client),
                 epoch: state.epoch(),
                 crash_check,
             }
@@ -131,9 +132,9 @@ pub(super) fn background_handshake(
     channel: String,
     clock: Arc<ServerClock>,
     crash_detection: Arc<CrashDetectionMode>,
+    server_id: Arc<ServerId>,
     settings: Settings,
 ) -> DoHandshake {
-    let server_id = Arc::<ServerId>::default();
     let checks = Mutex::<Checks>::default();
 
     Arc::new(move |session: Arc<Session>| {

@@ -1,15 +1,17 @@
 //! Claims that a late request of this client has left in a queue, without a caller.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::keys::LockKeys;
+use super::leave::leave_arguments;
 use super::scripts;
+use super::server::Server;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{Session, State, with_reply_timeout};
+use crate::stores::redis_client::{Call, Servers};
 use crate::{Error, Result};
 
 /// How often the client tries to release an orphan. After that, the orphan ends with its lease.
@@ -20,8 +22,8 @@ const TRY_MAX: Duration = Duration::from_secs(5);
 /// Releases orphans on the background link.
 #[derive(Clone, Debug)]
 pub(super) struct Orphans {
-    states: watch::Receiver<State>,
-    client: Arc<str>,
+    servers: Weak<Servers<Server>>,
+    longest_lease: Option<Arc<str>>,
 }
 
 /// A claim of this client whose id no caller uses, now or later.
@@ -32,8 +34,11 @@ pub(super) struct Orphan {
 }
 
 impl Orphans {
-    pub(super) fn new(states: watch::Receiver<State>, client: Arc<str>) -> Self {
-        Self { states, client }
+    pub(super) fn new(servers: Weak<Servers<Server>>, longest_lease: Option<Arc<str>>) -> Self {
+        Self {
+            servers,
+            longest_lease,
+        }
     }
 
     /// Removes the claim from the queue at `due`, when no earlier request can add it again.
@@ -45,7 +50,7 @@ impl Orphans {
         });
     }
 
-    async fn try_release(mut self, orphan: &Orphan) {
+    async fn try_release(self, orphan: &Orphan) {
         for _ in 0..TRIES {
             match timeout(TRY_MAX, self.leave(orphan)).await {
                 Ok(Ok(())) => return,
@@ -67,24 +72,19 @@ impl Orphans {
         );
     }
 
-    async fn leave(&mut self, orphan: &Orphan) -> Result<()> {
-        let session = self.session().await?;
+    async fn leave(&self, orphan: &Orphan) -> Result<()> {
+        let closed = || Error::unavailable("the store was closed");
+        let servers = self.servers.upgrade().ok_or_else(closed)?;
+        let server = servers.server_of(&orphan.key)?;
 
         let whose = format!("H{}", orphan.id);
-        let keys = [orphan.key.as_str()];
-        let arguments = [whose.as_str(), &*self.client];
-        let leaving = scripts::LEAVE.run(&session, &keys, &arguments);
-        with_reply_timeout(&session, TRY_MAX, leaving)
-            .await
-            .map(drop)
-    }
-
-    async fn session(&mut self) -> Result<Arc<Session>> {
-        let is_up = |state: &State| matches!(state, State::Up(session, _) if !session.is_closed());
-        let state = self.states.wait_for(is_up).await;
-        match state.as_deref() {
-            Ok(State::Up(session, _)) => Ok(Arc::clone(session)),
-            _ => Err(Error::unavailable("the store was closed")),
-        }
+        let keys = LockKeys::new(&orphan.key, &servers);
+        let call = Call {
+            script: &scripts::LEAVE,
+            keys: &keys.texts(),
+            arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),
+        };
+        let left = servers.run(call, TRY_MAX, |server| &server.background_link);
+        left.await.map(drop)
     }
 }

@@ -1,15 +1,20 @@
 //! Renewals: a script once in a while, and a ping of the connection in between.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use futures_util::{StreamExt, TryStreamExt, stream};
 
+use super::keys::LockKeys;
 use super::layout::reply;
+use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{Session, id_text, reply_timeout, text, with_reply_timeout};
+use crate::stores::redis_client::{
+    Call, Session, id_text, reply_timeout, text, with_reply_timeout,
+};
 use crate::{Claim, ClaimId, Result};
 
 /// How many claims one script renews. With a larger number, the script would delay the requests of
@@ -28,19 +33,7 @@ impl Redis {
     /// checked when it is about to be granted.
     pub(super) async fn renew_all(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
-        let session = self.background_link.session(shortest(claims)).await?;
-
-        // The grant of another client's claim would be pushed to this one, so it is not renewed.
-        let ours = claims
-            .iter()
-            .filter(|claim| self.claims.tracked(claim.id).is_some());
-        let (alive, due): (Vec<_>, Vec<_>) =
-            ours.partition(|claim| self.is_covered_by_ping(claim, &session, sent_at));
-        let (renewed, alive) =
-            join(self.renew_due(&session, &due), self.ping(&session, &alive)).await;
-        let missed = renewed?;
-        alive?;
-
+        let missed = self.renew_on_servers(claims, sent_at).await?;
         if !missed.unusable.is_empty() {
             // The engine renews them again soon, and more often as their end comes near.
             tokio::time::sleep(UNUSABLE_PAUSE).await;
@@ -49,6 +42,79 @@ impl Redis {
             .iter()
             .map(|claim| self.safe_from(sent_at, claim, &missed));
         Ok(safe.collect())
+    }
+
+    /// Renews the claims on their servers, all at once. An outage of one server of a cluster does
+    /// not concern the claims of the others.
+    async fn renew_on_servers(&self, claims: &[Claim], sent_at: BootInstant) -> Result<Missed> {
+        // The grant of another client's claim would be pushed to this one, so it is not renewed.
+        let ours = claims
+            .iter()
+            .filter(|claim| self.claims.tracked(claim.id).is_some());
+        let groups = self.by_server(ours)?;
+        let renewals = groups
+            .iter()
+            .map(|(server, claims)| self.renew_on(server, claims, sent_at));
+        let renewals = join_all(renewals).await;
+
+        if renewals.iter().all(Result::is_err) {
+            return renewals
+                .into_iter()
+                .next()
+                .unwrap_or_else(|| Ok(Missed::default()));
+        }
+        let outcomes = groups.iter().zip(renewals);
+        let outcomes = outcomes.map(|((_, claims), renewed)| match renewed {
+            Ok(missed) => missed,
+            Err(error) => {
+                tracing::debug!(%error, "a master of the cluster does not renew its claims");
+                Missed::unusable(claims)
+            }
+        });
+        Ok(outcomes.fold(Missed::default(), Missed::with))
+    }
+
+    /// Returns the claims of each server.
+    fn by_server<'a>(
+        &self,
+        claims: impl Iterator<Item = &'a Claim>,
+    ) -> Result<Vec<(Arc<Server>, Vec<&'a Claim>)>> {
+        let mut groups: Vec<(Arc<Server>, Vec<&Claim>)> = Vec::new();
+        for claim in claims {
+            let server = self.server_of(claim)?;
+            let group = groups
+                .iter_mut()
+                .find(|(known, _)| Arc::ptr_eq(known, &server));
+            match group {
+                Some((_, claims)) => claims.push(claim),
+                None => groups.push((server, vec![claim])),
+            }
+        }
+        Ok(groups)
+    }
+
+    async fn renew_on(
+        &self,
+        server: &Server,
+        claims: &[&Claim],
+        sent_at: BootInstant,
+    ) -> Result<Missed> {
+        // In a cluster, the claims of other servers do not wait for a reconnect.
+        let limit = if self.servers.is_cluster() {
+            Duration::ZERO
+        } else {
+            shortest(claims)
+        };
+        let session = server.background_link.session(limit).await?;
+
+        let (alive, due): (Vec<&Claim>, Vec<&Claim>) = claims
+            .iter()
+            .partition(|claim| self.is_covered_by_ping(claim, &session, sent_at));
+        let renewing = self.renew_due(server, &session, &due);
+        let (renewed, alive) = join(renewing, self.ping(&session, &alive)).await;
+        let missed = renewed?;
+        alive?;
+        Ok(missed)
     }
 
     /// Returns how long a claim is safe from `sent_at`, the moment before all requests of a round.
@@ -91,7 +157,8 @@ impl Redis {
         if claims.is_empty() {
             return Ok(());
         }
-        with_reply_timeout(session, self.reply_timeout_for(claims), session.ping()).await
+        let pinging = self.servers.ping(session);
+        with_reply_timeout(session, self.reply_timeout_for(claims), pinging).await
     }
 
     /// Returns how long to wait for a reply about these claims.
@@ -110,7 +177,12 @@ impl Redis {
     }
 
     /// Renews claims by scripts, and returns those that were not renewed.
-    async fn renew_due(&self, session: &Session, due: &[&Claim]) -> Result<Missed> {
+    async fn renew_due(
+        &self,
+        server: &Server,
+        session: &Session,
+        due: &[&Claim],
+    ) -> Result<Missed> {
         // A script takes one lease and one grace for all its claims.
         let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
         for claim in due {
@@ -122,8 +194,8 @@ impl Redis {
 
         let batches: Vec<_> = alike
             .values()
-            .flat_map(|claims| claims.chunks(BATCH))
-            .map(|batch| self.renew_batch(session, batch))
+            .flat_map(|claims| claims.chunks(self.batch()))
+            .map(|batch| self.renew_batch(server, session, batch))
             .collect();
         stream::iter(batches)
             .buffer_unordered(BATCHES)
@@ -131,8 +203,18 @@ impl Redis {
             .await
     }
 
+    /// Returns how many claims one script renews. In a cluster, its keys must be of one slot.
+    fn batch(&self) -> usize {
+        if self.servers.is_cluster() { 1 } else { BATCH }
+    }
+
     /// Renews claims with the same lease and the same grace.
-    async fn renew_batch(&self, session: &Session, claims: &[&Claim]) -> Result<Missed> {
+    async fn renew_batch(
+        &self,
+        server: &Server,
+        session: &Session,
+        claims: &[&Claim],
+    ) -> Result<Missed> {
         let Some(first) = claims.first() else {
             return Ok(Missed::default());
         };
@@ -140,20 +222,26 @@ impl Redis {
             .iter()
             .map(|claim| record::key_of(&claim.name))
             .collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let keys = keys.iter().map(|key| LockKeys::new(key, &self.servers));
+        let keys: Vec<LockKeys<'_>> = keys.collect();
+        let keys: Vec<&str> = keys.iter().flat_map(LockKeys::texts).collect();
         let ids: String = claims.iter().map(|claim| id_text(claim.id)).collect();
-        let liveness = self.liveness_ref(first);
+        let liveness = self.liveness_ref(first, server);
         let expected = record::expected(&liveness);
         let life = record::life(first).to_string();
 
         let arguments: [&str; 3] = [&ids, &expected, &life];
         let sent_at = BootInstant::now();
-        let reply = with_reply_timeout(
-            session,
-            self.reply_timeout_for(claims),
-            scripts::RENEW.run(session, &keys, &arguments),
-        );
-        let reply = text(reply.await?)?;
+        let call = Call {
+            script: &scripts::RENEW,
+            keys: &keys,
+            arguments: &arguments,
+        };
+        let limit = self.reply_timeout_for(claims);
+        let renewing = self
+            .servers
+            .run(call, limit / 2, |server| &server.background_link);
+        let reply = text(with_reply_timeout(session, limit, renewing).await?)?;
         let replies = parse_renewals(&reply, &id_text(first.id), claims.len())
             .ok_or_else(|| self.protocol_error())?;
 
@@ -182,6 +270,13 @@ struct Missed {
 }
 
 impl Missed {
+    fn unusable(claims: &[&Claim]) -> Self {
+        Self {
+            gone: HashSet::new(),
+            unusable: claims.iter().map(|claim| claim.id).collect(),
+        }
+    }
+
     fn with(mut self, other: Self) -> Self {
         self.gone.extend(other.gone);
         self.unusable.extend(other.unusable);
@@ -189,7 +284,7 @@ impl Missed {
     }
 }
 
-fn shortest(claims: &[Claim]) -> Duration {
+fn shortest(claims: &[&Claim]) -> Duration {
     claims
         .iter()
         .map(|claim| reply_timeout(claim.lease))

@@ -4,11 +4,9 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::{Redis, record, scripts};
-use crate::stores::redis_client::{
-    self, Link, Session, id_text, reply_timeout, text, with_reply_timeout,
-};
-use crate::{Claim, Error, Result};
+use super::Redis;
+use crate::stores::redis_client::{self, Session, reply_timeout, with_reply_timeout};
+use crate::{Claim, Error, Result, Standing, Token};
 
 /// How long `WAIT` waits for replicas. It is less than the silence after which a connection counts
 /// as broken.
@@ -16,24 +14,35 @@ const REPLICATION_MAX: Duration = Duration::from_millis(1500);
 
 impl Redis {
     /// Waits until the configured number of replicas has a grant. On failure it releases the grant.
-    pub(super) async fn replicated(&self, claim: &Claim) -> Result<()> {
-        let Some(wait_link) = &self.wait_link else {
+    pub(super) async fn replicated(&self, claim: &Claim, token: Token) -> Result<()> {
+        if self.settings.replicas == 0 {
             return Ok(());
-        };
+        }
 
         // Most users set no replicas. The box keeps the future of every request small.
-        let confirmed = Box::pin(self.confirm_replicas(claim, wait_link)).await;
+        let confirmed = Box::pin(self.confirm_replicas(claim, token)).await;
         if confirmed.is_err() {
             self.leave_queue(claim).await?;
         }
         confirmed
     }
 
-    async fn confirm_replicas(&self, claim: &Claim, wait_link: &Link) -> Result<()> {
+    async fn confirm_replicas(&self, claim: &Claim, token: Token) -> Result<()> {
         let limit = reply_timeout(claim.lease);
-        let session = wait_link.session(limit).await?;
-        let waiting = self.count_replicas(claim, &session, limit);
-        let count = with_reply_timeout(&session, limit, waiting).await?;
+        let server = self.server_of(claim)?;
+        let link = server.wait_link.as_ref();
+        let link = link.ok_or_else(|| Error::unavailable("the link for replicas is closed"))?;
+        let session = link.session(limit).await?;
+
+        // `WAIT` counts only the writes of its own connection.
+        let confirming = async {
+            let standing = self.refresh_on(&session, &server, claim).await?;
+            if standing != (Standing::Held { token }) {
+                return Err(lost());
+            }
+            self.count_replicas(&session, limit).await
+        };
+        let count = with_reply_timeout(&session, limit, confirming).await?;
 
         let wanted = self.settings.replicas;
         if count >= wanted {
@@ -45,26 +54,8 @@ impl Redis {
         .help("bring the replicas back, or require fewer with replicas="))
     }
 
-    /// Renews the claim on the connection that then waits: `WAIT` counts only the writes of its own
-    /// connection.
-    async fn count_replicas(
-        &self,
-        claim: &Claim,
-        session: &Session,
-        limit: Duration,
-    ) -> Result<u32> {
-        let key = record::key_of(&claim.name);
-        let expected = record::expected(&self.liveness_ref(claim));
-        let life = record::life(claim).to_string();
-        let renewed = scripts::RENEW
-            .run(session, &[&key], &[&id_text(claim.id), &expected, &life])
-            .await?;
-        if !text(renewed)?.ends_with('1') {
-            return Err(Error::unavailable(
-                "the grant was lost before the replicas had received it",
-            ));
-        }
-
+    /// Counts the replicas that have the writes of this connection.
+    async fn count_replicas(&self, session: &Session, limit: Duration) -> Result<u32> {
         let reply = self.send_wait(session, limit).await?;
         redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())
     }
@@ -76,4 +67,10 @@ impl Redis {
             .arg(timeout.as_millis().to_string());
         session.send(&wait).await.map_err(redis_client::store_error)
     }
+}
+
+/// The grant is gone, or it is another one: after a failover, the new master may have granted the
+/// same claim again, with a larger token.
+fn lost() -> Error {
+    Error::unavailable("the grant was lost before the replicas had received it")
 }

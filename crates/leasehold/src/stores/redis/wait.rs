@@ -5,10 +5,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Redis;
 use super::claim_state::PollDue;
 use super::claims::TrackedClaim;
 use super::enter::EnterMode;
+use super::{Redis, record};
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{State, reply_timeout, with_reply_timeout};
@@ -36,17 +36,19 @@ impl Redis {
     /// Waits until the claim's standing differs from `seen`.
     pub(super) async fn wait_for_change(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
         let tracked = self.claims.listen(claim);
-        let mut caller_link = self.caller_link.states();
+        let key = record::key_of(&claim.name);
         let waits = seen.token().is_none();
         loop {
+            let server = self.servers.server_of(&key)?;
+            let mut caller_link = server.caller_link.states();
             let caller_epoch = tracked.state().caller_epoch;
             let mut changed = pin!(tracked.changed.notified());
             changed.as_mut().enable();
 
             let standing = tracked.state().standing;
             if let Some(standing) = standing.filter(|standing| *standing != seen) {
-                if waits && standing.token().is_some() {
-                    self.replicated(claim).await?;
+                if waits && let Some(token) = standing.token() {
+                    self.replicated(claim, token).await?;
                     tracked.pass_on();
                 }
                 return Ok(standing);
@@ -55,9 +57,11 @@ impl Redis {
             let next_poll = self.next_poll(claim, &tracked);
             let wakeup = tokio::select! {
                 () = changed => continue,
-                _ = caller_link.wait_for(is_newer(caller_epoch)) => Wakeup::Reconnected,
+                _ = caller_link.wait_for(is_other(caller_epoch)) => Wakeup::Reconnected,
+                // The claim's last request named a connection to the other server.
+                () = self.servers.moved_from(&key, &server) => continue,
                 () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
-                error = self.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
+                error = server.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
                     return Err(error);
                 }
             };
@@ -85,7 +89,7 @@ impl Redis {
         let is_queued = matches!(reply.standing, Standing::Queued { .. });
         let is_change = !is_queued || reply.is_next && !was_next;
         if mode == EnterMode::Poll && is_change {
-            self.probe_push_channel();
+            self.probe_push_channel(claim);
         }
         Ok(())
     }
@@ -94,8 +98,11 @@ impl Redis {
     ///
     /// The notification of that change may have been sent to a connection that no longer delivers
     /// anything. Without another request the link would not detect this.
-    fn probe_push_channel(&self) {
-        self.caller_link.with_state(|state| {
+    fn probe_push_channel(&self, claim: &Claim) {
+        let Ok(server) = self.server_of(claim) else {
+            return;
+        };
+        server.caller_link.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
                 background::handle().spawn(async move {
@@ -148,6 +155,7 @@ impl Redis {
     }
 }
 
-fn is_newer(epoch: u32) -> impl FnMut(&State) -> bool {
-    move |state| matches!(state, State::Up(session, _) if session.epoch > epoch)
+/// Whether a link is up with another connection than that of `epoch`.
+fn is_other(epoch: u32) -> impl FnMut(&State) -> bool {
+    move |state| matches!(state, State::Up(session, _) if session.epoch != epoch)
 }

@@ -1,6 +1,8 @@
 //! The address of a Redis server, from its URL.
 
+mod address_map;
 mod settings;
+mod tls_settings;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +11,9 @@ use crate::runtime::background;
 use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
 use crate::{Error, Result};
 
-pub(in crate::stores) use settings::{Settings, check_grace};
+pub(in crate::stores) use address_map::AddressMap;
+pub(in crate::stores) use settings::{Settings, check_grace, longest_lease};
+pub(in crate::stores) use tls_settings::Tls;
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
@@ -34,12 +38,6 @@ pub(in crate::stores) enum Target {
     Socket(PathBuf),
 }
 
-/// TLS, with the authority to trust instead of the system's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::stores) struct Tls {
-    pub(in crate::stores) authority: Option<PathBuf>,
-}
-
 pub(in crate::stores) const PORT: u16 = 6379;
 
 static FORM: UrlForm = UrlForm {
@@ -54,6 +52,9 @@ static FORM: UrlForm = UrlForm {
         "protocol",
         "password-file",
         "ca",
+        "cert",
+        "key",
+        "server-name",
     ],
 };
 
@@ -87,7 +88,7 @@ impl Address {
             .collect()
     }
 
-    fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
+    pub(super) fn of_target(url: &StoreUrl, target: Target, database: i64) -> Result<Self> {
         let credentials = url.credentials.as_ref();
         let user = credentials.map(|found| found.user.clone());
         let password = credentials.and_then(|found| found.password.clone());
@@ -105,6 +106,7 @@ impl Address {
         for (name, value) in url.settings.iter() {
             address.set(name, value)?;
         }
+        address.check_tls()?;
         Ok(address)
     }
 
@@ -131,6 +133,14 @@ impl Address {
         address
     }
 
+    /// Replaces the host of a TCP address.
+    pub(super) fn set_host(&mut self, to: Host) {
+        if let Target::Tcp { host, port, .. } = &mut self.target {
+            *host = to.name;
+            *port = to.port;
+        }
+    }
+
     pub(in crate::stores) fn is_encrypted(&self) -> bool {
         matches!(self.target, Target::Tcp { tls: Some(_), .. })
     }
@@ -143,22 +153,31 @@ impl Address {
                 self.password = Some(password_in(value)?);
                 self.password_file = Some(value.to_owned());
             }
-            "ca" => self.tls()?.authority = Some(value.into()),
+            name if Tls::SETTINGS.contains(&name) => self.tls(name)?.set(name, value),
             // The other settings are those of the store.
             _ => {}
         }
         Ok(())
     }
 
-    fn tls(&mut self) -> Result<&mut Tls> {
+    fn tls(&mut self, setting: &str) -> Result<&mut Tls> {
         match &mut self.target {
             Target::Tcp { tls: Some(tls), .. } => Ok(tls),
-            _ => Err(Error::invalid("ca= requires rediss:// or redlocks://")),
+            _ => Err(Error::invalid(format!(
+                "{setting}= requires a scheme with TLS, such as rediss:// or redlocks://"
+            ))),
+        }
+    }
+
+    fn check_tls(&self) -> Result<()> {
+        match &self.target {
+            Target::Tcp { tls: Some(tls), .. } => tls.check(),
+            _ => Ok(()),
         }
     }
 }
 
-fn tcp(host: &Host, is_tls: bool) -> Target {
+pub(super) fn tcp(host: &Host, is_tls: bool) -> Target {
     Target::Tcp {
         host: host.name.clone(),
         port: host.port,
@@ -256,7 +275,8 @@ mod tests {
                 3,
                 Settings {
                     crash_grace: None,
-                    replicas: 2
+                    replicas: 2,
+                    ..Settings::default()
                 }
             )
         );
@@ -291,7 +311,10 @@ mod tests {
         let target = Target::Tcp {
             host: "h".into(),
             port: PORT,
-            tls: Some(Tls { authority }),
+            tls: Some(Tls {
+                authority,
+                ..Tls::default()
+            }),
         };
         assert_eq!(address.target, target);
     }
@@ -306,6 +329,8 @@ mod tests {
             "redis://:secret@h?crash-grace=5",
             "redis://:secret@h?crash-grace=1ms",
             "redis://:secret@h?ca=/x",
+            "redis://:secret@h?server-name=x",
+            "rediss://:secret@h?cert=/x",
             "redis://:secret@h?password-file=/nowhere",
             "redis://:secret@h:99999",
             "redis://:secret@h,g",

@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::ids::fresh_client;
 use super::link::Handshake;
+use super::redirect::Redirect;
 use super::reply_error;
 use super::script::{PROBE, SERVER_ID};
 use super::session::Session;
@@ -68,9 +69,7 @@ fn check_scripts(reply: Result<Value>) -> Result<()> {
         Ok(_) => None,
         // If the user may not run the probe, or another node of a cluster has its key, the errors
         // of later requests show the problem.
-        Err(error) if error.is_denied() || reply_error::detail(&error, "MOVED").is_some() => {
-            return Ok(());
-        }
+        Err(error) if error.is_denied() || Redirect::of(&error).is_some() => return Ok(()),
         Err(error) if reply_error::detail(&error, "ERR").is_none() => return Err(error),
         Err(error) => Some(error),
     };

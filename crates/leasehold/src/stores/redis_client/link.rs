@@ -3,6 +3,7 @@
 mod supervisor;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use super::address::Address;
+use super::endpoint::Endpoint;
 use super::session::{PushHandler, Session};
 use crate::runtime::background;
 use crate::runtime::caller::caller_runtime;
@@ -56,13 +57,26 @@ pub(in crate::stores) struct Link {
 }
 
 pub(in crate::stores) struct LinkConfig {
-    pub(in crate::stores) address: Address,
+    pub(in crate::stores) endpoint: Endpoint,
     pub(in crate::stores) channel: String,
     pub(in crate::stores) on_push: PushHandler,
     pub(in crate::stores) handshake: DoHandshake,
     /// The runtime that drives the connection; `None` for the background thread. The background
     /// thread also takes over at a reconnect, if the runtime has ended or is not polled.
     pub(in crate::stores) runtime: Option<Handle>,
+    pub(in crate::stores) epochs: Epochs,
+}
+
+/// The numbers of sessions. Links that share them have no number in common, and a later session of
+/// any of them has a larger number.
+#[derive(Clone, Debug, Default)]
+pub(in crate::stores) struct Epochs(Arc<AtomicU32>);
+
+impl Epochs {
+    /// Returns the number of the next session; the next number is that of its end.
+    fn next(&self) -> u32 {
+        self.0.fetch_add(2, Ordering::Relaxed) + 1
+    }
 }
 
 impl Link {

@@ -156,13 +156,19 @@ const ROWS: &[Row] = &[
         "MOVED",
         unsupported,
         "the server is a node of a cluster, and another node has this lock",
-        "use a server that is not in a cluster",
+        "write redis+cluster://host1,host2,host3 with some of its nodes",
     ),
     (
         "CROSSSLOT",
         unsupported,
         "the server is a node of a cluster",
-        "use a server that is not in a cluster",
+        "write redis+cluster://host1,host2,host3 with some of its nodes",
+    ),
+    (
+        "cluster support disabled",
+        unsupported,
+        "the server is not a node of a cluster",
+        "write redis://host:6379 for a single server",
     ),
     (
         "DB index is out of range",

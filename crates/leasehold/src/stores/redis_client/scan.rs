@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::link::Link;
+use super::redirect::Redirect;
 use super::reply::{text, with_reply_timeout};
 use super::reply_error;
 use super::script::Script;
 use super::session::Session;
 use crate::{Name, Result};
+
+/// How many keys the server looks at for one reply. It may return a few more.
+const PAGE: usize = 1000;
 
 /// The keys to list.
 #[derive(Clone, Copy)]
@@ -36,20 +40,27 @@ pub(in crate::stores) async fn list(
     link: &Link,
     keys: Scan<'_>,
     script: &Script,
-    timeout: Duration,
+    limits: ScanLimits,
     name_of: impl Fn(&str) -> Option<Name>,
-    count_max: usize,
 ) -> Result<BTreeSet<Name>> {
+    let ScanLimits {
+        timeout,
+        count_max,
+        batch,
+    } = limits;
     let mut names = BTreeSet::new();
     let mut cursor = "0".to_owned();
     loop {
         let session = link.session(timeout).await?;
         let page = with_reply_timeout(&session, timeout, scan(&session, &cursor, keys)).await?;
 
-        let keys = page.keys();
-        if !keys.is_empty() {
-            let in_use = script.run(&session, &keys, &[]);
-            let in_use = text(with_reply_timeout(&session, timeout, in_use).await?)?;
+        for keys in page.keys().chunks(batch) {
+            let in_use = script.run(&session, keys, &[]);
+            let in_use = match with_reply_timeout(&session, timeout, in_use).await {
+                // The master to which the key moves lists it too.
+                Err(error) if Redirect::of(&error).is_some() => continue,
+                in_use => text(in_use?)?,
+            };
             let replies = keys.iter().zip(in_use.bytes());
             let in_use = replies.filter(|(_, used)| *used == b'1');
             names.extend(in_use.filter_map(|(key, _)| name_of(key)));
@@ -63,6 +74,27 @@ pub(in crate::stores) async fn list(
             return Ok(names);
         }
         cursor = page.next;
+    }
+}
+
+/// The limits of a listing.
+#[derive(Clone, Copy)]
+pub(in crate::stores) struct ScanLimits {
+    /// How long each reply may take.
+    pub(in crate::stores) timeout: Duration,
+    /// How many names are listed.
+    pub(in crate::stores) count_max: usize,
+    /// How many keys one script takes. In a cluster they must be of one slot.
+    pub(in crate::stores) batch: usize,
+}
+
+impl ScanLimits {
+    pub(in crate::stores) fn new(timeout: Duration, count_max: usize) -> Self {
+        Self {
+            timeout,
+            count_max,
+            batch: usize::MAX,
+        }
     }
 }
 
@@ -87,7 +119,7 @@ async fn scan(session: &Session, cursor: &str, keys: Scan<'_>) -> Result<Page> {
     request.arg(cursor).arg("MATCH").arg(keys.pattern);
     request
         .arg("COUNT")
-        .arg(1000)
+        .arg(PAGE)
         .arg("TYPE")
         .arg(keys.key_type);
 

@@ -87,6 +87,19 @@ impl Script {
             .await
             .map_err(super::reply_error::store_error)
     }
+
+    /// Runs the script on a node of a cluster that is receiving the slot of its keys.
+    pub(in crate::stores) async fn ask(
+        &self,
+        session: &Session,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
+        // The text, because this is rare: the node may not know the script.
+        let request = call("EVAL", &self.source().text, keys, arguments);
+        let reply = session.send_asking(&request).await;
+        reply.map_err(super::reply_error::store_error)
+    }
 }
 
 fn call(command: &str, script: &str, keys: &[&str], arguments: &[&str]) -> Cmd {

@@ -69,6 +69,26 @@ impl Session {
         }
     }
 
+    /// Sends a request to a node that is receiving the slot of its keys.
+    ///
+    /// `ASKING` holds for the next request of the connection only, so both are sent together.
+    pub(in crate::stores) async fn send_asking(&self, request: &Cmd) -> Result<Value, RedisError> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let _in_flight = RequestsInFlight(self);
+        let mut both = redis::pipe();
+        both.add_command(redis::cmd("ASKING"));
+        both.add_command(request.clone());
+
+        let mut connection = self.connection.clone();
+        let replies = connection.send_packed_commands(&both, 1, 1).await?;
+        self.received.fetch_add(1, Ordering::Relaxed);
+        match replies.into_iter().next() {
+            Some(Value::ServerError(error)) => Err(error.into()),
+            Some(reply) => Ok(reply),
+            None => Err((redis::ErrorKind::UnexpectedReturnType, "no reply").into()),
+        }
+    }
+
     /// Checks the subscribed connection and its subscription.
     pub(in crate::stores) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {

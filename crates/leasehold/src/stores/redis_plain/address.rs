@@ -12,7 +12,17 @@ static FORM: UrlForm = UrlForm {
     schemes: &["redis", "rediss", "redis+unix"],
     example: EXAMPLE,
     default_port: redis_client::PORT,
-    settings: &["dialect", "tokens", "db", "protocol", "password-file", "ca"],
+    settings: &[
+        "dialect",
+        "tokens",
+        "db",
+        "protocol",
+        "password-file",
+        "ca",
+        "cert",
+        "key",
+        "server-name",
+    ],
 };
 const EXAMPLE: &str = "redis://host:6379?dialect=plain";
 

@@ -2,7 +2,7 @@
 
 use super::field::{foreign, holder};
 use super::{INSPECT, LIST, Redisson};
-use crate::stores::redis_client::{self, READ_TIMEOUT, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout};
 use crate::{LockState, Name, Result, Token};
 
 impl Redisson {
@@ -35,6 +35,7 @@ impl Redisson {
     /// Returns the names of the locks that leasehold or Redisson holds.
     pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let pattern = redis_client::pattern_of(&format!("{}{prefix}", self.mapper.prefix));
+        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
         let names = redis_client::list(
             &self.background_link,
             redis_client::Scan {
@@ -42,9 +43,8 @@ impl Redisson {
                 key_type: "hash",
             },
             &LIST,
-            reply_timeout(READ_TIMEOUT),
+            limits,
             |key: &str| self.mapper.name_of(key),
-            count_max,
         );
         Ok(names.await?.into_iter().collect())
     }

@@ -1,19 +1,14 @@
 //! The URL of a store on several masters.
 
-use std::time::Duration;
-
 use super::Fenced;
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::{StoreUrl, UrlForm, duration};
+use crate::stores::url::{StoreUrl, UrlForm};
 use crate::stores::votes::voting::quorum;
 use crate::stores::votes::{MasterSet, MasterSettings, Masters, SingleKey, VoteFormat};
 use crate::{Error, Result};
 
 /// The fewest masters of which one may fail.
 const MASTERS_MIN: usize = 3;
-const LONGEST_LEASE: Duration = Duration::from_secs(60);
-const LONGEST_LEASE_MIN: Duration = Duration::from_millis(500);
-const LONGEST_LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 static FORM: UrlForm = UrlForm {
     store: "Redlock",
@@ -29,6 +24,9 @@ static FORM: UrlForm = UrlForm {
         "protocol",
         "password-file",
         "ca",
+        "cert",
+        "key",
+        "server-name",
     ],
 };
 
@@ -75,10 +73,7 @@ fn format(url: &StoreUrl) -> Result<&'static dyn VoteFormat> {
 }
 
 fn master_settings(url: &StoreUrl) -> Result<MasterSettings> {
-    let longest_lease = match url.settings.get("longest-lease") {
-        Some(text) => check_longest_lease(duration(text))?,
-        None => LONGEST_LEASE,
-    };
+    let longest_lease = redis_client::longest_lease(url)?;
 
     // In the format of other libraries a master has no key for its incarnation.
     let is_own_format = url.settings.get("dialect").is_none();
@@ -126,18 +121,10 @@ fn check_distinct(addresses: &[Address]) -> Result<()> {
     Ok(())
 }
 
-fn check_longest_lease(lease: Duration) -> Result<Duration> {
-    if (LONGEST_LEASE_MIN..=LONGEST_LEASE_MAX).contains(&lease) {
-        return Ok(lease);
-    }
-    Err(
-        Error::invalid("the longest lease must be from 500ms to 24 hours")
-            .help("write longest-lease=60s"),
-    )
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

@@ -11,7 +11,7 @@ use super::master::Master;
 use super::quorum_count::QuorumCount;
 use super::record::{Holder, Inspected};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, reply_timeout};
+use crate::stores::redis_client::{self, READ_TIMEOUT, Scan, ScanLimits, reply_timeout};
 use crate::{Entry, Error, LockState, Name, Result, ServerStatus, Standing, Token};
 
 /// The status of one master, and the claim that has its vote.
@@ -114,6 +114,7 @@ impl VotingStore {
         count_max: usize,
     ) -> Result<Vec<Name>> {
         let pattern = self.format.pattern(prefix);
+        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
         let listings = self.masters.iter().map(|master| {
             redis_client::list(
                 &master.background_link,
@@ -122,9 +123,8 @@ impl VotingStore {
                     key_type: "string",
                 },
                 self.format.list_script(),
-                reply_timeout(READ_TIMEOUT),
+                limits,
                 |key: &str| self.format.name_of(key),
-                count_max,
             )
         });
         let listings = join_all(listings).await;

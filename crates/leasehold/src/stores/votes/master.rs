@@ -9,8 +9,8 @@ use tokio::runtime::Handle;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Handshake, Link, LinkConfig, PushHandler, ServerClock, Session,
-    State,
+    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, PushHandler, ServerClock,
+    Session, State,
 };
 use crate::{Error, Result};
 
@@ -69,11 +69,12 @@ impl Master {
 
         let link = |channel: &str, on_push: PushHandler, runtime| {
             Link::spawn(LinkConfig {
-                address: address.clone(),
+                endpoint: address.clone().into(),
                 channel: format!("leasehold:{channel}:{}", config.client),
                 on_push,
                 handshake: Arc::clone(&handshake),
                 runtime,
+                epochs: Epochs::default(),
             })
         };
         Self {

@@ -1,6 +1,5 @@
 //! TLS of the ZooKeeper store. Certificates are always verified.
 
-use std::fmt::Display;
 use std::future::poll_fn;
 use std::io;
 use std::path::Path;
@@ -16,14 +15,13 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig};
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::address::{Identity, TlsFiles};
 use super::reply_error::store_error;
-use crate::stores::tls::{roots, untrusted};
+use crate::stores::tls::{client_config, untrusted};
 use crate::stores::url::Host;
 use crate::{Error, Result};
 
@@ -118,32 +116,9 @@ fn refused(error: io::Error) -> Error {
 }
 
 fn config(tls: &TlsFiles) -> Result<ClientConfig> {
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
-        .with_root_certificates(roots(tls.authority.as_deref())?);
-    let Some(Identity { certificate, key }) = &tls.identity else {
-        return Ok(config.with_no_client_auth());
-    };
-
-    let certificates = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>);
-    let certificates = certificates.map_err(|error| {
-        Error::invalid(format!(
-            "the certificate {} cannot be read: {error}",
-            certificate.display()
-        ))
-        .help("give cert= a file of PEM certificates")
-    })?;
-
-    let unusable = |error: &dyn Display| {
-        Error::invalid(format!("the key {} cannot be used: {error}", key.display()))
-            .help("give key= the PEM file of the key that belongs to cert=")
-    };
-    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(&error))?;
-    config
-        .with_client_auth_cert(certificates, key)
-        .map_err(|error| unusable(&error))
+    let identity = tls.identity.as_ref();
+    let identity = identity.map(|files| (files.certificate.as_path(), files.key.as_path()));
+    client_config(tls.authority.as_deref(), identity)
 }
 
 fn read(path: &Path) -> Result<String> {

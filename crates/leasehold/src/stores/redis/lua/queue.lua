@@ -14,6 +14,8 @@
 --   key:claims   hash: claim -> entry, with mode 'H' or 'Q', of all claims but an exclusive holder
 --   key:queue    sorted set of the waiters, by order of arrival
 --   key:holders  sorted set of the holders of shares, by deadline
+--   HISTORY      one for all locks, only with a wait after a failover: the beginning of the server's
+--                master_replid, and when a script first saw it
 --
 -- Times are microseconds of this server, leases milliseconds. No script writes before it has
 -- checked all key types.
@@ -42,6 +44,28 @@ local lock = {
     notified = NO_CLAIM,
     count = 0, waiting = 0, holding = 0, dirty = false,
 }
+
+-- After a failover, a master may lack the last grants of the one before. With the longest lease of
+-- all clients in ms, the scripts of a request grant nothing until this time has passed since one of
+-- them first saw the history of this master.
+local longest_lease
+local HISTORY, MONTH = 'leasehold:{history}', '2592000000'
+local withheld_until
+local function withheld()
+    if not longest_lease then return false end
+    if not withheld_until then
+        local history = match(call('INFO', 'replication'), 'master_replid:(%w%w%w%w%w%w%w%w%w%w)')
+        local seen = call('GET', HISTORY) or ''
+        if sub(seen, 1, 10) == history then
+            call('PEXPIRE', HISTORY, MONTH)
+        else
+            seen = history .. format('%016d', now)
+            call('SET', HISTORY, seen, 'PX', MONTH)
+        end
+        withheld_until = tonumber(sub(seen, 11)) + longest_lease * 1000
+    end
+    return now < withheld_until
+end
 
 -- The fields of a record.
 local function claim_of(record) return sub(record, @record.claim@) end
@@ -289,7 +313,7 @@ local function settle(check_next)
         local record, deadline = waiter_at(rank)
         if not record then return note_next() end
         local weight, capacity = units(record)
-        local fits = lock.taken + weight <= capacity
+        local fits = lock.taken + weight <= capacity and not withheld()
         if not fits and (checked or not check_next) then
             if not checked and is_waiting(lock.notified) then return end
             return note_next(record)

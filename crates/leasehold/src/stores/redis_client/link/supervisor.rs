@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{Handshake, LinkConfig, State};
 use crate::runtime::background;
 use crate::runtime::backoff::Backoff;
-use crate::stores::redis_client::Session;
+use crate::stores::redis_client::{Address, Session};
 use crate::{Error, Result};
 
 /// How long one attempt to connect may take.
@@ -30,17 +30,25 @@ const HANDSHAKE_EVERY: u32 = 120;
 
 /// Opens one connection after another, and publishes the state of the link.
 pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) {
-    let grace = config.address.settings.crash_grace;
+    let grace = config.endpoint.settings().crash_grace;
     let mut backoff = reconnects(grace);
     let mut broken_at = Instant::now();
     let mut runtime = config.runtime.clone();
 
-    for epoch in (1u32..).step_by(2) {
+    loop {
+        let epoch = config.epochs.next();
         match connect(&config, &mut runtime, epoch).await {
-            Ok((session, handshake_result)) => {
+            Ok(Connected {
+                session,
+                address,
+                handshake_result,
+            }) => {
                 let connected_at = Instant::now();
                 states.send_replace(State::Up(Arc::clone(&session), handshake_result.clone()));
-                monitor(&config, &session, &handshake_result).await;
+                tokio::select! {
+                    () = monitor(&config, &session, &handshake_result) => {}
+                    () = config.endpoint.moved_from(&address) => {}
+                }
                 session.close();
 
                 let error = Error::unavailable("the connection broke");
@@ -49,7 +57,7 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
                 sleep(pause_after_break(&mut backoff, connected_at.elapsed())).await;
             }
             Err(error) => {
-                tracing::debug!(server = %config.address, %error, "cannot connect");
+                tracing::debug!(server = %config.endpoint, %error, "cannot connect");
                 states.send_replace(State::Down(epoch + 1, error));
                 let outage = broken_at.elapsed();
                 sleep(pause_after_failure(&mut backoff, grace, outage)).await;
@@ -94,12 +102,38 @@ fn shortened(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
+/// A session after its handshake.
+struct Connected {
+    session: Arc<Session>,
+    address: Address,
+    handshake_result: Handshake,
+}
+
+/// Connects to the server that has the role of the endpoint.
+///
+/// If the role moves meanwhile, the attempt ends: a server that has lost the role may be paused.
 async fn connect(
     config: &LinkConfig,
     runtime: &mut Option<Handle>,
     epoch: u32,
-) -> Result<(Arc<Session>, Handshake)> {
-    let address = config.address.clone();
+) -> Result<Connected> {
+    let locating = timeout(CONNECT_MAX, config.endpoint.locate()).await;
+    let address = locating.unwrap_or_else(|_| Err(Error::unavailable("no sentinel replies")))?;
+    tokio::select! {
+        connected = connect_to(config, address.clone(), runtime, epoch) => connected,
+        () = config.endpoint.moved_from(&address) => {
+            Err(Error::unavailable("another server has become the master"))
+        }
+    }
+}
+
+async fn connect_to(
+    config: &LinkConfig,
+    address: Address,
+    runtime: &mut Option<Handle>,
+    epoch: u32,
+) -> Result<Connected> {
+    let located = address.clone();
     let channel = config.channel.clone();
     let on_push = Arc::clone(&config.on_push);
     let begun = Arc::new(AtomicBool::new(false));
@@ -120,15 +154,20 @@ async fn connect(
             ));
         };
         let session = Arc::new(opened?);
+        config.endpoint.verify(&session).await?;
         let handshake_result = (config.handshake)(Arc::clone(&session)).await?;
-        Ok((session, handshake_result))
+        Ok(Connected {
+            session,
+            address: located,
+            handshake_result,
+        })
     };
 
     if let Ok(connected) = timeout(CONNECT_MAX, handshaken).await {
         return connected;
     }
     if begun.load(Ordering::Acquire) {
-        return Err(no_reply(config.address.is_encrypted()));
+        return Err(no_reply(config.endpoint.is_encrypted()));
     }
     *runtime = None;
     Err(Error::unavailable(

@@ -11,6 +11,7 @@
 --          there, L poll: check the holders, do not extend the lease of a waiter, and write only
 --          changes.
 -- ARGV[4]  until when the client waits for this request, in seconds of the server's clock
+-- ARGV[5]  only with a wait after a failover: the longest lease of all clients, in ms
 -- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends
 --          after the claim. Q ends after the position, except for a poll.
 --

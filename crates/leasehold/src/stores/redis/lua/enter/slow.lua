@@ -5,6 +5,7 @@ local mode = sub(ARGV[3], @request.mode@)
 local hint = tonumber(sub(ARGV[3], @request.hint@))
 local fresh_nonce = sub(ARGV[3], @request.nonce@)
 local expired = sub(ARGV[3], @request.expired@)
+longest_lease = ARGV[5]
 local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 -- The server's own last token is trusted, even if the server's clock was ahead when it was given.
@@ -96,7 +97,8 @@ local function keep(record)
     if capacity ~= present then return mismatch(record) end
     if weight > before then return redis.error_reply('LARGER') end
     local link = link_of(record)
-    if epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
+    local is_other_client = client_of(claim) ~= client_of(record)
+    if is_other_client or epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
     local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', @record.words:first@)
     local share_and_lease = match(claim, '^ %d+ %d+ %d+', @record.words:first@)
     local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION
@@ -151,7 +153,7 @@ if polls then
     return standing()
 end
 local alone = not lock.exclusive_holder and lock.count == 0
-if alone and weight == capacity and mode ~= 'F' then
+if alone and weight == capacity and mode ~= 'F' and not withheld() then
     -- The record of fast path 1, with a token of the server.
     local granted_token = token()
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])

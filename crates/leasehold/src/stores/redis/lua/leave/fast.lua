@@ -4,6 +4,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  'H' and the claim; 'B' and the claim to break the claim of another client
 -- ARGV[2]  the client that sends the request; the client of a broken claim is notified
+-- ARGV[3]  only with a wait after a failover: the longest lease of all clients, in ms
 -- replies  '1' if the claim was there, else '0'; and the claim
 local key = KEYS[1]
 local state = redis.call('GET', key) or ''
@@ -19,7 +20,7 @@ end
 -- Fast path 2: the first waiter wants the lock exclusively, and its client is alive. queue.lua
 -- handles all other cases.
 local mode = string.sub(state, @record.mode@)
-if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] then
+if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] and not ARGV[3] then
     local claims, queue, time = key .. ':claims', key .. ':queue', redis.call('TIME')
     local waiting = redis.call('ZRANGE', queue, '0', '1')
     local found = waiting[1] and redis.call('HMGET', claims, waiting[1], waiting[2] or waiting[1])

@@ -1,6 +1,7 @@
 -- The slow path of leaving: all cases that leave/fast.lua does not handle. Keys, arguments, replies
 -- and layout: see that file.
 local id = sub(ARGV[1], 2)
+longest_lease = ARGV[3]
 local failure = load(KEYS[1])
 if failure then return redis.error_reply(failure) end
 local record = read(id)

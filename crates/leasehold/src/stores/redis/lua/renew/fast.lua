@@ -1,7 +1,7 @@
 -- Extends the leases of claims, held or waiting.
 --
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
--- KEYS     the lock of each claim
+-- KEYS     the lock of each claim; in a cluster, the other keys of the only lock follow
 -- ARGV[1]  the claims' ids
 -- ARGV[2]  the fields from nonce to grace, as the records have them if the holder is present and
 --          has not reconnected
@@ -14,7 +14,7 @@
 -- Fast path: the claim holds its lock exclusively, no other claim waits, and no absence is noted.
 local ids, liveness, life = ARGV[1], ARGV[2], ARGV[3]
 local replies, others = {}, {}
-for i = 1, #KEYS do
+for i = 1, #ids / @record.claim:len@ do
     local id = string.sub(ids, @record.claim:len@ * (i - 1) + 1, @record.claim:len@ * i)
     if redis.pcall('GETRANGE', KEYS[i], @record.mode..grace:range@) == 'H' .. id .. liveness then
         redis.call('PEXPIRE', KEYS[i], life)

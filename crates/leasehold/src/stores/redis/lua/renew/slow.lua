@@ -36,15 +36,21 @@ local function letter(state)
     return found
 end
 
+-- Whether the request names an older connection than a record does. The connections to different
+-- servers of a cluster are of different clients, and the server that moved the lock knows the later.
+local function is_older(record)
+    return client_of(record) == sub(liveness, @liveness.client@)
+        and sub(liveness, @liveness.epoch@) < epoch_of(record)
+end
+
 -- Extends a lease and clears the nonce of an absence. Returns the reply's letter, and the position
 -- of a waiter.
 local function keep(id)
     local state = call('GET', key) or ''
     local mode = sub(state, @record.mode@)
     local link = sub(liveness, @liveness.client:first@)
-    local epoch = sub(liveness, @liveness.epoch@)
     if (mode == 'H' or mode == 'W') and claim_of(state) == id then
-        if epoch < epoch_of(state) then link = link_of(state) end
+        if is_older(state) then link = link_of(state) end
         -- This order is allowed when memory is short.
         call('PEXPIRE', key, life)
         call('SETRANGE', key, @record.nonce:offset@, NO_NONCE .. link)
@@ -53,7 +59,7 @@ local function keep(id)
     if mode ~= 'W' and mode ~= 'L' then return '0' end
     local record, deadline = read(id)
     if not record or deadline <= now then return '0' end
-    if epoch < epoch_of(record) then link = link_of(record) end
+    if is_older(record) then link = link_of(record) end
     if mode == 'L' then refresh(key) end
     refresh_all()
     deadline = now + lease_of(record)
@@ -79,7 +85,7 @@ for _, i in ipairs(others) do
         replies[i], failures, failure = '!', failures + 1, flag
     end
 end
-if failures == #KEYS then
+if failures == #ids / @record.claim:len@ then
     return redis.error_reply(type(failure) == 'table' and failure.err or failure)
 end
 return sub(ids, 1, @record.claim:len@) .. table.concat(replies) .. table.concat(positions)

@@ -1,0 +1,159 @@
+//! The connections of a store to one server, and what it knows of that server.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::claims::Claims;
+use super::liveness::{self, CrashDetectionMode};
+use super::orphans::Orphans;
+use crate::Result;
+use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::{
+    self, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Node, PushHandler, ServerClock,
+    ServerId, Session, Settings, State,
+};
+
+/// One server.
+///
+/// A store on a cluster has another client id on each server, so that a record names the server
+/// that knows the connection of its client.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) caller_link: Link,
+    pub(super) background_link: Link,
+    /// The link for `WAIT`, if `replicas` is set. `WAIT` blocks its connection, so nothing else
+    /// uses it.
+    pub(super) wait_link: Option<Link>,
+    pub(super) client: Arc<str>,
+    pub(super) clock: Arc<ServerClock>,
+}
+
+/// What all servers of a store share.
+pub(super) struct Shared {
+    pub(super) claims: Arc<Claims>,
+    pub(super) orphans: Orphans,
+    pub(super) crash_detection: Arc<CrashDetectionMode>,
+    pub(super) server_id: Arc<ServerId>,
+    pub(super) settings: Settings,
+    pub(super) runtime: Option<Handle>,
+    pub(super) caller_epochs: Epochs,
+    pub(super) background_epochs: Epochs,
+}
+
+impl Server {
+    pub(super) fn connect(endpoint: Endpoint, shared: &Shared) -> Self {
+        let client: Arc<str> = redis_client::fresh_client().into();
+        let clock = Arc::<ServerClock>::default();
+        let replicas = shared.settings.replicas;
+        let wait_link = (replicas > 0).then(|| wait_link(endpoint.clone(), &client));
+
+        Self {
+            caller_link: caller_link(endpoint.clone(), &client, shared),
+            background_link: background_link(endpoint, &client, &clock, shared),
+            wait_link,
+            client,
+            clock,
+        }
+    }
+
+    /// Waits until all links have tried to connect.
+    pub(super) async fn first(&self) -> Result<()> {
+        self.background_link.first().await?;
+        self.caller_link.first().await?;
+        match &self.wait_link {
+            Some(wait_link) => wait_link.first().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the caller link if the caller's runtime drives it, and the background link
+    /// otherwise.
+    pub(super) fn request_link(&self) -> &Link {
+        if self.caller_link.is_on_caller_runtime() {
+            &self.caller_link
+        } else {
+            &self.background_link
+        }
+    }
+
+    /// Closes all connections.
+    pub(super) fn close(&self) {
+        let links = [&self.caller_link, &self.background_link];
+        for link in links.into_iter().chain(&self.wait_link) {
+            link.with_state(|state| {
+                if let State::Up(session, _) = state {
+                    session.close();
+                }
+            });
+        }
+    }
+}
+
+impl Node for Server {
+    fn link(&self) -> &Link {
+        &self.background_link
+    }
+}
+
+fn background_link(
+    endpoint: Endpoint,
+    client: &str,
+    clock: &Arc<ServerClock>,
+    shared: &Shared,
+) -> Link {
+    let alive_channel = format!("leasehold:alive:{client}");
+    Link::spawn(LinkConfig {
+        endpoint,
+        channel: alive_channel.clone(),
+        on_push: ignore_pushes(),
+        handshake: liveness::background_handshake(
+            alive_channel,
+            Arc::clone(clock),
+            Arc::clone(&shared.crash_detection),
+            Arc::clone(&shared.server_id),
+            shared.settings,
+        ),
+        runtime: None,
+        epochs: shared.background_epochs.clone(),
+    })
+}
+
+fn caller_link(endpoint: Endpoint, client: &str, shared: &Shared) -> Link {
+    Link::spawn(LinkConfig {
+        endpoint,
+        channel: format!("leasehold:inbox:{client}"),
+        on_push: apply_pushes(Arc::clone(&shared.claims), shared.orphans.clone()),
+        handshake: no_handshake(),
+        runtime: shared.runtime.clone(),
+        epochs: shared.caller_epochs.clone(),
+    })
+}
+
+fn wait_link(endpoint: Endpoint, client: &str) -> Link {
+    Link::spawn(LinkConfig {
+        endpoint,
+        channel: format!("leasehold:waiting:{client}"),
+        on_push: ignore_pushes(),
+        handshake: no_handshake(),
+        runtime: None,
+        epochs: Epochs::default(),
+    })
+}
+
+fn no_handshake() -> DoHandshake {
+    Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) }))
+}
+
+fn ignore_pushes() -> PushHandler {
+    Arc::new(|_, _| {})
+}
+
+/// Applies notifications to their claims, and releases grants whose claim is unknown.
+fn apply_pushes(claims: Arc<Claims>, orphans: Orphans) -> PushHandler {
+    Arc::new(move |_, text| {
+        if let Some(orphan) = claims.pushed(text) {
+            orphans.release(orphan, BootInstant::now());
+        }
+    })
+}

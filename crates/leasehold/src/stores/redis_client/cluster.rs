@@ -1,0 +1,236 @@
+//! The masters of a Redis Cluster, of which each has the keys of some slots.
+//!
+//! A task asks a node for the slots once a second, and whenever a reply shows that a slot has
+//! moved. Such a reply names the new master, and the next request goes there at once.
+
+mod address;
+mod slots;
+mod table;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::endpoint::Endpoint;
+use super::link::{Epochs, Link, LinkConfig, State};
+use super::session::Session;
+use crate::runtime::background;
+use crate::stores::url::Host;
+use crate::{Error, Result};
+use slots::Ranges;
+use table::Table;
+
+pub(in crate::stores) use address::ClusterAddress;
+pub(super) use slots::slot_of;
+
+/// How often a node is asked for the slots.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a node may take to reply.
+const REPLY_MAX: Duration = Duration::from_secs(5);
+
+/// The connections of a store to one server.
+pub(in crate::stores) trait Node: Send + Sync + 'static {
+    /// A link that the background thread drives.
+    fn link(&self) -> &Link;
+}
+
+/// Makes the connections to a server.
+pub(in crate::stores) type Connect<S> = Box<dyn Fn(Endpoint) -> S + Send + Sync>;
+
+/// The masters of a cluster, with the connections of a store to each.
+pub(in crate::stores) struct Cluster<S> {
+    address: ClusterAddress,
+    connect: Connect<S>,
+    table: RwLock<Table<S>>,
+    /// Counts the changes of the table.
+    changes: watch::Sender<u64>,
+    outdated: Notify,
+    refresher: RwLock<Option<AbortHandle>>,
+}
+
+impl<S: Node> Cluster<S> {
+    pub(super) fn new(address: ClusterAddress, connect: Connect<S>) -> Self {
+        Self {
+            address,
+            connect,
+            table: RwLock::new(Table::default()),
+            changes: watch::Sender::new(0),
+            outdated: Notify::new(),
+            refresher: RwLock::new(None),
+        }
+    }
+
+    /// Finds the masters through the hosts of the URL, and begins to follow them.
+    pub(super) async fn discover(self: &Arc<Self>) -> Result<()> {
+        let seeds = self.seeds();
+        let asked = join_all(seeds.iter().map(|(host, link)| async move {
+            link.first().await?;
+            let session = link.session(REPLY_MAX).await?;
+            ranges_of(&session, host).await
+        }));
+
+        let mut failures = Vec::new();
+        for reply in asked.await {
+            match reply {
+                Ok(ranges) => self.apply(&ranges),
+                Err(error) => failures.push(error),
+            }
+        }
+        if self.table.read().is_empty() {
+            let lasting = failures.iter().position(|error| !error.is_unavailable());
+            return Err(failures.swap_remove(lasting.unwrap_or(0)));
+        }
+
+        let refreshing = refresh_repeatedly(Arc::downgrade(self));
+        let task = background::handle().spawn(refreshing).abort_handle();
+        *self.refresher.write() = Some(task);
+        Ok(())
+    }
+
+    /// Returns the connections to the master of a key.
+    pub(super) fn server_of(&self, key: &str) -> Result<Arc<S>> {
+        let server = self.table.read().server_of(slot_of(key));
+        server.ok_or_else(|| {
+            self.outdated.notify_one();
+            Error::unavailable("no master of the cluster has this lock")
+                .help("check the cluster with `redis-cli --cluster check`")
+        })
+    }
+
+    /// Returns the connections to the node that announces `host`.
+    pub(super) fn server_at(&self, host: &Host) -> Arc<S> {
+        if let Some(server) = self.table.read().server_at(host) {
+            return server;
+        }
+        self.table
+            .write()
+            .server_at_or(host, || self.connect_to(host))
+    }
+
+    pub(super) fn servers(&self) -> Vec<Arc<S>> {
+        self.table.read().servers()
+    }
+
+    /// Notes the new master of a slot, as a reply has named it.
+    pub(super) fn moved(&self, slot: u16, host: &Host) {
+        let connect = || self.connect_to(host);
+        self.table.write().moved(slot, host, connect);
+        self.changes.send_modify(|changes| *changes += 1);
+        self.outdated.notify_one();
+    }
+
+    /// Asks for the slots again soon.
+    pub(super) fn refresh(&self) {
+        self.outdated.notify_one();
+    }
+
+    /// Returns when the master of a key is not `server`.
+    pub(super) async fn moved_from(&self, key: &str, server: &Arc<S>) {
+        let slot = slot_of(key);
+        let is_other = || {
+            let present = self.table.read().server_of(slot);
+            present.is_some_and(|present| !Arc::ptr_eq(&present, server))
+        };
+        // The sender lives as long as this value.
+        let _ = self.changes.subscribe().wait_for(|_| is_other()).await;
+    }
+
+    fn connect_to(&self, announced: &Host) -> S {
+        (self.connect)(Endpoint::Node(self.address.server_at(announced.clone())))
+    }
+
+    fn apply(&self, ranges: &Ranges) {
+        let is_change = self
+            .table
+            .write()
+            .apply(ranges, |host| self.connect_to(host));
+        if is_change {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Connects to the hosts of the URL.
+    fn seeds(&self) -> Vec<(Host, Link)> {
+        let seeds = self.address.seeds.iter();
+        let seeds = seeds.map(|(host, address)| {
+            let link = Link::spawn(LinkConfig {
+                endpoint: address.clone().into(),
+                channel: format!("leasehold:seed:{}", super::ids::fresh_client()),
+                on_push: Arc::new(|_, _| {}),
+                handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
+                runtime: None,
+                epochs: Epochs::default(),
+            });
+            (host.clone(), link)
+        });
+        seeds.collect()
+    }
+
+    /// Asks one node after another, until one replies.
+    async fn ask(&self, seeds: &[(Host, Link)]) -> Option<Ranges> {
+        let mut servers = self.table.read().hosts();
+        fastrand::shuffle(&mut servers);
+        for (host, server) in &servers {
+            if let Some(ranges) = ask_link(server.link(), host).await {
+                return Some(ranges);
+            }
+        }
+        for (host, link) in seeds {
+            if let Some(ranges) = ask_link(link, host).await {
+                return Some(ranges);
+            }
+        }
+        None
+    }
+}
+
+impl<S> Drop for Cluster<S> {
+    fn drop(&mut self) {
+        if let Some(task) = self.refresher.write().take() {
+            task.abort();
+        }
+    }
+}
+
+async fn refresh_repeatedly<S: Node>(cluster: Weak<Cluster<S>>) {
+    // The hosts of the URL are needed only while no master replies.
+    let mut seeds = Vec::new();
+    loop {
+        let Some(cluster) = cluster.upgrade() else {
+            return;
+        };
+        match cluster.ask(&seeds).await {
+            Some(ranges) => {
+                seeds.clear();
+                cluster.apply(&ranges);
+            }
+            None if seeds.is_empty() => seeds = cluster.seeds(),
+            None => {}
+        }
+
+        // A timeout is the regular end of this wait.
+        let _ = timeout(REFRESH_INTERVAL, cluster.outdated.notified()).await;
+        drop(cluster);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Asks a node that is connected and sees a whole cluster.
+async fn ask_link(link: &Link, host: &Host) -> Option<Ranges> {
+    let session = link.with_state(|state| match state {
+        State::Up(session, _) if !session.is_closed() => Some(Arc::clone(session)),
+        _ => None,
+    })?;
+    ranges_of(&session, host).await.ok()
+}
+
+async fn ranges_of(session: &Session, host: &Host) -> Result<Ranges> {
+    // A timeout must not close a connection on which the store renews claims.
+    let asking = timeout(REPLY_MAX, slots::ask(session, host)).await;
+    asking.unwrap_or_else(|_| Err(Error::unavailable("a node of the cluster does not reply")))
+}

@@ -1,0 +1,98 @@
+//! The server that a link connects to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::Value;
+
+use super::address::{Address, Settings};
+use super::reply_error;
+use super::sentinel::Master;
+use super::session::Session;
+use crate::{Error, Result};
+
+/// A server, or a role that moves from one server to another.
+#[derive(Clone, Debug)]
+pub(in crate::stores) enum Endpoint {
+    Server(Address),
+    /// A master of a cluster.
+    Node(Address),
+    /// The master that sentinels name.
+    Master(Arc<Master>),
+}
+
+impl Endpoint {
+    /// Returns the address of the server that has the role now.
+    pub(super) async fn locate(&self) -> Result<Address> {
+        match self {
+            Self::Server(address) | Self::Node(address) => Ok(address.clone()),
+            Self::Master(master) => master.locate().await,
+        }
+    }
+
+    /// Returns when another server has the role.
+    pub(super) async fn moved_from(&self, address: &Address) {
+        match self {
+            Self::Server(_) | Self::Node(_) => std::future::pending().await,
+            Self::Master(master) => master.moved_from(address).await,
+        }
+    }
+
+    /// Refuses a server that does not have the role, or not yet.
+    pub(super) async fn verify(&self, session: &Session) -> Result<()> {
+        match self {
+            Self::Server(_) => Ok(()),
+            Self::Node(_) | Self::Master(_) => verify_master(session).await,
+        }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        self.server().settings
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.server().is_encrypted()
+    }
+
+    fn server(&self) -> &Address {
+        match self {
+            Self::Server(address) | Self::Node(address) => address,
+            Self::Master(master) => master.server(),
+        }
+    }
+}
+
+impl From<Address> for Endpoint {
+    fn from(address: Address) -> Self {
+        Self::Server(address)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(address) | Self::Node(address) => address.fmt(f),
+            Self::Master(master) => master.fmt(f),
+        }
+    }
+}
+
+/// A sentinel or a node of a cluster may name a server before it is promoted, or after it was
+/// demoted.
+pub(super) async fn verify_master(session: &Session) -> Result<()> {
+    match session.send(&redis::cmd("ROLE")).await {
+        Ok(Value::Array(role)) if role.first() == Some(&Value::BulkString(b"master".into())) => {
+            Ok(())
+        }
+        Ok(_) => Err(Error::unavailable("the server is not a master, or not yet")),
+        Err(error) => {
+            let error = reply_error::store_error(error);
+            // Without the right, the handshake reads the role in INFO.
+            if error.is_denied() {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        }
+    }
+}

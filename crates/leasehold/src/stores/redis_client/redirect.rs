@@ -1,0 +1,63 @@
+//! Replies of a cluster that another node has a slot, or that no node has it yet.
+
+use super::reply_error;
+use crate::Error;
+use crate::stores::url::Host;
+
+/// Why a node did not execute a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Redirect {
+    /// Another master has the slot.
+    Moved(u16, Host),
+    /// The slot is being moved, and the next node may have all keys of the request.
+    Ask(Host),
+    /// The slot is being moved, or the cluster is completing a failover.
+    Later,
+}
+
+impl Redirect {
+    /// Returns why the request was not executed, if the error is such a reply.
+    pub(super) fn of(error: &Error) -> Option<Self> {
+        if let Some(detail) = reply_error::detail(error, "MOVED") {
+            let (slot, host) = parse(&detail)?;
+            return Some(Self::Moved(slot, host));
+        }
+        if let Some(detail) = reply_error::detail(error, "ASK") {
+            return parse(&detail).map(|(_, host)| Self::Ask(host));
+        }
+
+        let later = ["TRYAGAIN", "CLUSTERDOWN", "LOADING"];
+        let is_later = |code: &&str| reply_error::detail(error, code).is_some();
+        later.iter().any(is_later).then_some(Self::Later)
+    }
+}
+
+/// Parses `SLOT HOST:PORT`. An IPv6 address has no brackets.
+fn parse(detail: &str) -> Option<(u16, Host)> {
+    let (slot, address) = detail.trim().split_once(' ')?;
+    let (name, port) = address.rsplit_once(':')?;
+    if name.is_empty() {
+        return None;
+    }
+    let host = Host {
+        name: name.to_owned(),
+        port: port.parse().ok()?,
+    };
+    Some((slot.parse().ok()?, host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_redirects_are_parsed() {
+        let (slot, host) = parse("3999 127.0.0.1:6381").expect("good");
+        assert_eq!((slot, host.to_string().as_str()), (3999, "127.0.0.1:6381"));
+        let (_, host) = parse("1 ::1:6381").expect("good");
+        assert_eq!(host.to_string(), "[::1]:6381");
+        for wrong in ["", "1", "1 :6381", "x a:1"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The master that sentinels name.
+//!
+//! Each sentinel is asked for the master when its connection opens, when it publishes
+//! `+switch-master`, and once a second. Sentinels may disagree for a while. The master is the one
+//! with the highest configuration epoch: a failover raises it, and a majority of the sentinels has
+//! agreed to each.
+
+mod address;
+mod view;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::address::Address;
+use super::link::{Epochs, Link, LinkConfig};
+use super::reply::with_reply_timeout;
+use super::reply_error;
+use super::session::Session;
+use crate::runtime::background;
+use crate::{Error, Result};
+use view::{Sighting, View};
+
+pub(in crate::stores) use address::SentinelAddress;
+
+/// The channel on which a sentinel publishes the end of a failover.
+const SWITCHES: &str = "+switch-master";
+/// How often each sentinel is asked, if it publishes nothing.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a sentinel may take to reply.
+const REPLY_MAX: Duration = Duration::from_secs(1);
+
+/// Follows the master from one server to the next.
+#[derive(Debug)]
+pub(in crate::stores) struct Master {
+    address: SentinelAddress,
+    view: watch::Receiver<View>,
+    tasks: Vec<AbortHandle>,
+}
+
+impl Master {
+    /// Starts to ask the sentinels.
+    pub(super) fn follow(address: SentinelAddress) -> Self {
+        let (sender, view) = watch::channel(View::of(address.sentinels.len()));
+        let sender = Arc::new(sender);
+        let tasks = address.sentinels.iter().enumerate();
+        let tasks = tasks.map(|(number, sentinel)| {
+            let sentinel = Sentinel::connect(sentinel, address.master.clone());
+            let asking = ask_repeatedly(sentinel, number, Arc::clone(&sender));
+            background::handle().spawn(asking).abort_handle()
+        });
+
+        Self {
+            tasks: tasks.collect(),
+            address,
+            view,
+        }
+    }
+
+    /// Returns the address of the master.
+    ///
+    /// # Errors
+    /// The error of a sentinel, if none has named a master and all have failed.
+    pub(super) async fn locate(&self) -> Result<Address> {
+        let mut view = self.view.clone();
+        let known = view.wait_for(|view| view.master().is_some() || view.has_failed());
+        let known = known
+            .await
+            .map_err(|_| Error::unavailable("the store was closed"))?;
+        match known.master() {
+            Some(master) => Ok(self.address.server_at(master.host.clone())),
+            None => Err(known.error()),
+        }
+    }
+
+    /// Returns when the sentinels name another master than the one at `address`.
+    pub(super) async fn moved_from(&self, address: &Address) {
+        let is_other = |view: &View| {
+            let master = view.master();
+            master.is_some_and(|master| {
+                self.address.server_at(master.host.clone()).target != address.target
+            })
+        };
+        if self.view.clone().wait_for(is_other).await.is_err() {
+            // The store is being closed, and its links with it.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The user and the settings for the master, without its host.
+    pub(super) fn server(&self) -> &Address {
+        &self.address.server
+    }
+}
+
+impl fmt::Display for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl Drop for Master {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// A connection to one sentinel.
+struct Sentinel {
+    link: Link,
+    master: String,
+    switched: Arc<Notify>,
+}
+
+impl Sentinel {
+    fn connect(address: &Address, master: String) -> Self {
+        let switched = Arc::<Notify>::default();
+        let notified = Arc::clone(&switched);
+        let link = Link::spawn(LinkConfig {
+            endpoint: address.clone().into(),
+            channel: SWITCHES.to_owned(),
+            on_push: Arc::new(move |_, _| notified.notify_one()),
+            handshake: Arc::new(|_: Arc<Session>| Box::pin(async { Ok(None) })),
+            runtime: None,
+            epochs: Epochs::default(),
+        });
+        Self {
+            link,
+            master,
+            switched,
+        }
+    }
+
+    async fn ask(&self) -> Result<Sighting> {
+        self.link.first().await?;
+        let session = self.link.session(REPLY_MAX).await?;
+        let asking = self.ask_on(&session);
+        with_reply_timeout(&session, REPLY_MAX, asking).await
+    }
+
+    async fn ask_on(&self, session: &Session) -> Result<Sighting> {
+        let mut request = redis::cmd("SENTINEL");
+        request.arg("MASTER").arg(&self.master);
+        let reply = session.send(&request).await.map_err(|error| {
+            if error.to_string().contains("No such master") {
+                return unknown_master(&self.master);
+            }
+            reply_error::store_error(error)
+        })?;
+
+        let fields: HashMap<String, String> =
+            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
+        Sighting::parse(&fields).ok_or_else(reply_error::protocol_error)
+    }
+}
+
+async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Arc<watch::Sender<View>>) {
+    loop {
+        let reply = sentinel.ask().await;
+        view.send_if_modified(|view| view.note(number, reply));
+        // A timeout is the regular end of this wait.
+        let _ = timeout(ASK_INTERVAL, sentinel.switched.notified()).await;
+    }
+}
+
+fn unknown_master(name: &str) -> Error {
+    Error::invalid(format!("the sentinels know no master named {name:?}"))
+        .help("write the name that follows `sentinel monitor` in their configuration")
+}

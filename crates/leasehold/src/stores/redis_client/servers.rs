@@ -1,0 +1,166 @@
+//! The servers of a store: one, or the masters of a cluster.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::{Instant, sleep};
+
+use super::cluster::{Cluster, Connect, Node};
+use super::endpoint::{Endpoint, verify_master};
+use super::link::Link;
+use super::redirect::Redirect;
+use super::script::Script;
+use super::session::Session;
+use super::topology::Topology;
+use crate::Result;
+
+/// The pauses between tries of a request that a cluster cannot execute yet.
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
+/// The servers of a store, with the connections to each.
+pub(in crate::stores) enum Servers<S> {
+    One(Arc<S>),
+    Cluster(Arc<Cluster<S>>),
+}
+
+impl<S> fmt::Debug for Servers<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One(_) => "One",
+            Self::Cluster(_) => "Cluster",
+        })
+    }
+}
+
+/// A request about one key.
+#[derive(Clone, Copy)]
+pub(in crate::stores) struct Call<'a> {
+    pub(in crate::stores) script: &'a Script,
+    /// The first one decides which server executes the script.
+    pub(in crate::stores) keys: &'a [&'a str],
+    pub(in crate::stores) arguments: &'a [&'a str],
+}
+
+impl<S: Node> Servers<S> {
+    pub(in crate::stores) fn new(topology: Topology, connect: Connect<S>) -> Self {
+        match topology {
+            Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::Server(address)))),
+            Topology::Sentinel(address) => Self::One(Arc::new(connect(address.endpoint()))),
+            Topology::Cluster(address) => Self::Cluster(Arc::new(Cluster::new(address, connect))),
+        }
+    }
+
+    /// Finds the servers of a cluster.
+    pub(in crate::stores) async fn discover(&self) -> Result<()> {
+        match self {
+            Self::One(_) => Ok(()),
+            Self::Cluster(cluster) => cluster.discover().await,
+        }
+    }
+
+    pub(in crate::stores) fn is_cluster(&self) -> bool {
+        matches!(self, Self::Cluster(_))
+    }
+
+    /// Returns the server of a key.
+    pub(in crate::stores) fn server_of(&self, key: &str) -> Result<Arc<S>> {
+        match self {
+            Self::One(server) => Ok(Arc::clone(server)),
+            Self::Cluster(cluster) => cluster.server_of(key),
+        }
+    }
+
+    pub(in crate::stores) fn all(&self) -> Vec<Arc<S>> {
+        match self {
+            Self::One(server) => vec![Arc::clone(server)],
+            Self::Cluster(cluster) => cluster.servers(),
+        }
+    }
+
+    /// Returns when the server of a key is not `server`.
+    pub(in crate::stores) async fn moved_from(&self, key: &str, server: &Arc<S>) {
+        match self {
+            Self::One(_) => std::future::pending().await,
+            Self::Cluster(cluster) => cluster.moved_from(key, server).await,
+        }
+    }
+
+    /// Checks the subscribed connection, and that its server may still decide about locks.
+    pub(in crate::stores) async fn ping(&self, session: &Session) -> Result<()> {
+        if !self.is_cluster() {
+            return session.ping().await;
+        }
+        session.ping().await?;
+        // A node that has become a replica keeps its connections.
+        let verified = verify_master(session).await;
+        if verified.is_err() {
+            session.close();
+        }
+        verified
+    }
+
+    /// Runs a script on the server of its first key, over the link that `via` chooses.
+    ///
+    /// A cluster may refuse a request, because its slot has moved or is being moved. It has
+    /// executed nothing then, so the request is sent again until `limit` has passed.
+    pub(in crate::stores) async fn run(
+        &self,
+        call: Call<'_>,
+        limit: Duration,
+        via: impl Fn(&S) -> &Link,
+    ) -> Result<Value> {
+        match self {
+            Self::One(server) => {
+                let session = via(server).session(limit).await?;
+                call.script.run(&session, call.keys, call.arguments).await
+            }
+            // Most users have one server. The box keeps the future of every request small.
+            Self::Cluster(cluster) => Box::pin(run_on(cluster, call, limit, via)).await,
+        }
+    }
+}
+
+async fn run_on<S: Node>(
+    cluster: &Cluster<S>,
+    call: Call<'_>,
+    limit: Duration,
+    via: impl Fn(&S) -> &Link,
+) -> Result<Value> {
+    let until = Instant::now() + limit;
+    let mut pause = PAUSE_MIN;
+    loop {
+        let server = cluster.server_of(call.keys[0])?;
+        let left = until.saturating_duration_since(Instant::now());
+        let session = via(&server).session(left).await;
+        let session = session.inspect_err(|_| cluster.refresh())?;
+        let reply = call.script.run(&session, call.keys, call.arguments).await;
+
+        let Some(redirect) = reply.as_ref().err().and_then(Redirect::of) else {
+            return reply;
+        };
+        if Instant::now() >= until {
+            return reply;
+        }
+        match redirect {
+            Redirect::Moved(slot, host) => {
+                cluster.moved(slot, &host);
+                continue;
+            }
+            Redirect::Ask(host) => {
+                let asked = cluster.server_at(&host);
+                let left = until.saturating_duration_since(Instant::now());
+                let session = via(&asked).session(left).await?;
+                let reply = call.script.ask(&session, call.keys, call.arguments).await;
+                if reply.as_ref().err().and_then(Redirect::of).is_none() {
+                    return reply;
+                }
+            }
+            Redirect::Later => {}
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}

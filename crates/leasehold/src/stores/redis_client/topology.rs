@@ -1,0 +1,58 @@
+//! The servers that a URL of the store `redis` names.
+
+use std::fmt;
+
+use super::address::{Address, Settings};
+use super::cluster::ClusterAddress;
+use super::sentinel::SentinelAddress;
+use crate::Result;
+
+#[derive(Clone, Debug)]
+pub(in crate::stores) enum Topology {
+    /// One server.
+    Single(Address),
+    /// The master that sentinels name.
+    Sentinel(SentinelAddress),
+    /// The masters of a cluster.
+    Cluster(ClusterAddress),
+}
+
+impl Topology {
+    pub(in crate::stores) fn parse(url: &str) -> Result<Self> {
+        let scheme = url.split_once("://").map_or(url, |(scheme, _)| scheme);
+        if scheme.ends_with("+sentinel") {
+            return SentinelAddress::parse(url).map(Self::Sentinel);
+        }
+        if scheme.ends_with("+cluster") {
+            return ClusterAddress::parse(url).map(Self::Cluster);
+        }
+        Address::parse(url).map(Self::Single)
+    }
+
+    pub(in crate::stores) fn settings(&self) -> Settings {
+        match self {
+            Self::Single(address) => address.settings,
+            Self::Sentinel(address) => address.server.settings,
+            Self::Cluster(address) => address.server.settings,
+        }
+    }
+
+    pub(in crate::stores) fn settings_mut(&mut self) -> &mut Settings {
+        match self {
+            Self::Single(address) => &mut address.settings,
+            Self::Sentinel(address) => &mut address.server.settings,
+            Self::Cluster(address) => &mut address.server.settings,
+        }
+    }
+}
+
+/// Writes the URL without user, password and settings.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single(address) => address.fmt(f),
+            Self::Sentinel(address) => address.fmt(f),
+            Self::Cluster(address) => address.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Slots that move from one master to another while clients use their locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use lab_servers::Cluster;
+use leasehold::Locks;
+use leasehold::conformance::support::waiters;
+
+use super::{acquire, open, slot_of};
+
+#[tokio::test]
+async fn hold_and_waiter_move_with_their_slot() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, "").await;
+    let other = open(&cluster, "").await;
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let lock = other.mutex("a");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    waiters(&locks, "a", 1).await;
+
+    let slot = slot_of(&cluster, "a");
+    let from = cluster.master_of(slot);
+    cluster.move_slot(slot, from, (from + 1) % 3);
+    waiters(&locks, "a", 1).await;
+    held.check().expect("the hold is valid");
+    held.release().await.expect("released");
+    let next = tokio::time::timeout(Duration::from_secs(9), waiting).await;
+    let next = next
+        .expect("granted in time")
+        .expect("the task ends")
+        .expect("granted");
+    next.release().await.expect("released");
+}
+
+/// While a slot is half moved, no key of a lock changes: a request finds all of them, or waits.
+#[tokio::test]
+async fn shared_holds_survive_a_move_under_load() {
+    let cluster = Arc::new(Cluster::start());
+    let slot = slot_of(&cluster, "s");
+    let home = cluster.master_of(slot);
+    let state = Arc::new(Load::default());
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        let locks = open(&cluster, "").await;
+        tasks.push(tokio::spawn(work(locks, Arc::clone(&state))));
+    }
+
+    let begun = Instant::now();
+    let mut moves = 0;
+    let mut at = home;
+    while begun.elapsed() < Duration::from_secs(10) {
+        let next = (at + 1) % 3;
+        let cluster = Arc::clone(&cluster);
+        let moving = tokio::task::spawn_blocking(move || cluster.move_slot(slot, at, next));
+        moving.await.expect("the slot moves");
+        at = next;
+        moves += 1;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    state.stop.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no worker sees an overlap or a loss");
+    }
+    let grants = state.grants.load(Ordering::Relaxed);
+    println!("{grants} grants during {moves} moves of the slot");
+    assert!(moves > 5 && grants > 50, "{grants} grants, {moves} moves");
+}
+
+/// What the workers share.
+#[derive(Default)]
+struct Load {
+    stop: AtomicBool,
+    grants: AtomicU64,
+    holders: AtomicU64,
+}
+
+/// Takes one of two slots of a semaphore again and again.
+async fn work(locks: Locks, state: Arc<Load>) {
+    let lock = locks.semaphore("s", 2);
+    while !state.stop.load(Ordering::Relaxed) {
+        let held = match lock.acquire().await {
+            Ok(held) => held,
+            Err(error) if error.is_unavailable() => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let holders = state.holders.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(holders <= 2, "{holders} clients hold two slots");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        held.check().expect("the hold is valid");
+        state.holders.fetch_sub(1, Ordering::SeqCst);
+        state.grants.fetch_add(1, Ordering::Relaxed);
+        // A release whose reply is missing is repeated in the background.
+        drop(held);
+    }
+}
+
+#[tokio::test]
+async fn new_lock_is_granted_when_its_slot_has_moved() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, "").await;
+    let slot = slot_of(&cluster, "a");
+    let from = cluster.master_of(slot);
+    for target in [(from + 1) % 3, (from + 2) % 3] {
+        cluster.move_slot(slot, cluster.master_of(slot), target);
+        let held = acquire(&locks, "a").await;
+        held.release().await.expect("released");
+    }
+}
