@@ -21,7 +21,6 @@ impl Backend for Cluster {
             name: "cluster",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 20,
             token_slack: 0,
             load_min: 2.0,

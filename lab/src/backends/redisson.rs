@@ -17,7 +17,6 @@ impl Backend for RedissonDialect {
             name: "redisson",
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 10,
             // The tokens are the server's time, and the format does not remember them.
             token_slack: u64::MAX,

@@ -47,7 +47,6 @@ impl Backend for Sentinel {
             name: self.name,
             lease: LEASE,
             requested_lease: LEASE,
-            validity: Some(LEASE),
             recovery_seconds: 20,
             token_slack: 0,
             load_min: 2.0,
