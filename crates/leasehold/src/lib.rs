@@ -82,6 +82,7 @@
 //! | `redis` | the stores on Redis servers |
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
+//! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
 //! | `conformance` | suites that test any store |
 //!
 //! A feature never changes a result. To add a store of your own, implement [`store::Store`].
@@ -115,6 +116,11 @@ mod lock;
 mod lock_state;
 mod locks;
 mod loss_reason;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_metrics.rs"]
+mod metrics;
 mod name;
 mod open;
 mod reentrant;
@@ -144,7 +150,7 @@ pub mod modelled {
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use guarantees::{CrashDetection, Guarantees};
 pub use guard::Guard;
 pub use lock::Lock;

@@ -15,6 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
 use super::validity::{End, Validity, safe_duration};
+use crate::metrics::Outcome;
 use crate::runtime::clock::{BootInstant, BootTimer};
 use crate::runtime::detached::Detached;
 use crate::{Claim, LossReason, Result};
@@ -58,6 +59,7 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
     let replies = renew_batch(&calls, &validities, sent_at).await;
 
     for (validity, reply) in validities.iter().zip(replies) {
+        calls.meters().renewal(reply.outcome());
         match reply {
             RenewReply::Renewed(lease) => {
                 validity.set_late(false);
@@ -86,6 +88,16 @@ enum RenewReply {
     Renewed(Duration),
     Gone,
     Unknown,
+}
+
+impl RenewReply {
+    fn outcome(&self) -> Outcome {
+        match self {
+            Self::Renewed(_) => Outcome::Renewed,
+            Self::Gone => Outcome::Gone,
+            Self::Unknown => Outcome::NoReply,
+        }
+    }
 }
 
 /// Renews claims together, or each alone if the error may concern one of them.
