@@ -203,6 +203,16 @@ impl Error {
         self.with(|inner| inner.source = Some(Arc::new(source)))
     }
 
+    /// Returns the hint alone.
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+
+    /// Returns the error alone, without operation, store and hint.
+    pub(crate) fn reason(&self) -> &str {
+        &self.0.what
+    }
+
     /// Adds the operation, store and lock, unless an inner layer has added them.
     pub(crate) fn during(self, operation: &'static str, store: &str, name: Option<&str>) -> Self {
         if self.0.operation.is_some() {

@@ -107,6 +107,7 @@ pub mod conformance;
 mod drain;
 mod engine;
 mod error;
+mod examination;
 pub mod fence;
 mod guarantees;
 mod guard;
@@ -116,6 +117,7 @@ mod lock;
 mod lock_state;
 mod locks;
 mod loss_reason;
+mod metric_labels;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(not(feature = "metrics"))]
@@ -151,6 +153,7 @@ pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
 pub use error::{Error, ErrorKind, Result};
+pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 pub use guarantees::{CrashDetection, Guarantees};
 pub use guard::Guard;
 pub use lock::Lock;
@@ -158,7 +161,7 @@ pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote}
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use name::Name;
-pub use open::open;
+pub use open::{examine, open};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
 pub use token::{FencingToken, Token};

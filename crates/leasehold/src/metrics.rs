@@ -19,9 +19,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-pub(crate) use meters::{
-    LockMeters, Meters, Operation, Outcome, Started, Waiting, reconnected, started,
-};
+pub(crate) use meters::{LockMeters, Meters, Started, WaitingClaim, reconnected, started};
 pub use table::{ALL, Metric, MetricKind};
 
 /// Registers the description and the unit of every metric with the recorder.

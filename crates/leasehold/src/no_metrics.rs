@@ -6,62 +6,51 @@
 
 use std::time::Duration;
 
+pub(crate) use self::{
+    NoLockMeters as LockMeters, NoMeters as Meters, NotMeasured as Started,
+    UncountedWait as WaitingClaim,
+};
+use crate::metric_labels::{RenewalOutcome, RequestKind};
 use crate::{LossReason, Name, Result};
 
 /// Without the feature no clock is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Started;
+pub(crate) struct NotMeasured;
 
-pub(crate) fn started() -> Started {
-    Started
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Enter,
-    Renew,
-    Leave,
-    Inspect,
-    List,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
-    Renewed,
-    Gone,
-    NoReply,
+pub(crate) fn started() -> NotMeasured {
+    NotMeasured
 }
 
 #[derive(Debug)]
-pub(crate) struct Meters {
-    lock: std::sync::Arc<LockMeters>,
+pub(crate) struct NoMeters {
+    lock: std::sync::Arc<NoLockMeters>,
 }
 
 #[derive(Debug)]
-pub(crate) struct LockMeters;
+pub(crate) struct NoLockMeters;
 
 #[derive(Debug)]
-pub(crate) struct Waiting;
+pub(crate) struct UncountedWait;
 
-impl Meters {
+impl NoMeters {
     pub(crate) fn new(_url: &str) -> Self {
         Self {
-            lock: std::sync::Arc::new(LockMeters),
+            lock: std::sync::Arc::new(NoLockMeters),
         }
     }
 
-    pub(crate) fn lock(&self, _name: &Name) -> &std::sync::Arc<LockMeters> {
+    pub(crate) fn lock(&self, _name: &Name) -> &std::sync::Arc<NoLockMeters> {
         &self.lock
     }
 
-    pub(crate) fn request<T>(&self, _: Operation, _: Started, _reply: &Result<T>) {}
+    pub(crate) fn request<T>(&self, _: RequestKind, _: NotMeasured, _reply: &Result<T>) {}
 
-    pub(crate) fn renewal(&self, _: Outcome) {}
+    pub(crate) fn renewal(&self, _: RenewalOutcome) {}
 
     pub(crate) fn outage(&self) {}
 }
 
-impl LockMeters {
+impl NoLockMeters {
     pub(crate) fn granted(&self, _waited: Duration) {}
 
     pub(crate) fn not_granted(&self, _outcome: &'static str) {}
@@ -70,8 +59,8 @@ impl LockMeters {
 
     pub(crate) fn hold_ends(&self, _held: Duration, _loss: Option<LossReason>) {}
 
-    pub(crate) fn waits(&self, _ahead: u32) -> Waiting {
-        Waiting
+    pub(crate) fn waits(&self, _ahead: u32) -> UncountedWait {
+        UncountedWait
     }
 
     pub(crate) fn hand_over_missed(&self) {}

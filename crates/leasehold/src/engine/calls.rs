@@ -6,7 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::events::Reachability;
-use crate::metrics::{Meters, Operation, Started, started};
+use crate::metric_labels::RequestKind;
+use crate::metrics::{Meters, Started, started};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::Cleanup;
@@ -84,7 +85,7 @@ impl StoreCalls {
             let reply = self.store.enter(claim, on_contention).await?;
             Ok(Timed { sent_at, reply })
         };
-        self.with_retries(Operation::Enter, "acquire", Some(&claim.name), send)
+        self.with_retries(RequestKind::Enter, "acquire", Some(&claim.name), send)
             .await
     }
 
@@ -109,7 +110,7 @@ impl StoreCalls {
         let name = claims.first().map(|claim| &claim.name);
         let started = started();
         let reply = with_timeout(limit, self.store.renew(claims)).await;
-        self.note(Operation::Renew, started, &reply);
+        self.note(RequestKind::Renew, started, &reply);
         self.with_context("renew", name, reply)
     }
 
@@ -124,7 +125,7 @@ impl StoreCalls {
             let reply = leases.first().copied().flatten();
             Ok(Timed { sent_at, reply })
         };
-        self.with_retries(Operation::Renew, "acquire", Some(&claim.name), send)
+        self.with_retries(RequestKind::Renew, "acquire", Some(&claim.name), send)
             .await
     }
 
@@ -132,7 +133,7 @@ impl StoreCalls {
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
         let started = started();
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
-        self.note(Operation::Leave, started, &reply);
+        self.note(RequestKind::Leave, started, &reply);
         self.with_context("release", Some(&claim.name), reply)
     }
 
@@ -153,13 +154,13 @@ impl StoreCalls {
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.inspect(name));
-        self.with_retries(Operation::Inspect, "inspect", Some(name), send)
+        self.with_retries(RequestKind::Inspect, "inspect", Some(name), send)
             .await
     }
 
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
-        self.with_retries(Operation::List, "list the locks", None, send)
+        self.with_retries(RequestKind::List, "list the locks", None, send)
             .await
     }
 
@@ -174,7 +175,7 @@ impl StoreCalls {
     /// Sends a request again while the store is unavailable; every request is repeatable.
     async fn with_retries<T, S, F>(
         &self,
-        request: Operation,
+        request: RequestKind,
         operation: &'static str,
         name: Option<&Name>,
         send: S,
@@ -200,7 +201,7 @@ impl StoreCalls {
         self.with_context(operation, name, reply)
     }
 
-    fn note<T>(&self, request: Operation, started: Started, reply: &Result<T>) {
+    fn note<T>(&self, request: RequestKind, started: Started, reply: &Result<T>) {
         self.meters.request(request, started, reply);
         self.reachability.note(&self.url, reply, &self.meters);
     }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::{Hold, StoreCalls, spans};
-use crate::metrics::{LockMeters, Meters, Waiting};
+use crate::metrics::{LockMeters, Meters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, Name, Result, Token};
 
@@ -50,7 +50,7 @@ impl AcquireEvents {
     }
 
     /// Records that the claim waits behind `ahead` others, until the returned value is dropped.
-    pub(super) fn queued(&self, ahead: u32) -> Waiting {
+    pub(super) fn queued(&self, ahead: u32) -> WaitingClaim {
         self.span.record("position", ahead.saturating_add(1));
         self.meters.waits(ahead)
     }

@@ -15,7 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
 use super::validity::{End, Validity, safe_duration};
-use crate::metrics::Outcome;
+use crate::metric_labels::RenewalOutcome;
 use crate::runtime::clock::{BootInstant, BootTimer};
 use crate::runtime::detached::Detached;
 use crate::{Claim, LossReason, Result};
@@ -91,11 +91,11 @@ enum RenewReply {
 }
 
 impl RenewReply {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> RenewalOutcome {
         match self {
-            Self::Renewed(_) => Outcome::Renewed,
-            Self::Gone => Outcome::Gone,
-            Self::Unknown => Outcome::NoReply,
+            Self::Renewed(_) => RenewalOutcome::Renewed,
+            Self::Gone => RenewalOutcome::Gone,
+            Self::Unknown => RenewalOutcome::NoReply,
         }
     }
 }

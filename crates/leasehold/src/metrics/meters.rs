@@ -7,6 +7,7 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::table;
+use crate::metric_labels::{RenewalOutcome, RequestKind};
 use crate::runtime::clock::BootInstant;
 use crate::{ErrorKind, LossReason, Name, Result};
 
@@ -18,24 +19,6 @@ pub(crate) fn started() -> Started {
     BootInstant::now()
 }
 
-/// A request of the engine, as a label.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
-    Enter,
-    Renew,
-    Leave,
-    Inspect,
-    List,
-}
-
-/// The outcome of one renewal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
-    Renewed,
-    Gone,
-    NoReply,
-}
-
 /// The meters of one open store.
 #[derive(Debug)]
 pub(crate) struct Meters {
@@ -43,7 +26,7 @@ pub(crate) struct Meters {
     patterns: Arc<[String]>,
     /// One for each pattern, and the last one for all other locks.
     locks: Vec<Arc<LockMeters>>,
-    requests: [OperationMeters; 5],
+    requests: [RequestMeters; 5],
     renewals: [OnceLock<Counter>; 3],
 }
 
@@ -71,7 +54,7 @@ impl Meters {
     }
 
     /// Records a request and its reply or failure.
-    pub(crate) fn request<T>(&self, operation: Operation, started: Started, reply: &Result<T>) {
+    pub(crate) fn request<T>(&self, operation: RequestKind, started: Started, reply: &Result<T>) {
         let meters = &self.requests[operation as usize];
         let operation = operation.as_str();
         let register =
@@ -91,7 +74,7 @@ impl Meters {
         }
     }
 
-    pub(crate) fn renewal(&self, outcome: Outcome) {
+    pub(crate) fn renewal(&self, outcome: RenewalOutcome) {
         let register = || {
             let store = self.store.clone();
             counter!(table::RENEWALS, "store" => store, "outcome" => outcome.as_str())
@@ -163,10 +146,10 @@ impl LockMeters {
     }
 
     /// Records that a claim waits; the returned value ends the wait when it is dropped.
-    pub(crate) fn waits(self: &Arc<Self>, ahead: u32) -> Waiting {
+    pub(crate) fn waits(self: &Arc<Self>, ahead: u32) -> WaitingClaim {
         self.histogram(table::QUEUE).record(ahead);
         self.claims(&self.waiting, "waiting").increment(1);
-        Waiting(Arc::clone(self))
+        WaitingClaim(Arc::clone(self))
     }
 
     pub(crate) fn hand_over_missed(&self) {
@@ -191,9 +174,9 @@ impl LockMeters {
 
 /// A claim that waits. Dropping it ends the wait.
 #[derive(Debug)]
-pub(crate) struct Waiting(Arc<LockMeters>);
+pub(crate) struct WaitingClaim(Arc<LockMeters>);
 
-impl Drop for Waiting {
+impl Drop for WaitingClaim {
     fn drop(&mut self) {
         self.0.claims(&self.0.waiting, "waiting").decrement(1);
     }
@@ -206,31 +189,9 @@ pub(crate) fn reconnected(service: &'static str) {
 }
 
 #[derive(Debug, Default)]
-struct OperationMeters {
+struct RequestMeters {
     duration: OnceLock<Histogram>,
     succeeded: OnceLock<Counter>,
-}
-
-impl Operation {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Enter => "enter",
-            Self::Renew => "renew",
-            Self::Leave => "leave",
-            Self::Inspect => "inspect",
-            Self::List => "list",
-        }
-    }
-}
-
-impl Outcome {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Renewed => "renewed",
-            Self::Gone => "gone",
-            Self::NoReply => "no_reply",
-        }
-    }
 }
 
 fn matches(pattern: &str, name: &Name) -> bool {

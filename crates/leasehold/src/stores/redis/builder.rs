@@ -6,8 +6,10 @@ use tokio::runtime::Handle;
 
 use super::Redis;
 use crate::Result;
+use crate::examination::Examination;
 use crate::runtime::background;
 use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_examination::{self, Kind};
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -19,6 +21,11 @@ impl RedisBuilder {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
         Ok(Self { address })
+    }
+
+    /// Examines what endangers locks on the server.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        redis_examination::examine(Kind::Redis, std::slice::from_ref(&self.address)).await
     }
 
     /// Sets how long a holder's connection may be missing before the next claim is granted.

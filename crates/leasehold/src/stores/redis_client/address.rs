@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::runtime::background;
-use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
+use crate::stores::url::{Host, StoreUrl, UrlForm, is_loopback, password_in};
 use crate::{Error, Result};
 
 pub(in crate::stores) use settings::{Settings, check_grace};
@@ -106,6 +106,14 @@ impl Address {
             address.set(name, value)?;
         }
         Ok(address)
+    }
+
+    /// Returns whether others may read the connection: it leaves this machine without TLS.
+    pub(in crate::stores) fn is_exposed(&self) -> bool {
+        match &self.target {
+            Target::Tcp { host, tls, .. } => tls.is_none() && !is_loopback(host),
+            Target::Socket(_) => false,
+        }
     }
 
     /// Returns the address with the password that its file has now.

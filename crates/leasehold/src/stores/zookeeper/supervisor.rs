@@ -149,7 +149,7 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
     }
 }
 
-async fn connect(address: &Address, session: Duration) -> Result<Client> {
+pub(super) async fn connect(address: &Address, session: Duration) -> Result<Client> {
     let mut connector = Client::connector()
         .with_session_timeout(session)
         .with_fail_eagerly();
