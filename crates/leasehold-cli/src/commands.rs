@@ -161,7 +161,7 @@ pub(crate) enum Action {
         store: Store,
     },
 
-    /// Examine what endangers locks in the store
+    /// Examine risks to locks in the store
     ///
     /// Connects, reads the settings of the servers, and tries the requests that locks need. Prints
     /// each finding with its remedy. Changes no lock. Takes about a second.
@@ -175,7 +175,7 @@ pub(crate) enum Action {
     ///             message, remedy
     ///   servers   array: server, version, round_trip_p50_us, round_trip_p99_us, clock_ahead_ms;
     ///             null where unknown
-    ///   unknown   array of texts: what could not be examined, and why
+    ///   unknown   array of texts: the parts that could not be examined, and why
     #[command(verbatim_doc_comment)]
     Doctor {
         #[command(flatten)]

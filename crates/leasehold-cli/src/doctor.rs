@@ -1,4 +1,4 @@
-//! `leasehold doctor`: what endangers locks in a store.
+//! `leasehold doctor`: risks to locks in a store.
 
 use std::io::{Write, stdout};
 
@@ -72,7 +72,7 @@ fn print_json(examination: &Examination) -> Result<()> {
         message: &finding.message,
         remedy: &finding.remedy,
     });
-    let servers = examination.servers.iter().map(|server| ServerJson {
+    let servers = examination.servers.iter().map(|server| ExaminedJson {
         server: &server.server,
         version: server.version.as_deref(),
         round_trip_p50_us: server.round_trip.map(|trip| trip.p50.as_micros()),
@@ -93,7 +93,7 @@ fn print_json(examination: &Examination) -> Result<()> {
 struct Report<'a> {
     store: &'a str,
     findings: Vec<FindingJson<'a>>,
-    servers: Vec<ServerJson<'a>>,
+    servers: Vec<ExaminedJson<'a>>,
     unknown: &'a [String],
 }
 
@@ -107,7 +107,7 @@ struct FindingJson<'a> {
 }
 
 #[derive(Serialize)]
-struct ServerJson<'a> {
+struct ExaminedJson<'a> {
     server: &'a str,
     version: Option<&'a str>,
     round_trip_p50_us: Option<u128>,

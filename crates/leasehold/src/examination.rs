@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The result of [`examine`](crate::examine): what endangers locks in a store.
+/// The result of [`examine`](crate::examine): risks to locks in a store.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -21,11 +21,11 @@ use std::time::Duration;
 pub struct Examination {
     /// The store's URL without its password.
     pub store: String,
-    /// What endangers locks, the dangers first.
+    /// The risks to locks, the dangers first.
     pub findings: Vec<Finding>,
     /// The servers, as far as they sent a reply.
     pub servers: Vec<ExaminedServer>,
-    /// What could not be examined, with the reason.
+    /// The parts that could not be examined, each with the reason.
     pub unknown: Vec<String>,
 }
 
@@ -60,9 +60,9 @@ pub struct Finding {
     pub code: &'static str,
     /// The server or the folder that it concerns.
     pub server: String,
-    /// What endangers locks.
+    /// The risk to locks.
     pub message: String,
-    /// What removes the finding.
+    /// The change that removes the risk.
     pub remedy: String,
 }
 

@@ -9,7 +9,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::table;
 use crate::metric_labels::{RenewalOutcome, RequestKind};
 use crate::runtime::clock::BootInstant;
-use crate::{ErrorKind, LossReason, Name, Result};
+use crate::{LossReason, Name, Result};
 
 /// The time just before a request is sent.
 pub(crate) type Started = BootInstant;
@@ -54,24 +54,30 @@ impl Meters {
     }
 
     /// Records a request and its reply or failure.
-    pub(crate) fn request<T>(&self, operation: RequestKind, started: Started, reply: &Result<T>) {
-        let meters = &self.requests[operation as usize];
-        let operation = operation.as_str();
-        let register =
-            || histogram!(table::REQUEST, "store" => self.store.clone(), "operation" => operation);
+    pub(crate) fn request<T>(&self, kind: RequestKind, started: Started, reply: &Result<T>) {
+        let meters = &self.requests[kind as usize];
         let duration = BootInstant::now().duration_since(started);
-        meters.duration.get_or_init(register).record(duration);
-
-        let error = reply.as_ref().err().map(crate::Error::kind);
         let register = || {
             let store = self.store.clone();
-            let outcome = error.map_or("ok", ErrorKind::as_str);
-            counter!(table::REQUESTS, "store" => store, "operation" => operation, "outcome" => outcome)
+            histogram!(table::REQUEST, "store" => store, "operation" => kind.as_str())
         };
-        match error {
-            None => meters.succeeded.get_or_init(register).increment(1),
-            Some(_) => register().increment(1),
+        meters.duration.get_or_init(register).record(duration);
+
+        match reply {
+            Ok(_) => {
+                let register = || self.requests(kind, "ok");
+                meters.succeeded.get_or_init(register).increment(1);
+            }
+            Err(error) => self.requests(kind, error.kind().as_str()).increment(1),
         }
+    }
+
+    fn requests(&self, kind: RequestKind, outcome: &'static str) -> Counter {
+        let store = self.store.clone();
+        let operation = kind.as_str();
+        counter!(
+            table::REQUESTS, "store" => store, "operation" => operation, "outcome" => outcome
+        )
     }
 
     pub(crate) fn renewal(&self, outcome: RenewalOutcome) {

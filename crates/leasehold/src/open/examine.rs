@@ -6,7 +6,7 @@ use crate::{Error, Result, stores};
 
 use super::{open_store, redacted};
 
-/// Examines what endangers locks in the store of a URL.
+/// Examines risks to locks in the store of a URL.
 ///
 /// It connects, reads the settings of the servers, and tries the requests that locks need on a key
 /// of its own. It changes no lock. It takes about a second. docs/doctor.md lists all findings.

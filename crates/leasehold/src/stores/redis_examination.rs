@@ -1,4 +1,4 @@
-//! What endangers locks on Redis servers: settings, rights, clocks, round trips.
+//! Risks to locks on Redis servers: settings, rights, clocks, round trips.
 
 mod clocks;
 mod replicas;
@@ -155,7 +155,7 @@ fn transport(address: &Address) -> Option<Finding> {
         Finding::warning(
             "no-tls",
             "the connection leaves this machine without TLS, and others may read or change it",
-            "use rediss:// or redlocks://, or a network that nobody else uses",
+            "use rediss:// or redlocks://, or a network without other users",
         )
     })
 }

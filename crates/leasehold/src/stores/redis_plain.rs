@@ -47,7 +47,7 @@ pub struct RedisPlainBuilder {
 }
 
 impl RedisPlainBuilder {
-    /// Examines what endangers locks on the servers.
+    /// Examines risks to locks on the servers.
     pub(crate) async fn examine(&self) -> Result<Examination> {
         redis_examination::examine(Kind::Plain, &self.server.addresses).await
     }

@@ -53,7 +53,7 @@ impl RedlockBuilder {
         address::shown_url(&self.masters)
     }
 
-    /// Examines what endangers locks on the servers.
+    /// Examines risks to locks on the servers.
     pub(crate) async fn examine(&self) -> Result<Examination> {
         redis_examination::examine(Kind::Redlock, &self.masters.addresses).await
     }

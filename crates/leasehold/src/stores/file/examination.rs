@@ -1,4 +1,4 @@
-//! What endangers the locks in a folder.
+//! Risks to the locks in a folder.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

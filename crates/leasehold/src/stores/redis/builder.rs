@@ -23,7 +23,7 @@ impl RedisBuilder {
         Ok(Self { address })
     }
 
-    /// Examines what endangers locks on the server.
+    /// Examines risks to locks on the server.
     pub(crate) async fn examine(&self) -> Result<Examination> {
         redis_examination::examine(Kind::Redis, std::slice::from_ref(&self.address)).await
     }

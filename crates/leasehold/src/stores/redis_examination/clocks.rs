@@ -8,7 +8,7 @@ use crate::examination::{ExaminedServer, Finding, RoundTrip};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{Address, Session};
 
-/// Measures round trips and the clock, and adds what endangers locks.
+/// Measures round trips and the clock, and adds risks to locks.
 pub(super) async fn examine(
     session: &Session,
     address: &Address,
@@ -126,7 +126,7 @@ const RATE_OVER: Duration = Duration::from_millis(800);
 const DIFFERENCE_MAX_MS: i64 = 1_000;
 /// The margin that leases have for clocks of different rates.
 const RATE_MAX_PPM: i64 = 500;
-/// The default lease, which matters where there is no crash grace.
+/// The default lease, which matters without a crash grace.
 const LEASE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Rights {
         let mut findings = Vec::new();
         let mut has_no_key = false;
         for right in &self.needed {
-            // The key is no string then, and this request would create it without an expiry.
+            // The key is missing then, and this request would create it without an expiry.
             if right.creates_key() && has_no_key {
                 continue;
             }

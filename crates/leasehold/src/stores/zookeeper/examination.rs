@@ -1,4 +1,4 @@
-//! What endangers locks on a ZooKeeper ensemble: sessions, servers, digests, round trips.
+//! Risks to locks on a ZooKeeper ensemble: sessions, servers, digests, round trips.
 
 use std::time::Duration;
 
@@ -101,7 +101,7 @@ async fn server(host: &Host, is_encrypted: bool) -> Examination {
         findings.push(Finding::warning(
             "no-tls",
             "the connection leaves this machine without TLS, and others may read or change it",
-            "use zookeeper+tls://, or a network that nobody else uses",
+            "use zookeeper+tls://, or a network without other users",
         ));
     }
 
