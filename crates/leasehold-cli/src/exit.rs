@@ -238,7 +238,8 @@ pub(crate) const ENVIRONMENT: Table = Table {
         ),
         (
             "LEASEHOLD_ALSO_STORE",
-            "run: the URL of a second store, unless --also-store is given",
+            "run: the URL of a second store, unless --also-store is given; run\n\
+             sets it for COMMAND",
         ),
         (
             "LEASEHOLD_LOG",

@@ -94,7 +94,8 @@ impl Holding<'_> {
             Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         };
 
-        let token = guards.first().fencing_token();
+        let first = guards.first();
+        let token = FencingToken::new(first.token(), first.claim_id());
         let reported = tokio::select! {
             biased;
             reported = report(token, reader) => reported,

@@ -14,8 +14,11 @@ mod terminal;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
 
+use std::io;
+
 use anyhow::{Context, Result};
-use leasehold::{ClaimantInfo, Locks};
+use leasehold::{ClaimantInfo, Error, Locks};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
@@ -175,16 +178,19 @@ fn start(
     };
 
     let jobs = JobControl::new();
+    let environment = nested::environment(guard, locks.url(), args);
+    let holds_len = nested::len_of_holds(&environment);
     let settings = Spawn {
         command: &args.command,
-        environment: nested::environment(guard, locks.url(), args),
+        environment,
         inheritable_fds: &guard.inheritable_fds()?,
         preparation: Preparation {
             foreground: jobs.is_given(),
             unblock_stop: signals.block_stop(),
         },
     };
-    let child = Child::spawn(settings, others)?;
+    let child =
+        Child::spawn(settings, others).map_err(|error| explain_spawn_error(error, holds_len))?;
 
     if let Some(watchdog) = &mut watchdog {
         watchdog.set_group(child.group());
@@ -195,6 +201,20 @@ fn start(
         watchdog,
         jobs,
     })
+}
+
+/// Explains why the command was not started. `holds_len` is the length of the list of its holds.
+fn explain_spawn_error(error: io::Error, holds_len: usize) -> anyhow::Error {
+    if error.raw_os_error() != Some(Errno::E2BIG as i32) {
+        return error.into();
+    }
+    let message = format!(
+        "the command's arguments or environment are longer than the kernel accepts; \
+         the list of its holds in LEASEHOLD_HELD has {holds_len} bytes"
+    );
+    Error::invalid(message)
+        .help("lock fewer names in one run, or pass long arguments in a file")
+        .into()
 }
 
 /// Sends a keyboard signal to the job that leasehold is part of, such as a script.

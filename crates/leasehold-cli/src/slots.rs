@@ -158,7 +158,7 @@ impl Taking<'_> {
     }
 
     fn claim(&self) -> ClaimId {
-        self.semaphore.fencing_token().claim()
+        self.semaphore.claim_id()
     }
 
     fn slot_name(&self, number: u32) -> String {

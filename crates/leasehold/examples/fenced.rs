@@ -29,9 +29,9 @@ pub async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let locks = leasehold::open("memory:").await?;
     let mut account = Account::default();
 
-    let late = locks.mutex("account").acquire().await?.fencing_token();
+    let late = locks.mutex("account").acquire().await?.fencing_token()?;
     let guard = locks.mutex("account").acquire().await?;
-    *account.seal(guard.fencing_token())? += 100;
+    *account.seal(guard.fencing_token()?)? += 100;
     assert!(account.seal(late).is_err());
     guard.release().await?;
     Ok(())

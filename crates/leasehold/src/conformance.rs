@@ -54,7 +54,10 @@ use async_trait::async_trait;
 use crate::{Result, Store};
 
 pub use downgrade::{downgrade_is_not_reported_as_loss, downgrade_lets_readers_in};
-pub use exclusion::{holders_exclude_each_other, released_guard_is_invalid, tokens_increase};
+pub use exclusion::{
+    holders_exclude_each_other, only_stores_with_tokens_give_fencing_tokens,
+    released_guard_is_invalid, tokens_increase,
+};
 pub use faults::{
     broken_writer_does_not_hold_again, cancelled_acquire_leaves_no_entry,
     cancelled_downgrade_leaves_no_entry, disconnected_hold_is_lost_in_time,
@@ -120,7 +123,7 @@ macro_rules! conformance_suites {
                 writers_are_not_starved
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
                 refused_claim_leaves_no_entry
-                share_can_only_shrink
+                share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
             ]
         }
     };

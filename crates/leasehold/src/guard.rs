@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use crate::engine::Hold;
 use crate::runtime::background::on_background;
-use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token};
+use crate::{
+    ClaimId, Error, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Share, Token,
+};
 
 /// A granted lock, held until it is released, dropped or lost.
 ///
@@ -40,6 +42,9 @@ impl Guard {
     }
 
     /// Returns the token of this grant, which is larger than those of all earlier grants.
+    ///
+    /// On a store without tokens the numbers do not rise: see
+    /// [`Guarantees::tokens`](crate::Guarantees::tokens).
     #[must_use]
     pub fn token(&self) -> Token {
         self.hold.token()
@@ -47,9 +52,24 @@ impl Guard {
 
     /// Returns the token and the claim id of this grant, for resources that [compare
     /// both](crate::fence).
+    ///
+    /// # Errors
+    ///
+    /// [`is_unsupported`](crate::Error::is_unsupported) if the store has no
+    /// [tokens](crate::Guarantees::tokens).
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        if !self.hold.guarantees().tokens {
+            let message = "this store has no tokens, so no resource can reject a late holder";
+            return Err(Error::unsupported(message)
+                .help("use a store with tokens, or a resource that needs none"));
+        }
+        Ok(FencingToken::new(self.token(), self.claim_id()))
+    }
+
+    /// Returns the id of this claim, which is drawn for each acquire.
     #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        FencingToken::new(self.token(), self.hold.claim().id)
+    pub fn claim_id(&self) -> ClaimId {
+        self.hold.claim().id
     }
 
     /// Returns the name of the lock.

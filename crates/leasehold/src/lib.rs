@@ -179,6 +179,9 @@ struct ReadmeInChinese;
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing-your-service.md")]
+struct TestingYourService;
 #[cfg(all(doctest, feature = "file", feature = "conformance"))]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Contributing;

@@ -68,7 +68,7 @@ impl fmt::Debug for Token {
 /// use leasehold::{ClaimId, FencingToken};
 ///
 /// let guard = leasehold::open("memory:").await?.mutex("a").acquire().await?;
-/// let ours = guard.fencing_token();
+/// let ours = guard.fencing_token()?;
 /// let same_token = FencingToken::new(ours.token(), ClaimId::draw());
 /// assert!(ours.is_accepted_after(ours));
 /// assert!(!same_token.is_accepted_after(ours));

@@ -92,6 +92,12 @@ pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
                 .help("give --while-pid a process that runs")
                 .into())
         }
+        // The kernel reports INVAL or NOENT, by its version.
+        Some(Err(Errno::INVAL | Errno::NOENT)) => {
+            Err(Error::invalid(format!("{pid} is a thread, not a process"))
+                .help("give --while-pid the id of the thread's process")
+                .into())
+        }
         Some(Err(error)) => Err(io::Error::from(error))
             .with_context(|| format!("cannot wait for the end of process {pid}")),
     }

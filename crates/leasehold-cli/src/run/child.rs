@@ -140,6 +140,15 @@ impl Child {
             .map_or_else(|_| self.group_exists(), |found| !found.is_empty())
     }
 
+    /// Returns the descendants that run on after the end of the command.
+    pub(crate) fn left_over(&self) -> Vec<i32> {
+        if !self.is_reaped {
+            return Vec::new();
+        }
+        let descendants = self.descendants().unwrap_or_default();
+        descendants.iter().map(|process| process.pid).collect()
+    }
+
     /// Signals the command's group while the command runs. After that, signals all descendants.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.is_reaped {

@@ -33,13 +33,11 @@ struct EnclosingHold {
 
 impl EnclosingHold {
     fn new(store: &str, guard: &Guard) -> Self {
-        let fencing = guard.fencing_token();
-
         Self {
             store: store.to_owned(),
             name: guard.name().to_owned(),
-            token: fencing.token().get(),
-            claim: fencing.claim().to_string(),
+            token: guard.token().get(),
+            claim: guard.claim_id().to_string(),
         }
     }
 }
@@ -69,6 +67,12 @@ pub(crate) fn environment(guards: &Guards, store: &str, args: &Run) -> Vec<(&'st
         variables.push((SLOT, joined(guards.slots())));
     }
     variables
+}
+
+/// Returns the length of the list of holds in the environment of a command.
+pub(crate) fn len_of_holds(environment: &[(&'static str, String)]) -> usize {
+    let held = environment.iter().find(|(variable, _)| *variable == HELD);
+    held.map_or(0, |(_, holds)| holds.len())
 }
 
 /// Returns the variables of one or more holds. The first hold is the main one.

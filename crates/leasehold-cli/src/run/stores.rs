@@ -137,7 +137,7 @@ impl<'a> AcquiringBoth<'a> {
     ) -> anyhow::Result<Acquired> {
         let store = self.ordered()[1];
         let own = first.first();
-        let claim = own.fencing_token().claim().to_string();
+        let claim = own.claim_id().to_string();
 
         let lock_state = store.inspect(own.name()).await?;
         if lock_state

@@ -223,6 +223,7 @@ impl Supervision<'_> {
     fn forward(&mut self, signal: Signal) -> io::Result<()> {
         self.child.signal(signal);
         self.forwarded.push(signal);
+        self.report_descendants();
 
         if signal == Signal::SIGTSTP {
             // The stop signal was meant for leasehold and the command, and so will be SIGCONT.
@@ -231,6 +232,18 @@ impl Supervision<'_> {
             self.resume_if(may_run);
         }
         Ok(())
+    }
+
+    /// Prints which processes leasehold still waits for. A user who sends a signal after the end of
+    /// the command may not know why leasehold runs on.
+    fn report_descendants(&self) {
+        let pids: Vec<_> = self.child.left_over().iter().map(i32::to_string).collect();
+        if !pids.is_empty() {
+            print_error(format_args!(
+                "the command has ended; --until-all-end waits for its processes {}",
+                pids.join(", ")
+            ));
+        }
     }
 
     fn child_stopped(&mut self, by: Signal) -> io::Result<()> {

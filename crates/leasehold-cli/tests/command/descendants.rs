@@ -99,8 +99,29 @@ fn signals_reach_descendants_after_the_end_of_the_command() {
         !std::path::Path::new(&format!("/proc/{command}")).exists()
     });
     run.signal(Signal::SIGTERM);
-    run.wait().assert(0, "", "");
+    assert_eq!(run.wait().code(), 0);
     assert!(!is_alive(sandbox.pid("pid")));
+}
+
+/// Ctrl-C has no visible effect if the remaining processes ignore it.
+#[test]
+fn signal_after_the_end_of_the_command_prints_what_still_runs() {
+    let sandbox = Sandbox::new();
+    let line = "setsid sh -c 'trap \"\" TERM; echo $$ > pid; exec sleep 1000' > /dev/null 2>&1 & \
+                until [ -s pid ]; do sleep 0.01; done; echo $$ > command";
+    let mut run = sandbox.started(&["run", "a", "--until-all-end", "--", "sh", "-c", line]);
+    let command = sandbox.pid("command");
+    until("the command was reaped", || {
+        !std::path::Path::new(&format!("/proc/{command}")).exists()
+    });
+
+    run.signal(Signal::SIGTERM);
+    let descendant = sandbox.pid("pid");
+    run.wait_for_output(&format!(
+        "--until-all-end waits for its processes {descendant}"
+    ));
+    kill(descendant, Signal::SIGKILL).unwrap();
+    run.wait().assert(0, "", "");
 }
 
 #[test]

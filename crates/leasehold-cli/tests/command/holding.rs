@@ -89,6 +89,24 @@ fn hold_for_a_process_that_has_ended_is_refused() {
 }
 
 #[test]
+fn id_of_a_thread_is_refused() {
+    let sandbox = Sandbox::new();
+    let (send, receive) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        send.send(nix::unistd::gettid()).unwrap();
+        ended.recv().unwrap_err();
+    });
+
+    let id = receive.recv().unwrap().to_string();
+    sandbox
+        .done(&["hold", "a", "--while-pid", &id])
+        .assert(64, "", "is a thread, not a process");
+    drop(end);
+    thread.join().unwrap();
+}
+
+#[test]
 fn signal_releases_the_hold() {
     let sandbox = Sandbox::new();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {

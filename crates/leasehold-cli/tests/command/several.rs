@@ -22,6 +22,20 @@ fn run_of_several_names_holds_all_of_them() {
     assert!(["a", "b", "c"].iter().all(|name| sandbox.is_free(name)));
 }
 
+/// The kernel accepts at most 128 KiB in one variable of the environment.
+#[test]
+fn list_of_holds_that_the_kernel_does_not_accept_is_explained() {
+    let sandbox = Sandbox::new();
+    let names: Vec<String> = (0..700).map(|number| format!("{number:0>100}")).collect();
+    let mut arguments = vec!["run"];
+    arguments.extend(names.iter().map(String::as_str));
+    arguments.extend(["--", "true"]);
+    sandbox
+        .done(&arguments)
+        .assert(64, "", "lock fewer names in one run");
+    assert!(sandbox.is_free(&names[0]));
+}
+
 #[test]
 fn repeated_name_counts_once() {
     let sandbox = Sandbox::new();

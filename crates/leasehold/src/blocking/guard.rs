@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::handle::Handle;
 use crate::runtime::background::{block_on, on_background};
-use crate::{FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
+use crate::{ClaimId, FencingToken, LossReason, RenewalStatus, Result, ServerVote, Token};
 
 /// A granted lock; see [`leasehold::Guard`](crate::Guard).
 ///
@@ -24,9 +24,14 @@ impl Guard {
     }
 
     /// See [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> Result<FencingToken> {
         self.0.fencing_token()
+    }
+
+    /// See [`leasehold::Guard::claim_id`](crate::Guard::claim_id).
+    #[must_use]
+    pub fn claim_id(&self) -> ClaimId {
+        self.0.claim_id()
     }
 
     /// See [`leasehold::Guard::name`](crate::Guard::name).

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Lock;
 use super::handle::Handle;
 use crate::runtime::background::block_on;
-use crate::{FencingToken, Owner, Result, Token};
+use crate::{ClaimId, FencingToken, Owner, Result, Token};
 
 /// A mutex that its owner may acquire again; see [`leasehold::Reentrant`](crate::Reentrant).
 #[derive(Clone, Debug)]
@@ -57,9 +57,14 @@ impl ReentrantGuard {
     }
 
     /// See [`leasehold::Guard::fencing_token`](crate::Guard::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> Result<FencingToken> {
         self.0.fencing_token()
+    }
+
+    /// See [`leasehold::Guard::claim_id`](crate::Guard::claim_id).
+    #[must_use]
+    pub fn claim_id(&self) -> ClaimId {
+        self.0.claim_id()
     }
 
     /// See [`leasehold::ReentrantGuard::count`](crate::ReentrantGuard::count).

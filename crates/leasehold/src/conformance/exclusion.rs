@@ -62,6 +62,22 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
     assert_eq!(distinct.len(), granted.len(), "{granted:?}");
 }
 
+/// A guard gives a fencing token only if a resource can compare it with others.
+pub async fn only_stores_with_tokens_give_fencing_tokens(service: &dyn Service) {
+    let locks = client(service).await;
+    let guard = locks.mutex(&fresh_name("fencing")).acquire().await;
+    let guard = guard.expect("granted");
+    let fencing = guard.fencing_token();
+
+    if locks.guarantees().tokens {
+        let fencing = fencing.expect("the store has tokens");
+        assert_eq!(fencing.token(), guard.token());
+        assert_eq!(fencing.claim(), guard.claim_id());
+    } else {
+        assert!(fencing.expect_err("it has none").is_unsupported());
+    }
+}
+
 /// Grants one lock to four clients, ten times each. Returns the tokens in the order of the grants.
 async fn granted_tokens(service: &dyn Service, kind: LockKind) -> Vec<Token> {
     let name = fresh_name("tokens");

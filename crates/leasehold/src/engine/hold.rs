@@ -16,8 +16,8 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
 use crate::{
-    Claim, Error, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share, Standing,
-    Token,
+    Claim, Error, Guarantees, LossReason, OnContention, RenewalStatus, Result, ServerVote, Share,
+    Standing, Token,
 };
 
 /// A granted claim. Dropping it releases the lock in the background.
@@ -55,6 +55,10 @@ impl Hold {
 
     pub(crate) fn claim(&self) -> &Claim {
         &self.validity.claim
+    }
+
+    pub(crate) fn guarantees(&self) -> Guarantees {
+        self.engine.calls().guarantees()
     }
 
     pub(crate) fn check(&self) -> Result<()> {

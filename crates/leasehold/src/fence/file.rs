@@ -25,15 +25,15 @@ use mark::Mark;
 /// # let folder = std::env::temp_dir().join(format!("leasehold-fence-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).expect("made");
 /// # let locks = leasehold::open("memory:").await?;
-/// let late = locks.mutex("report").acquire().await?.fencing_token();
+/// let late = locks.mutex("report").acquire().await?.fencing_token()?;
 /// let guard = locks.mutex("report").acquire().await?;
 ///
 /// let report = leasehold::fence::File::open(&folder, "report.txt")?;
-/// let before = report.seal(guard.fencing_token())?; // from here on earlier holders are rejected
+/// let before = report.seal(guard.fencing_token()?)?; // from here on earlier holders are rejected
 /// assert_eq!(before, None);
-/// report.write(guard.fencing_token(), b"42 orders")?;
+/// report.write(guard.fencing_token()?, b"42 orders")?;
 /// assert!(report.write(late, b"41 orders").unwrap_err().is_lost());
-/// assert_eq!(report.seal(guard.fencing_token())?.as_deref(), Some(&b"42 orders"[..]));
+/// assert_eq!(report.seal(guard.fencing_token()?)?.as_deref(), Some(&b"42 orders"[..]));
 /// # std::fs::remove_dir_all(folder).expect("removed");
 /// # Ok(()) }
 /// ```

@@ -15,7 +15,7 @@
 //! ```text
 //! let transaction = client.transaction()?;
 //! let token = i64::try_from(guard.token().get())?;
-//! let claim = guard.fencing_token().claim().to_string();
+//! let claim = guard.claim_id().to_string();
 //! let seal = leasehold::fence::postgres::SEAL;
 //! let row = transaction.query_opt(seal, &[&"account 42", &token, &claim])?;
 //! if row.is_none() {

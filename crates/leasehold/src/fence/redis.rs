@@ -14,7 +14,7 @@
 //!     call.arg(token).arg(claim).arg(command);
 //!     call.query::<Option<String>>(&mut connection)
 //! };
-//! // `guard.token().get()` and `guard.fencing_token().claim().to_string()` of two holders
+//! // `guard.token().get()` and `guard.claim_id().to_string()` of two holders
 //! let late = (7, "6f1c2a4e9b0d4c5f8a7e3d2b1c0f9e8d");
 //! let now = (9, "0b7d1e5a3c9f4826b1d0e4f7a2c85936");
 //! assert_eq!(fenced(late, &["GET", "{account}"])?, None);

@@ -41,6 +41,38 @@ impl Memory {
         Self::default()
     }
 
+    /// Ends all holds of a name, as if an operator had broken the lock; returns their number.
+    ///
+    /// A program tests by it how it handles a loss. [`Guard::lost`](crate::Guard::lost) resolves
+    /// with [`LossReason::Revoked`](crate::LossReason::Revoked) at once, and so does
+    /// [`Guard::while_held`](crate::Guard::while_held). A guard that nothing awaits notices the
+    /// loss at its next renewal. The next waiter is granted the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let locks = Locks::from_store(store.clone(), "memory:")?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    ///
+    /// assert_eq!(store.revoke("nightly"), 1);
+    /// assert_eq!(guard.lost().await, LossReason::Revoked);
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
+    pub fn revoke(&self, name: impl AsRef<str>) -> usize {
+        let Ok(name) = Name::parse(name.as_ref()) else {
+            return 0;
+        };
+        self.queue(&name, |queue| {
+            let before = queue.entries.len();
+            queue
+                .entries
+                .retain(|queued| queued.entry.token().is_none());
+            before - queue.entries.len()
+        })
+    }
+
     /// Runs `work` on a queue without expired claims, then grants the claims that fit and notifies
     /// the waiters of a change.
     fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {

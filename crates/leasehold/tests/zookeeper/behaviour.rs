@@ -74,10 +74,10 @@ async fn empty_lock_nodes_are_removed() {
 /// A session keeps the lease, so a lease may be longer than the session, renewed or fixed.
 #[tokio::test]
 async fn fixed_lease_can_outlast_the_session_timeout() {
-    let locks = open(&format!("{}/fixed?session=1s", SERVER.url())).await;
-    let lock = locks.mutex("a").lease(Duration::from_secs(3)).no_renewal();
+    let locks = open(&format!("{}/fixed?session=3s", SERVER.url())).await;
+    let lock = locks.mutex("a").lease(Duration::from_secs(6)).no_renewal();
     let held = lock.acquire().await.expect("granted");
-    held_for(&held, Duration::from_secs(2)).await;
+    held_for(&held, Duration::from_secs(5)).await;
 
     let lost = within_timeout("the lease ends", held.lost()).await;
     assert_eq!(lost, LossReason::LeaseExpired);

@@ -502,6 +502,34 @@ fn scripts_match_the_lock_model() {
     random_steps(0..150);
 }
 
+/// In the model, each claim belongs to a client of its own. A client may also have several claims.
+#[test]
+fn renewal_of_another_claim_of_the_same_client_is_refused() {
+    let mut both = Both::new();
+    let link = Link {
+        epoch: 1,
+        verdict: true,
+    };
+    both.step(Step::Come(0));
+    both.step(Step::Enter {
+        id: 0,
+        mode: EnterMode::Queue,
+        link,
+        expired: false,
+    });
+
+    let liveness = format!("{NONE}{}", both.link(0, link));
+    let life = (DAY + LEASE).to_string();
+    for (id, letter) in [(1, '0'), (0, '1')] {
+        let script = ["EVAL", both.renew_script, "1", KEY];
+        let arguments = [&text(id), &liveness, &life];
+        let reply = both
+            .server
+            .command(&[&script[..], &arguments.map(String::as_str)].concat());
+        assert_eq!(reply.text(), format!("{}{letter}", text(id)));
+    }
+}
+
 fn fixture() -> Both {
     let mut both = Both::new();
     let link = Link {

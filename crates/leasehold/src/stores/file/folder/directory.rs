@@ -65,7 +65,11 @@ impl Directory {
         let pending = format!(".new-{}", ClaimId::draw());
         let pending_path = self.path.join(&pending);
         let made = make_part(self, OsStr::new(&pending), &pending_path)?;
-        sharing.apply_to_directory(&made, &pending_path)?;
+        if let Err(error) = sharing.apply_to_directory(&made, &pending_path) {
+            // The first error says more than an error of the removal.
+            let _ = unlinkat(self, &pending, AtFlags::REMOVEDIR);
+            return Err(error);
+        }
 
         if renameat_with(self, &pending, self, name, RenameFlags::NOREPLACE).is_ok() {
             return Ok(made);
