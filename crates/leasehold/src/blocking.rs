@@ -81,25 +81,25 @@ impl From<crate::Locks> for Locks {
 impl Locks {
     /// See [`leasehold::Locks::mutex`](crate::Locks::mutex).
     #[must_use]
-    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+    pub fn mutex(&self, name: &str) -> Lock {
         Lock::from(self.0.mutex(name))
     }
 
     /// See [`leasehold::Locks::rwlock`](crate::Locks::rwlock).
     #[must_use]
-    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+    pub fn rwlock(&self, name: &str) -> RwLock {
         RwLock(self.0.rwlock(name), Handle::new())
     }
 
     /// See [`leasehold::Locks::semaphore`](crate::Locks::semaphore).
     #[must_use]
-    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
+    pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
         Lock::from(self.0.semaphore(name, slots))
     }
 
     /// See [`leasehold::Locks::reentrant`](crate::Locks::reentrant).
     #[must_use]
-    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
+    pub fn reentrant(&self, name: &str) -> Reentrant {
         Reentrant(self.0.reentrant(name), Handle::new())
     }
 

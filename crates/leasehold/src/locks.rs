@@ -19,7 +19,6 @@ use crate::{
 /// let mutex = locks.mutex("nightly");
 /// let slot = locks.semaphore("gpu", 4);
 /// let reader = locks.rwlock("config").shared();
-/// let order = locks.mutex(format!("orders/{}", 42));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -55,14 +54,14 @@ impl Locks {
     /// On one name it excludes the readers and writers of [`rwlock`](Self::rwlock). A name of 0 or
     /// more than 512 bytes is rejected when the lock is acquired.
     #[must_use]
-    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
-        self.lock(name.as_ref(), Ok(Share::MUTEX))
+    pub fn mutex(&self, name: &str) -> Lock {
+        self.lock(name, Ok(Share::MUTEX))
     }
 
     /// Creates a lock that many readers or one writer hold at a time; neither side starves.
     #[must_use]
-    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(self.clone(), name.as_ref())
+    pub fn rwlock(&self, name: &str) -> RwLock {
+        RwLock::new(self.clone(), name)
     }
 
     /// Creates a lock on one slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
@@ -70,13 +69,13 @@ impl Locks {
     /// All clients give the same number of slots for a name. While the name is in use, a claim with
     /// another number is rejected as a [mismatch](crate::Error::is_mismatch).
     #[must_use]
-    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
-        self.lock(name.as_ref(), Share::slots(1, slots))
+    pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
+        self.lock(name, Share::slots(1, slots))
     }
 
     /// Creates a mutex that its owner may acquire again while it holds it.
     #[must_use]
-    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
+    pub fn reentrant(&self, name: &str) -> Reentrant {
         Reentrant::new(self.mutex(name))
     }
 

@@ -3,9 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::fs::{StatVfs, statfs, statvfs};
+use rustix::fs::{StatVfs, statvfs};
 
 use crate::examination::{Examination, Finding};
+use crate::local_fs::system_number;
 
 /// Examines the folder of a store that can be opened.
 pub(crate) fn examine(folder: &Path) -> Examination {
@@ -20,11 +21,12 @@ pub(crate) fn examine(folder: &Path) -> Examination {
 
 fn file_system(folder: &Path) -> Option<Finding> {
     /// The numbers of statfs(2).
-    const OVERLAY: i64 = 0x794C_7630;
-    const TMPFS: i64 = 0x0102_1994;
-    const RAMFS: i64 = 0x8584_58F6;
+    const OVERLAY: u32 = 0x794C_7630;
+    const TMPFS: u32 = 0x0102_1994;
+    const RAMFS: u32 = 0x8584_58F6;
 
-    match i64::from(statfs(folder).ok()?.f_type) {
+    let opened = std::fs::File::open(folder).ok()?;
+    match system_number(&opened, folder).ok()? {
         OVERLAY => Some(Finding::warning(
             "overlay",
             "the folder is in an overlay file system, as the root of a container is: other \

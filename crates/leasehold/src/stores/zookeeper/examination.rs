@@ -1,5 +1,6 @@
 //! Risks to locks on a ZooKeeper ensemble: sessions, servers, digests, round trips.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -47,15 +48,12 @@ fn session(requested: Duration, agreed: Duration) -> Option<Finding> {
         format!("the servers set a session of {agreed:?}, not {requested:?}: {effect}")
     };
     let remedy = "change minSessionTimeout, maxSessionTimeout or tickTime, or session= in the URL";
-    if agreed < requested {
-        let effect = "a shorter outage ends the session and its holds";
-        Some(Finding::warning("session-limit", message(effect), remedy))
-    } else if agreed > requested {
-        let effect = "the lock of a crashed holder is free later";
-        Some(Finding::warning("session-limit", message(effect), remedy))
-    } else {
-        None
-    }
+    let effect = match agreed.cmp(&requested) {
+        Ordering::Less => "a shorter outage ends the session and its holds",
+        Ordering::Greater => "the lock of a crashed holder is free later",
+        Ordering::Equal => return None,
+    };
+    Some(Finding::warning("session-limit", message(effect), remedy))
 }
 
 fn size(servers: usize) -> Option<Finding> {
