@@ -54,14 +54,14 @@ fn print_text(examination: &Examination) -> Result<()> {
 
 fn described(server: &ExaminedServer) -> String {
     let version = server.version.as_deref().unwrap_or("of an unknown version");
-    let mut text = format!("{}: {version}", server.server);
-    if let Some(RoundTrip { p50, p99, .. }) = server.round_trip {
-        text += &format!(", round trip {p50:.0?} (p50) and {p99:.0?} (p99)");
-    }
-    if let Some(ahead) = server.clock_ahead_ms {
-        text += &format!(", clock {ahead:+} ms");
-    }
-    text
+    let trip = server.round_trip.map_or_else(String::new, |trip| {
+        let RoundTrip { p50, p99, .. } = trip;
+        format!(", round trip {p50:.0?} (p50) and {p99:.0?} (p99)")
+    });
+    let clock = server
+        .clock_ahead_ms
+        .map_or_else(String::new, |ahead| format!(", clock {ahead:+} ms"));
+    format!("{}: {version}{trip}{clock}", server.server)
 }
 
 fn print_json(examination: &Examination) -> Result<()> {

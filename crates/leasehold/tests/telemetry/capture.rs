@@ -13,7 +13,6 @@ use tracing_subscriber::registry::LookupSpan;
 /// A span that has been closed, or an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorded {
-    pub(crate) is_span: bool,
     /// The name of a span, the message of an event.
     pub(crate) name: String,
     pub(crate) target: &'static str,
@@ -97,7 +96,6 @@ fn note(
 ) {
     let declared = metadata.fields().iter().map(|field| field.name());
     RECORDED.lock().unwrap().push(Recorded {
-        is_span: metadata.is_span(),
         name,
         target: metadata.target(),
         level: *metadata.level(),
