@@ -163,6 +163,30 @@ pub(crate) enum Action {
         store: InspectedStore,
     },
 
+    /// Examine risks to locks in the store
+    ///
+    /// Connects, reads the settings of the servers, and tries the requests that locks need. Prints
+    /// each finding with its remedy. Changes no lock. Takes about a second.
+    ///
+    /// Exits with 0 without a finding, with 1 if there are only warnings, with 2 if there is a
+    /// danger, and with 69 if the store cannot be reached. docs/doctor.md lists the findings.
+    ///
+    /// With --json, prints one object:
+    ///   store     the store's URL without its password
+    ///   findings  array, the dangers first: severity ("danger" or "warning"), code, server,
+    ///             message, remedy
+    ///   servers   array: server, version, round_trip_p50_us, round_trip_p99_us, clock_ahead_ms;
+    ///             null where unknown
+    ///   unknown   array of texts: the parts that could not be examined, and why
+    #[command(verbatim_doc_comment)]
+    Doctor {
+        #[command(flatten)]
+        store: Store,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+
     /// Remove the files that free locks have left
     ///
     /// A process removes the files of a lock about a second after it left the lock free. A crashed
@@ -203,7 +227,7 @@ pub(crate) enum Action {
 }
 
 /// The subcommands that have a man page, for `man` and its completions.
-const SUBCOMMANDS: [&str; 13] = [
+const SUBCOMMANDS: [&str; 14] = [
     "run",
     "hold",
     "acquire",
@@ -213,6 +237,7 @@ const SUBCOMMANDS: [&str; 13] = [
     "show",
     "watch",
     "break",
+    "doctor",
     "gc",
     "setup-system",
     "man",

@@ -150,6 +150,13 @@ const EXAMPLES: &[(&str, Examples)] = &[
         )],
     ),
     (
+        "doctor",
+        &[(
+            "Check the store before a deployment",
+            "leasehold doctor --store redis://host:6379",
+        )],
+    ),
+    (
         "gc",
         &[(
             "Remove the files that crashed processes have left, daily",

@@ -23,6 +23,8 @@ impl Exit {
     pub(crate) const DONE: Self = Self::Code(0);
     pub(crate) const NO_SUCH_HOLD: Self = Self::Code(1);
     pub(crate) const IN_USE: Self = Self::Code(1);
+    pub(crate) const WARNING: Self = Self::Code(1);
+    pub(crate) const DANGER: Self = Self::Code(2);
     pub(crate) const USAGE: Self = Self::Code(64);
     pub(crate) const UNAVAILABLE: Self = Self::Code(69);
     pub(crate) const INTERNAL: Self = Self::Code(70);
@@ -183,8 +185,10 @@ pub(crate) const EXIT_STATUS: Table = Table {
         (
             "1",
             "break, release: NAME is not held with this token\n\
-             show --exit-code: NAME is held or waited for",
+             show --exit-code: NAME is held or waited for\n\
+             doctor: there are warnings",
         ),
+        ("2", "doctor: there is a danger"),
         (
             "64",
             "wrong usage: an invalid argument or option, an option that the store\n\

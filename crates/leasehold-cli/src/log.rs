@@ -2,7 +2,10 @@
 
 use std::io::{IsTerminal, stderr};
 
-use tracing_subscriber::EnvFilter;
+use tracing::Metadata;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::prelude::*;
+use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::commands::{LogFormat, LogOptions};
 use crate::exit::StandardError;
@@ -17,14 +20,25 @@ pub(crate) fn start(options: &LogOptions) {
         _ => return,
     };
 
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    // An event repeats the fields of the span around it.
+    let is_event = filter_fn(is_event);
+    let lines = fmt::layer()
         .with_ansi(has_colours())
         .with_writer(|| StandardError);
     match options.log_format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let lines = lines.with_target(false).with_filter(is_event);
+            registry().with(filter).with(lines).init();
+        }
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true).with_filter(is_event);
+            registry().with(filter).with(lines).init();
+        }
     }
+}
+
+fn is_event(metadata: &Metadata<'_>) -> bool {
+    metadata.is_event()
 }
 
 /// Whether the log has colours. In a file or a log collector, colours would appear as escape

@@ -4,6 +4,7 @@
 mod break_;
 mod commands;
 mod crash_grace;
+mod doctor;
 mod examples;
 mod exit;
 mod format;
@@ -89,6 +90,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Show(args) => show::show(&args).await,
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
+            Action::Doctor { store, json } => doctor::examine(&store, json).await,
             Action::Gc { store } => gc::collect(&store).await,
             Action::SetupSystem { group } => setup::set_up(&group).await,
             Action::Man {

@@ -12,6 +12,7 @@ mod expired_in_queue;
 mod hold;
 mod outage;
 mod renew;
+mod spans;
 mod validity;
 mod wait;
 

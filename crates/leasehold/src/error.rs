@@ -25,7 +25,7 @@ pub struct Error(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
-    kind: Kind,
+    kind: ErrorKind,
     what: String,
     help: Option<String>,
     operation: Option<Operation>,
@@ -39,22 +39,68 @@ struct Operation {
     name: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+/// The kinds of errors, for a `match`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// use leasehold::ErrorKind;
+/// let locks = leasehold::open("memory:").await?;
+/// let error = locks.mutex("").acquire().await.unwrap_err();
+/// let status = match error.kind() {
+///     ErrorKind::Unavailable => 503,
+///     ErrorKind::Invalid => 400,
+///     _ => 500,
+/// };
+/// assert_eq!((status, error.kind().as_str()), (400, "invalid"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// See [`Error::is_lost`].
     Lost,
+    /// See [`Error::is_unavailable`].
     Unavailable,
+    /// See [`Error::is_unsupported`].
     Unsupported,
+    /// See [`Error::is_denied`].
     Denied,
+    /// See [`Error::is_invalid`].
     Invalid,
+    /// See [`Error::is_mismatch`].
     Mismatch,
+    /// See [`Error::is_damaged`].
     Damaged,
 }
 
+impl ErrorKind {
+    /// Returns the stable name of the kind: the value of `error.type` in spans, and a label of
+    /// metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Unavailable => "unavailable",
+            Self::Unsupported => "unsupported",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+            Self::Mismatch => "mismatch",
+            Self::Damaged => "damaged",
+        }
+    }
+}
+
 impl Error {
+    /// Returns the kind, for a `match`.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
     /// Returns whether the lock was lost, or may have been lost.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.0.kind == Kind::Lost
+        self.0.kind == ErrorKind::Lost
     }
 
     /// Returns whether the store was unreachable, sent no reply in time, or has no room.
@@ -62,19 +108,19 @@ impl Error {
     /// A retry may succeed later.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
-        self.0.kind == Kind::Unavailable
+        self.0.kind == ErrorKind::Unavailable
     }
 
     /// Returns whether the store cannot do this at all in its present configuration.
     #[must_use]
     pub fn is_unsupported(&self) -> bool {
-        self.0.kind == Kind::Unsupported
+        self.0.kind == ErrorKind::Unsupported
     }
 
     /// Returns whether the store denied access: missing permission or wrong credentials.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        self.0.kind == Kind::Denied
+        self.0.kind == ErrorKind::Denied
     }
 
     /// Returns whether an argument is invalid.
@@ -82,25 +128,28 @@ impl Error {
     /// Examples are an empty name, a lease out of range and an unknown URL scheme.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
-        self.0.kind == Kind::Invalid
+        self.0.kind == ErrorKind::Invalid
     }
 
     /// Returns whether the name is in use for a lock of another kind or capacity.
     #[must_use]
     pub fn is_mismatch(&self) -> bool {
-        self.0.kind == Kind::Mismatch
+        self.0.kind == ErrorKind::Mismatch
     }
 
     /// Returns whether the data of this name is damaged, or was not written by leasehold.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
-        self.0.kind == Kind::Damaged
+        self.0.kind == ErrorKind::Damaged
     }
 
     /// Returns whether the same call may succeed later without a change of the configuration.
     #[must_use]
     pub fn can_retry(&self) -> bool {
-        matches!(self.0.kind, Kind::Lost | Kind::Unavailable | Kind::Mismatch)
+        matches!(
+            self.0.kind,
+            ErrorKind::Lost | ErrorKind::Unavailable | ErrorKind::Mismatch
+        )
     }
 }
 
@@ -108,38 +157,38 @@ impl Error {
 impl Error {
     /// Creates the error of a lost lock; see [`is_lost`](Self::is_lost).
     pub fn lost(what: impl Into<String>) -> Self {
-        Self::new(Kind::Lost, what)
+        Self::new(ErrorKind::Lost, what)
     }
 
     /// Creates the error of an unavailable store; see [`is_unavailable`](Self::is_unavailable).
     pub fn unavailable(what: impl Into<String>) -> Self {
-        Self::new(Kind::Unavailable, what)
+        Self::new(ErrorKind::Unavailable, what)
     }
 
     /// Creates the error of an unsupported operation; see [`is_unsupported`](Self::is_unsupported).
     pub fn unsupported(what: impl Into<String>) -> Self {
-        Self::new(Kind::Unsupported, what)
+        Self::new(ErrorKind::Unsupported, what)
     }
 
     /// Creates the error of a missing permission; see [`is_denied`](Self::is_denied).
     pub fn denied(what: impl Into<String>) -> Self {
-        Self::new(Kind::Denied, what)
+        Self::new(ErrorKind::Denied, what)
     }
 
     /// Creates the error of an invalid argument; see [`is_invalid`](Self::is_invalid).
     pub fn invalid(what: impl Into<String>) -> Self {
-        Self::new(Kind::Invalid, what)
+        Self::new(ErrorKind::Invalid, what)
     }
 
     /// Creates the error of a name that another kind of lock uses; see
     /// [`is_mismatch`](Self::is_mismatch).
     pub fn mismatch(what: impl Into<String>) -> Self {
-        Self::new(Kind::Mismatch, what)
+        Self::new(ErrorKind::Mismatch, what)
     }
 
     /// Creates the error of damaged or foreign data; see [`is_damaged`](Self::is_damaged).
     pub fn damaged(what: impl Into<String>) -> Self {
-        Self::new(Kind::Damaged, what)
+        Self::new(ErrorKind::Damaged, what)
     }
 
     /// Adds a hint: what the user can do.
@@ -152,6 +201,16 @@ impl Error {
     #[must_use]
     pub fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.with(|inner| inner.source = Some(Arc::new(source)))
+    }
+
+    /// Returns the hint alone.
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.0.help.as_deref()
+    }
+
+    /// Returns the error alone, without operation, store and hint.
+    pub(crate) fn reason(&self) -> &str {
+        &self.0.what
     }
 
     /// Adds the operation, store and lock, unless an inner layer has added them.
@@ -167,7 +226,7 @@ impl Error {
         self.with(|inner| inner.operation = Some(context))
     }
 
-    fn new(kind: Kind, what: impl Into<String>) -> Self {
+    fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Arc::new(Inner {
             kind,
             what: what.into(),

@@ -82,6 +82,7 @@
 //! | `redis` | the stores on Redis servers |
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
+//! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
 //! | `conformance` | suites that test any store |
 //!
 //! A feature never changes a result. To add a store of your own, implement [`store::Store`].
@@ -106,6 +107,7 @@ pub mod conformance;
 mod drain;
 mod engine;
 mod error;
+mod examination;
 pub mod fence;
 mod guarantees;
 mod guard;
@@ -115,6 +117,12 @@ mod lock;
 mod lock_state;
 mod locks;
 mod loss_reason;
+mod metric_labels;
+#[cfg(feature = "metrics")]
+pub mod metrics;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_metrics.rs"]
+mod metrics;
 mod name;
 mod open;
 mod reentrant;
@@ -147,7 +155,8 @@ pub mod modelled {
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
+pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 pub use guarantees::{CrashDetection, Guarantees};
 pub use guard::Guard;
 pub use lock::Lock;
@@ -155,7 +164,7 @@ pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote}
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
 pub use name::Name;
-pub use open::open;
+pub use open::{examine, open};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;
 pub use token::{FencingToken, Token};
@@ -173,6 +182,9 @@ struct ReadmeInChinese;
 #[cfg(all(doctest, feature = "file"))]
 #[doc = include_str!("../../../docs/guide.md")]
 struct Guide;
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing-your-service.md")]
+struct TestingYourService;
 #[cfg(all(doctest, feature = "file", feature = "conformance"))]
 #[doc = include_str!("../../../CONTRIBUTING.md")]
 struct Contributing;

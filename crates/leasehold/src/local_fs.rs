@@ -82,7 +82,7 @@ pub(crate) fn io_error(error: impl Into<io::Error>, action: &str, path: &Path) -
 }
 
 /// The number by which statfs(2) names the type of a file system.
-fn system_number(folder: impl AsFd, path: &Path) -> Result<u32> {
+pub(crate) fn system_number(folder: impl AsFd, path: &Path) -> Result<u32> {
     let status = fstatfs(folder).map_err(|error| io_error(error, "inspect the folder", path))?;
 
     // The field's type differs between machines; the numbers are 32 bits wide everywhere.

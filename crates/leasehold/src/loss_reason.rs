@@ -31,6 +31,18 @@ pub enum RenewalStatus {
 }
 
 impl LossReason {
+    /// Returns the stable name of the reason: the value of `error.type` in spans, and a label of
+    /// metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Revoked => "revoked",
+            Self::RenewalTimedOut => "renewal_timed_out",
+            Self::LeaseExpired => "lease_expired",
+            Self::MaxHoldExceeded => "max_hold_exceeded",
+        }
+    }
+
     pub(crate) fn error(self) -> Error {
         Error::lost(format!("the lock was lost: {self}"))
     }

@@ -1,10 +1,13 @@
 //! Opening a store by its URL: the one list of schemes.
 
+mod examine;
 mod unknown_url;
 
 use std::sync::Arc;
 
 use tokio::runtime::Handle;
+
+pub use examine::examine;
 
 use crate::{Error, Locks, Result, Store, stores};
 

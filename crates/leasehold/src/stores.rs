@@ -8,6 +8,8 @@ pub(crate) mod redis;
 #[cfg(feature = "redis")]
 mod redis_client;
 #[cfg(feature = "redis")]
+mod redis_examination;
+#[cfg(feature = "redis")]
 mod redis_plain;
 #[cfg(feature = "redis")]
 mod redisson;
@@ -27,6 +29,8 @@ pub(crate) mod votes;
 mod zookeeper;
 
 #[cfg(feature = "file")]
+pub(crate) use file::examine as examine_folder;
+#[cfg(feature = "file")]
 pub use file::{File, FileBuilder};
 pub use memory::Memory;
 #[cfg(feature = "redis")]
@@ -37,5 +41,7 @@ pub use redis_plain::{RedisPlain, RedisPlainBuilder};
 pub use redisson::{Redisson, RedissonBuilder};
 #[cfg(feature = "redis")]
 pub use redlock::{Redlock, RedlockBuilder};
+#[cfg(feature = "zookeeper")]
+pub(crate) use zookeeper::examine as examine_zookeeper;
 #[cfg(feature = "zookeeper")]
 pub use zookeeper::{ZooKeeper, ZooKeeperBuilder};

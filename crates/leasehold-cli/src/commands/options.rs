@@ -45,10 +45,16 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) async fn open(&self) -> leasehold::Result<leasehold::Locks> {
+        self.check()?;
+        leasehold::open(&self.url).await
+    }
+
+    /// Refuses the store of a single process.
+    pub(crate) fn check(&self) -> leasehold::Result<()> {
         if self.url.starts_with("memory:") {
             return Err(memory_store());
         }
-        leasehold::open(&self.url).await
+        Ok(())
     }
 }
 

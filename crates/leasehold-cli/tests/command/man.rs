@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "hold",
     "acquire",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 13] = [
     "show",
     "watch",
     "break",
+    "doctor",
     "gc",
     "setup-system",
     "man",

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
+use tracing::Instrument;
 
 use super::calls::{REPLY_TIMEOUT, Timed, timed_out};
 use super::depart::{PendingEntry, depart};
-use super::events::HoldEvents;
+use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
 use super::validity::{Limit, Validity, safe_duration};
 use super::wait::wait_for_grant;
@@ -39,18 +40,27 @@ pub(crate) async fn acquire(
     options: &AcquireOptions,
     limit: WaitLimit,
 ) -> Result<Option<Hold>> {
-    let begun = Instant::now();
+    let events = AcquireEvents::begin(&engine.calls, &options.name);
+    let attempts = attempt_until_granted(engine, options, limit, &events);
+    let acquired = attempts.instrument(events.span()).await;
+    events.ended(&acquired);
+    acquired
+}
+
+async fn attempt_until_granted(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+    events: &AcquireEvents,
+) -> Result<Option<Hold>> {
     let deadline = limit.deadline();
     let mut backoff = Backoff::default();
     let mut outage = Outage::default();
 
     loop {
-        let attempt = Attempt::begin(engine, options, limit.on_contention())?;
+        let attempt = Attempt::begin(engine, options, limit.on_contention(), events)?;
         match attempt.run(deadline, &mut outage).await? {
-            Outcome::Granted(hold) => {
-                hold.log_grant(begun.elapsed());
-                return Ok(Some(hold));
-            }
+            Outcome::Granted(hold) => return Ok(Some(hold)),
             Outcome::Refused => return Ok(None),
             // The process slept, the store was unreachable, or an operator removed the entry. Until
             // the deadline, the next attempt enters at the end of the queue.
@@ -69,6 +79,7 @@ struct Attempt<'a> {
     options: &'a AcquireOptions,
     claim: Arc<Claim>,
     on_contention: OnContention,
+    events: &'a AcquireEvents,
     pending_entry: PendingEntry,
 }
 
@@ -83,6 +94,7 @@ impl<'a> Attempt<'a> {
         engine: &'a Arc<Engine>,
         options: &'a AcquireOptions,
         on_contention: OnContention,
+        events: &'a AcquireEvents,
     ) -> Result<Self> {
         let info = Arc::new(ClaimantInfo::here(&options.label)?);
 
@@ -95,6 +107,7 @@ impl<'a> Attempt<'a> {
             options,
             claim: Arc::new(claim),
             on_contention,
+            events,
             pending_entry: PendingEntry::Absent,
         })
     }
@@ -169,6 +182,7 @@ impl<'a> Attempt<'a> {
             .renewals
             .add(Arc::clone(&validity), entered.sent_at);
 
+        let _waiting = self.events.queued(ahead(entered.reply.standing));
         let granted = wait_for_grant(self.engine, &validity, entered.reply.standing, outage);
         let waited = match deadline {
             Some(deadline) => timeout_at(deadline, granted).await,
@@ -187,6 +201,7 @@ impl<'a> Attempt<'a> {
     async fn take_over(self, waiting: &Validity, token: Token, lease: Duration) -> Result<Outcome> {
         let Some(until) = waiting.hand_over() else {
             // The renewal task makes the claim leave, in every state that the store has it in.
+            self.events.hand_over_missed(&self.claim);
             return Ok(Outcome::Gone);
         };
 
@@ -230,6 +245,7 @@ impl<'a> Attempt<'a> {
         for _ in 0..CONFIRMATIONS_MAX {
             let renewed = self.engine.calls.confirm(&self.claim).await?;
             let Some(lease) = renewed.reply else {
+                self.events.hand_over_missed(&self.claim);
                 return Ok(Outcome::Gone);
             };
 
@@ -254,7 +270,7 @@ impl<'a> Attempt<'a> {
             reason: LossReason::MaxHoldExceeded,
         });
 
-        let events = HoldEvents::new(self.engine.calls.shared_url(), grant.token);
+        let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
         let mut validity =
             Validity::held(Arc::clone(&self.claim), grant.valid_until).with_events(events);
         // A store may keep claims for less than a fixed lease. The client then renews the claim
@@ -323,6 +339,13 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         drop(self.start_departure());
+    }
+}
+
+fn ahead(standing: Standing) -> u32 {
+    match standing {
+        Standing::Queued { ahead } => ahead,
+        Standing::Held { .. } | Standing::Gone => 0,
     }
 }
 

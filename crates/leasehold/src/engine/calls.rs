@@ -6,6 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::events::Reachability;
+use crate::metric_labels::RequestKind;
+use crate::metrics::{Meters, Started, started};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::store::Cleanup;
@@ -26,6 +28,7 @@ pub(crate) struct StoreCalls {
     /// The store's URL without its password.
     url: Arc<str>,
     reachability: Arc<Reachability>,
+    meters: Arc<Meters>,
 }
 
 /// A reply, and the time just before its request was sent.
@@ -40,6 +43,7 @@ impl StoreCalls {
             store,
             url: url.into(),
             reachability: Arc::default(),
+            meters: Arc::new(Meters::new(url)),
         }
     }
 
@@ -48,6 +52,7 @@ impl StoreCalls {
             store: Arc::downgrade(&self.store),
             url: Arc::clone(&self.url),
             reachability: Arc::clone(&self.reachability),
+            meters: Arc::clone(&self.meters),
         }
     }
 
@@ -57,6 +62,10 @@ impl StoreCalls {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    pub(super) fn meters(&self) -> &Meters {
+        &self.meters
     }
 
     pub(crate) fn shared_url(&self) -> Arc<str> {
@@ -76,7 +85,8 @@ impl StoreCalls {
             let reply = self.store.enter(claim, on_contention).await?;
             Ok(Timed { sent_at, reply })
         };
-        self.with_retries("acquire", Some(&claim.name), send).await
+        self.with_retries(RequestKind::Enter, "acquire", Some(&claim.name), send)
+            .await
     }
 
     /// Waits for a change, without a timeout or retries.
@@ -86,7 +96,7 @@ impl StoreCalls {
         let reply = self.store.changed(claim, seen).await;
         // A client may know the new state without a reply of the store.
         if reply.is_err() {
-            self.reachability.note(&self.url, &reply);
+            self.reachability.note(&self.url, &reply, &self.meters);
         }
         self.with_context("wait for", Some(&claim.name), reply)
     }
@@ -98,8 +108,9 @@ impl StoreCalls {
         limit: Duration,
     ) -> Result<Vec<Option<Duration>>> {
         let name = claims.first().map(|claim| &claim.name);
+        let started = started();
         let reply = with_timeout(limit, self.store.renew(claims)).await;
-        self.reachability.note(&self.url, &reply);
+        self.note(RequestKind::Renew, started, &reply);
         self.with_context("renew", name, reply)
     }
 
@@ -114,13 +125,15 @@ impl StoreCalls {
             let reply = leases.first().copied().flatten();
             Ok(Timed { sent_at, reply })
         };
-        self.with_retries("acquire", Some(&claim.name), send).await
+        self.with_retries(RequestKind::Renew, "acquire", Some(&claim.name), send)
+            .await
     }
 
     /// Leaves once; the departure repeats the request while it may still have an effect.
     pub(crate) async fn leave(&self, claim: &Claim) -> Result<bool> {
+        let started = started();
         let reply = with_timeout(REPLY_TIMEOUT, self.store.leave(claim)).await;
-        self.reachability.note(&self.url, &reply);
+        self.note(RequestKind::Leave, started, &reply);
         self.with_context("release", Some(&claim.name), reply)
     }
 
@@ -141,12 +154,14 @@ impl StoreCalls {
 
     pub(crate) async fn inspect(&self, name: &Name) -> Result<LockState> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.inspect(name));
-        self.with_retries("inspect", Some(name), send).await
+        self.with_retries(RequestKind::Inspect, "inspect", Some(name), send)
+            .await
     }
 
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
-        self.with_retries("list the locks", None, send).await
+        self.with_retries(RequestKind::List, "list the locks", None, send)
+            .await
     }
 
     pub(crate) async fn remove_unused(&self) -> Result<Cleanup> {
@@ -160,6 +175,7 @@ impl StoreCalls {
     /// Sends a request again while the store is unavailable; every request is repeatable.
     async fn with_retries<T, S, F>(
         &self,
+        request: RequestKind,
         operation: &'static str,
         name: Option<&Name>,
         send: S,
@@ -170,17 +186,24 @@ impl StoreCalls {
     {
         let mut backoff = Backoff::default();
         for _ in 1..TRIES_MAX {
+            let started = started();
             let reply = send().await;
-            self.reachability.note(&self.url, &reply);
+            self.note(request, started, &reply);
             match reply {
                 Err(error) if error.is_unavailable() => backoff.wait().await,
                 reply => return self.with_context(operation, name, reply),
             }
         }
 
+        let started = started();
         let reply = send().await;
-        self.reachability.note(&self.url, &reply);
+        self.note(request, started, &reply);
         self.with_context(operation, name, reply)
+    }
+
+    fn note<T>(&self, request: RequestKind, started: Started, reply: &Result<T>) {
+        self.meters.request(request, started, reply);
+        self.reachability.note(&self.url, reply, &self.meters);
     }
 
     fn with_context<T>(
@@ -204,6 +227,7 @@ pub(crate) struct WeakStoreCalls {
     store: Weak<dyn Store>,
     url: Arc<str>,
     reachability: Arc<Reachability>,
+    meters: Arc<Meters>,
 }
 
 impl WeakStoreCalls {
@@ -213,6 +237,7 @@ impl WeakStoreCalls {
             store: self.store.upgrade()?,
             url: Arc::clone(&self.url),
             reachability: Arc::clone(&self.reachability),
+            meters: Arc::clone(&self.meters),
         })
     }
 }

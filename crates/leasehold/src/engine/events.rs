@@ -1,22 +1,98 @@
-//! The events that the engine logs, with `tracing`.
+//! The events that the engine logs, with `tracing`, and the metrics of acquires and holds.
 //!
 //! | message | level | fields |
 //! |---|---|---|
 //! | `granted` | info | store, name, token, claim, `wait_ms` |
 //! | `released` | info | store, name, token, claim, `hold_ms` |
-//! | `lost` | warn | store, name, token, claim, `hold_ms`, reason |
-//! | `store unreachable` | warn | store, error |
+//! | `lost` | warn | store, name, token, claim, `hold_ms`, reason, `error.type` |
+//! | `hand-over missed` | warn | store, name, claim |
+//! | `store unreachable` | warn | store, error, `error.type` |
 //! | `store reachable again` | info | store, `outage_ms` |
 //!
-//! The names of messages and fields are stable. No field contains a password.
+//! The names of messages and fields are stable; docs/tracing.md describes them for operators. No
+//! field contains a password.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::Span;
 
+use super::{Hold, StoreCalls, spans};
+use crate::metrics::{LockMeters, Meters, WaitingClaim};
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Error, LossReason, Result, Token};
+use crate::{Claim, Error, LossReason, Name, Result, Token};
+
+/// The span and the metrics of one acquire.
+#[derive(Debug)]
+pub(super) struct AcquireEvents {
+    store: Arc<str>,
+    begun: Instant,
+    span: Span,
+    meters: Arc<LockMeters>,
+    has_ended: bool,
+}
+
+impl AcquireEvents {
+    pub(super) fn begin(calls: &StoreCalls, name: &Name) -> Self {
+        Self {
+            store: calls.shared_url(),
+            begun: Instant::now(),
+            span: spans::acquire(calls.url(), name),
+            meters: Arc::clone(calls.meters().lock(name)),
+            has_ended: false,
+        }
+    }
+
+    pub(super) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Records that the claim waits behind `ahead` others, until the returned value is dropped.
+    pub(super) fn queued(&self, ahead: u32) -> WaitingClaim {
+        self.span.record("position", ahead.saturating_add(1));
+        self.meters.waits(ahead)
+    }
+
+    /// Records a grant whose validity had ended before the waiter could use it.
+    #[cold]
+    pub(super) fn hand_over_missed(&self, claim: &Claim) {
+        self.meters.hand_over_missed();
+        tracing::warn!(
+            store = %self.store, name = %claim.name, claim = %claim.id, "hand-over missed"
+        );
+    }
+
+    pub(super) fn ended(mut self, acquired: &Result<Option<Hold>>) {
+        self.has_ended = true;
+        let waited = self.begun.elapsed();
+        self.span.record("wait_ms", millis(waited));
+
+        match acquired {
+            Ok(Some(hold)) => {
+                self.span
+                    .record("token", tracing::field::display(hold.token()));
+                self.meters.granted(waited);
+                hold.log_grant(waited, &self.span);
+            }
+            Ok(None) => self.meters.not_granted("refused"),
+            Err(error) => {
+                spans::failed(&self.span, error.kind().as_str());
+                self.meters.not_granted(error.kind().as_str());
+            }
+        }
+    }
+}
+
+/// The caller may drop the acquire.
+impl Drop for AcquireEvents {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.meters.not_granted("cancelled");
+        }
+    }
+}
 
 /// What the events of one hold have in common.
 #[derive(Debug)]
@@ -24,22 +100,53 @@ pub(crate) struct HoldEvents {
     store: Arc<str>,
     token: Token,
     granted_at: BootInstant,
+    meters: Arc<LockMeters>,
+    /// The span of the hold, until the hold ends.
+    span: Mutex<Span>,
 }
 
 impl HoldEvents {
-    pub(super) fn new(store: Arc<str>, token: Token) -> Self {
+    pub(super) fn begin(calls: &StoreCalls, claim: &Claim, token: Token) -> Self {
+        let meters = calls.meters().lock(&claim.name);
+        meters.hold_begins();
         Self {
-            store,
+            store: calls.shared_url(),
             token,
             granted_at: BootInstant::now(),
+            meters: Arc::clone(meters),
+            span: Mutex::new(Span::none()),
         }
     }
 
-    pub(super) fn granted(&self, claim: &Claim, waited: Duration) {
-        tracing::info!(
-            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
-            wait_ms = millis(waited), "granted"
-        );
+    /// Logs the grant inside the span of its acquire. The span of the hold is next to it.
+    pub(super) fn granted(&self, claim: &Claim, waited: Duration, acquire: &Span) {
+        *self.span.lock() = spans::hold(&self.store, claim, self.token);
+        acquire.in_scope(|| {
+            tracing::info!(
+                store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
+                wait_ms = millis(waited), "granted"
+            );
+        });
+    }
+
+    /// Records the end of the hold. A loss closes the span of the hold, a release follows inside
+    /// it.
+    pub(super) fn ended(&self, claim: &Claim, loss: Option<LossReason>) {
+        let held = self.held();
+        self.meters.hold_ends(held, loss);
+        self.span.lock().record("hold_ms", millis(held));
+
+        if let Some(reason) = loss {
+            let span = self.take_span();
+            spans::failed(&span, reason.as_str());
+            span.in_scope(|| self.log_loss(claim, reason, held));
+        }
+    }
+
+    /// Returns the span in which the claim leaves.
+    pub(super) fn release_span(&self, claim: &Claim) -> Span {
+        let hold = self.take_span();
+        hold.in_scope(|| spans::release(&self.store, claim, self.token))
     }
 
     pub(super) fn released(&self, claim: &Claim, held: Duration) {
@@ -49,16 +156,20 @@ impl HoldEvents {
         );
     }
 
-    pub(super) fn lost(&self, claim: &Claim, reason: LossReason) {
-        tracing::warn!(
-            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
-            hold_ms = millis(self.held()), %reason, "lost"
-        );
-    }
-
     /// Returns for how long the lock has been held.
     pub(super) fn held(&self) -> Duration {
         BootInstant::now().duration_since(self.granted_at)
+    }
+
+    fn take_span(&self) -> Span {
+        std::mem::replace(&mut *self.span.lock(), Span::none())
+    }
+
+    fn log_loss(&self, claim: &Claim, reason: LossReason, held: Duration) {
+        tracing::warn!(
+            store = %self.store, name = %claim.name, token = %self.token, claim = %claim.id,
+            hold_ms = millis(held), %reason, error.type = reason.as_str(), "lost"
+        );
     }
 }
 
@@ -71,18 +182,19 @@ pub(super) struct Reachability {
 
 impl Reachability {
     /// Notes the reply to a request, or its failure.
-    pub(super) fn note<T>(&self, store: &str, reply: &Result<T>) {
+    pub(super) fn note<T>(&self, store: &str, reply: &Result<T>, meters: &Meters) {
         match reply {
-            Err(error) if error.is_unavailable() => self.failed(store, error),
+            Err(error) if error.is_unavailable() => self.failed(store, error, meters),
             Ok(_) | Err(_) => self.replied(store),
         }
     }
 
-    fn failed(&self, store: &str, error: &Error) {
+    fn failed(&self, store: &str, error: &Error, meters: &Meters) {
         let mut since = self.unreachable_since.lock();
         if since.is_none() {
             *since = Some(BootInstant::now());
-            tracing::warn!(store, %error, "store unreachable");
+            meters.outage();
+            tracing::warn!(store, %error, error.type = error.kind().as_str(), "store unreachable");
         }
     }
 
@@ -95,6 +207,6 @@ impl Reachability {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
+use tracing::{Instrument, Span};
 
 use super::depart::{PendingEntry, depart};
 use super::events::HoldEvents;
 use super::validity::{End, Validity};
-use super::{Engine, StoreCalls, calls};
+use super::{Engine, StoreCalls, calls, spans};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
@@ -42,9 +43,9 @@ impl Hold {
         }
     }
 
-    pub(super) fn log_grant(&self, waited: Duration) {
+    pub(super) fn log_grant(&self, waited: Duration, acquire: &Span) {
         if let Some(events) = self.validity.events() {
-            events.granted(&self.validity.claim, waited);
+            events.granted(&self.validity.claim, waited, acquire);
         }
     }
 
@@ -208,8 +209,12 @@ impl Hold {
         let calls = self.engine.calls.clone();
         let validity = Arc::clone(&self.validity);
         let alone = Arc::clone(&self.downgrading);
-        let held = validity.events().map(HoldEvents::held);
-        Detached::new(async move {
+        let events = validity.events();
+        let held = events.map(HoldEvents::held);
+        let release_span = |events: &HoldEvents| events.release_span(&validity.claim);
+        let span = events.map_or_else(Span::none, release_span);
+        let instrumented_by = span.clone();
+        let departure = async move {
             let _alone = alone.lock_owned().await;
             let claim = Arc::clone(&validity.claim);
             let left = depart(calls, claim, PendingEntry::Replied).await;
@@ -219,8 +224,12 @@ impl Hold {
             {
                 events.released(&validity.claim, held);
             }
+            if let Err(error) = &left {
+                spans::failed(&span, error.kind().as_str());
+            }
             left
-        })
+        };
+        Detached::new(departure.instrument(instrumented_by))
     }
 
     fn with_context(&self, operation: &'static str, error: Error) -> Error {

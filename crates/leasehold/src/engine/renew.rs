@@ -15,6 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
 use super::validity::{End, Validity, safe_duration};
+use crate::metric_labels::RenewalOutcome;
 use crate::runtime::clock::{BootInstant, BootTimer};
 use crate::runtime::detached::Detached;
 use crate::{Claim, LossReason, Result};
@@ -59,6 +60,7 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
     let replies = renew_batch(&calls, &validities, sent_at).await;
 
     for (validity, reply) in validities.iter().zip(replies) {
+        calls.meters().renewal(reply.outcome());
         match reply {
             RenewReply::Renewed(lease) => {
                 validity.set_late(false);
@@ -87,6 +89,16 @@ enum RenewReply {
     Renewed(Duration),
     Gone,
     Unknown,
+}
+
+impl RenewReply {
+    fn outcome(&self) -> RenewalOutcome {
+        match self {
+            Self::Renewed(_) => RenewalOutcome::Renewed,
+            Self::Gone => RenewalOutcome::Gone,
+            Self::Unknown => RenewalOutcome::NoReply,
+        }
+    }
 }
 
 /// Renews claims together, or each alone if the error may concern one of them.

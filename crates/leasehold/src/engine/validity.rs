@@ -104,7 +104,7 @@ impl Validity {
         }
     }
 
-    /// Logs the loss of the hold, with these fields.
+    /// Logs and counts the end of the hold by these events.
     pub(crate) fn with_events(self, events: HoldEvents) -> Self {
         Self {
             events: Some(events),
@@ -175,8 +175,8 @@ impl Validity {
         self.valid_until.store(0, Ordering::Release);
 
         if is_first {
-            if let (Some(events), Some(reason)) = (&self.events, ending.loss()) {
-                events.lost(&self.claim, reason);
+            if let Some(events) = &self.events {
+                events.ended(&self.claim, ending.loss());
             }
             self.has_ended.notify_waiters();
         }

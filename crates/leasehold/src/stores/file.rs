@@ -30,6 +30,7 @@
 mod builder;
 mod counter;
 mod entry;
+mod examination;
 mod flock;
 mod folder;
 mod folder_counter;
@@ -70,6 +71,7 @@ use shared::Shared;
 use transact::{on_blocking_thread, transact, view};
 
 pub use builder::FileBuilder;
+pub(crate) use examination::examine;
 
 /// Locks between the processes of one machine, kept in a folder of a local disk.
 ///

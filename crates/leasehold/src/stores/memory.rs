@@ -41,6 +41,42 @@ impl Memory {
         Self::default()
     }
 
+    /// Ends all holds of a name, as if an operator had broken the lock; returns their number.
+    ///
+    /// A program tests by it how it handles a loss. [`Guard::lost`](crate::Guard::lost) resolves
+    /// with [`LossReason::Revoked`](crate::LossReason::Revoked) at once, and so does
+    /// [`Guard::while_held`](crate::Guard::while_held). A guard that nothing awaits notices the
+    /// loss at its next renewal. The next waiter is granted the lock.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// use leasehold::{Locks, LossReason, stores::Memory};
+    /// let store = Memory::new();
+    /// let locks = Locks::from_store(store.clone(), "memory:")?;
+    /// let guard = locks.mutex("nightly").acquire().await?;
+    ///
+    /// assert_eq!(store.revoke("nightly"), 1);
+    /// assert_eq!(guard.lost().await, LossReason::Revoked);
+    /// assert!(guard.check().unwrap_err().is_lost());
+    /// # Ok(()) }
+    /// ```
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "a test that revokes a hold need not count it"
+    )]
+    pub fn revoke(&self, name: &str) -> usize {
+        let Ok(name) = Name::parse(name) else {
+            return 0;
+        };
+        self.queue(&name, |queue| {
+            let before = queue.entries.len();
+            queue
+                .entries
+                .retain(|queued| queued.entry.token().is_none());
+            before - queue.entries.len()
+        })
+    }
+
     /// Runs `work` on a queue without expired claims, then grants the claims that fit and notifies
     /// the waiters of a change.
     fn queue<T>(&self, name: &Name, work: impl FnOnce(&mut LockQueue) -> T) -> T {
@@ -255,3 +291,32 @@ impl Store for Memory {
 
 /// The longest that a waiter sleeps between two polls.
 const POLL_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Locks, LossReason};
+
+    #[tokio::test]
+    async fn revoked_hold_is_lost_and_the_next_waiter_is_granted() {
+        let store = Memory::new();
+        let locks = Locks::from_store(store.clone(), "memory:").expect("it starts");
+        let guard = locks.mutex("a").acquire().await;
+        let guard = guard.expect("the store replies");
+        let second = locks.mutex("a").label("second");
+        let waiting = tokio::spawn(async move { second.acquire().await });
+        while locks.inspect("a").await.expect("a state").waiters().count() == 0 {
+            tokio::task::yield_now().await;
+        }
+
+        assert_eq!(store.revoke("a"), 1);
+        assert_eq!(guard.lost().await, LossReason::Revoked);
+        let next = waiting.await.expect("it runs").expect("the store replies");
+        assert!(next.token() > guard.token());
+
+        // The late release of the first guard does not end the second hold.
+        guard.release().await.expect_err("it was lost");
+        assert!(next.check().is_ok());
+        assert_eq!((store.revoke("b"), store.revoke("")), (0, 0));
+    }
+}

@@ -12,7 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
+use super::redis_examination::{self, Kind};
 use super::votes::{Masters, VotingStore};
+use crate::examination::Examination;
 use crate::store::Extensions;
 use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 
@@ -45,6 +47,11 @@ pub struct RedisPlainBuilder {
 }
 
 impl RedisPlainBuilder {
+    /// Examines risks to locks on the servers.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        redis_examination::examine(Kind::Plain, &self.server.addresses).await
+    }
+
     /// Returns the URL without user, password and settings other than the dialect.
     #[must_use]
     pub fn url(&self) -> String {

@@ -24,6 +24,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
+use super::redis_examination::{self, Kind};
+use crate::examination::Examination;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::Extensions;
@@ -87,6 +89,12 @@ impl RedissonBuilder {
     #[must_use]
     pub fn url(&self) -> String {
         self.address.shown_url()
+    }
+
+    /// Examines risks to locks on the server.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        let server = std::slice::from_ref(&self.address.server);
+        redis_examination::examine(Kind::Plain, server).await
     }
 
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.

@@ -13,7 +13,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::runtime::Handle;
 
+use super::redis_examination::{self, Kind};
 use super::votes::{Masters, VotingStore};
+use crate::examination::Examination;
 use crate::store::Extensions;
 use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, Standing, Store};
 use fenced::Fenced;
@@ -49,6 +51,11 @@ impl RedlockBuilder {
     #[must_use]
     pub fn url(&self) -> String {
         address::shown_url(&self.masters)
+    }
+
+    /// Examines risks to locks on the servers.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        redis_examination::examine(Kind::Redlock, &self.masters.addresses).await
     }
 
     /// Connects. The store reconnects by itself after each broken connection.

@@ -52,6 +52,12 @@ pub(super) struct Host {
     pub(super) port: u16,
 }
 
+/// Returns whether a host is this machine.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let address = host.parse::<std::net::IpAddr>();
+    address.map_or(host == "localhost", |address| address.is_loopback())
+}
+
 /// Settings whose value is a path of the machine, which may contain `@`.
 const PATHS: [&str; 4] = ["ca", "cert", "key", "password-file"];
 

@@ -9,6 +9,7 @@ mod address;
 mod builder;
 mod claims;
 mod enter;
+mod examination;
 mod generation;
 mod inspect;
 mod layout;
@@ -46,6 +47,7 @@ use layout::Dialect;
 use supervisor::SessionSupervisor;
 
 pub use builder::ZooKeeperBuilder;
+pub(crate) use examination::examine;
 
 /// Locks on ZooKeeper, 3.5.3 or newer.
 ///

@@ -6,8 +6,10 @@ use tokio::runtime::Handle;
 
 use super::Redis;
 use crate::Result;
+use crate::examination::Examination;
 use crate::runtime::background;
 use crate::stores::redis_client::{self, Topology};
+use crate::stores::redis_examination::{self, Kind};
 
 /// The address of a Redis server and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -19,6 +21,17 @@ impl RedisBuilder {
     pub(super) fn parse(url: &str) -> Result<Self> {
         let topology = Topology::parse(url)?;
         Ok(Self { topology })
+    }
+
+    /// Examines risks to locks on the server.
+    pub(crate) async fn examine(&self) -> Result<Examination> {
+        let servers = self.topology.to_examine().await?;
+        let kind = if matches!(self.topology, Topology::Cluster(_)) {
+            Kind::Cluster
+        } else {
+            Kind::Redis
+        };
+        redis_examination::examine(kind, &servers).await
     }
 
     /// Sets how long a holder's connection may be missing before the next claim is granted.

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::runtime::background;
-use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
+use crate::stores::url::{Host, StoreUrl, UrlForm, is_loopback, password_in};
 use crate::{Error, Result};
 
 pub(in crate::stores) use address_map::AddressMap;
@@ -108,6 +108,14 @@ impl Address {
         }
         address.check_tls()?;
         Ok(address)
+    }
+
+    /// Returns whether others may read the connection: it leaves this machine without TLS.
+    pub(in crate::stores) fn is_exposed(&self) -> bool {
+        match &self.target {
+            Target::Tcp { host, tls, .. } => tls.is_none() && !is_loopback(host),
+            Target::Socket(_) => false,
+        }
     }
 
     /// Returns the address with the password that its file has now.

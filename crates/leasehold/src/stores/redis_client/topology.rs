@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::address::{Address, Settings};
 use super::cluster::ClusterAddress;
-use super::sentinel::SentinelAddress;
+use super::sentinel::{Master, SentinelAddress};
 use crate::Result;
 
 #[derive(Clone, Debug)]
@@ -27,6 +27,19 @@ impl Topology {
             return ClusterAddress::parse(url).map(Self::Cluster);
         }
         Address::parse(url).map(Self::Single)
+    }
+
+    /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL
+    /// names.
+    pub(in crate::stores) async fn to_examine(&self) -> Result<Vec<Address>> {
+        match self {
+            Self::Single(address) => Ok(vec![address.clone()]),
+            Self::Sentinel(address) => {
+                let master = Master::follow(address.clone());
+                Ok(vec![master.locate().await?])
+            }
+            Self::Cluster(address) => Ok(address.seeds().cloned().collect()),
+        }
     }
 
     pub(in crate::stores) fn settings(&self) -> Settings {

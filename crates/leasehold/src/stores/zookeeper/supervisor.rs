@@ -19,7 +19,7 @@ use super::tls;
 use crate::runtime::background;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::{Error, Result};
+use crate::{Error, Result, metrics};
 
 /// Keeps a session until it is dropped.
 #[derive(Debug)]
@@ -119,12 +119,18 @@ impl Drop for SessionSupervisor {
 /// Opens one session after another.
 async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
     let mut backoff = Backoff::between(BACKOFF_MIN, BACKOFF_MAX);
+    let mut had_session = false;
     loop {
         let sent_at = BootInstant::now();
         match connect(&address, address.settings.session).await {
             Ok(client) => {
                 backoff.reset();
                 warn_of_other_timeout(&address, &client);
+                if had_session {
+                    metrics::reconnected("zookeeper");
+                }
+                had_session = true;
+
                 let liveness = Liveness::started(sent_at, BootInstant::now());
                 let session = Arc::new(Session::new(client, &liveness));
 
@@ -143,7 +149,7 @@ async fn supervise(address: Arc<Address>, publish: watch::Sender<State>) {
     }
 }
 
-async fn connect(address: &Address, session: Duration) -> Result<Client> {
+pub(super) async fn connect(address: &Address, session: Duration) -> Result<Client> {
     let mut connector = Client::connector()
         .with_session_timeout(session)
         .with_fail_eagerly();

@@ -35,6 +35,11 @@ static FORM: UrlForm = UrlForm {
 };
 
 impl ClusterAddress {
+    /// Returns the nodes that the URL names.
+    pub(in crate::stores) fn seeds(&self) -> impl Iterator<Item = &Address> {
+        self.seeds.iter().map(|(_, address)| address)
+    }
+
     pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
         let url = FORM.parse(text)?;
         let is_tls = url.scheme == "rediss+cluster";

@@ -12,7 +12,7 @@ use super::{Handshake, LinkConfig, State};
 use crate::runtime::background;
 use crate::runtime::backoff::Backoff;
 use crate::stores::redis_client::{Address, Session};
-use crate::{Error, Result};
+use crate::{Error, Result, metrics};
 
 /// How long one attempt to connect may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -33,6 +33,7 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
     let grace = config.endpoint.settings().crash_grace;
     let mut backoff = reconnects(grace);
     let mut broken_at = Instant::now();
+    let mut had_connection = false;
     let mut runtime = config.runtime.clone();
 
     loop {
@@ -44,6 +45,10 @@ pub(super) async fn supervise(config: LinkConfig, states: watch::Sender<State>) 
                 handshake_result,
             }) => {
                 let connected_at = Instant::now();
+                if had_connection {
+                    metrics::reconnected("redis");
+                }
+                had_connection = true;
                 states.send_replace(State::Up(Arc::clone(&session), handshake_result.clone()));
                 tokio::select! {
                     () = monitor(&config, &session, &handshake_result) => {}

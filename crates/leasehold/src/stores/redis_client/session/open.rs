@@ -42,6 +42,19 @@ impl Session {
         }
     }
 
+    /// Connects without a subscription, for requests that any server and proxy supports.
+    pub(in crate::stores) async fn open_unsubscribed(address: &Address) -> Result<Self> {
+        let address = &address.with_current_password().await;
+        let login = login(address, ProtocolVersion::RESP2);
+        let stream = Stream::connect(&address.target).await?;
+        let connecting = MultiplexedConnection::new_with_config(&login, stream, config());
+        let (connection, driver) = connecting.await.map_err(reply_error::store_error)?;
+
+        let closed = Arc::<Closed>::default();
+        let tasks = vec![drive(driver, &closed)];
+        Ok(Self::new(1, "", connection, closed, tasks))
+    }
+
     /// RESP3: one connection for requests, replies and notifications.
     async fn open_new(
         address: &Address,

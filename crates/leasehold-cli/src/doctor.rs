@@ -1,0 +1,116 @@
+//! `leasehold doctor`: risks to locks in a store.
+
+use std::io::{Write, stdout};
+
+use anyhow::Result;
+use leasehold::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
+use serde::Serialize;
+
+use crate::commands::Store;
+use crate::exit::Exit;
+
+/// Examines the store and prints the findings.
+pub(crate) async fn examine(store: &Store, json: bool) -> Result<Exit> {
+    store.check()?;
+    let examination = leasehold::examine(&store.url).await?;
+    if json {
+        print_json(&examination)?;
+    } else {
+        print_text(&examination)?;
+    }
+
+    Ok(match examination.worst() {
+        None => Exit::DONE,
+        Some(Severity::Warning) => Exit::WARNING,
+        Some(_) => Exit::DANGER,
+    })
+}
+
+fn print_text(examination: &Examination) -> Result<()> {
+    let mut out = stdout().lock();
+    for server in &examination.servers {
+        writeln!(out, "server   {}", described(server))?;
+    }
+    for finding in &examination.findings {
+        let Finding {
+            severity,
+            code,
+            server,
+            message,
+            ..
+        } = finding;
+        let severity = severity.to_string();
+        writeln!(out, "{severity:<8} {code} ({server}): {message}")?;
+        writeln!(out, "         remedy: {}", finding.remedy)?;
+    }
+    for unknown in &examination.unknown {
+        writeln!(out, "unknown  {unknown}")?;
+    }
+    if examination.findings.is_empty() {
+        writeln!(out, "nothing found that endangers locks")?;
+    }
+    Ok(())
+}
+
+fn described(server: &ExaminedServer) -> String {
+    let version = server.version.as_deref().unwrap_or("of an unknown version");
+    let trip = server.round_trip.map_or_else(String::new, |trip| {
+        let RoundTrip { p50, p99, .. } = trip;
+        format!(", round trip {p50:.0?} (p50) and {p99:.0?} (p99)")
+    });
+    let clock = server
+        .clock_ahead_ms
+        .map_or_else(String::new, |ahead| format!(", clock {ahead:+} ms"));
+    format!("{}: {version}{trip}{clock}", server.server)
+}
+
+fn print_json(examination: &Examination) -> Result<()> {
+    let findings = examination.findings.iter().map(|finding| FindingJson {
+        severity: finding.severity.to_string(),
+        code: finding.code,
+        server: &finding.server,
+        message: &finding.message,
+        remedy: &finding.remedy,
+    });
+    let servers = examination.servers.iter().map(|server| ExaminedJson {
+        server: &server.server,
+        version: server.version.as_deref(),
+        round_trip_p50_us: server.round_trip.map(|trip| trip.p50.as_micros()),
+        round_trip_p99_us: server.round_trip.map(|trip| trip.p99.as_micros()),
+        clock_ahead_ms: server.clock_ahead_ms,
+    });
+    let report = Report {
+        store: &examination.store,
+        findings: findings.collect(),
+        servers: servers.collect(),
+        unknown: &examination.unknown,
+    };
+    writeln!(stdout(), "{}", serde_json::to_string(&report)?)?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    store: &'a str,
+    findings: Vec<FindingJson<'a>>,
+    servers: Vec<ExaminedJson<'a>>,
+    unknown: &'a [String],
+}
+
+#[derive(Serialize)]
+struct FindingJson<'a> {
+    severity: String,
+    code: &'a str,
+    server: &'a str,
+    message: &'a str,
+    remedy: &'a str,
+}
+
+#[derive(Serialize)]
+struct ExaminedJson<'a> {
+    server: &'a str,
+    version: Option<&'a str>,
+    round_trip_p50_us: Option<u128>,
+    round_trip_p99_us: Option<u128>,
+    clock_ahead_ms: Option<i64>,
+}

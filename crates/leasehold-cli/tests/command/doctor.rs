@@ -1,0 +1,296 @@
+//! `leasehold doctor` on real servers that are configured badly.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::thread;
+
+use lab_servers::{Ensemble, Redis, Setup, ZooKeeper};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::sandbox::{Finished, Sandbox};
+
+/// The exit code, and each finding as `severity code`.
+#[derive(Debug)]
+struct Examined {
+    code: i32,
+    findings: Vec<String>,
+    report: Value,
+}
+
+impl Examined {
+    fn of(url: &str) -> Self {
+        let done = Sandbox::at(url.to_owned()).done(&["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+        let findings = report["findings"].as_array().unwrap();
+        for finding in findings {
+            check_documented(finding);
+        }
+        let named = findings.iter().map(|finding| {
+            let severity = finding["severity"].as_str().unwrap();
+            format!("{severity} {}", finding["code"].as_str().unwrap())
+        });
+        Self {
+            code: done.code(),
+            findings: named.collect(),
+            report,
+        }
+    }
+
+    #[track_caller]
+    fn assert(&self, code: i32, findings: &[&str]) {
+        assert_eq!(
+            (self.code, &self.findings[..]),
+            (code, &owned(findings)[..]),
+            "{self:?}"
+        );
+    }
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+/// The page has a row for each finding, with its severity.
+fn check_documented(finding: &Value) {
+    let page = include_str!("../../../../docs/doctor.md");
+    let code = finding["code"].as_str().unwrap();
+    let row = page
+        .lines()
+        .find(|line| line.starts_with(&format!("| `{code}` |")));
+    let row = row.unwrap_or_else(|| panic!("docs/doctor.md has no row of {code}"));
+    assert!(
+        row.contains(finding["severity"].as_str().unwrap()),
+        "{row}: {finding}"
+    );
+    assert!(!finding["remedy"].as_str().unwrap().is_empty(), "{finding}");
+}
+
+/// A server with which nothing is wrong.
+fn good() -> Setup {
+    Redis::setup().append_only("always")
+}
+
+#[test]
+fn good_server_has_no_finding_and_its_round_trip_is_measured() {
+    let server = good().start();
+    let examined = Examined::of(&server.url());
+    examined.assert(0, &[]);
+
+    let measured = &examined.report["servers"][0];
+    assert_eq!(measured["server"], server.url());
+    assert!(measured["version"].as_str().unwrap().starts_with("Redis "));
+    assert!(measured["round_trip_p99_us"].as_u64() >= measured["round_trip_p50_us"].as_u64());
+    assert!(measured["clock_ahead_ms"].as_i64().unwrap().abs() < 1_000);
+
+    let done = Sandbox::at(server.url()).done(&["doctor"]);
+    assert_eq!(done.code(), 0, "{done:?}");
+    let last = done.out.lines().last();
+    assert_eq!(last, Some("nothing found that endangers locks"), "{done:?}");
+}
+
+#[test]
+fn eviction_and_missing_persistence_are_found_with_remedies() {
+    let evicting = [("maxmemory", "100mb"), ("maxmemory-policy", "allkeys-lru")];
+    let server = Redis::configured(&evicting);
+    let examined = Examined::of(&server.url());
+    examined.assert(2, &["danger eviction", "danger no-persistence"]);
+
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    let done = Sandbox::at(server.url()).done(&["doctor"]);
+    assert_eq!(done.code(), 2, "{done:?}");
+    assert!(done.out.contains("warning  eviction (redis://"), "{done:?}");
+    assert!(done.out.contains("remedy: set appendonly yes"), "{done:?}");
+
+    let server = Redis::setup().append_only("everysec").start();
+    Examined::of(&server.url()).assert(1, &["warning late-sync"]);
+}
+
+#[test]
+fn settings_of_connections_are_found() {
+    let server = good()
+        .config("timeout", "30")
+        .config("tcp-keepalive", "0")
+        .start();
+    Examined::of(&server.url()).assert(1, &["warning timeout", "warning keepalive"]);
+
+    server.command(&["CONFIG", "SET", "timeout", "0"]);
+    server.command(&["CONFIG", "SET", "tcp-keepalive", "3600"]);
+    Examined::of(&server.url()).assert(1, &["warning keepalive"]);
+
+    let server = good().config("maxclients", "10").start();
+    let connections: Vec<_> = (0..8).map(|_| server.connection()).collect();
+    Examined::of(&server.url()).assert(2, &["danger maxclients"]);
+    drop(connections);
+}
+
+#[test]
+fn replicas_are_compared_with_the_url() {
+    let server = good().start();
+    let url = format!("{}?replicas=1", server.url());
+    Examined::of(&url).assert(2, &["danger too-few-replicas"]);
+
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    Examined::of(&server.url()).assert(1, &["warning replicas-unused", "warning min-replicas"]);
+    server.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    Examined::of(&url).assert(0, &[]);
+
+    let examined = Examined::of(&replica.url());
+    assert_eq!(examined.code, 2);
+    assert!(
+        examined
+            .findings
+            .contains(&"danger not-a-master".to_owned()),
+        "{examined:?}"
+    );
+}
+
+#[test]
+fn clock_difference_is_found() {
+    let server = good().own_clock().start();
+    server.set_clock(60);
+    let examined = Examined::of(&server.url());
+    examined.assert(1, &["warning clock-difference"]);
+    let ahead = examined.report["servers"][0]["clock_ahead_ms"]
+        .as_i64()
+        .unwrap();
+    assert!((55_000..65_000).contains(&ahead), "{ahead}");
+}
+
+/// The ACL line of the page.
+fn line() -> &'static str {
+    let page = include_str!("../../../../docs/stores/redis.md");
+    let mut lines = page.lines();
+    lines
+        .find(|line| line.starts_with("user locks on "))
+        .unwrap()
+}
+
+#[test]
+fn each_missing_right_is_found_alone() {
+    let rights = line().split(' ').filter(|word| word.starts_with('+'));
+    let mut users: Vec<(String, Vec<String>)> = vec![("locks".to_owned(), Vec::new())];
+    let mut setup = good().acl(line()).password("of another");
+    for (number, right) in rights.enumerate() {
+        let user = format!("user{number}");
+        let line = line().replace("user locks", &format!("user {user}"));
+        let words: Vec<&str> = line.split(' ').filter(|word| *word != right).collect();
+        setup = setup.acl(&words.join(" "));
+        users.push((user, vec![format!("the user lacks the right {right}: ")]));
+    }
+    for (user, part, message) in [
+        (
+            "nokeys",
+            "~leasehold:* ",
+            "the user may not use the keys of leasehold",
+        ),
+        (
+            "nochannels",
+            "&leasehold:* ",
+            "the user may not use the channels of leasehold",
+        ),
+    ] {
+        let line = line().replace("user locks", &format!("user {user}"));
+        setup = setup.acl(&line.replace(part, ""));
+        users.push((user.to_owned(), vec![message.to_owned()]));
+    }
+
+    // With a replica and `replicas=1`, WAIT is needed too.
+    let server = setup.start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    thread::scope(|scope| {
+        for (user, missing) in &users {
+            let address = server.address();
+            scope.spawn(move || {
+                let url = format!("redis://{user}:secret@{address}?replicas=1");
+                let examined = Examined::of(&url);
+                let findings = examined.report["findings"].as_array().unwrap().iter();
+                let messages: Vec<&str> =
+                    findings.map(|f| f["message"].as_str().unwrap()).collect();
+                let is_match = messages.len() == missing.len()
+                    && messages
+                        .iter()
+                        .zip(missing)
+                        .all(|(m, start)| m.starts_with(start));
+                assert!(is_match, "{user}: {messages:?}, not {missing:?}");
+                assert!(!examined.report.to_string().contains("secret"));
+            });
+        }
+    });
+    let keys = server.command(&["KEYS", "*"]);
+    assert!(
+        keys.texts().iter().all(|key| key.contains("doctor")),
+        "{keys:?}"
+    );
+}
+
+#[test]
+fn wrong_password_is_a_danger_and_an_unreachable_server_is_69() {
+    let mut server = good().password("hunter2").start();
+    let url = server.url().replace("redis://", "redis://:wrong@");
+    let examined = Examined::of(&url);
+    examined.assert(2, &["danger refused"]);
+    assert!(!examined.report.to_string().contains("wrong@"));
+
+    server.kill();
+    let done = Sandbox::at(url).done(&["doctor"]);
+    assert_eq!((done.code(), &done.out[..]), (69, ""), "{done:?}");
+    let done = Sandbox::at("redis:/nowhere".to_owned()).done(&["doctor"]);
+    assert_eq!(done.code(), 64, "{done:?}");
+}
+
+#[test]
+fn missing_master_of_redlock_is_found() {
+    let mut servers = [(); 3].map(|()| good().start());
+    let hosts = servers
+        .iter()
+        .map(Redis::address)
+        .collect::<Vec<_>>()
+        .join(",");
+    let url = format!("redlock://{hosts}");
+    Examined::of(&url).assert(0, &[]);
+
+    servers[1].kill();
+    let examined = Examined::of(&url);
+    examined.assert(2, &["danger server-missing"]);
+    assert_eq!(examined.report["findings"][0]["server"], servers[1].url());
+}
+
+#[test]
+fn session_limits_and_a_single_server_of_zookeeper_are_found() {
+    let server = ZooKeeper::setup()
+        .config("maxSessionTimeout", "4000")
+        .start();
+    let examined = Examined::of(&server.url());
+    examined.assert(1, &["warning session-limit", "warning one-server"]);
+    let message = examined.report["findings"][0]["message"].as_str().unwrap();
+    assert!(message.contains("4s, not 10s"), "{message}");
+
+    let ensemble = Ensemble::start();
+    let examined = Examined::of(&ensemble.url());
+    examined.assert(0, &[]);
+    assert_eq!(examined.report["servers"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn folders_in_memory_and_open_to_all_are_found() {
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    let url = format!("file:{}", folder.path().display());
+    Examined::of(&url).assert(1, &["warning memory-file-system"]);
+
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
+    let examined = Examined::of(&url);
+    let is_found = examined
+        .findings
+        .iter()
+        .any(|one| one == "warning world-writable" || one == "danger refused");
+    assert!(is_found, "{examined:?}");
+}
+
+#[test]
+fn memory_store_is_refused() {
+    let done: Finished = Sandbox::at("memory:".to_owned()).done(&["doctor"]);
+    assert_eq!(done.code(), 64, "{done:?}");
+}

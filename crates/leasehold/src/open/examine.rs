@@ -1,0 +1,109 @@
+//! Examining the store of a URL.
+
+use crate::examination::{Examination, Finding, Severity};
+use crate::runtime::background;
+use crate::{Error, Result, stores};
+
+use super::{open_store, redacted};
+
+/// Examines risks to locks in the store of a URL.
+///
+/// It connects, reads the settings of the servers, and tries the requests that locks need on a key
+/// of its own. It changes no lock. It takes about a second. docs/doctor.md lists all findings.
+///
+/// # Errors
+/// [`is_unavailable`](Error::is_unavailable) if the store cannot be reached, and
+/// [`is_invalid`](Error::is_invalid) for an invalid URL. A store that cannot be used for another
+/// reason is a finding.
+///
+/// # Cancel safety
+/// It only reads; dropping it has no effect.
+pub async fn examine(url: &str) -> Result<Examination> {
+    background::start()?;
+    let examined = background::on_background(examine_store(url)).await;
+    examined.map_err(|error| error.during("examine the store", &redacted(url), None))
+}
+
+async fn examine_store(url: &str) -> Result<Examination> {
+    let mut examination = match url.split(':').next().unwrap_or_default() {
+        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
+        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
+            examine_redis(url).await?
+        }
+        "zookeeper" | "zookeeper+tls" => examine_zookeeper(url).await?,
+        _ => Examination::default(),
+    };
+    // The store checks more than the examination does, and refuses what it cannot use.
+    match open_store(url, None).await {
+        Ok(opened) => {
+            if let Some(path) = folder_of(&opened.shown_url) {
+                examination.add(examine_file(path));
+            }
+        }
+        // The findings explain it.
+        Err(_) if examination.worst() == Some(Severity::Danger) => {}
+        Err(error) if error.is_unavailable() || error.is_invalid() => return Err(error),
+        Err(error) => examination.findings.push(refusal(url, &error)),
+    }
+    examination.store = redacted(url);
+    Ok(examination.sorted())
+}
+
+fn refusal(url: &str, error: &Error) -> Finding {
+    let remedy = error
+        .hint()
+        .unwrap_or("Read the message: it names the reason.");
+    Finding {
+        server: redacted(url),
+        ..Finding::danger("refused", error.reason(), remedy)
+    }
+}
+
+fn folder_of(url: &str) -> Option<&str> {
+    match url.split_once(':') {
+        Some(("file", path)) => Some(path),
+        Some(("system", _)) => Some("/var/lib/leasehold"),
+        _ => None,
+    }
+}
+
+#[cfg(feature = "file")]
+fn examine_file(path: &str) -> Examination {
+    stores::examine_folder(std::path::Path::new(path))
+}
+
+#[cfg(not(feature = "file"))]
+fn examine_file(_path: &str) -> Examination {
+    Examination::default()
+}
+
+#[cfg(feature = "redis")]
+async fn examine_redis(url: &str) -> Result<Examination> {
+    if url.starts_with("redlock") {
+        return stores::Redlock::builder(url)?.examine().await;
+    }
+    if super::dialect(url) == Some("redisson") {
+        return stores::Redisson::builder(url)?.examine().await;
+    }
+    if super::dialect(url).is_some() {
+        return stores::RedisPlain::builder(url)?.examine().await;
+    }
+    stores::Redis::builder(url)?.examine().await
+}
+
+#[cfg(not(feature = "redis"))]
+#[allow(clippy::unused_async, reason = "the function of the feature is async")]
+async fn examine_redis(_url: &str) -> Result<Examination> {
+    Ok(Examination::default())
+}
+
+#[cfg(feature = "zookeeper")]
+async fn examine_zookeeper(url: &str) -> Result<Examination> {
+    stores::examine_zookeeper(url).await
+}
+
+#[cfg(not(feature = "zookeeper"))]
+#[allow(clippy::unused_async, reason = "the function of the feature is async")]
+async fn examine_zookeeper(_url: &str) -> Result<Examination> {
+    Ok(Examination::default())
+}

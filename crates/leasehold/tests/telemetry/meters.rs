@@ -1,0 +1,198 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::metrics::{ALL, label_locks};
+use leasehold::{Locks, stores::Memory};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+use crate::document;
+
+/// The series recorded so far: the name and the sorted labels of each, with its value.
+type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+static SNAPSHOTTER: LazyLock<Snapshotter> = LazyLock::new(|| {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().expect("it is the only recorder");
+    snapshotter
+});
+static TOTALS: Mutex<Series> = Mutex::new(Series::new());
+
+/// A snapshot resets all series, so the totals are kept here. The value of a histogram
+/// is the number of its samples.
+fn series() -> Series {
+    let mut totals = TOTALS.lock().unwrap();
+    for (key, _unit, _description, value) in SNAPSHOTTER.snapshot().into_vec() {
+        let key = key.key();
+        let mut labels: Vec<_> = key
+            .labels()
+            .map(|label| (label.key().to_owned(), label.value().to_owned()))
+            .collect();
+        labels.sort();
+
+        let total = totals.entry((key.name().to_owned(), labels)).or_default();
+        match value {
+            #[expect(clippy::cast_precision_loss, reason = "the tests count to ten")]
+            DebugValue::Counter(more) => *total += more as f64,
+            DebugValue::Gauge(now) => *total += now.0,
+            #[expect(clippy::cast_precision_loss, reason = "the tests count to ten")]
+            DebugValue::Histogram(samples) => *total += samples.len() as f64,
+        }
+    }
+    totals.clone()
+}
+
+/// The value of a series, or 0 if it does not exist.
+fn value(name: &str, labels: &[(&str, &str)]) -> f64 {
+    let mut labels: Vec<_> = labels
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    labels.sort();
+    series()
+        .get(&(name.to_owned(), labels))
+        .copied()
+        .unwrap_or_default()
+}
+
+/// A store whose scheme, and so whose label, no other test uses.
+fn store(label: &str) -> Locks {
+    LazyLock::force(&SNAPSHOTTER);
+    Locks::from_store(Memory::new(), &format!("{label}:")).unwrap()
+}
+
+#[tokio::test]
+async fn grants_refusals_and_cancelled_waits_are_counted() {
+    let locks = store("counted");
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+    let of_state = |state| {
+        value(
+            "leasehold_claims",
+            &[("store", "counted"), ("state", state)],
+        )
+    };
+    let tolerance = f64::EPSILON;
+    assert!((of_state("held") - 1.0).abs() < tolerance);
+
+    let lock = locks.mutex("a");
+    let mut waiting = Box::pin(lock.acquire());
+    while of_state("waiting") < 1.0 {
+        tokio::select! {
+            biased;
+            _ = &mut waiting => unreachable!("the lock is held"),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    drop(waiting);
+    guard.release().await.unwrap();
+
+    assert!(of_state("waiting").abs() < tolerance && of_state("held").abs() < tolerance);
+    for outcome in ["granted", "refused", "cancelled"] {
+        let labels = [
+            ("store", "counted"),
+            ("lock", "other"),
+            ("outcome", outcome),
+        ];
+        let count = value("leasehold_acquires_total", &labels);
+        assert!((count - 1.0).abs() < tolerance, "{outcome}: {count}");
+    }
+    let labels = [("store", "counted"), ("lock", "other")];
+    assert!((value("leasehold_hold_seconds", &labels) - 1.0).abs() < tolerance);
+    assert!((value("leasehold_queue_length", &labels) - 1.0).abs() < tolerance);
+}
+
+#[tokio::test]
+async fn lock_name_is_a_label_only_if_a_pattern_allows_it() {
+    label_locks(["nightly", "orders/*"]);
+    let locks = store("labelled");
+    for name in ["nightly", "nightly2", "orders/1", "orders/2", "secret"] {
+        let guard = locks.mutex(name).acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+
+    let labels: BTreeMap<String, f64> = series()
+        .into_iter()
+        .filter(|((name, labels), _)| {
+            name == "leasehold_wait_seconds"
+                && labels.contains(&("store".to_owned(), "labelled".to_owned()))
+        })
+        .map(|((_, labels), count)| (labels[0].1.clone(), count))
+        .collect();
+    let expected = [("nightly", 1.0), ("orders/*", 2.0), ("other", 2.0)];
+    let expected = expected.map(|(label, count)| (label.to_owned(), count));
+    assert_eq!(labels, BTreeMap::from(expected));
+}
+
+/// Records each metric at least once, and compares names and labels with the table and the page.
+#[tokio::test]
+async fn metrics_are_those_of_the_table_and_of_the_document() {
+    lose_and_miss(&store("documented")).await;
+    crate::spans::missed_hand_over("metered").await;
+    reconnect().await;
+
+    let recorded: BTreeSet<(String, Vec<String>)> = series()
+        .into_keys()
+        .map(|(name, labels)| (name, labels.into_iter().map(|(key, _)| key).collect()))
+        .collect();
+    let listed = ALL.iter().map(|metric| {
+        let mut labels: Vec<String> = metric.labels.iter().map(|&l| l.to_owned()).collect();
+        labels.sort();
+        (metric.name.to_owned(), labels)
+    });
+    assert_eq!(recorded, listed.collect());
+
+    let documented = document::rows("metrics.md").into_iter().map(|row| {
+        let labels = row[2].split(", ").map(str::to_owned).collect();
+        (row[0].clone(), row[1].clone(), labels, row[3].clone())
+    });
+    let listed = ALL.iter().map(|metric| {
+        let labels: Vec<String> = metric.labels.iter().map(|&l| l.to_owned()).collect();
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        (
+            metric.name.to_owned(),
+            kind,
+            labels,
+            metric.description.to_owned(),
+        )
+    });
+    assert_eq!(documented.collect::<Vec<_>>(), listed.collect::<Vec<_>>());
+}
+
+async fn lose_and_miss(locks: &Locks) {
+    let lock = locks.mutex("lost").lease(Duration::from_millis(300));
+    let guard = lock.clone().max_hold(Duration::from_millis(250));
+    let guard = guard.acquire().await.unwrap();
+    let refused = lock
+        .try_acquire_for(Duration::from_millis(20))
+        .await
+        .unwrap();
+    assert!(refused.is_none());
+    guard.lost().await;
+
+    let labels = [
+        ("store", "documented"),
+        ("lock", "other"),
+        ("reason", "max_hold_exceeded"),
+    ];
+    assert!(value("leasehold_losses_total", &labels) >= 1.0);
+}
+
+async fn reconnect() {
+    let mut server = Redis::start();
+    let locks = leasehold::open(&format!("{}?crash-grace=2s", server.url()))
+        .await
+        .unwrap();
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    server.kill();
+    guard.lost().await;
+    let outages = || value("leasehold_outages_total", &[("store", "redis")]);
+    assert!(outages() >= 1.0);
+
+    server.restart();
+    while value("leasehold_reconnects_total", &[("service", "redis")]) < 1.0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
