@@ -27,9 +27,7 @@ pub async fn examine(url: &str) -> Result<Examination> {
 async fn examine_store(url: &str) -> Result<Examination> {
     let mut examination = match url.split(':').next().unwrap_or_default() {
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => {
-            examine_redis(url).await?
-        }
+        | "redis+cluster" | "rediss+cluster" | "redlock" | "redlocks" => examine_redis(url).await?,
         "zookeeper" | "zookeeper+tls" => examine_zookeeper(url).await?,
         _ => Examination::default(),
     };
