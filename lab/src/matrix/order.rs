@@ -65,8 +65,8 @@ fn late_bytes(cell: &Cell) -> Duration {
     if is_on_wire { SLACK } else { Duration::ZERO }
 }
 
-/// The spans and some time after each, in which claims of killed and cut-off clients end. Spans that
-/// then touch become one.
+/// The spans and some time after each, in which claims of killed and cut-off clients end. Spans
+/// that then touch become one.
 fn extended(spans: &[Span], after: Duration) -> Vec<Span> {
     let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     let mut merged: Vec<Span> = Vec::new();
