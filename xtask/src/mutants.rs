@@ -18,7 +18,7 @@ mod tree;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -47,7 +47,7 @@ pub(crate) struct MutantsArgs {
     /// Begin no mutant after this time
     #[arg(long, value_name = "MINUTES")]
     budget: Option<u64>,
-    /// Try the mutants in an order that the commit decides, and two at least
+    /// Try those that were found before, in an order that the commit decides, and two at least
     #[arg(long)]
     drawn: bool,
     /// Check that each patch applies and compiles, and run no test
@@ -70,6 +70,8 @@ pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     let root = repository::root();
     let mut mutants = chosen(Mutant::all(&root)?, &options.names)?;
     if options.drawn {
+        let found = found_before(&root)?;
+        mutants.retain(|mutant| found.contains(&mutant.name));
         draw::sort(&mut mutants, &draw::commit(&root)?);
     }
     let tree = Tree::copy(&root)?;
@@ -89,6 +91,12 @@ pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     };
     session.run(&mutants)?;
     session.conclude(&mutants)
+}
+
+/// The mutants that lab/mutants/README.md records as found. Others are for a person to look at.
+fn found_before(root: &Path) -> Result<BTreeSet<String>> {
+    let bugs = seeded_bugs(root)?.into_iter();
+    Ok(bugs.filter(|bug| bug.was_run).map(|bug| bug.name).collect())
 }
 
 /// One run over mutants that have no valid record.

@@ -775,7 +775,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Majority, Network],
         guarantee: R,
         recovery_seconds: 15,
-        losses: &["redlock", "ensemble"],
+        losses: &["redlock"],
         inject: network::majority_partition,
         ..FAULT
     },

@@ -58,15 +58,15 @@ fn waits_at_most(cell: &Cell, name: u16) -> Duration {
     cell.bound + SLACK + held
 }
 
-/// How long a wire delivers late bytes after the end of a fault: up to three seconds. Claims of killed
-/// and cut-off clients end within a lease.
+/// How long a wire delivers late bytes after the end of a fault: up to three seconds.
 fn late_bytes(cell: &Cell) -> Duration {
     let is_on_wire = cell.fault.needs.contains(&Capability::Network) || cell.fault.name == "mixed";
 
     if is_on_wire { SLACK } else { Duration::ZERO }
 }
 
-/// The spans and some time after each. Spans that then touch become one.
+/// The spans and some time after each, in which claims of killed and cut-off clients end. Spans
+/// that then touch become one.
 fn extended(spans: &[Span], after: Duration) -> Vec<Span> {
     let after = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
     let mut merged: Vec<Span> = Vec::new();

@@ -75,7 +75,8 @@ impl Figures {
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
              {lost} lost, {opened} opened, {refused} refused, {overlaps} overlaps, \
              {in_turn} in turn, {nested} nested, {intrusions} intrusions, \
-             handed over in {hand_over} s, idle for {idle} s, recovered within {recovery} s; took {took} s"
+             handed over in {hand_over} s, idle for {idle} s, \
+             recovered within {recovery} s; took {took} s"
         )
     }
 }
