@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::events::Reachability;
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::store::Cleanup;
+use crate::store::{Cleanup, Subscription};
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
@@ -147,6 +147,22 @@ impl StoreCalls {
     pub(crate) async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
         self.with_retries("list the locks", None, send).await
+    }
+
+    /// Subscribes to a lock; `None` if the store pushes nothing to this client.
+    pub(crate) async fn subscribe(&self, name: &Name) -> Result<Option<Box<dyn Subscription>>> {
+        let Some(store) = self.store.extensions().observe else {
+            return Ok(None);
+        };
+        match with_timeout(REPLY_TIMEOUT, store.subscribe(name)).await {
+            Err(error) if !error.is_unavailable() => {
+                tracing::debug!(store = %self.url, name = %name, %error, "observing by polls");
+                Ok(None)
+            }
+            subscribed => self
+                .with_context("observe", Some(name), subscribed)
+                .map(Some),
+        }
     }
 
     pub(crate) async fn remove_unused(&self) -> Result<Cleanup> {

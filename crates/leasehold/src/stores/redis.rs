@@ -26,6 +26,7 @@ mod record;
 mod renewal;
 mod replication;
 pub mod scripts;
+mod subscription;
 mod wait;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub use builder::RedisBuilder;
 /// the last lease, or two days after the last claim was queued.
 #[derive(Debug)]
 pub struct Redis {
+    address: Address,
     caller_link: Link,
     background_link: Link,
     /// The link for `WAIT`, if `replicas` is set. `WAIT` blocks its connection, so nothing else
@@ -132,9 +134,10 @@ impl Redis {
             handshake: no_handshake(),
             runtime,
         });
-        let wait_link = (settings.replicas > 0).then(|| spawn_wait_link(address, &client));
+        let wait_link = (settings.replicas > 0).then(|| spawn_wait_link(address.clone(), &client));
 
         let store = Self {
+            address,
             caller_link,
             background_link,
             wait_link,
@@ -228,7 +231,7 @@ impl Store for Redis {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions::default().with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

@@ -36,6 +36,6 @@ pub(super) use link::{DoHandshake, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::list;
 pub(super) use script::{Script, script};
-pub(super) use session::{PushHandler, Session};
+pub(super) use session::{INVALIDATION, PushHandler, Session};
 
 pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, store_error};
