@@ -8,6 +8,7 @@ mod also_store;
 mod background;
 mod death;
 mod descendants;
+mod elect;
 mod exclusion;
 mod exit_codes;
 mod folders;

@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "hold",
     "acquire",
@@ -16,6 +16,7 @@ const COMMANDS: [&str; 13] = [
     "setup-system",
     "man",
     "completions",
+    "elect",
 ];
 const FLAGS: [&str; 16] = [
     "--store",
