@@ -117,8 +117,11 @@ impl Shared {
 /// A small HTTP server; a real service would use a web framework.
 async fn serve(listener: TcpListener, shared: Shared) {
     while let Ok((stream, _)) = listener.accept().await {
-        // A client that has gone needs no reply.
-        let _ = reply(stream, &shared).await;
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            // A client that has gone needs no reply.
+            let _ = reply(stream, &shared).await;
+        });
     }
 }
 
