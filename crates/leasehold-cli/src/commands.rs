@@ -2,6 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
 mod dialect;
+mod elect;
 mod front_options;
 mod hold;
 mod inspection;
@@ -22,6 +23,7 @@ use crate::examples;
 use crate::exit::{self, Exit, print_error};
 
 pub(crate) use dialect::InspectedStore;
+pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
@@ -71,6 +73,24 @@ pub(crate) enum Action {
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 
+    /// Run COMMAND whenever this candidate leads NAME
+    ///
+    /// Campaigns in the election NAME, and runs COMMAND while it leads. One candidate leads at a
+    /// time, and the others wait in the order of their arrival. `leasehold show` and programs that
+    /// use the library find the leader's ADDRESS as the label of the holder. When COMMAND ends, or
+    /// the leadership is lost, another candidate leads, and this one campaigns again after a
+    /// second. COMMAND receives the same environment variables and signals as under
+    /// `leasehold run`, and is stopped in the same way when the leadership is lost.
+    ///
+    /// INT, TERM, HUP and QUIT end the candidature: leasehold forwards them to COMMAND, resigns
+    /// when COMMAND has ended, and exits as `leasehold run` does. If COMMAND cannot be started, it
+    /// exits with 126 or 127.
+    ///
+    /// Elections need tokens. Redis with `dialect=plain` has none without `tokens=on`, and Redlock
+    /// with `dialect=classic` has none. Both are refused.
+    #[command(after_long_help = exit::tables())]
+    Elect(Box<Elect>),
+
     /// Hold NAME until standard input ends
     ///
     /// Queues for the lock NAME, prints the token of the grant as the first line of standard
@@ -102,8 +122,9 @@ pub(crate) enum Action {
 
     /// Wait until NAME is free, without holding it
     ///
-    /// NAME is free when it is neither held nor waited for. leasehold polls the store four times a
-    /// second. Another client may acquire NAME before the next command runs.
+    /// NAME is free when it is neither held nor waited for. The store pushes the change; a Redlock
+    /// store and a Redis server with a dialect are polled four times a second. Another client may
+    /// acquire NAME before the next command runs.
     Wait(Wait),
 
     /// List the locks that are held or waited for
@@ -144,9 +165,10 @@ pub(crate) enum Action {
 
     /// Print the state of each NAME when it changes, until Ctrl-C
     ///
-    /// Polls the store four times a second, so shorter changes may be missed. Ctrl-C ends it with
-    /// exit code 130. With --json, prints one line per change: an object as `show --json` prints
-    /// it, without servers, but with `at`, the time of the poll.
+    /// The store pushes changes. A Redlock store and a Redis server with a dialect are polled four
+    /// times a second. Of several changes in a short time, only the last one may be printed. Ctrl-C
+    /// ends it with exit code 130. With --json, prints one line per change: an object as
+    /// `show --json` prints it, without servers, but with `at`, the time at which it was read.
     Watch(Watch),
 
     /// Revoke the hold of NAME that has this token
@@ -227,8 +249,9 @@ pub(crate) enum Action {
 }
 
 /// The subcommands that have a man page, for `man` and its completions.
-const SUBCOMMANDS: [&str; 14] = [
+const SUBCOMMANDS: [&str; 15] = [
     "run",
+    "elect",
     "hold",
     "acquire",
     "release",

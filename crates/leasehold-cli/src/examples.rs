@@ -79,6 +79,13 @@ const EXAMPLES: &[(&str, Examples)] = &[
         ],
     ),
     (
+        "elect",
+        &[(
+            "Run the scheduler on one of several machines",
+            "leasehold elect scheduler --address \"$(hostname):8080\" -- ./scheduler",
+        )],
+    ),
+    (
         "hold",
         &[
             (

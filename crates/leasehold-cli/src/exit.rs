@@ -38,6 +38,11 @@ impl Exit {
         Self::Signal(signal as i32)
     }
 
+    /// Whether a command could not be started, as a shell reports it.
+    pub(crate) fn is_not_started(self) -> bool {
+        [Self::CANNOT_EXECUTE, Self::NO_SUCH_COMMAND].contains(&self)
+    }
+
     /// The code that a process passed to exit(2). The kernel keeps its lowest 8 bits.
     pub(crate) fn by_code(code: i32) -> Self {
         Self::Code(code.to_le_bytes()[0])

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use futures_util::future::{join_all, select_all};
-use leasehold::{Error, Guard, LossReason, RenewalStatus, Result};
+use futures_util::future::select_all;
+use leasehold::{Guard, LossReason, MultiGuard, RenewalStatus, Result};
 use tokio::time::timeout;
 
 use crate::exit::print_error;
@@ -21,8 +21,8 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 /// They count as one hold, which is lost when any of them is lost.
 #[derive(Debug)]
 pub(crate) struct Guards {
-    /// In the order of the arguments, never empty.
-    names: Vec<Guard>,
+    /// In the order of the arguments.
+    names: MultiGuard,
     slots: NumberedSlots,
     also: Option<AlsoHeld>,
 }
@@ -38,9 +38,8 @@ pub(crate) struct AlsoHeld {
 impl Guards {
     /// Creates a hold of `names`, which must not be empty.
     pub(crate) fn new(names: Vec<Guard>) -> Self {
-        assert!(!names.is_empty(), "a hold has a first name");
         Self {
-            names,
+            names: MultiGuard::new(names),
             slots: NumberedSlots::default(),
             also: None,
         }
@@ -59,7 +58,7 @@ impl Guards {
     /// Returns the guards of the names without those of the slot numbers, to add them to another
     /// hold.
     pub(crate) fn into_names(self) -> Vec<Guard> {
-        self.names
+        self.names.into_guards()
     }
 
     pub(crate) fn number_slots(&mut self, slots: NumberedSlots) {
@@ -68,12 +67,12 @@ impl Guards {
 
     /// The guard of the first name.
     pub(crate) fn first(&self) -> &Guard {
-        &self.names[0]
+        &self.names()[0]
     }
 
     /// The guards of the names, in the order of the arguments.
     pub(crate) fn names(&self) -> &[Guard] {
-        &self.names
+        self.names.guards()
     }
 
     /// The numbers of the slots, from 0; empty unless the first name is a semaphore.
@@ -83,7 +82,7 @@ impl Guards {
 
     fn all(&self) -> impl Iterator<Item = &Guard> {
         let also = self.also.iter().flat_map(|also| &also.guards);
-        self.names.iter().chain(self.slots.guards()).chain(also)
+        self.names().iter().chain(self.slots.guards()).chain(also)
     }
 
     /// The guard that was lost or will be lost first.
@@ -182,14 +181,15 @@ impl Guards {
     /// holder.
     pub(crate) async fn release(self) -> Result<()> {
         let slots = self.slots.into_guards();
-        let mut errors = release_all(slots).await;
-        let also = self.also.into_iter().flat_map(|also| also.guards);
-        errors.extend(release_all(self.names.into_iter().chain(also).collect()).await);
+        let slots_released = release_all(slots).await;
 
-        let lost = errors.iter().position(Error::is_lost);
-        match lost.or_else(|| (!errors.is_empty()).then_some(0)) {
-            Some(at) => Err(errors.swap_remove(at)),
-            None => Ok(()),
+        let mut guards = self.names.into_guards();
+        guards.extend(self.also.into_iter().flat_map(|also| also.guards));
+        let released = MultiGuard::new(guards).release().await;
+
+        match slots_released {
+            Err(lost) if lost.is_lost() => Err(lost),
+            slots_released => released.and(slots_released),
         }
     }
 }
@@ -201,8 +201,9 @@ pub(crate) enum LossReport {
     Printed,
 }
 
-/// Releases guards at the same time. Returns the errors.
-async fn release_all(guards: Vec<Guard>) -> Vec<Error> {
-    let releases = join_all(guards.into_iter().map(Guard::release)).await;
-    releases.into_iter().filter_map(Result::err).collect()
+async fn release_all(guards: Vec<Guard>) -> Result<()> {
+    if guards.is_empty() {
+        return Ok(());
+    }
+    MultiGuard::new(guards).release().await
 }

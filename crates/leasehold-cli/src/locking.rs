@@ -42,8 +42,8 @@ pub(crate) enum SlotNumbers {
 
 /// Acquires all names, or none of them.
 ///
-/// Every client acquires several names in byte order. So no two clients each hold a name that the
-/// other one waits for.
+/// Every client acquires several names in the order of [`MultiLock`](leasehold::MultiLock). So no
+/// two clients each hold a name that the other one waits for.
 ///
 /// # Cancel safety
 /// Dropping the future leaves the queues and releases granted locks.
@@ -87,13 +87,13 @@ impl Acquiring<'_> {
 
     async fn acquire_names(&mut self, signals: &mut Signals) -> Result<Acquired> {
         let names = self.request.names;
-        let mut sorted: Vec<_> = names.iter().collect();
-        sorted.sort();
+        let set = leasehold::all(names.iter().map(|name| self.lock(name)));
+        let order = set.in_order()?;
 
         loop {
             let mut guards = Vec::new();
-            for name in &sorted {
-                match self.acquire_name(name, signals).await? {
+            for lock in &order {
+                match self.acquire_lock(lock, signals).await? {
                     WaitOutcome::Granted(guard) => guards.push(guard),
                     WaitOutcome::TimedOut => return Ok(Acquired::TimedOut),
                     WaitOutcome::Interrupted(by) => return Ok(Acquired::Interrupted(by)),
@@ -108,12 +108,14 @@ impl Acquiring<'_> {
         }
     }
 
-    async fn acquire_name(&mut self, name: &str, signals: &mut Signals) -> Result<WaitOutcome> {
+    fn lock(&self, name: &str) -> Lock {
         let options = self.request.options;
-        let lock = options.lock(self.locks, name, self.request.label);
+        options.lock(self.locks, name, self.request.label)
+    }
 
-        let wait = wait_options(options);
-        waiting::wait(&lock, self.locks, wait, self.retry, signals).await
+    async fn acquire_lock(&mut self, lock: &Lock, signals: &mut Signals) -> Result<WaitOutcome> {
+        let wait = wait_options(self.request.options);
+        waiting::wait(lock, self.locks, wait, self.retry, signals).await
     }
 
     fn needs_slot_numbers(&self) -> bool {

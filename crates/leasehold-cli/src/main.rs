@@ -79,6 +79,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
     runtime.block_on(async {
         match command.action {
             Action::Run(args) => run::run(*args).await,
+            Action::Elect(args) => run::elect::elect(*args).await,
             Action::Hold(args) => hold::hold(*args).await,
             Action::Acquire(args) => match start {
                 Start::Command => hold::background::acquire(&args),

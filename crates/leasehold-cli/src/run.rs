@@ -1,6 +1,7 @@
 //! `leasehold run`: holds a lock while a command runs.
 
 pub(crate) mod child;
+pub(crate) mod elect;
 pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
@@ -66,7 +67,10 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
         slot_numbers: SlotNumbers::Taken,
     };
     match stores.acquire(request, &mut retry, &mut signals).await? {
-        Acquired::Granted(guards) => hold(guards, locks, &args, stopping, signals).await,
+        Acquired::Granted(guards) => {
+            let held = hold(guards, locks, &args, &stopping, &mut signals).await?;
+            Ok(held.exit)
+        }
         Acquired::TimedOut => Ok(args.busy_exit_code.map_or(Exit::NOT_IN_TIME, Exit::from)),
         Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
     }
@@ -94,11 +98,11 @@ async fn hold(
     guards: Guards,
     locks: &Locks,
     args: &Run,
-    stopping: Stopping,
-    mut signals: Signals,
-) -> Result<Exit> {
+    stopping: &Stopping,
+    signals: &mut Signals,
+) -> Result<Held> {
     let granted = Instant::now();
-    let started = start(&guards, locks, args, &stopping, &signals);
+    let started = start(&guards, locks, args, stopping, signals);
     let mut started = match started {
         Ok(started) => started,
         Err(error) => {
@@ -110,8 +114,8 @@ async fn hold(
     let supervision = Supervision {
         child: &mut started.child,
         guard: &guards,
-        signals: &mut signals,
-        stopping: &stopping,
+        signals: &mut *signals,
+        stopping,
         store: locks.url(),
         jobs: started.jobs,
         watchdog: started.watchdog.as_ref(),
@@ -124,7 +128,7 @@ async fn hold(
 
     let mut exit = ended.exit;
     if let Some(shortest) = args.hold_at_least {
-        exit = hold_at_least(&guards, granted + shortest, &mut signals)
+        exit = hold_at_least(&guards, granted + shortest, signals)
             .await?
             .unwrap_or(exit);
     }
@@ -145,7 +149,17 @@ async fn hold(
     {
         signal_job(signal);
     }
-    Ok(exit)
+    Ok(Held {
+        exit,
+        end_requested: ended.end_requested,
+    })
+}
+
+/// How a hold ended.
+struct Held {
+    exit: Exit,
+    /// Whether a signal has requested the end of leasehold.
+    end_requested: bool,
 }
 
 /// The processes and the job control of a held lock.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use leasehold::LockState;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout_at};
 
 use crate::commands::Wait;
 use crate::exit::{Exit, print_error};
@@ -12,12 +12,6 @@ use crate::format::{Escaped, whole_unit};
 use crate::run::retry::Retry;
 use crate::run::waiting::holder_text;
 use crate::show::is_free;
-
-/// The first pause between two polls. It is short, so the release of a briefly held lock is noticed
-/// soon.
-const POLL_MIN: Duration = Duration::from_millis(10);
-/// The longest pause between two polls. At this rate, polling is a small load for any store.
-const POLL_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     let deadline = args
@@ -28,20 +22,34 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     let name = &args.name;
     let mut last_seen = retry.until_available(|| locks.inspect(name)).await?;
 
-    let mut pause = POLL_MIN;
-    while !is_free(&last_seen) {
-        let next = Instant::now() + pause;
-        pause = (pause * 2).min(POLL_MAX);
+    if is_free(&last_seen) {
+        return Ok(Exit::DONE);
+    }
+    if args.limit == Some(Duration::ZERO) {
+        print_timed_out(args, &last_seen);
+        return Ok(Exit::NOT_IN_TIME);
+    }
 
-        if let Some(deadline) = deadline.filter(|deadline| *deadline < next) {
-            sleep_until(deadline).await;
+    let mut observer = retry.until_available(|| locks.observe(name)).await?;
+    while !is_free(&last_seen) {
+        let Some(changed) = before(deadline, observer.next()).await else {
             print_timed_out(args, &last_seen);
             return Ok(Exit::NOT_IN_TIME);
-        }
-        sleep_until(next).await;
-        last_seen = retry.until_available(|| locks.inspect(name)).await?;
+        };
+        last_seen = match changed {
+            Ok(lock_state) => lock_state,
+            Err(_) => retry.until_available(|| locks.inspect(name)).await?,
+        };
     }
     Ok(Exit::DONE)
+}
+
+/// Returns the output of a future, or `None` if the deadline passes first.
+async fn before<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        Some(deadline) => timeout_at(deadline, future).await.ok(),
+        None => Some(future.await),
+    }
 }
 
 fn print_timed_out(args: &Wait, last_seen: &LockState) {

@@ -1,25 +1,22 @@
 //! `leasehold watch`: prints the state of locks each time it changes.
 
 use std::io::{self, Write};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::Result;
+use futures_util::StreamExt;
 use futures_util::future::try_join_all;
+use futures_util::stream::select_all;
 use jiff::Timestamp;
 use leasehold::{LockState, Locks};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{MissedTickBehavior, interval};
 
 use crate::commands::Watch;
 use crate::exit::Exit;
 use crate::format::time;
 use crate::show::{LockJson, block};
-
-/// The time between two polls: short enough for a user who watches, and long enough to be a small
-/// load for any store.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn watch(args: &Watch) -> Result<Exit> {
     let locks = args.store.open().await?;
@@ -31,40 +28,37 @@ pub(crate) async fn watch(args: &Watch) -> Result<Exit> {
     }
 }
 
-/// Prints every change. Returns only on an error.
+/// Prints the present state of each lock, and then every change. Returns only on an error.
 async fn print_changes(locks: &Locks, names: &[String], json: bool) -> Result<()> {
-    let mut next = interval(POLL_INTERVAL);
-    next.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut printed = vec![None; names.len()];
-
-    loop {
-        next.tick().await;
-        let polled = try_join_all(names.iter().map(|name| locks.inspect(name))).await?;
-
-        for (mut lock_state, printed) in polled.into_iter().zip(&mut printed) {
-            // The remaining lease on each server differs at every poll, which is not a change.
-            lock_state.servers.clear();
-
-            if printed.as_ref() != Some(&lock_state) {
-                print(&lock_state, json)?;
-                *printed = Some(lock_state);
-            }
-        }
+    let mut observers = try_join_all(names.iter().map(|name| locks.observe(name))).await?;
+    for observer in &mut observers {
+        print(observer.next().await?, json)?;
     }
+
+    let changes = observers
+        .into_iter()
+        .map(|observer| Box::pin(observer.into_stream()));
+    let mut changes = select_all(changes);
+    while let Some(lock_state) = changes.next().await {
+        print(lock_state?, json)?;
+    }
+    Ok(())
 }
 
-fn print(lock_state: &LockState, json: bool) -> Result<()> {
+fn print(mut lock_state: LockState, json: bool) -> Result<()> {
+    // The remaining lease on each server differs at every inspection, which is not a change.
+    lock_state.servers.clear();
     let at = time(SystemTime::now());
     let mut out = io::stdout().lock();
 
     if json {
         let change = ChangeJson {
             at,
-            lock: lock_state.into(),
+            lock: (&lock_state).into(),
         };
         writeln!(out, "{}", serde_json::to_string(&change)?)?;
     } else {
-        writeln!(out, "{at}\n{}", block(lock_state))?;
+        writeln!(out, "{at}\n{}", block(&lock_state))?;
     }
     Ok(out.flush()?)
 }

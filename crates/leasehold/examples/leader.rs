@@ -1,19 +1,15 @@
-//! One of N processes leads, and the others wait. The leader's work stops if it loses the lock.
+//! One of N processes leads, and the others wait. The leader's work stops if it loses the election.
 
 use std::time::Duration;
 
 /// Leads for a moment.
 #[tokio::main]
 pub async fn main() -> leasehold::Result<()> {
-    let locks = leasehold::open("file:").await?;
-    let guard = locks
-        .mutex("leader")
-        .label("http://10.0.0.7:8080")
-        .acquire()
-        .await?;
+    let election = leasehold::open("file:").await?.election("leader");
+    let leadership = election.campaign("http://10.0.0.7:8080").await?;
 
-    guard.while_held(lead()).await?;
-    guard.release().await
+    leadership.while_held(lead()).await?;
+    leadership.resign().await
 }
 
 async fn lead() {

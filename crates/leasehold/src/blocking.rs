@@ -31,6 +31,7 @@
 
 mod guard;
 mod handle;
+mod multi;
 mod reentrant;
 
 use std::time::Duration;
@@ -41,6 +42,7 @@ use crate::{Entry, Guarantees, LockState, Name, Result, Token};
 
 pub use guard::Guard;
 use handle::Handle;
+pub use multi::{BlockingMultiGuard as MultiGuard, BlockingMultiLock as MultiLock, all};
 pub use reentrant::{Reentrant, ReentrantGuard};
 
 /// See [`leasehold::open`](crate::open).

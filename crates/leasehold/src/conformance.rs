@@ -39,6 +39,8 @@ mod faults;
 mod faulty_client;
 mod intercept;
 mod leases;
+mod multi;
+mod observing;
 mod protocol;
 mod reentry;
 mod shares;
@@ -68,6 +70,11 @@ pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
     hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold, unrenewed_claim_expires,
 };
+pub use multi::{
+    loss_of_one_lock_is_loss_of_the_set, opposing_orders_do_not_deadlock,
+    several_locks_are_granted_or_none,
+};
+pub use observing::{leader_is_elected_and_observed, observer_receives_every_change};
 pub use protocol::{
     names_are_listed, refused_claim_leaves_no_entry, repeated_enter_is_idempotent,
     repeated_leave_is_idempotent, share_can_only_shrink,
@@ -116,6 +123,9 @@ macro_rules! conformance_suites {
                 cancelled_acquire_leaves_no_entry disconnected_hold_is_lost_in_time
                 leave_is_retried_beyond_the_lease
                 lost_reply_leaves_no_entry
+                several_locks_are_granted_or_none loss_of_one_lock_is_loss_of_the_set
+                opposing_orders_do_not_deadlock
+                observer_receives_every_change leader_is_elected_and_observed
                 nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in

@@ -163,16 +163,7 @@ impl Guard {
     /// Dropping the future drops the work. The lock stays held.
     pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         self.check()?;
-        let mut work = pin!(work);
-        let mut lost = pin!(self.lost());
-        let done = std::future::poll_fn(|context| {
-            if lost.as_mut().poll(context).is_ready() {
-                return std::task::Poll::Ready(None);
-            }
-            work.as_mut().poll(context).map(Some)
-        });
-
-        match done.await {
+        match run_until(self.lost(), work).await {
             Some(done) => self.check().map(|()| done),
             None => Err(self.hold.error()),
         }
@@ -234,4 +225,25 @@ impl Guard {
     pub async fn release(self) -> Result<()> {
         on_background(self.hold.release()).await
     }
+
+    pub(crate) fn store_url(&self) -> &str {
+        self.hold.store_url()
+    }
+}
+
+/// Runs `work`; drops it and returns `None` once `end` resolves.
+pub(crate) async fn run_until<T, E>(
+    end: impl Future<Output = E>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut end = pin!(end);
+
+    let done = std::future::poll_fn(|context| {
+        if end.as_mut().poll(context).is_ready() {
+            return std::task::Poll::Ready(None);
+        }
+        work.as_mut().poll(context).map(Some)
+    });
+    done.await
 }

@@ -47,6 +47,11 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`Locks::all`] and [`all`] acquire several locks at once: all of them, or none.
+//!
+//! [`Locks::election`] elects a leader, whose address others can read. [`Locks::observe`] reports
+//! the changes of a lock.
+//!
 //! [`blocking`] has the same types for threads without a runtime.
 //!
 //! # Loss
@@ -105,6 +110,7 @@ mod claimant_info;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod drain;
+mod election;
 mod engine;
 mod error;
 mod examination;
@@ -123,7 +129,9 @@ pub mod metrics;
 #[cfg(not(feature = "metrics"))]
 #[path = "no_metrics.rs"]
 mod metrics;
+mod multi;
 mod name;
+mod observer;
 mod open;
 mod reentrant;
 mod runtime;
@@ -155,6 +163,7 @@ pub mod modelled {
 pub use claim::ClaimId;
 pub use claimant_info::ClaimantInfo;
 pub use drain::drain;
+pub use election::{Election, Leader, LeaderObserver, Leadership};
 pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
 pub use guarantees::{CrashDetection, Guarantees};
@@ -163,7 +172,9 @@ pub use lock::Lock;
 pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};
 pub use locks::Locks;
 pub use loss_reason::{LossReason, RenewalStatus};
+pub use multi::{MultiGuard, MultiLock, all};
 pub use name::Name;
+pub use observer::Observer;
 pub use open::{examine, open};
 pub use reentrant::{Owner, Reentrant, ReentrantGuard};
 pub use rwlock::RwLock;

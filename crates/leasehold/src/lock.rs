@@ -154,7 +154,7 @@ impl Lock {
         &self.locks
     }
 
-    async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<Guard>> {
+    pub(crate) async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<Guard>> {
         let acquired = async {
             let options = self.acquire_options()?;
             on_background(acquire::acquire(self.locks.engine(), &options, limit)).await

@@ -112,6 +112,8 @@ pub struct Extensions<'a> {
     pub votes: Option<&'a dyn Votes>,
     /// Files or records that free locks leave behind.
     pub housekeeping: Option<&'a dyn Housekeeping>,
+    /// Changes of a lock that the store pushes to observers.
+    pub observe: Option<&'a dyn Observe>,
 }
 
 impl<'a> Extensions<'a> {
@@ -133,6 +135,15 @@ impl<'a> Extensions<'a> {
         }
     }
 
+    /// Adds the subscriptions of observers.
+    #[must_use]
+    pub fn with_observe(self, store: &'a dyn Observe) -> Self {
+        Self {
+            observe: Some(store),
+            ..self
+        }
+    }
+
     /// Adds the votes of several servers.
     #[must_use]
     pub fn with_votes(self, store: &'a dyn Votes) -> Self {
@@ -149,6 +160,7 @@ impl Debug for Extensions<'_> {
             .field("inheritable_fds", &self.inheritable_fds.is_some())
             .field("votes", &self.votes.is_some())
             .field("housekeeping", &self.housekeeping.is_some())
+            .field("observe", &self.observe.is_some())
             .finish()
     }
 }
@@ -181,6 +193,36 @@ pub struct Cleanup {
     pub in_use: u64,
     /// Why other names were left as they are.
     pub skipped: Vec<Error>,
+}
+
+/// A store that pushes the changes of a lock to clients that do not wait for it.
+#[async_trait]
+pub trait Observe: Send + Sync {
+    /// Subscribes to the changes of a lock.
+    ///
+    /// # Errors
+    /// If the error is not [`is_unavailable`](crate::Error::is_unavailable), the observer polls the
+    /// store instead.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the subscription.
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>>;
+}
+
+/// The subscription to one lock. It ends when it is dropped.
+#[async_trait]
+pub trait Subscription: Debug + Send {
+    /// Waits until the lock may have changed since the subscription, or since the last call.
+    ///
+    /// It may return without a change. A change that has no notification, such as the end of a
+    /// lease, may be missing: the observer also inspects the lock from time to time.
+    ///
+    /// # Errors
+    /// A change may have been missed. The observer inspects the lock and calls this again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no change is lost: the next call returns.
+    async fn changed(&mut self) -> Result<()>;
 }
 
 /// A store that consists of several servers, each of which votes for a claim.

@@ -32,5 +32,6 @@ examples!(
     fenced at "../examples/fenced.rs"
     leader at "../examples/leader.rs"
     nightly at "../examples/nightly.rs"
+    replicas at "../examples/replicas.rs"
     slots at "../examples/slots.rs"
 );

@@ -113,7 +113,7 @@ async fn wait_behind(locks: &Locks, count: usize) -> Result<JoinHandle<Result<Gu
 }
 
 /// Without these rights leasehold guarantees less, as docs/stores/redis.md says.
-const OPTIONAL: [&str; 3] = ["+info", "+pubsub|numsub", "+publish"];
+const OPTIONAL: [&str; 4] = ["+info", "+pubsub|numsub", "+publish", "+client|tracking"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_documented_right_is_needed() {
@@ -164,6 +164,19 @@ async fn crash_detection_falls_back_to_the_lease_without_rights() {
         locks.guarantees().crash,
         CrashDetection::Within(Duration::from_secs(10))
     );
+}
+
+#[tokio::test]
+async fn observer_polls_without_the_right_to_track() {
+    for (line, is_pushed) in [
+        (line().to_owned(), true),
+        (line().replace(" +client|tracking", ""), false),
+    ] {
+        let server = Server::with(&line, "");
+        let locks = leasehold::open(&server.url()).await.expect("it opens");
+        let observer = locks.observe("a").await.expect("observed");
+        assert_eq!(observer.is_pushed(), is_pushed, "{line}");
+    }
 }
 
 #[tokio::test]

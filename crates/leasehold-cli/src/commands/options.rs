@@ -170,6 +170,24 @@ pub(crate) struct LockOptions {
 }
 
 impl LockOptions {
+    /// The options of a mutex with renewal and without a time limit.
+    pub(super) fn of_mutex(lease: Duration, quiet: bool) -> Self {
+        Self {
+            wait: None,
+            nonblock: false,
+            lease,
+            crash_grace: None,
+            no_renewal: false,
+            max_hold: None,
+            shared: false,
+            exclusive: false,
+            slots: None,
+            permits: None,
+            label: None,
+            quiet,
+        }
+    }
+
     /// Gives --nonblock the meaning that it has: a wait of zero.
     pub(super) fn normalize(&mut self) {
         if self.nonblock {

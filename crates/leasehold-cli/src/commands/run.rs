@@ -103,6 +103,31 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Creates a run with the default options.
+    pub(super) fn of_one_name(
+        name: String,
+        command: Vec<OsString>,
+        store: Store,
+        lock: LockOptions,
+    ) -> Self {
+        Self {
+            names: vec![name],
+            more_names: Vec::new(),
+            command,
+            shell_line: None,
+            store,
+            also_store: None,
+            lock,
+            busy_exit_code: None,
+            hold_at_least: None,
+            on_lost: OnLost::Term,
+            kill_after: None,
+            grace: None,
+            until_all_end: false,
+            reentrant: false,
+        }
+    }
+
     /// Gives -c and -n the meanings that they have.
     pub(super) fn normalize(&mut self) {
         self.lock.normalize();

@@ -30,6 +30,8 @@ pub(crate) struct Ended {
     /// Whether the keyboard sent the signal that ended the command. Only the command's group
     /// received such a signal.
     pub(crate) from_keyboard: bool,
+    /// Whether a signal has requested the end of the command and of leasehold.
+    pub(crate) end_requested: bool,
 }
 
 /// Forwards signals, manages the terminal, and stops the command before the lock can be lost.
@@ -78,10 +80,12 @@ impl Supervision<'_> {
         }
         self.stop_the_rest().await;
 
+        let from_keyboard = had_terminal && self.is_from_keyboard(exit);
         Ok(Ended {
             exit,
             stopped: !matches!(self.stage, Stage::Held),
-            from_keyboard: had_terminal && self.is_from_keyboard(exit),
+            from_keyboard,
+            end_requested: from_keyboard || self.forwarded.iter().any(|signal| ends(*signal)),
         })
     }
 
@@ -265,6 +269,12 @@ impl Supervision<'_> {
             self.child.signal(Signal::SIGCONT);
         }
     }
+}
+
+/// Whether a signal requests an end. Programs use USR1 and USR2 for other requests.
+fn ends(signal: Signal) -> bool {
+    let others = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGTSTP];
+    !others.contains(&signal)
 }
 
 impl Stage {

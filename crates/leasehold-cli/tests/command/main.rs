@@ -9,6 +9,7 @@ mod background;
 mod death;
 mod descendants;
 mod doctor;
+mod elect;
 mod exclusion;
 mod exit_codes;
 mod folders;

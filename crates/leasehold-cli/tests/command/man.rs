@@ -17,6 +17,7 @@ const COMMANDS: [&str; 14] = [
     "setup-system",
     "man",
     "completions",
+    "elect",
 ];
 const FLAGS: [&str; 16] = [
     "--store",

@@ -104,7 +104,7 @@ impl From<Guard> for crate::Guard {
     }
 }
 
-fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn block_on_timeout<T>(timeout: Duration, future: impl Future<Output = T>) -> Option<T> {
     block_on(on_background(async {
         tokio::time::timeout(timeout, future).await.ok()
     }))

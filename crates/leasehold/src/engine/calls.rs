@@ -10,7 +10,7 @@ use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
-use crate::store::Cleanup;
+use crate::store::{Cleanup, Subscription};
 use crate::{
     Claim, Entered, Error, Guarantees, LockState, Name, OnContention, Result, ServerVote, Standing,
     Store,
@@ -162,6 +162,22 @@ impl StoreCalls {
         let send = || with_timeout(REPLY_TIMEOUT, self.store.list(prefix, count_max));
         self.with_retries(RequestKind::List, "list the locks", None, send)
             .await
+    }
+
+    /// Subscribes to a lock; `None` if the store pushes nothing to this client.
+    pub(crate) async fn subscribe(&self, name: &Name) -> Result<Option<Box<dyn Subscription>>> {
+        let Some(store) = self.store.extensions().observe else {
+            return Ok(None);
+        };
+        match with_timeout(REPLY_TIMEOUT, store.subscribe(name)).await {
+            Err(error) if !error.is_unavailable() => {
+                tracing::debug!(store = %self.url, name = %name, %error, "observing by polls");
+                Ok(None)
+            }
+            subscribed => self
+                .with_context("observe", Some(name), subscribed)
+                .map(Some),
+        }
     }
 
     pub(crate) async fn remove_unused(&self) -> Result<Cleanup> {

@@ -72,6 +72,10 @@ impl Hold {
             .map_err(|error| self.with_context("use", error))
     }
 
+    pub(crate) fn store_url(&self) -> &str {
+        self.engine.calls.url()
+    }
+
     /// Returns the error of using a hold that has ended.
     pub(crate) fn error(&self) -> Error {
         self.with_context("use", self.validity.error())

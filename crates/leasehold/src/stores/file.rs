@@ -21,6 +21,7 @@
 //! | [`protocol`] | the steps: enter, poll, leave, renew, inspect |
 //! | [`flock`] | `NAME.lock`, and waiting for external holders |
 //! | [`wakeups`] | the claims to wake after a change |
+//! | [`subscription`] | the changes that observers are notified of |
 //! | [`process`] | crash detection and the inbox of each process |
 //! | [`counter`], [`entry`] | the format of the queue file |
 //! | [`folder_counter`] | the tokens of all names |
@@ -40,6 +41,7 @@ mod process;
 mod protocol;
 mod queue_file;
 mod shared;
+mod subscription;
 mod transact;
 mod transaction;
 mod wakeups;
@@ -68,7 +70,7 @@ use process::{Peer, Process};
 use protocol::Situation;
 use queue_file::Missing;
 use shared::Shared;
-use transact::{on_blocking_thread, transact, view};
+use transact::{on_blocking_thread, transact, view_settled};
 
 pub use builder::FileBuilder;
 pub(crate) use examination::examine;
@@ -145,6 +147,14 @@ impl File {
             move |shared: &Shared, transaction: &mut _| protocol::poll(shared, transaction, &owned);
         let situation = transact(&self.shared, &claim.name, Missing::Keep, step).await?;
         Ok(situation.unwrap_or(Situation::Decided(Standing::Gone)))
+    }
+
+    /// Reads the queue, without external holders.
+    async fn read_queue(&self, name: &Name) -> Result<LockState> {
+        let read =
+            |shared: &Shared, transaction: &_| protocol::inspect(shared, transaction, name.clone());
+        let found = view_settled(&self.shared, name, read).await?;
+        Ok(found.unwrap_or_else(|| LockState::new(name.clone())))
     }
 
     async fn wait_for_flock(&self, claim: &Claim) -> Result<FlockGuard> {
@@ -255,21 +265,20 @@ impl Store for File {
         Extensions::default()
             .with_inheritable_fds(self)
             .with_housekeeping(self)
+            .with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        let found = view(&self.shared, name, |shared, transaction| {
-            protocol::inspect(shared, transaction, name.clone())
-        })?;
-        let mut lock_state = found.unwrap_or_else(|| LockState {
-            name: name.clone(),
-            entries: Vec::new(),
-            last_token: None,
-            external_holders: Vec::new(),
-            servers: Vec::new(),
-        });
+        let mut lock_state = self.read_queue(name).await?;
+        let lock_file = self.shared.folder.lock_path(name);
+        let mut holders = flock::flock_holders(&lock_file);
+        if !holders.is_empty() {
+            // A claim may have been granted or released since the queue was read.
+            lock_state = self.read_queue(name).await?;
+            let still = flock::flock_holders(&lock_file);
+            holders.retain(|holder| still.contains(holder));
+        }
 
-        let mut holders = flock::flock_holders(&self.shared.folder.lock_path(name));
         let is_queued = |pid| lock_state.entries.iter().any(|entry| entry.info.pid == pid);
         holders.retain(|holder| !is_queued(holder.pid));
         lock_state.external_holders = holders;

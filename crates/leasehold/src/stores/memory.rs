@@ -1,15 +1,17 @@
 //! The store inside one process.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::runtime::clock::BootInstant;
-use crate::store::Extensions;
+use crate::store::{Extensions, Observe, Subscription};
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
     Result, Share, Standing, Store, Token, admitted,
@@ -150,21 +152,23 @@ impl LockQueue {
             .position(|queued| queued.entry.id == claim.id)
     }
 
-    fn enter(&mut self, claim: &Claim, on_contention: OnContention) -> Result<()> {
+    /// Returns whether the claim is a new entry.
+    fn enter(&mut self, claim: &Claim, on_contention: OnContention) -> Result<bool> {
         let expires_at = BootInstant::now().saturating_add(claim.lease);
         if let Some(at) = self.position(claim) {
             let present = &mut self.entries[at];
             claim.share.check_shrinks_from(present.entry.share)?;
             present.entry.share = claim.share;
             present.expires_at = expires_at;
-            return Ok(());
+            return Ok(false);
         }
 
         if let Some(first) = self.shares().next() {
             claim.share.check_same_kind(first)?;
         }
         let has_room = admitted(self.shares().chain([claim.share])) > self.entries.len();
-        if has_room || on_contention == OnContention::Queue {
+        let is_new = has_room || on_contention == OnContention::Queue;
+        if is_new {
             let entry = Entry {
                 id: claim.id,
                 share: claim.share,
@@ -173,7 +177,7 @@ impl LockQueue {
             };
             self.entries.push(QueueEntry { entry, expires_at });
         }
-        Ok(())
+        Ok(is_new)
     }
 
     fn next_expiry(&self) -> BootInstant {
@@ -198,7 +202,10 @@ impl Store for Memory {
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
-        self.queue(&claim.name, |queue| queue.enter(claim, on_contention))?;
+        let is_new = self.queue(&claim.name, |queue| queue.enter(claim, on_contention))?;
+        if is_new {
+            self.changes.notify_waiters();
+        }
         Ok(Entered {
             standing: self.queue(&claim.name, |queue| queue.standing(claim)),
             lease: claim.lease,
@@ -247,7 +254,7 @@ impl Store for Memory {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions::default().with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
@@ -286,6 +293,32 @@ impl Store for Memory {
         names.sort_unstable();
         names.truncate(count_max);
         Ok(names)
+    }
+}
+
+#[async_trait]
+impl Observe for Memory {
+    async fn subscribe(&self, _name: &Name) -> Result<Box<dyn Subscription>> {
+        Ok(Box::new(Changes {
+            next: Box::pin(Arc::clone(&self.changes).notified_owned()),
+            changes: Arc::clone(&self.changes),
+        }))
+    }
+}
+
+/// The changes of all names.
+#[derive(Debug)]
+struct Changes {
+    changes: Arc<Notify>,
+    next: Pin<Box<OwnedNotified>>,
+}
+
+#[async_trait]
+impl Subscription for Changes {
+    async fn changed(&mut self) -> Result<()> {
+        self.next.as_mut().await;
+        self.next = Box::pin(Arc::clone(&self.changes).notified_owned());
+        Ok(())
     }
 }
 

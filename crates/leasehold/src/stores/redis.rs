@@ -29,6 +29,7 @@ mod renewal;
 mod replication;
 pub mod scripts;
 mod server;
+mod subscription;
 mod wait;
 
 use std::sync::{Arc, Weak};
@@ -239,7 +240,7 @@ impl Store for Redis {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions::default().with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

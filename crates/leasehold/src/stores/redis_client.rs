@@ -45,7 +45,7 @@ pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
 pub(super) use script::{Script, script};
 pub(super) use servers::{Call, Servers};
-pub(super) use session::{PushHandler, Session};
+pub(super) use session::{INVALIDATION, PushHandler, Session};
 pub(super) use topology::Topology;
 
 pub(super) use reply_error::{OTHER_VERSION, detail, protocol_error, store_error};

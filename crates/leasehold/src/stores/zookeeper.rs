@@ -25,6 +25,7 @@ mod replacement;
 mod reply_error;
 mod search;
 mod session;
+mod subscription;
 mod supervisor;
 #[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
 mod tls;
@@ -138,7 +139,7 @@ impl Store for ZooKeeper {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions::default().with_observe(self)
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {

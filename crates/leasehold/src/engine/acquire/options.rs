@@ -27,7 +27,7 @@ pub(crate) enum WaitLimit {
 }
 
 impl WaitLimit {
-    pub(super) fn deadline(self) -> Option<Instant> {
+    pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             // A deadline beyond the clock's range does not limit the wait.
             Self::AtMost(limit) if !limit.is_zero() => Instant::now().checked_add(limit),

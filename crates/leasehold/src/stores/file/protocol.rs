@@ -148,6 +148,25 @@ pub(super) fn inspect(shared: &Shared, transaction: &Transaction, name: Name) ->
     })
 }
 
+/// Returns the other living processes in the queue, for an observer that watches them.
+pub(super) fn live_processes(shared: &Shared, transaction: &Transaction) -> Result<Vec<Peer>> {
+    let mut processes: Vec<ProcessId> = transaction
+        .entries()
+        .iter()
+        .map(StoredClaim::process)
+        .collect();
+    processes.sort_unstable();
+    processes.dedup();
+
+    let mut peers = Vec::new();
+    for process in processes {
+        if let Some(LiveProcess::Other(peer)) = find_process(shared, process)? {
+            peers.push(peer);
+        }
+    }
+    Ok(peers)
+}
+
 /// Reduces the share of a claim in the queue.
 fn shrink_share(
     shared: &Shared,

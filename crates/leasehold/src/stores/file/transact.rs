@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::sleep;
 
 use super::queue_file::{Missing, QueueFile, TryLock};
 use super::transaction::Transaction;
@@ -87,6 +89,31 @@ pub(super) fn view<T>(
     Err(failed.unwrap_or_else(|| Error::unavailable("the queue file is replaced all the time")))
 }
 
+/// Reads a queue as [`view`] does, between two transactions if the present one ends soon.
+///
+/// In the middle of a transaction, the lock file may be locked for a grant that has no entry yet.
+pub(super) async fn view_settled<T>(
+    shared: &Arc<Shared>,
+    name: &Name,
+    read: impl Fn(&Shared, &Transaction) -> Result<T>,
+) -> Result<Option<T>> {
+    for _ in 0..SETTLE_TRIES {
+        let at = shared.folder.queue_path(name);
+        let Some(file) = QueueFile::open(&shared.folder, at, Missing::Keep)? else {
+            return Ok(None);
+        };
+        if let TryLock::Locked(locked) = file.try_lock()?
+            && let Some(transaction) = locked.read(shared)?
+        {
+            let reply = read(shared, &transaction);
+            transaction.close();
+            return reply.map(Some);
+        }
+        sleep(SETTLE_PAUSE).await;
+    }
+    view(shared, name, read)
+}
+
 /// Waits on a thread until the queue file can be locked.
 ///
 /// One thread per name and process waits, however many callers there are. A process that is stopped
@@ -150,6 +177,10 @@ pub(super) async fn on_blocking_thread<T: Send + 'static>(
     }
 }
 
+/// How often an inspection finds a transaction under way before it reads without the lock. A
+/// transaction takes microseconds, unless its process is stopped.
+const SETTLE_TRIES: u32 = 20;
+const SETTLE_PAUSE: Duration = Duration::from_millis(1);
 /// How many times a queue is read again if another process changes it meanwhile.
 const VIEWS_MAX: usize = 100;
 

@@ -20,6 +20,7 @@ use crate::stores::redis_client::{
 /// that knows the connection of its client.
 #[derive(Debug)]
 pub(super) struct Server {
+    pub(super) endpoint: Endpoint,
     pub(super) caller_link: Link,
     pub(super) background_link: Link,
     /// The link for `WAIT`, if `replicas` is set. `WAIT` blocks its connection, so nothing else
@@ -50,10 +51,11 @@ impl Server {
 
         Self {
             caller_link: caller_link(endpoint.clone(), &client, shared),
-            background_link: background_link(endpoint, &client, &clock, shared),
+            background_link: background_link(endpoint.clone(), &client, &clock, shared),
             wait_link,
             client,
             clock,
+            endpoint,
         }
     }
 

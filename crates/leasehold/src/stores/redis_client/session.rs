@@ -17,6 +17,9 @@ use crate::{Error, Result};
 /// Receives the channel and the text of a notification.
 pub(in crate::stores) type PushHandler = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
+/// The channel of messages about keys that have changed. No client publishes in it.
+pub(in crate::stores) const INVALIDATION: &str = "__redis__:invalidate";
+
 /// A connection that is subscribed to one channel. It ends when it breaks or is closed, and is not
 /// re-established.
 #[derive(Debug)]
@@ -130,6 +133,24 @@ impl Session {
             None => self.connection.clone().unsubscribe(channel).await,
         };
         reply.map_err(reply_error::store_error)
+    }
+
+    /// Makes the server push a message with the channel [`INVALIDATION`] whenever a key with this
+    /// prefix changes.
+    ///
+    /// # Errors
+    /// [`is_unsupported`](Error::is_unsupported) with RESP2, which has no pushes on the connection
+    /// that carries requests.
+    #[allow(dead_code, reason = "not every store on Redis has observers")]
+    pub(in crate::stores) async fn track_prefix(&self, prefix: &str) -> Result<()> {
+        if self.subscription.is_some() {
+            return Err(Error::unsupported("the connection has no RESP3"));
+        }
+
+        let mut request = redis::cmd("CLIENT");
+        request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
+        let reply = self.send(&request).await;
+        reply.map(drop).map_err(reply_error::store_error)
     }
 
     /// Closes the connection; every request in flight fails.

@@ -12,7 +12,7 @@ use redis::{
 };
 use tokio::task::AbortHandle;
 
-use super::{Closed, PushHandler, Session};
+use super::{Closed, INVALIDATION, PushHandler, Session};
 use crate::stores::redis_client::address::Address;
 use crate::stores::redis_client::reply_error;
 use crate::stores::redis_client::stream::Stream;
@@ -130,6 +130,9 @@ fn config() -> AsyncConnectionConfig {
 /// Returns the function that forwards messages of a RESP3 connection.
 fn push_sender(on_push: PushHandler) -> impl Fn(PushInfo) -> Result<(), ()> + Send + Sync {
     move |push| {
+        if push.kind == PushKind::Invalidate {
+            on_push(INVALIDATION, "");
+        }
         if push.kind == PushKind::Message
             && let [Value::BulkString(channel), Value::BulkString(text)] = &push.data[..]
             && let (Ok(channel), Ok(text)) =

@@ -1,0 +1,63 @@
+//! The arguments of `leasehold elect`.
+#![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::options::{LockOptions, Store, duration};
+use super::run::{OnLost, Run};
+use crate::crash_grace::{self, CrashGrace};
+
+#[derive(Debug, Args)]
+#[command(override_usage = "leasehold elect [OPTIONS] NAME --address ADDRESS -- COMMAND…")]
+pub(crate) struct Elect {
+    /// The election's name, any text of 1 to 512 bytes
+    name: String,
+
+    /// Where others reach this candidate while it leads, any text of 1 to 64 bytes
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) address: String,
+
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+
+    #[command(flatten)]
+    store: Store,
+
+    /// How long the store keeps the leadership after the last renewal
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    lease: Duration,
+
+    /// How long a leader may be without a connection until Redis lets another candidate lead
+    #[arg(long, value_name = "DURATION|off", value_parser = crash_grace::parse)]
+    crash_grace: Option<CrashGrace>,
+
+    /// What to do with COMMAND when the leadership is lost
+    #[arg(long, value_name = "ACTION", value_enum, default_value_t = OnLost::Term)]
+    on_lost: OnLost,
+
+    /// Time between TERM and KILL, as for `leasehold run`
+    #[arg(long, short, value_name = "DURATION", value_parser = duration)]
+    kill_after: Option<Duration>,
+
+    /// Print errors only, not the progress of the election
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Elect {
+    /// Returns the run of one term: the label of its claim is the address.
+    pub(crate) fn into_run(self) -> Run {
+        let mut lock = LockOptions::of_mutex(self.lease, self.quiet);
+        lock.crash_grace = self.crash_grace;
+        lock.label = Some(self.address);
+
+        let mut run = Run::of_one_name(self.name, self.command, self.store, lock);
+        run.on_lost = self.on_lost;
+        run.kill_after = self.kill_after;
+        run
+    }
+}

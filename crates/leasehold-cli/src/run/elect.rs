@@ -1,0 +1,132 @@
+//! `leasehold elect`: runs a command whenever this candidate leads.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold::{Election, Error, Locks};
+use tokio::time::sleep;
+
+use super::child::reap_as_init;
+use super::retry::Retry;
+use super::signals::Signals;
+use super::stopping::Stopping;
+use super::stores::Stores;
+use super::{hold, nested};
+use crate::commands::{Elect, Run};
+use crate::exit::{Exit, print_error};
+use crate::format::Escaped;
+use crate::guards::Guards;
+use crate::locking::{Acquired, Request, SlotNumbers};
+
+/// The pause between two terms of one candidate: a command that ends at once must not keep the
+/// store busy.
+const TERM_PAUSE: Duration = Duration::from_secs(1);
+
+pub(crate) async fn elect(args: Elect) -> Result<Exit> {
+    check_address(&args.address)?;
+    let mut args = args.into_run();
+    args.store = args.store.with(&args.lock)?;
+
+    let mut signals = Signals::new()?;
+    let mut retry = Retry::within(None, &args.store);
+    let opened = retry.until_available(|| Stores::open(&args));
+    let stores = signals.during(opened).await??;
+    let locks = &stores.main;
+    check_tokens(locks)?;
+    let stopping = Stopping::new(&args, &locks.guarantees(), None)?;
+
+    let name = args.names().remove(0);
+    signals
+        .during(nested::check_not_enclosed(locks, &name))
+        .await??;
+    signals.install()?;
+
+    let mut candidate = Candidate {
+        stores: &stores,
+        args: &args,
+        name,
+        stopping,
+        signals,
+    };
+    loop {
+        if let Some(exit) = candidate.term(&mut retry).await? {
+            return Ok(exit);
+        }
+    }
+}
+
+struct Candidate<'a> {
+    stores: &'a Stores,
+    args: &'a Run,
+    name: String,
+    stopping: Stopping,
+    signals: Signals,
+}
+
+impl Candidate<'_> {
+    /// Campaigns, runs the command while it leads, and resigns.
+    ///
+    /// Returns the exit code once a signal has ended the candidature, or if the command cannot be
+    /// started.
+    async fn term(&mut self, retry: &mut Retry) -> Result<Option<Exit>> {
+        let names = std::slice::from_ref(&self.name);
+        let request = Request {
+            names,
+            options: &self.args.lock,
+            label: "",
+            slot_numbers: SlotNumbers::Unneeded,
+        };
+        let acquired = self.stores.acquire(request, retry, &mut self.signals).await;
+        let guards = match acquired? {
+            Acquired::Granted(guards) => guards,
+            Acquired::TimedOut => return Ok(None),
+            Acquired::Interrupted(signal) => return Ok(Some(Exit::by_signal(signal))),
+        };
+        self.print_elected(&guards);
+
+        let locks = &self.stores.main;
+        let held = hold(guards, locks, self.args, &self.stopping, &mut self.signals);
+        let held = held.await?;
+        if held.end_requested || held.exit.is_not_started() {
+            return Ok(Some(held.exit));
+        }
+        self.pause().await
+    }
+
+    fn print_elected(&self, guards: &Guards) {
+        if self.args.lock.quiet {
+            return;
+        }
+        let name = Escaped(&self.name);
+        let token = guards.first().token();
+        print_error(format_args!("elected leader of {name}, token {token}"));
+    }
+
+    /// Waits before the next campaign. Returns the exit code if a signal arrives.
+    async fn pause(&mut self) -> Result<Option<Exit>> {
+        tokio::select! {
+            () = sleep(TERM_PAUSE) => Ok(None),
+            signal = self.signals.next_to_end() => Ok(Some(Exit::by_signal(signal?))),
+            never = reap_as_init() => match never? {},
+        }
+    }
+}
+
+fn check_address(address: &str) -> leasehold::Result<()> {
+    let max = Election::ADDRESS_MAX;
+    if (1..=max).contains(&address.len()) {
+        return Ok(());
+    }
+    let len = address.len();
+    Err(Error::invalid(format!(
+        "--address has 1 to {max} bytes, and this one has {len}"
+    )))
+}
+
+fn check_tokens(locks: &Locks) -> leasehold::Result<()> {
+    if locks.guarantees().tokens {
+        return Ok(());
+    }
+    let error = Error::unsupported("an election needs tokens, and this store has none");
+    Err(error.help("use another store, or a dialect with tokens"))
+}

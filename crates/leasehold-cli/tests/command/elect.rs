@@ -1,0 +1,101 @@
+//! The subcommand elect.
+
+use nix::sys::signal::Signal;
+
+use crate::sandbox::{Sandbox, Started, until};
+
+const SLEEP: [&str; 3] = ["--", "sleep", "60"];
+
+fn candidate(sandbox: &Sandbox, address: &str, command: &[&str]) -> Started {
+    let options = ["elect", "a", "--address", address];
+    sandbox.started(&[&options, command].concat())
+}
+
+fn until_leads(sandbox: &Sandbox, address: &str) {
+    until(&format!("{address} leads"), || {
+        let holders = sandbox.holders("a");
+        holders.len() == 1 && holders[0]["label"] == address
+    });
+}
+
+fn stop(candidate: Started, err_has: &str) {
+    candidate.signal(Signal::SIGTERM);
+    candidate.wait().assert_signal(Signal::SIGTERM, err_has);
+}
+
+#[test]
+fn next_candidate_leads_after_the_leader_is_stopped() {
+    let sandbox = Sandbox::new();
+    let first = candidate(&sandbox, "one:1", &SLEEP);
+    until_leads(&sandbox, "one:1");
+    let first_token = sandbox.token("a");
+    let second = candidate(&sandbox, "two:2", &SLEEP);
+    until("the second waits", || sandbox.waiters("a").len() == 1);
+
+    stop(first, "elected leader of a");
+    until_leads(&sandbox, "two:2");
+    let number = |token: &str| token.parse::<u64>().unwrap();
+    assert!(number(&sandbox.token("a")) > number(&first_token));
+
+    let waiting = candidate(&sandbox, "three:3", &SLEEP);
+    until("the third waits", || sandbox.waiters("a").len() == 1);
+    stop(waiting, "");
+    until("the third has left", || sandbox.waiters("a").is_empty());
+    stop(second, "elected leader of a");
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn candidate_campaigns_again_after_its_command_has_ended() {
+    let sandbox = Sandbox::new();
+    let line = format!(
+        "echo $LEASEHOLD_TOKEN >> {}",
+        sandbox.path("terms").display()
+    );
+    let candidate = candidate(&sandbox, "one:1", &["--", "sh", "-c", &line]);
+
+    until("three terms", || sandbox.read("terms").lines().count() >= 3);
+    stop(candidate, "elected leader of a");
+    let terms = sandbox.read("terms");
+    let tokens = terms.lines().map(|token| token.parse::<u64>().unwrap());
+    assert!(tokens.is_sorted_by(|one, next| one < next), "{terms}");
+}
+
+#[test]
+fn candidate_campaigns_again_after_it_was_deposed() {
+    let sandbox = Sandbox::new();
+    let candidate = candidate(&sandbox, "one:1", &SLEEP);
+    until_leads(&sandbox, "one:1");
+    let token = sandbox.token("a");
+
+    let broken = sandbox.done(&["break", "a", "--token", &token]);
+    assert_eq!(broken.code(), 0, "{}", broken.err);
+    until("it leads again", || {
+        let holders = sandbox.holders("a");
+        holders.len() == 1 && holders[0]["token"] != token.as_str()
+    });
+    stop(candidate, "elected leader of a");
+}
+
+#[test]
+fn command_that_cannot_be_started_ends_the_candidature() {
+    let sandbox = Sandbox::new();
+    let options = ["elect", "a", "--address", "one:1", "--", "./missing"];
+    assert_eq!(sandbox.done(&options).code(), 127);
+    assert!(sandbox.is_free("a"));
+}
+
+#[test]
+fn election_without_tokens_or_address_is_refused() {
+    let mut sandbox = Sandbox::on_redis();
+    let without = ["elect", "a", "--address", "", "--", "true"];
+    sandbox
+        .done(&without)
+        .assert(64, "", "--address has 1 to 64 bytes");
+
+    sandbox.set("dialect=plain");
+    let plain = ["elect", "a", "--address", "one:1", "--", "true"];
+    sandbox
+        .done(&plain)
+        .assert(64, "", "an election needs tokens");
+}

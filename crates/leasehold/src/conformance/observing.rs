@@ -1,0 +1,99 @@
+//! Observing a lock, and leader election.
+
+use super::Service;
+use super::support::{acquire, client, fresh_name, release, within_timeout};
+use crate::{Election, Error, Leader, LeaderObserver, LockState, Locks, Observer, Token};
+
+/// An observer receives the grant and the release of every hold.
+///
+/// If the store pushes changes, an observer that only polled would exceed the time limit.
+pub async fn observer_receives_every_change(service: &dyn Service) {
+    let ours = client(service).await;
+    let theirs = client(service).await;
+    let name = fresh_name("observed");
+    let mut observer = theirs.observe(&name).await.expect("observed");
+    let first = within_timeout("the first state", observer.next()).await;
+    assert!(first.expect("inspected").entries.is_empty());
+
+    let cycles = if observer.is_pushed() { 12 } else { 1 };
+    let changes = observe_holds(&ours, &name, cycles, &mut observer);
+    within_timeout("every change is observed", changes).await;
+}
+
+async fn observe_holds(holder: &Locks, name: &str, cycles: u32, observer: &mut Observer) {
+    for _ in 0..cycles {
+        let guard = acquire(&holder.mutex(name)).await;
+        let token = guard.token();
+        observe_until(observer, |lock_state| {
+            let mut holders = lock_state.holders();
+            holders.any(|entry| entry.token() == Some(token))
+        })
+        .await;
+
+        release(guard).await;
+        observe_until(observer, |lock_state| lock_state.entries.is_empty()).await;
+    }
+}
+
+async fn observe_until(observer: &mut Observer, is_expected: impl Fn(&LockState) -> bool) {
+    while !is_expected(&observer.next().await.expect("inspected")) {}
+}
+
+/// One candidate leads at a time. Every client finds its address and its token, and an observer
+/// receives each change of the leader. A store without tokens refuses elections.
+pub async fn leader_is_elected_and_observed(service: &dyn Service) {
+    let name = fresh_name("election");
+    let one = client(service).await.election(&name);
+    let two = client(service).await.election(&name);
+    let operator = client(service).await;
+    if !operator.guarantees().tokens {
+        return election_is_refused(&one).await;
+    }
+
+    let mut observer = operator.election(&name).observe().await.expect("observed");
+    assert_eq!(observer.next().await.expect("inspected"), None);
+    for address in ["", &"x".repeat(Election::ADDRESS_MAX + 1)] {
+        let refused = one.campaign(address).await;
+        assert!(refused.expect_err("refused").is_invalid());
+    }
+
+    let first = one.campaign("one:1").await.expect("elected");
+    observe_leader(&mut observer, "one:1", first.token()).await;
+    assert!(first.check().is_ok());
+    let candidate = tokio::spawn(async move { two.campaign("two:2").await });
+    first.resign().await.expect("resigned");
+
+    let second = within_timeout("the second candidate is elected", candidate).await;
+    let second = second.expect("the task ran").expect("elected");
+    observe_leader(&mut observer, "two:2", second.token()).await;
+    let leader = one.leader().await.expect("inspected");
+    assert_eq!(leader.expect("one leads").token, second.token());
+
+    let broken = operator.break_hold(&name, second.token()).await;
+    broken.expect("it replies").expect("it was held");
+    within_timeout("the leader is notified", second.lost()).await;
+    drop(second);
+    let none = async { while observer.next().await.expect("inspected").is_some() {} };
+    within_timeout("the end of the leadership is observed", none).await;
+}
+
+/// Waits until the observer reports this leader.
+async fn observe_leader(observer: &mut LeaderObserver, address: &str, token: Token) {
+    let is_expected = |leader: &Leader| leader.address == address && leader.token == token;
+    let expected = async {
+        loop {
+            let leader = observer.next().await.expect("inspected");
+            if leader.as_ref().is_some_and(is_expected) {
+                return;
+            }
+        }
+    };
+    within_timeout("the leader is observed", expected).await;
+}
+
+async fn election_is_refused(election: &Election) {
+    let is_refused = |error: Error| assert!(error.is_unsupported(), "{error}");
+    is_refused(election.campaign("one:1").await.expect_err("refused"));
+    is_refused(election.leader().await.expect_err("refused"));
+    is_refused(election.observe().await.expect_err("refused"));
+}

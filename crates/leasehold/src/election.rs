@@ -1,0 +1,247 @@
+//! Leader election: a mutex whose entry carries the leader's address.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+
+use crate::{ClaimantInfo, Error, Guard, Lock, LockState, Locks, Observer, Result, Token};
+
+/// An election among the clients of one name; [`Locks::election`] creates it.
+///
+/// One candidate leads at a time, and the others wait in the queue. The leader's entry in the store
+/// carries its address, so that every client can find the leader.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let election = leasehold::open("memory:").await?.election("scheduler");
+/// let leadership = election.campaign("10.0.0.5:8080").await?;
+///
+/// let leader = election.leader().await?.expect("this client leads");
+/// assert_eq!(leader.address, "10.0.0.5:8080");
+/// assert_eq!(leader.token, leadership.token());
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+///
+/// A leader that sleeps may still act after it was replaced. A resource that checks
+/// [tokens](crate::fence) rejects such an action, so a leader sends its token with each write.
+///
+/// Elections need tokens, because only tokens order the leaders. A store without them fails with
+/// [`is_unsupported`](Error::is_unsupported): Redis with `dialect=plain` unless it has `tokens=on`,
+/// and Redlock with `dialect=classic`.
+#[derive(Clone, Debug)]
+pub struct Election {
+    lock: Lock,
+}
+
+impl Locks {
+    /// Creates an election. Its name is that of a [mutex](Self::mutex).
+    #[must_use]
+    pub fn election(&self, name: &str) -> Election {
+        Election {
+            lock: self.mutex(name),
+        }
+    }
+}
+
+impl Election {
+    /// The longest address, in bytes.
+    pub const ADDRESS_MAX: usize = ClaimantInfo::LABEL_MAX;
+
+    /// Changes the options of the mutex, such as its lease. The label is the leader's address.
+    #[must_use]
+    pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        Self {
+            lock: change(self.lock),
+        }
+    }
+
+    /// Waits until this client leads.
+    ///
+    /// `address` has 1 to 64 bytes and any form. Others read it from the store.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`]. Also [`is_invalid`](Error::is_invalid) for an empty or long address.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn campaign(&self, address: &str) -> Result<Leadership> {
+        let guard = self.candidate(address)?.acquire().await?;
+        Ok(Leadership { guard })
+    }
+
+    /// Campaigns for at most `timeout`; returns `None` if this client was not elected.
+    ///
+    /// # Errors
+    /// As [`campaign`](Self::campaign), and as [`Lock::try_acquire_for`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn try_campaign_for(
+        &self,
+        address: &str,
+        timeout: Duration,
+    ) -> Result<Option<Leadership>> {
+        let guard = self.candidate(address)?.try_acquire_for(timeout).await?;
+        Ok(guard.map(|guard| Leadership { guard }))
+    }
+
+    /// Returns the leader; `None` if no client leads.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        self.check_tokens()?;
+        let lock_state = self.lock.locks().inspect(self.lock.name()).await?;
+        Ok(Leader::of(&lock_state))
+    }
+
+    /// Observes which client leads.
+    ///
+    /// # Errors
+    /// As [`Locks::observe`].
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn observe(&self) -> Result<LeaderObserver> {
+        self.check_tokens()?;
+        Ok(LeaderObserver {
+            observer: self.lock.locks().observe(self.lock.name()).await?,
+            seen: None,
+            has_returned: false,
+        })
+    }
+
+    fn candidate(&self, address: &str) -> Result<Lock> {
+        self.check_tokens()?;
+        if address.is_empty() || address.len() > Self::ADDRESS_MAX {
+            let max = Self::ADDRESS_MAX;
+            let len = address.len();
+            let error = Error::invalid(format!(
+                "a leader's address has 1 to {max} bytes, and this one has {len}"
+            ));
+            return Err(self.with_context(error));
+        }
+        Ok(self.lock.clone().label(address))
+    }
+
+    fn check_tokens(&self) -> Result<()> {
+        if self.lock.locks().guarantees().tokens {
+            return Ok(());
+        }
+        let error = Error::unsupported("an election needs tokens, and this store has none");
+        Err(self.with_context(error.help("use another store, or a dialect with tokens")))
+    }
+
+    fn with_context(&self, error: Error) -> Error {
+        error.during("campaign", self.lock.locks().url(), Some(self.lock.name()))
+    }
+}
+
+/// The leadership of this client, until it resigns, drops this value, or loses the lock.
+///
+/// It has all methods of a [`Guard`].
+#[derive(Debug)]
+#[must_use = "this client resigns when the leadership is dropped"]
+pub struct Leadership {
+    guard: Guard,
+}
+
+impl Leadership {
+    /// Gives the leadership back, so that the next candidate leads.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// As [`Guard::release`].
+    pub async fn resign(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+/// The leader, as its entry in the store shows it.
+///
+/// It may have been replaced since the entry was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// The address with which it campaigned.
+    pub address: String,
+    /// The token of its grant: later leaders have larger ones.
+    pub token: Token,
+    /// The process behind it.
+    pub info: ClaimantInfo,
+}
+
+impl Leader {
+    /// Creates the leader of an entry.
+    #[must_use]
+    pub fn new(token: Token, info: ClaimantInfo) -> Self {
+        Self {
+            address: info.label.clone(),
+            token,
+            info,
+        }
+    }
+
+    fn of(lock_state: &LockState) -> Option<Self> {
+        let holder = lock_state.holders().next()?;
+        Some(Self::new(holder.token()?, holder.info.clone()))
+    }
+}
+
+/// Observes which client leads; [`Election::observe`] creates it.
+#[derive(Debug)]
+pub struct LeaderObserver {
+    observer: Observer,
+    /// The leader that was returned last.
+    seen: Option<Leader>,
+    has_returned: bool,
+}
+
+impl LeaderObserver {
+    /// Waits for another leader than the one returned last; returns `None` if no client leads.
+    ///
+    /// The first call returns the present leader at once. The same client may lead again with a
+    /// larger token.
+    ///
+    /// # Errors
+    /// As [`Observer::next`].
+    ///
+    /// # Cancel safety
+    /// As [`Observer::next`].
+    pub async fn next(&mut self) -> Result<Option<Leader>> {
+        loop {
+            let leader = Leader::of(&self.observer.next().await?);
+            if !self.has_returned || self.seen != leader {
+                self.has_returned = true;
+                self.seen.clone_from(&leader);
+                return Ok(leader);
+            }
+        }
+    }
+
+    /// Returns the leaders as a stream, which does not end.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Option<Leader>>> + Send {
+        stream::unfold(self, |mut observer| async move {
+            let leader = observer.next().await;
+            Some((leader, observer))
+        })
+    }
+
+    /// Returns whether the store pushes changes; see [`Observer::is_pushed`].
+    #[must_use]
+    pub fn is_pushed(&self) -> bool {
+        self.observer.is_pushed()
+    }
+}

@@ -1,0 +1,249 @@
+//! Several locks at once: all of them are granted, or none.
+
+mod guard;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout};
+
+use crate::engine::WaitLimit;
+use crate::runtime::background::on_background;
+use crate::{Error, Guard, Lock, Locks, Result};
+
+pub use guard::MultiGuard;
+
+/// Combines locks, of one store or of several, into one that is granted as a whole.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let both = leasehold::all([locks.mutex("account/1"), locks.rwlock("rates").shared()]);
+/// let guard = both.acquire().await?;
+/// guard.check()?; // fails if one of the locks was lost
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+///
+/// See [`MultiLock`] for the order in which the locks are acquired.
+pub fn all(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
+    MultiLock {
+        locks: locks.into_iter().collect(),
+    }
+}
+
+/// Several locks that are granted all together or not at all.
+///
+/// [`Locks::all`] creates it from mutexes of one store, and [`all`] from any locks.
+///
+/// Every client acquires the locks in one order: by the URL of the store, then by the name. So two
+/// clients never wait for each other. This needs the same URL for a store in all clients, because
+/// the order is that of the URLs. A client that waits for one lock holds those before it, so other
+/// clients wait for them too.
+///
+/// A lock must not occur twice. It would wait for itself, so it is rejected as invalid when the
+/// locks are acquired.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is acquired before `acquire`"]
+pub struct MultiLock {
+    /// In the order of the caller.
+    locks: Vec<Lock>,
+}
+
+impl MultiLock {
+    /// Changes the options of every lock, such as its lease or its label.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let locks = leasehold::open("memory:").await?;
+    /// let transfer = locks.all(["account/1", "account/2"]);
+    /// let transfer = transfer.configure(|lock| lock.lease(Duration::from_secs(10)));
+    /// transfer.acquire().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn configure(self, change: impl FnMut(Lock) -> Lock) -> Self {
+        all(self.locks.into_iter().map(change))
+    }
+
+    /// Waits until all locks are granted.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`], for the first lock that fails. The others are released. Also
+    /// [`is_invalid`](Error::is_invalid) without a lock, or with a lock that occurs twice.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it leaves the queue, and the background thread releases the locks
+    /// that were granted.
+    pub async fn acquire(&self) -> Result<MultiGuard> {
+        let granted = self.acquire_within(WaitLimit::Forever).await?;
+        Ok(granted.expect("without a limit the wait ends with a grant"))
+    }
+
+    /// Acquires all locks if all are free; returns `None` if one of them is not.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>> {
+        self.acquire_within(WaitLimit::Never).await
+    }
+
+    /// Waits for at most `timeout`; returns `None` if not all locks were granted.
+    ///
+    /// The time limit is one for all locks together. If it passes, all locks are released.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), and as [`Lock::try_acquire_for`].
+    ///
+    /// # Cancel safety
+    /// As [`acquire`](Self::acquire).
+    pub async fn try_acquire_for(&self, timeout: Duration) -> Result<Option<MultiGuard>> {
+        self.acquire_within(WaitLimit::AtMost(timeout)).await
+    }
+
+    /// Returns the locks in the order in which every client acquires them.
+    ///
+    /// It is for programs that acquire each lock themselves, for instance to report which one they
+    /// wait for. [`MultiGuard::new`] joins the guards.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) without a lock, or with a lock that occurs twice.
+    pub fn in_order(&self) -> Result<Vec<&Lock>> {
+        if self.locks.is_empty() {
+            return Err(Error::invalid("no lock is named"));
+        }
+
+        let mut sorted: Vec<&Lock> = self.locks.iter().collect();
+        sorted.sort_by(|one, next| identity(one).cmp(&identity(next)));
+
+        let mut pairs = sorted.windows(2);
+        match pairs.find(|pair| identity(pair[0]) == identity(pair[1])) {
+            Some(twice) => Err(occurs_twice(twice[0])),
+            None => Ok(sorted),
+        }
+    }
+
+    async fn acquire_within(&self, limit: WaitLimit) -> Result<Option<MultiGuard>> {
+        let order = self.in_order()?;
+        let deadline = limit.deadline();
+
+        loop {
+            let mut granted = Vec::with_capacity(order.len());
+            let are_granted = acquire_each(&order, limit, deadline, &mut granted).await;
+
+            if !matches!(are_granted, Ok(true)) {
+                give_back(granted).await;
+                return are_granted.map(|_| None);
+            }
+            // A hold may have been lost during the wait for a later lock.
+            if granted.iter().all(|guard| guard.check().is_ok()) {
+                return Ok(Some(self.join(granted)));
+            }
+            give_back(granted).await;
+        }
+    }
+
+    /// Joins the guards in the order of the caller.
+    fn join(&self, granted: Vec<Guard>) -> MultiGuard {
+        let positions = self.locks.iter().map(identity).zip(0..);
+        let positions: HashMap<(&str, &str), usize> = positions.collect();
+
+        let mut guards = granted;
+        guards.sort_by_key(|guard| positions.get(&(guard.store_url(), guard.name())).copied());
+        MultiGuard::new(guards)
+    }
+}
+
+impl Locks {
+    /// Combines mutexes into one that is granted as a whole.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.all(["account/1", "account/2"]).acquire().await?;
+    /// let [one, two] = guard.tokens()[..] else { unreachable!("two locks have two tokens") };
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// [`all`] combines other locks, and those of several stores.
+    pub fn all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        all(names.into_iter().map(|name| self.mutex(name.as_ref())))
+    }
+}
+
+/// Acquires the locks one after the other, and adds their guards to `granted`.
+///
+/// Returns whether all of them were granted.
+async fn acquire_each(
+    order: &[&Lock],
+    limit: WaitLimit,
+    deadline: Option<Instant>,
+    granted: &mut Vec<Guard>,
+) -> Result<bool> {
+    for lock in order {
+        check_store_is_another(lock, granted).await?;
+
+        let rest = match deadline {
+            Some(deadline) => WaitLimit::AtMost(deadline - Instant::now()),
+            None => limit,
+        };
+        match lock.acquire_within(rest).await? {
+            Some(guard) => granted.push(guard),
+            None => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// Refuses a lock that this client has already been granted through another URL of its store.
+///
+/// The client would wait for itself.
+async fn check_store_is_another(lock: &Lock, granted: &[Guard]) -> Result<()> {
+    let same_name: Vec<_> = granted
+        .iter()
+        .filter(|guard| guard.name() == lock.name())
+        .collect();
+    if same_name.is_empty() {
+        return Ok(());
+    }
+
+    let lock_state = lock.locks().inspect(lock.name()).await?;
+    let is_own = |guard: &Guard| {
+        let mut holders = lock_state.holders();
+        holders.any(|entry| entry.id == guard.claim_id())
+    };
+    match same_name.iter().find(|guard| is_own(guard)) {
+        Some(_) => Err(occurs_twice(lock)),
+        None => Ok(()),
+    }
+}
+
+/// Releases the guards of locks that are not used.
+///
+/// It waits briefly for the replies, so that a caller that gave up finds no lock of its own held.
+/// The background thread repeats a release that has no reply.
+async fn give_back(guards: Vec<Guard>) {
+    let releases = join_all(guards.into_iter().map(Guard::release));
+    // No work ran under these holds, so neither an error nor a loss matters.
+    let _ = on_background(async { timeout(GIVE_BACK_MAX, releases).await }).await;
+}
+
+/// The store and the name of a lock, which decide its position in the order.
+fn identity(lock: &Lock) -> (&str, &str) {
+    (lock.locks().url(), lock.name())
+}
+
+fn occurs_twice(lock: &Lock) -> Error {
+    let url = lock.locks().url();
+    Error::invalid("the lock occurs twice and would wait for itself")
+        .help("name each lock once; for several slots of a semaphore use permits")
+        .during("acquire", url, Some(lock.name()))
+}
+
+/// A store that has not replied to a release by then is unavailable.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,143 @@
+//! The guard of several locks.
+
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use futures_util::future::{join_all, select_all};
+
+use crate::guard::run_until;
+use crate::{Error, Guard, LossReason, RenewalStatus, Result, Token};
+
+/// Several granted locks, held together until they are released, dropped or lost.
+///
+/// If one of them is lost, all count as lost. The others stay held until this guard is released or
+/// dropped, so that no other client works on a part of what they protect.
+#[derive(Debug)]
+#[must_use = "the locks are released when the guard is dropped"]
+pub struct MultiGuard {
+    guards: Vec<Guard>,
+}
+
+impl MultiGuard {
+    /// Joins guards that count as one hold from now on.
+    ///
+    /// # Panics
+    /// If `guards` is empty.
+    pub fn new(guards: Vec<Guard>) -> Self {
+        assert!(!guards.is_empty(), "a hold has at least one lock");
+        Self { guards }
+    }
+
+    /// Returns the guard of each lock, in the order in which the locks were stated.
+    #[must_use]
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// Returns the guards, which are independent of each other from now on.
+    #[must_use]
+    pub fn into_guards(self) -> Vec<Guard> {
+        self.guards
+    }
+
+    /// Returns the token of each lock, in the order in which the locks were stated.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<Token> {
+        self.guards.iter().map(Guard::token).collect()
+    }
+
+    /// Returns the guard that was lost, or will be lost first without further renewals.
+    #[must_use]
+    pub fn weakest(&self) -> &Guard {
+        self.guards
+            .iter()
+            .min_by_key(|guard| guard.remaining())
+            .expect("a hold has at least one lock")
+    }
+
+    /// Checks by the clock that all locks are still held; see [`Guard::check`].
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if one of the locks was lost.
+    pub fn check(&self) -> Result<()> {
+        self.guards.iter().try_for_each(Guard::check)
+    }
+
+    /// Returns why a lock was lost; `None` while all are held.
+    #[must_use]
+    pub fn loss(&self) -> Option<LossReason> {
+        self.guards.iter().find_map(Guard::loss)
+    }
+
+    /// Returns how long all locks stay held if no further renewal gets a reply.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.weakest().remaining()
+    }
+
+    /// Returns the status of the renewal of the [weakest](Self::weakest) lock.
+    #[must_use]
+    pub fn renewal(&self) -> RenewalStatus {
+        self.weakest().renewal()
+    }
+
+    /// Waits until one of the locks is lost.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn lost(&self) -> LossReason {
+        let losses = self.guards.iter().map(|guard| Box::pin(guard.lost()));
+        select_all(losses).await.0
+    }
+
+    /// Waits until no more than `margin` of one lock remains, or one is lost.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn until_remaining(&self, margin: Duration) {
+        let waits = self.guards.iter();
+        let waits = waits.map(|guard| Box::pin(guard.until_remaining(margin)));
+        select_all(waits).await;
+    }
+
+    /// Runs `work` while all locks are held, and drops it as soon as one of them is lost.
+    ///
+    /// # Errors
+    /// [`is_lost`](Error::is_lost) if a lock was lost before the work completed, or at the same
+    /// moment.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the work. The locks stay held.
+    pub async fn while_held<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+        self.check()?;
+        match run_until(self.lost(), work).await {
+            Some(done) => self.check().map(|()| done),
+            None => Err(self.check().expect_err("one of the locks was lost")),
+        }
+    }
+
+    /// Returns the descriptors that keep all locks held; see [`Guard::inheritable_fds`].
+    ///
+    /// # Errors
+    /// As [`Guard::inheritable_fds`].
+    pub fn inheritable_fds(&self) -> Result<Vec<OwnedFd>> {
+        let fds: Result<Vec<_>> = self.guards.iter().map(Guard::inheritable_fds).collect();
+        Ok(fds?.into_iter().flatten().collect())
+    }
+
+    /// Releases all locks at the same time, and waits for the replies.
+    ///
+    /// # Errors
+    /// As [`Guard::release`]. If several releases fail, it returns the error of a loss first.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the releases continue in the background.
+    pub async fn release(self) -> Result<()> {
+        let releases = join_all(self.guards.into_iter().map(Guard::release)).await;
+        let mut errors: Vec<Error> = releases.into_iter().filter_map(Result::err).collect();
+
+        errors.sort_by_key(|error| !error.is_lost());
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+}

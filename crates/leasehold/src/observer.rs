@@ -1,0 +1,134 @@
+//! Observing a lock without waiting for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, stream};
+use tokio::time::{sleep, timeout};
+
+use crate::engine::Engine;
+use crate::runtime::background::on_background;
+use crate::store::Subscription;
+use crate::{LockState, Locks, Name, Result};
+
+/// Observes the state of a lock; [`Locks::observe`] creates it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+/// let locks = leasehold::open("memory:").await?;
+/// let mut observer = locks.observe("nightly").await?;
+/// assert_eq!(observer.next().await?.holders().count(), 0);
+///
+/// let _guard = locks.mutex("nightly").acquire().await?;
+/// assert_eq!(observer.next().await?.holders().count(), 1);
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Observer {
+    engine: Arc<Engine>,
+    name: Name,
+    /// `None` if the store pushes no changes.
+    subscription: Option<Box<dyn Subscription>>,
+    /// The last state that was returned, without the servers.
+    seen: Option<LockState>,
+    /// Whether the lock may have changed since it was last inspected.
+    is_stale: bool,
+}
+
+impl Locks {
+    /// Observes the holders and waiters of a name.
+    ///
+    /// The file store, a Redis server, ZooKeeper and the store in memory push changes. If a store
+    /// does not, or does not let this client subscribe, the observer polls four times a second.
+    ///
+    /// # Errors
+    /// [`is_unavailable`](crate::Error::is_unavailable) if the store cannot be reached, and
+    /// [`is_invalid`](crate::Error::is_invalid) for an invalid name.
+    ///
+    /// # Cancel safety
+    /// It only reads; dropping it has no effect.
+    pub async fn observe(&self, name: &str) -> Result<Observer> {
+        let parsed = Name::parse(name);
+        let name = parsed.map_err(|error| error.during("observe", self.url(), Some(name)))?;
+        let engine = Arc::clone(self.engine());
+        let subscription = on_background(engine.calls().subscribe(&name)).await?;
+
+        Ok(Observer {
+            engine,
+            name,
+            subscription,
+            seen: None,
+            is_stale: true,
+        })
+    }
+}
+
+impl Observer {
+    /// Waits until the state differs from the one returned last, and returns it.
+    ///
+    /// The first call returns the state at once. Of several changes in a short time, only the last
+    /// one may be returned. The remaining time of a vote is not a change.
+    ///
+    /// A store does not push the end of a lease. The observer notices it within a second.
+    ///
+    /// # Errors
+    /// As [`Locks::inspect`]. The next call observes again.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no change is lost: the next call returns it.
+    pub async fn next(&mut self) -> Result<LockState> {
+        on_background(self.next_state()).await
+    }
+
+    /// Returns the states as a stream, which does not end.
+    pub fn into_stream(self) -> impl Stream<Item = Result<LockState>> + Send {
+        stream::unfold(self, |mut observer| async move {
+            let state = observer.next().await;
+            Some((state, observer))
+        })
+    }
+
+    /// Returns whether the store pushes changes to this observer. Otherwise the observer polls.
+    #[must_use]
+    pub fn is_pushed(&self) -> bool {
+        self.subscription.is_some()
+    }
+
+    async fn next_state(&mut self) -> Result<LockState> {
+        loop {
+            if !self.is_stale {
+                self.wait_for_change().await;
+                self.is_stale = true;
+            }
+
+            let lock_state = self.engine.calls().inspect(&self.name).await?;
+            self.is_stale = false;
+
+            let mut comparable = lock_state.clone();
+            comparable.servers.clear();
+            if self.seen.as_ref() != Some(&comparable) {
+                self.seen = Some(comparable);
+                return Ok(lock_state);
+            }
+        }
+    }
+
+    /// Waits until the lock may have changed.
+    async fn wait_for_change(&mut self) {
+        let Some(subscription) = &mut self.subscription else {
+            return sleep(POLL_INTERVAL).await;
+        };
+
+        // Without a reply of the subscription, the observer inspects the lock from time to time.
+        let changed = timeout(INSPECT_INTERVAL, subscription.changed()).await;
+        if let Ok(Err(error)) = changed {
+            tracing::debug!(name = %self.name, %error, "the subscription failed; polling");
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// How often an observer polls a store that pushes no changes.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How often an observer inspects a lock of which the store has pushed no change.
+const INSPECT_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,174 @@
+//! An observer's subscription: the kernel reports changes of the lock's files (inotify), and the
+//! end of the processes in the queue.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use tokio::net::unix::pipe;
+
+use super::process::Peer;
+use super::protocol;
+use super::transact::view;
+use super::{File, Shared};
+use crate::local_fs::io_error;
+use crate::store::{Observe, Subscription};
+use crate::{Error, Name, Result};
+
+#[async_trait]
+impl Observe for File {
+    async fn subscribe(&self, name: &Name) -> Result<Box<dyn Subscription>> {
+        let files = WatchedFiles::watch(&self.shared, name)?;
+        let peers = live_processes(&self.shared, name)?;
+        Ok(Box::new(QueueWatch {
+            shared: Arc::clone(&self.shared),
+            name: name.clone(),
+            files,
+            peers: Some(peers),
+        }))
+    }
+}
+
+/// The watch of one queue.
+#[derive(Debug)]
+struct QueueWatch {
+    shared: Arc<Shared>,
+    name: Name,
+    files: WatchedFiles,
+    /// The processes of the queue, to notice their end; `None` if they were not read since the last
+    /// change.
+    peers: Option<Vec<Peer>>,
+}
+
+#[async_trait]
+impl Subscription for QueueWatch {
+    async fn changed(&mut self) -> Result<()> {
+        if let Some(peers) = self.peers.take() {
+            let mut deaths: FuturesUnordered<_> = peers.into_iter().map(Peer::died).collect();
+            tokio::select! {
+                changed = self.files.changed() => changed?,
+                Some(died) = deaths.next() => died?,
+            }
+        }
+        self.peers = Some(live_processes(&self.shared, &self.name)?);
+        Ok(())
+    }
+}
+
+fn live_processes(shared: &Arc<Shared>, name: &Name) -> Result<Vec<Peer>> {
+    let peers = view(shared, name, protocol::live_processes)?;
+    Ok(peers.unwrap_or_default())
+}
+
+/// The queue file and the lock file of one name, in the folder that has both.
+#[derive(Debug)]
+struct WatchedFiles {
+    /// tokio has no other safe type for a descriptor that is read in whole messages.
+    events: pipe::Receiver,
+    queue: OsString,
+    lock: OsString,
+}
+
+impl WatchedFiles {
+    fn watch(shared: &Shared, name: &Name) -> Result<Self> {
+        let queue = shared.folder.queue_path(name);
+        if queue.has_parents() {
+            return Err(Error::unsupported(
+                "the folder of a long name may be removed",
+            ));
+        }
+
+        let folder = shared.folder.path();
+        let events = events_of(folder).and_then(pipe::Receiver::from_owned_fd_unchecked);
+        Ok(Self {
+            events: events.map_err(|error| io_error(error, "watch", folder))?,
+            queue: file_name(&queue.path()),
+            lock: file_name(&shared.folder.lock_path(name).path()),
+        })
+    }
+
+    /// Waits for the next change of one of the files.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no event is lost.
+    async fn changed(&self) -> Result<()> {
+        let failed = |error| io_error(error, "watch", Path::new("the folder of the locks"));
+        let mut buffer = [0; 4096];
+        loop {
+            self.events.readable().await.map_err(failed)?;
+            match self.events.try_read(&mut buffer) {
+                Ok(len) if self.has_change(&buffer[..len]) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+    }
+
+    fn has_change(&self, mut events: &[u8]) -> bool {
+        while let Some((event, rest)) = Event::split_first(events) {
+            if self.concerns(&event) {
+                return true;
+            }
+            events = rest;
+        }
+        false
+    }
+
+    /// Whether an event may be a change of the lock.
+    ///
+    /// flock(1) opens and closes the lock file. An inspection opens the queue file, and that is not
+    /// a change.
+    fn concerns(&self, event: &Event<'_>) -> bool {
+        let opened_or_closed = ReadFlags::OPEN | ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE;
+        let is_change = !event.flags.intersects(opened_or_closed);
+
+        event.flags.contains(ReadFlags::QUEUE_OVERFLOW)
+            || event.file == self.lock.as_bytes()
+            || event.file == self.queue.as_bytes() && is_change
+    }
+}
+
+/// An event as inotify(7) defines it: watch, flags, cookie, length of the name, name with zeros.
+struct Event<'a> {
+    flags: ReadFlags,
+    file: &'a [u8],
+}
+
+impl<'a> Event<'a> {
+    fn split_first(events: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (header, rest) = events.split_first_chunk::<16>()?;
+        let number = |at: usize| {
+            let bytes = header[at..at + 4].try_into();
+            u32::from_ne_bytes(bytes.expect("a number has four bytes"))
+        };
+
+        let (padded, rest) = rest.split_at_checked(usize::try_from(number(12)).ok()?)?;
+        let file = padded.split(|byte| *byte == 0).next().unwrap_or_default();
+        let flags = ReadFlags::from_bits_retain(number(4));
+        Some((Self { flags, file }, rest))
+    }
+}
+
+fn events_of(folder: &Path) -> io::Result<OwnedFd> {
+    let events = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let opened_or_closed = WatchFlags::OPEN | WatchFlags::CLOSE;
+    let changes = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE;
+    inotify::add_watch(
+        &events,
+        folder,
+        changes | opened_or_closed | WatchFlags::ONLYDIR,
+    )?;
+    Ok(events)
+}
+
+fn file_name(path: &Path) -> OsString {
+    path.file_name().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,121 @@
+//! Locks of several stores at once.
+#![cfg(all(feature = "file", feature = "redis"))]
+#![allow(missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lab_servers::Redis;
+use leasehold::stores::Memory;
+use leasehold::{Lock, Locks, all, blocking};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opposing_orders_of_stores_do_not_deadlock() {
+    let redis = Redis::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = format!("file:{}", folder.path().display());
+    let inside: Arc<[AtomicBool; 2]> = Arc::default();
+    let mut tasks = JoinSet::new();
+
+    for number in 0..16 {
+        let on_redis = leasehold::open(&redis.url()).await.expect("it opens");
+        let on_disk = leasehold::open(&folder).await.expect("it opens");
+        let inside = Arc::clone(&inside);
+        tasks.spawn(async move {
+            let mut pair: Vec<Lock> = vec![on_redis.mutex("a"), on_disk.mutex("a")];
+            if number % 2 == 0 {
+                pair.reverse();
+            }
+            for _ in 0..4 {
+                let guard = all(pair.clone()).acquire().await.expect("granted");
+                for inside in inside.iter() {
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two hold at once");
+                }
+                tokio::task::yield_now().await;
+                for inside in inside.iter() {
+                    inside.store(false, Ordering::SeqCst);
+                }
+                guard.release().await.expect("released");
+            }
+        });
+    }
+
+    let all_end = async {
+        while let Some(done) = tasks.join_next().await {
+            done.expect("no client fails");
+        }
+    };
+    timeout(Duration::from_secs(30), all_end)
+        .await
+        .expect("every client is granted");
+}
+
+#[tokio::test]
+async fn store_with_two_urls_is_refused_for_the_same_name() {
+    let store = Memory::new();
+    let one = Locks::from_store(store.clone(), "memory:one").expect("it opens");
+    let two = Locks::from_store(store, "memory:two").expect("it opens");
+
+    let both = all([one.mutex("a"), two.mutex("a")]);
+    let refused = timeout(Duration::from_secs(9), both.acquire()).await;
+    let error = refused.expect("it does not wait").expect_err("refused");
+    assert!(error.is_invalid(), "{error}");
+
+    let free = one.mutex("a").try_acquire().await.expect("it replies");
+    assert!(free.is_some(), "the first lock is released");
+}
+
+#[tokio::test]
+async fn lock_that_occurs_twice_is_refused() {
+    let locks = leasehold::open("memory:").await.expect("it opens");
+
+    let twice = locks.all(["a", "b", "a"]).acquire().await;
+    assert!(twice.expect_err("refused").is_invalid());
+    let none = locks.all([""; 0]).acquire().await;
+    assert!(none.expect_err("refused").is_invalid());
+}
+
+#[tokio::test]
+async fn hold_lost_while_waiting_is_acquired_again() {
+    let locks = leasehold::open("memory:").await.expect("it opens");
+    let held = locks.mutex("b").acquire().await.expect("granted");
+    let set = locks.all(["b", "a"]);
+    let waiting = tokio::spawn(async move { set.acquire().await });
+
+    let token = loop {
+        let lock_state = locks.inspect("a").await.expect("inspected");
+        if let Some(token) = lock_state.holders().find_map(leasehold::Entry::token) {
+            break token;
+        }
+        tokio::task::yield_now().await;
+    };
+    let broken = locks.break_hold("a", token).await.expect("it replies");
+    assert!(broken.is_some());
+    held.release().await.expect("released");
+
+    let granted = timeout(Duration::from_secs(9), waiting).await;
+    let guard = granted.expect("in time").expect("no panic");
+    let guard = guard.expect("granted");
+    assert!(guard.check().is_ok());
+    assert!(guard.tokens()[1] > token, "the lost lock has a new grant");
+}
+
+#[test]
+fn blocking_set_is_granted_lost_and_released() {
+    let locks = blocking::open("memory:").expect("it opens");
+    let set = locks.all(["b", "a"]);
+    let set = set.configure(|lock| lock.max_hold(Duration::from_millis(300)));
+
+    let guard = set.acquire().expect("granted");
+    assert_eq!(guard.tokens().len(), 2);
+    assert!(guard.check().is_ok());
+    assert!(set.try_acquire().expect("it replies").is_none());
+    let wait = Duration::from_millis(1);
+    assert!(set.try_acquire_for(wait).expect("it replies").is_none());
+
+    guard.lost_timeout(Duration::from_secs(9)).expect("lost");
+    assert!(guard.release().expect_err("lost").is_lost());
+}

@@ -1,0 +1,98 @@
+//! Which stores push changes to observers, and what survives a broken connection.
+#![cfg(all(feature = "file", feature = "redis", feature = "zookeeper"))]
+#![allow(missing_docs)]
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lab_servers::{Redis, ZooKeeper};
+use leasehold::Locks;
+use tokio::time::timeout;
+
+async fn open(url: &str) -> Locks {
+    leasehold::open(url).await.expect("it opens")
+}
+
+#[tokio::test]
+async fn memory_file_redis_and_zookeeper_push_changes() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let redis = Redis::start();
+    let zookeeper = ZooKeeper::start();
+    let file = format!("file:{}", folder.path().display());
+
+    for url in ["memory:", &file, &redis.url(), &zookeeper.url()] {
+        let observer = open(url).await.observe("a").await.expect("observed");
+        assert!(observer.is_pushed(), "{url}");
+    }
+    let resp2 = open(&format!("{}?protocol=2", redis.url())).await;
+    let observer = resp2.observe("a").await.expect("observed");
+    assert!(!observer.is_pushed(), "RESP2 pushes nothing to a request");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_observer_is_notified_after_a_reconnect() {
+    let redis = Redis::start();
+    let locks = open(&redis.url()).await;
+    let mut observer = locks.observe("a").await.expect("observed");
+    observer.next().await.expect("inspected");
+
+    redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let guard = locks.mutex("a").acquire().await.expect("granted");
+    let held = timeout(Duration::from_secs(9), observer.next()).await;
+    let held = held.expect("in time").expect("inspected");
+    assert_eq!(held.holders().count(), 1);
+    guard.release().await.expect("released");
+
+    // An observer that only inspected once a second would need 20 seconds.
+    let cycles = async {
+        for _ in 0..10 {
+            let guard = locks.mutex("a").acquire().await.expect("granted");
+            while observer.next().await.expect("inspected").entries.is_empty() {}
+            guard.release().await.expect("released");
+            while !observer.next().await.expect("inspected").entries.is_empty() {}
+        }
+    };
+    timeout(Duration::from_secs(9), cycles)
+        .await
+        .expect("changes are pushed again");
+}
+
+#[tokio::test]
+async fn dropped_wait_of_an_observer_loses_no_change() {
+    let locks = open("memory:").await;
+    let mut observer = locks.observe("a").await.expect("observed");
+    observer.next().await.expect("inspected");
+
+    // An observer that only inspected once a second would need 15 seconds.
+    let cycles = async {
+        for _ in 0..15 {
+            let dropped = timeout(Duration::from_millis(1), observer.next()).await;
+            assert!(dropped.is_err(), "nothing has changed");
+
+            let guard = locks.mutex("a").acquire().await.expect("granted");
+            let held = observer.next().await.expect("inspected");
+            assert_eq!(held.holders().count(), 1);
+            guard.release().await.expect("released");
+            let free = observer.next().await.expect("inspected");
+            assert!(free.entries.is_empty());
+        }
+    };
+    timeout(Duration::from_secs(9), cycles)
+        .await
+        .expect("changes are pushed");
+}
+
+#[tokio::test]
+async fn leaders_are_a_stream() {
+    let election = open("memory:").await.election("a");
+    let observer = election.observe().await.expect("observed");
+    let mut leaders = pin!(observer.into_stream());
+    assert_eq!(leaders.next().await.expect("no end").expect("read"), None);
+
+    let leadership = election.campaign("one:1").await.expect("elected");
+    let leader = leaders.next().await.expect("no end").expect("read");
+    assert_eq!(leader.expect("it leads").address, "one:1");
+    leadership.resign().await.expect("resigned");
+    assert_eq!(leaders.next().await.expect("no end").expect("read"), None);
+}
