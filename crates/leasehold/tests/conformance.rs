@@ -226,7 +226,7 @@ impl Drop for Server {
     }
 }
 
-fn is_master(node: &&Redis) -> bool {
+fn is_master(node: &Redis) -> bool {
     node.info("replication").contains("role:master")
 }
 
@@ -307,7 +307,7 @@ impl Drop for Clustered {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let nodes = (0..CLUSTER.count()).map(|number| CLUSTER.node(number));
-            nodes.filter(is_master).for_each(check_expiry);
+            nodes.filter(|node| is_master(node)).for_each(check_expiry);
         }
     }
 }

@@ -4,9 +4,9 @@
 //! [`Redis`] and [`ZooKeeper`] are real servers. A test can kill, pause and restart them, and they
 //! keep their address. An [`Ensemble`] is three ZooKeeper servers, and a [`Postgres`] is a
 //! database. [`Sentinels`] move the role of a Redis master between three servers, and a [`Cluster`]
-//! divides the keys among three masters. A test can set the wall clock of a server through a [`Clock`]. A [`Wire`] is a proxy
-//! in front of any service: it delays, cuts or loses the bytes that pass. This crate does not
-//! depend on leasehold, so that leasehold's own tests can use it.
+//! divides the keys among three masters. A test can set the wall clock of a server through a
+//! [`Clock`]. A [`Wire`] is a proxy in front of any service: it delays, cuts or loses the bytes
+//! that pass. This crate does not depend on leasehold, so that leasehold's own tests can use it.
 //!
 //! A function that cannot do its work panics, and the message says what is missing. A test could
 //! not handle an error in a better way.

@@ -17,7 +17,7 @@ pub(super) struct Sentinel {
     configuration: Configuration,
 }
 
-/// What holds survive a failover by.
+/// The means that keep holds through a failover.
 #[derive(Debug, PartialEq, Eq)]
 enum Configuration {
     /// Nothing: a replica may lack the last grants.

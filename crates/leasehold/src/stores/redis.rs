@@ -42,7 +42,7 @@ use tokio::runtime::Handle;
 
 use crate::store::Extensions;
 use crate::stores::redis_client::{
-    self, Call, Epochs, Script, Servers, Settings, Topology, reply_timeout,
+    self, Epochs, Script, ServerCall, Settings, StoreServers, Topology, reply_timeout,
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
@@ -54,7 +54,7 @@ use liveness::CrashDetectionMode;
 use observations::Observations;
 use orphans::Orphans;
 use record::Nonces;
-use server::{Server, Shared};
+use server::{Server, StoreContext};
 
 pub use builder::RedisBuilder;
 
@@ -75,7 +75,7 @@ pub use builder::RedisBuilder;
 /// the last lease, or two days after the last claim was queued.
 #[derive(Debug)]
 pub struct Redis {
-    servers: Arc<Servers<Server>>,
+    servers: Arc<StoreServers<Server>>,
     claims: Arc<Claims>,
     orphans: Orphans,
     observations: Observations,
@@ -101,8 +101,8 @@ impl Redis {
     /// | `db=3` | the database, for a URL whose path names a socket |
     /// | `protocol=2` | RESP2, for proxies that accept RESP3 but do not implement it |
     ///
-    /// `redis+cluster://[user[:password]@]node,node,…` and `rediss+cluster://…` name some nodes of a
-    /// Redis Cluster.
+    /// `redis+cluster://[user[:password]@]node,node,…` and `rediss+cluster://…` name some nodes of
+    /// a Redis Cluster.
     ///
     /// `redis+sentinel://[user[:password]@]sentinel,sentinel,…/master` and `rediss+sentinel://…`
     /// name a master that may move to another server. User and password are those of the servers.
@@ -129,7 +129,7 @@ impl Redis {
 
         let servers = Arc::new_cyclic(|servers| {
             let orphans = Orphans::new(Weak::clone(servers), longest_lease.clone());
-            let shared = Shared {
+            let shared = StoreContext {
                 claims: Arc::clone(&claims),
                 orphans,
                 crash_detection: Arc::clone(&crash_detection),
@@ -140,7 +140,7 @@ impl Redis {
                 background_epochs: Epochs::default(),
             };
             let connect = move |endpoint| Server::connect(endpoint, &shared);
-            Servers::new(topology, Box::new(connect))
+            StoreServers::new(topology, Box::new(connect))
         });
 
         let store = Self {
@@ -189,7 +189,7 @@ impl Redis {
         arguments: &[&str],
     ) -> Result<Value> {
         let keys = LockKeys::new(key, &self.servers);
-        let call = Call {
+        let call = ServerCall {
             script,
             keys: &keys.texts(),
             arguments,

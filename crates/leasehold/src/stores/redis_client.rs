@@ -36,7 +36,7 @@ mod tls;
 mod topology;
 
 pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
-pub(super) use cluster::Node;
+pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
@@ -44,7 +44,7 @@ pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
 pub(super) use script::{Script, script};
-pub(super) use servers::{Call, Servers};
+pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{INVALIDATION, PushHandler, Session};
 pub(super) use topology::Topology;
 

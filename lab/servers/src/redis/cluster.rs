@@ -155,7 +155,7 @@ impl Cluster {
 
     /// Exchanges the roles of a master and its replica, which both run. Returns the new master.
     ///
-    /// The master gives up after five seconds on a busy machine, so the replica asks again.
+    /// The master gives up after five seconds on a busy machine, so the request is repeated.
     #[must_use]
     pub fn hand_over_master(&self, old: usize, slot: u16) -> usize {
         const TRIES: usize = 10;

@@ -1,7 +1,7 @@
 //! The keys of a lock, as a request declares them.
 
 use super::server::Server;
-use crate::stores::redis_client::Servers;
+use crate::stores::redis_client::StoreServers;
 
 /// The keys of a lock.
 ///
@@ -14,7 +14,7 @@ pub(super) struct LockKeys<'a> {
 }
 
 impl<'a> LockKeys<'a> {
-    pub(super) fn new(key: &'a str, servers: &Servers<Server>) -> Self {
+    pub(super) fn new(key: &'a str, servers: &StoreServers<Server>) -> Self {
         let others = || ["claims", "queue", "holders"].map(|part| format!("{key}:{part}"));
         Self {
             key,

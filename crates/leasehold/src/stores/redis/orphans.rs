@@ -11,7 +11,7 @@ use super::scripts;
 use super::server::Server;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{Call, Servers};
+use crate::stores::redis_client::{ServerCall, StoreServers};
 use crate::{Error, Result};
 
 /// How often the client tries to release an orphan. After that, the orphan ends with its lease.
@@ -22,7 +22,7 @@ const TRY_MAX: Duration = Duration::from_secs(5);
 /// Releases orphans on the background link.
 #[derive(Clone, Debug)]
 pub(super) struct Orphans {
-    servers: Weak<Servers<Server>>,
+    servers: Weak<StoreServers<Server>>,
     longest_lease: Option<Arc<str>>,
 }
 
@@ -34,7 +34,10 @@ pub(super) struct Orphan {
 }
 
 impl Orphans {
-    pub(super) fn new(servers: Weak<Servers<Server>>, longest_lease: Option<Arc<str>>) -> Self {
+    pub(super) fn new(
+        servers: Weak<StoreServers<Server>>,
+        longest_lease: Option<Arc<str>>,
+    ) -> Self {
         Self {
             servers,
             longest_lease,
@@ -79,7 +82,7 @@ impl Orphans {
 
         let whose = format!("H{}", orphan.id);
         let keys = LockKeys::new(&orphan.key, &servers);
-        let call = Call {
+        let call = ServerCall {
             script: &scripts::LEAVE,
             keys: &keys.texts(),
             arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),

@@ -13,7 +13,7 @@ use super::server::Server;
 use super::{Redis, record, scripts};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
-    Call, Session, id_text, reply_timeout, text, with_reply_timeout,
+    ServerCall, Session, id_text, reply_timeout, text, with_reply_timeout,
 };
 use crate::{Claim, ClaimId, Result};
 
@@ -232,7 +232,7 @@ impl Redis {
 
         let arguments: [&str; 3] = [&ids, &expected, &life];
         let sent_at = BootInstant::now();
-        let call = Call {
+        let call = ServerCall {
             script: &scripts::RENEW,
             keys: &keys,
             arguments: &arguments,

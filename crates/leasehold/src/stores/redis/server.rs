@@ -10,7 +10,7 @@ use super::orphans::Orphans;
 use crate::Result;
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{
-    self, DoHandshake, Endpoint, Epochs, Link, LinkConfig, Node, PushHandler, ServerClock,
+    self, ClusterNode, DoHandshake, Endpoint, Epochs, Link, LinkConfig, PushHandler, ServerClock,
     ServerId, Session, Settings, State,
 };
 
@@ -31,7 +31,7 @@ pub(super) struct Server {
 }
 
 /// What all servers of a store share.
-pub(super) struct Shared {
+pub(super) struct StoreContext {
     pub(super) claims: Arc<Claims>,
     pub(super) orphans: Orphans,
     pub(super) crash_detection: Arc<CrashDetectionMode>,
@@ -43,7 +43,7 @@ pub(super) struct Shared {
 }
 
 impl Server {
-    pub(super) fn connect(endpoint: Endpoint, shared: &Shared) -> Self {
+    pub(super) fn connect(endpoint: Endpoint, shared: &StoreContext) -> Self {
         let client: Arc<str> = redis_client::fresh_client().into();
         let clock = Arc::<ServerClock>::default();
         let replicas = shared.settings.replicas;
@@ -92,7 +92,7 @@ impl Server {
     }
 }
 
-impl Node for Server {
+impl ClusterNode for Server {
     fn link(&self) -> &Link {
         &self.background_link
     }
@@ -102,7 +102,7 @@ fn background_link(
     endpoint: Endpoint,
     client: &str,
     clock: &Arc<ServerClock>,
-    shared: &Shared,
+    shared: &StoreContext,
 ) -> Link {
     let alive_channel = format!("leasehold:alive:{client}");
     Link::spawn(LinkConfig {
@@ -121,7 +121,7 @@ fn background_link(
     })
 }
 
-fn caller_link(endpoint: Endpoint, client: &str, shared: &Shared) -> Link {
+fn caller_link(endpoint: Endpoint, client: &str, shared: &StoreContext) -> Link {
     Link::spawn(LinkConfig {
         endpoint,
         channel: format!("leasehold:inbox:{client}"),

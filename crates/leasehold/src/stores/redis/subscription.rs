@@ -14,7 +14,7 @@ use super::server::Server;
 use super::{Redis, record};
 use crate::store::{Observe, Subscription};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Servers, Session, State,
+    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
 };
 use crate::{Error, Name, Result};
 
@@ -37,7 +37,7 @@ impl Observe for Redis {
 /// The keys of one lock, on the server that has them now.
 #[derive(Debug)]
 struct TrackedKeys {
-    servers: Arc<Servers<Server>>,
+    servers: Arc<StoreServers<Server>>,
     key: String,
     server: Arc<Server>,
     tracking: Tracking,

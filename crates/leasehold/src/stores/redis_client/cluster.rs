@@ -1,6 +1,6 @@
 //! The masters of a Redis Cluster, of which each has the keys of some slots.
 //!
-//! A task asks a node for the slots once a second, and whenever a reply shows that a slot has
+//! A task requests the slots from a node once a second, and whenever a reply shows that a slot has
 //! moved. Such a reply names the new master, and the next request goes there at once.
 
 mod address;
@@ -28,13 +28,13 @@ use table::Table;
 pub(in crate::stores) use address::ClusterAddress;
 pub(super) use slots::slot_of;
 
-/// How often a node is asked for the slots.
+/// How often the slots are requested from a node.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a node may take to reply.
 const REPLY_MAX: Duration = Duration::from_secs(5);
 
 /// The connections of a store to one server.
-pub(in crate::stores) trait Node: Send + Sync + 'static {
+pub(in crate::stores) trait ClusterNode: Send + Sync + 'static {
     /// A link that the background thread drives.
     fn link(&self) -> &Link;
 }
@@ -53,7 +53,7 @@ pub(in crate::stores) struct Cluster<S> {
     refresher: RwLock<Option<AbortHandle>>,
 }
 
-impl<S: Node> Cluster<S> {
+impl<S: ClusterNode> Cluster<S> {
     pub(super) fn new(address: ClusterAddress, connect: Connect<S>) -> Self {
         Self {
             address,
@@ -124,7 +124,7 @@ impl<S: Node> Cluster<S> {
         self.outdated.notify_one();
     }
 
-    /// Asks for the slots again soon.
+    /// Requests the slots again soon.
     pub(super) fn refresh(&self) {
         self.outdated.notify_one();
     }
@@ -171,7 +171,7 @@ impl<S: Node> Cluster<S> {
         seeds.collect()
     }
 
-    /// Asks one node after another, until one replies.
+    /// Requests the slots from one node after another, until one replies.
     async fn ask(&self, seeds: &[(Host, Link)]) -> Option<Ranges> {
         let mut servers = self.table.read().hosts();
         fastrand::shuffle(&mut servers);
@@ -197,7 +197,7 @@ impl<S> Drop for Cluster<S> {
     }
 }
 
-async fn refresh_repeatedly<S: Node>(cluster: Weak<Cluster<S>>) {
+async fn refresh_repeatedly<S: ClusterNode>(cluster: Weak<Cluster<S>>) {
     // The hosts of the URL are needed only while no master replies.
     let mut seeds = Vec::new();
     loop {
@@ -220,7 +220,7 @@ async fn refresh_repeatedly<S: Node>(cluster: Weak<Cluster<S>>) {
     }
 }
 
-/// Asks a node that is connected and sees a whole cluster.
+/// Requests the slots from a node that is connected and sees a whole cluster.
 async fn ask_link(link: &Link, host: &Host) -> Option<Ranges> {
     let session = link.with_state(|state| match state {
         State::Up(session, _) if !session.is_closed() => Some(Arc::clone(session)),

@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::address::{Address, Settings};
 use super::reply_error;
-use super::sentinel::Master;
+use super::sentinel::WatchedMaster;
 use super::session::Session;
 use crate::{Error, Result};
 
@@ -18,7 +18,7 @@ pub(in crate::stores) enum Endpoint {
     /// A master of a cluster.
     Node(Address),
     /// The master that sentinels name.
-    Master(Arc<Master>),
+    Master(Arc<WatchedMaster>),
 }
 
 impl Endpoint {

@@ -1,6 +1,6 @@
 //! The master that sentinels name.
 //!
-//! Each sentinel is asked for the master when its connection opens, when it publishes
+//! The client requests the master from each sentinel when its connection opens, when it publishes
 //! `+switch-master`, and once a second. Sentinels may disagree for a while. The master is the one
 //! with the highest configuration epoch: a failover raises it, and a majority of the sentinels has
 //! agreed to each.
@@ -30,20 +30,20 @@ pub(in crate::stores) use address::SentinelAddress;
 
 /// The channel on which a sentinel publishes the end of a failover.
 const SWITCHES: &str = "+switch-master";
-/// How often each sentinel is asked, if it publishes nothing.
+/// How often the client sends a request to each sentinel, if it publishes nothing.
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a sentinel may take to reply.
 const REPLY_MAX: Duration = Duration::from_secs(1);
 
 /// Follows the master from one server to the next.
 #[derive(Debug)]
-pub(in crate::stores) struct Master {
+pub(in crate::stores) struct WatchedMaster {
     address: SentinelAddress,
     view: watch::Receiver<View>,
     tasks: Vec<AbortHandle>,
 }
 
-impl Master {
+impl WatchedMaster {
     /// Starts to ask the sentinels.
     pub(super) fn follow(address: SentinelAddress) -> Self {
         let (sender, view) = watch::channel(View::of(address.sentinels.len()));
@@ -98,13 +98,13 @@ impl Master {
     }
 }
 
-impl fmt::Display for Master {
+impl fmt::Display for WatchedMaster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)
     }
 }
 
-impl Drop for Master {
+impl Drop for WatchedMaster {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{Cluster, Connect, Node};
+use super::cluster::{Cluster, ClusterNode, Connect};
 use super::endpoint::{Endpoint, verify_master};
 use super::link::Link;
 use super::redirect::Redirect;
@@ -21,12 +21,12 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 /// The servers of a store, with the connections to each.
-pub(in crate::stores) enum Servers<S> {
+pub(in crate::stores) enum StoreServers<S> {
     One(Arc<S>),
     Cluster(Arc<Cluster<S>>),
 }
 
-impl<S> fmt::Debug for Servers<S> {
+impl<S> fmt::Debug for StoreServers<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::One(_) => "One",
@@ -37,14 +37,14 @@ impl<S> fmt::Debug for Servers<S> {
 
 /// A request about one key.
 #[derive(Clone, Copy)]
-pub(in crate::stores) struct Call<'a> {
+pub(in crate::stores) struct ServerCall<'a> {
     pub(in crate::stores) script: &'a Script,
     /// The first one decides which server executes the script.
     pub(in crate::stores) keys: &'a [&'a str],
     pub(in crate::stores) arguments: &'a [&'a str],
 }
 
-impl<S: Node> Servers<S> {
+impl<S: ClusterNode> StoreServers<S> {
     pub(in crate::stores) fn new(topology: Topology, connect: Connect<S>) -> Self {
         match topology {
             Topology::Single(address) => Self::One(Arc::new(connect(Endpoint::Server(address)))),
@@ -108,7 +108,7 @@ impl<S: Node> Servers<S> {
     /// executed nothing then, so the request is sent again until `limit` has passed.
     pub(in crate::stores) async fn run(
         &self,
-        call: Call<'_>,
+        call: ServerCall<'_>,
         limit: Duration,
         via: impl Fn(&S) -> &Link,
     ) -> Result<Value> {
@@ -123,9 +123,9 @@ impl<S: Node> Servers<S> {
     }
 }
 
-async fn run_on<S: Node>(
+async fn run_on<S: ClusterNode>(
     cluster: &Cluster<S>,
-    call: Call<'_>,
+    call: ServerCall<'_>,
     limit: Duration,
     via: impl Fn(&S) -> &Link,
 ) -> Result<Value> {

@@ -14,8 +14,8 @@
 --   key:claims   hash: claim -> entry, with mode 'H' or 'Q', of all claims but an exclusive holder
 --   key:queue    sorted set of the waiters, by order of arrival
 --   key:holders  sorted set of the holders of shares, by deadline
---   HISTORY      one for all locks, only with a wait after a failover: the beginning of the server's
---                master_replid, and when a script first saw it
+--   HISTORY      one for all locks, only with a wait after a failover: the beginning of the
+--                server's master_replid, and when a script first saw it
 --
 -- Times are microseconds of this server, leases milliseconds. No script writes before it has
 -- checked all key types.

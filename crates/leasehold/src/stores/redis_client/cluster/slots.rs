@@ -50,7 +50,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, add)
 }
 
-/// Asks the node at `host` for the slots.
+/// Requests the slots from the node at `host`.
 ///
 /// # Errors
 /// [`is_unavailable`](Error::is_unavailable) also if the node does not see a whole cluster: it may

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Master;
+use super::WatchedMaster;
 use crate::stores::redis_client::address::{self, Address, AddressMap, Settings};
 use crate::stores::redis_client::endpoint::Endpoint;
 use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
@@ -68,7 +68,7 @@ impl SentinelAddress {
 
     /// Returns the master as an endpoint. The tasks that follow it begin here.
     pub(in crate::stores) fn endpoint(self) -> Endpoint {
-        Endpoint::Master(Arc::new(Master::follow(self)))
+        Endpoint::Master(Arc::new(WatchedMaster::follow(self)))
     }
 
     /// Returns the address of a server that announces `host`.

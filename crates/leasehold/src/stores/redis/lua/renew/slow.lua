@@ -37,7 +37,7 @@ local function letter(state)
 end
 
 -- Whether the request names an older connection than a record does. The connections to different
--- servers of a cluster are of different clients, and the server that moved the lock knows the later.
+-- servers of a cluster are of different clients, and the later one counts.
 local function is_older(record)
     return client_of(record) == sub(liveness, @liveness.client@)
         and sub(liveness, @liveness.epoch@) < epoch_of(record)
