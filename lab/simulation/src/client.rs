@@ -2,6 +2,7 @@
 
 mod acquire;
 mod held;
+mod outcome;
 
 use std::sync::Arc;
 

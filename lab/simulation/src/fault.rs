@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-impl crate::world::Client {
+impl crate::process::Client {
     /// Notes that the client cannot reach the store, paused or disconnected.
     fn begin_outage(&mut self, now: u64) {
         let has_ended = self.link.last_outage.is_none_or(|(_, end)| end < u64::MAX);

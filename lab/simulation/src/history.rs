@@ -15,9 +15,10 @@ use crate::event::Event;
 use crate::fault;
 use crate::invariants::Violation;
 use crate::plan::Plan;
+use crate::process::TaskKind;
 use crate::store::SimulatedStore;
 use crate::task::as_client;
-use crate::world::{TaskKind, World};
+use crate::world::World;
 
 /// What a history did.
 #[derive(Debug)]
@@ -162,7 +163,7 @@ impl World {
     }
 
     async fn wait_for_departures(&self) {
-        let departs = |client: &crate::world::Client| client.background > 0 && !client.is_dead;
+        let departs = |client: &crate::process::Client| client.background > 0 && !client.is_dead;
         while self.state().clients.iter().any(departs) {
             self.task_ended.notified().await;
         }

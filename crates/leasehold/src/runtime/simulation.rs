@@ -1,8 +1,8 @@
 //! A world in place of the machine: its clocks, its threads and its random numbers.
 //!
-//! A test enters a [`World`] on its thread. Until it leaves the world, every part of this crate that
-//! runs on the thread reads time, spawns tasks and draws claim ids from the world. The variant of
-//! this module for builds without the feature has the same functions, and does nothing.
+//! A test enters a [`World`] on its thread. Until it leaves the world, every part of this crate
+//! that runs on the thread reads time, spawns tasks and draws claim ids from the world. The variant
+//! of this module for builds without the feature has the same functions, and does nothing.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
