@@ -29,7 +29,7 @@ pub struct Report {
     pub grants: u32,
     /// The number of faults that began while a client held.
     pub faults_with_hold: u32,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
@@ -71,7 +71,7 @@ pub fn run(plan: &Plan, detail: Detail) -> Report {
             biased;
             () = world.violated.notified() => {}
             ended = timeout(LONGEST, live(&world, plan)) => if ended.is_err() {
-                world.violate("nobody starves", world.stuck());
+                world.violate("no client starves", world.stuck());
             },
         }
         end(&world).await;

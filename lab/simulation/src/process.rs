@@ -11,7 +11,7 @@ use crate::server::Nanos;
 
 /// One process.
 pub(crate) struct Client {
-    /// Whether its store is open. What is spawned before runs as long as the client.
+    /// Whether its store is open. The purpose of spawned before runs as long as the client.
     pub(crate) is_open: bool,
     pub(crate) is_dead: bool,
     pub(crate) is_paused: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Client {
     pub(crate) tasks: BTreeMap<u64, (TaskKind, Option<Waker>)>,
 }
 
-/// What a task of a client is for.
+/// The purpose of a task of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskKind {
     /// The renewal task.

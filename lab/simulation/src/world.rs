@@ -39,7 +39,7 @@ pub(crate) struct World {
     pub(crate) violated: Notify,
 }
 
-/// What changes during a history.
+/// The changing part of a world.
 pub(crate) struct State {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,

@@ -71,7 +71,7 @@ pub(crate) fn draw_id() -> Option<[u8; 16]> {
     in_world(|world| world.draw_id())
 }
 
-/// Spawns the task in the world; returns the task if there is no world.
+/// Spawns the task in the world; returns the task on a thread without a world.
 pub(crate) fn spawn<F>(task: F) -> Result<AbortHandle, F>
 where
     F: Future<Output = ()> + Send + 'static,

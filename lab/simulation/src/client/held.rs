@@ -122,7 +122,7 @@ impl Drop for Closing {
 }
 
 impl Operation {
-    /// Creates the operation with which the checker asks for a lock after all faults.
+    /// Creates the operation with which the checker acquires a lock after all faults.
     pub(crate) fn simple(profile: &Profile, name: u8) -> Self {
         Self {
             pause: Duration::ZERO,

@@ -30,7 +30,7 @@ impl World {
         let now = self.clock(client).at(time);
         self.record(client, What::Held(id, token));
 
-        let hold = HoldRecord {
+        let record = HoldRecord {
             probe,
             client,
             name: operation.name,
@@ -44,10 +44,10 @@ impl World {
             invalid_since: None,
             is_closed: false,
         };
-        self.check_grant(&hold, now, requested);
+        self.check_grant(&record, now, requested);
         let mut state = self.state();
         state.grants += 1;
-        state.holds.push(hold);
+        state.holds.push(record);
         drop(state);
         self.granted.notify_waiters();
         id

@@ -34,7 +34,7 @@ pub(crate) struct Ended {
     pub(crate) cause: Cause,
 }
 
-/// What ended a claim.
+/// The cause of a claim's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Left,
@@ -43,7 +43,7 @@ pub(crate) enum Cause {
     Crashed,
 }
 
-/// What a client must be told: the new standing of its claim.
+/// A notification to a client: the new standing of its claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Push {
     pub(crate) client: usize,
