@@ -11,7 +11,7 @@ use crate::server::Nanos;
 
 /// One process.
 pub(crate) struct Client {
-    /// Whether its store is open. The purpose of spawned before runs as long as the client.
+    /// Whether its store is open. A task that was spawned before runs as long as the client.
     pub(crate) is_open: bool,
     pub(crate) is_dead: bool,
     pub(crate) is_paused: bool,
