@@ -5,7 +5,7 @@ use clap::Args;
 
 use crate::step::Step;
 
-/// The histories that `cargo xtask test` runs. They take about a minute on two cores.
+/// The histories that `cargo xtask test` runs. They need about 20 seconds of a core.
 pub(crate) const SEEDS_OF_TEST: u64 = 10_000;
 
 /// Which histories run.

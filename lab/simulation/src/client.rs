@@ -2,6 +2,7 @@
 
 mod acquire;
 mod held;
+mod outcome;
 
 use std::sync::Arc;
 
@@ -27,9 +28,8 @@ pub(crate) async fn run(world: Arc<World>, client: usize, locks: Locks, plan: Ve
 /// Acquires and releases a lock, without an option.
 pub(crate) async fn acquire_once(world: Arc<World>, client: usize, locks: Locks, name: u8) {
     let operation = Operation::simple(&world.profile, name);
-    let limit = match operation.wait {
-        Wait::AtMost(limit) => limit,
-        _ => unreachable!("a simple operation has a limit"),
+    let Wait::AtMost(limit) = operation.wait else {
+        unreachable!("a simple operation has a limit")
     };
 
     let requested = Requested::now(&world);

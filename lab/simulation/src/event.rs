@@ -1,4 +1,4 @@
-//! What happens in a history, for its timeline and for the comparison of two runs.
+//! The events of a history, for its timeline and for the comparison of two runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct Event {
     pub(crate) what: What,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Acquiring(u8),

@@ -38,7 +38,11 @@ pub(crate) async fn inject(world: Arc<World>, fault: Fault) {
     match fault.kind {
         FaultKind::Pause(time) => world.pause(&targets, time).await,
         FaultKind::PauseAtPoll(polls, time) => world.arm(&targets, polls, Some(time)),
-        FaultKind::Kill => targets.iter().for_each(|client| world.kill(*client)),
+        FaultKind::Kill => {
+            for client in &targets {
+                world.kill(*client);
+            }
+        }
         FaultKind::KillAtPoll(polls) => world.arm(&targets, polls, None),
         FaultKind::Refused(time) => world.disconnect(&targets, Outage::Refused, time).await,
         FaultKind::Silent(time) => world.disconnect(&targets, Outage::Silent, time).await,
@@ -150,9 +154,13 @@ impl World {
     }
 
     async fn pause(&self, clients: &[usize], time: Duration) {
-        clients.iter().for_each(|client| self.stop(*client));
+        for client in clients {
+            self.stop(*client);
+        }
         sleep(time).await;
-        clients.iter().for_each(|client| self.resume(*client));
+        for client in clients {
+            self.resume(*client);
+        }
     }
 
     fn stop(&self, client: usize) {
@@ -214,7 +222,7 @@ impl World {
         for client in clients {
             self.check_acquires_have_failed(*client, OUTAGE_LONG);
         }
-        sleep(time - OUTAGE_LONG).await;
+        sleep(time.saturating_sub(OUTAGE_LONG)).await;
     }
 
     async fn fail_over(&self, time: Duration) {
@@ -249,7 +257,7 @@ impl World {
     }
 }
 
-impl crate::world::Client {
+impl crate::process::Client {
     /// Notes that the client cannot reach the store, paused or disconnected.
     fn begin_outage(&mut self, now: u64) {
         let has_ended = self.link.last_outage.is_none_or(|(_, end)| end < u64::MAX);

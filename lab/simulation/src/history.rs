@@ -15,9 +15,10 @@ use crate::event::Event;
 use crate::fault;
 use crate::invariants::Violation;
 use crate::plan::Plan;
+use crate::process::TaskKind;
 use crate::store::SimulatedStore;
 use crate::task::as_client;
-use crate::world::{TaskKind, World};
+use crate::world::World;
 
 /// What a history did.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub struct Report {
     pub grants: u32,
     /// The number of faults that began while a client held.
     pub faults_with_hold: u32,
-    /// What happened, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
 }
 
@@ -70,7 +71,7 @@ pub fn run(plan: &Plan, detail: Detail) -> Report {
             biased;
             () = world.violated.notified() => {}
             ended = timeout(LONGEST, live(&world, plan)) => if ended.is_err() {
-                world.violate("nobody starves", world.stuck());
+                world.violate("no client starves", world.stuck());
             },
         }
         end(&world).await;
@@ -162,7 +163,7 @@ impl World {
     }
 
     async fn wait_for_departures(&self) {
-        let departs = |client: &crate::world::Client| client.background > 0 && !client.is_dead;
+        let departs = |client: &crate::process::Client| client.background > 0 && !client.is_dead;
         while self.state().clients.iter().any(departs) {
             self.task_ended.notified().await;
         }

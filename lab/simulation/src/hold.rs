@@ -21,7 +21,7 @@ pub(crate) struct HoldRecord {
     pub(crate) is_watched: bool,
     /// Whether an operator has removed the claim. Another client may hold then.
     pub(crate) is_evicted: bool,
-    /// When a reply of the store or a notification told the client that the claim is gone.
+    /// When the client received that the claim is gone, by a reply or a notification.
     pub(crate) gone_since: Option<Nanos>,
     /// When the checker first saw it invalid.
     pub(crate) invalid_since: Option<Nanos>,

@@ -1,4 +1,4 @@
-//! What must be true after every step.
+//! The rules that are checked after every step.
 
 use std::fmt;
 use std::time::Duration;

@@ -15,6 +15,7 @@ mod invariants;
 mod minimise;
 mod network;
 pub mod plan;
+mod process;
 mod server;
 mod store;
 mod task;

@@ -58,8 +58,11 @@ fn smaller_plans(plan: &Plan) -> Vec<Plan> {
     smaller
 }
 
+/// Adds a changed plan.
+type Add<'a> = dyn FnMut(&dyn Fn(&mut Plan)) + 'a;
+
 /// Adds plans in which one property is simpler.
-fn add_simpler(plan: &Plan, add: &mut dyn FnMut(&dyn Fn(&mut Plan))) {
+fn add_simpler(plan: &Plan, add: &mut Add<'_>) {
     if plan.profile.deferred > 0 {
         add(&|plan| plan.profile.deferred = 0);
     }

@@ -88,7 +88,7 @@ pub(crate) struct Label {
     pub(crate) expires: bool,
 }
 
-/// What happens to one request.
+/// The fate of one request.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     there: Duration,

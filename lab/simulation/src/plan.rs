@@ -120,7 +120,7 @@ pub struct Operation {
     pub wait: Wait,
     /// How long it holds.
     pub hold: Duration,
-    /// What bounds the hold.
+    /// The bound of the hold.
     pub bound: Bound,
     /// What it does while it holds.
     pub work: Work,
@@ -143,7 +143,7 @@ pub enum Wait {
     DroppedAtPoll(u32),
 }
 
-/// What bounds a hold.
+/// The bound of a hold.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
     /// Nothing.
@@ -189,7 +189,7 @@ pub struct Fault {
     pub delay: Duration,
     /// Which clients it concerns.
     pub target: Target,
-    /// What happens.
+    /// The kind of fault.
     pub kind: FaultKind,
 }
 

@@ -3,14 +3,15 @@
 //! It keeps no more of the contract of `leasehold::store::Store` than the contract says. It ends a
 //! lease at the first moment at which it may, and it sends no notification then.
 
+mod entry;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::store::{ClaimId, OnContention, Share, Standing, admitted};
+use leasehold::store::{ClaimId, OnContention, Standing, admitted};
 use leasehold::{CrashDetection, Token};
 
-/// Nanoseconds since the beginning of the history.
-pub(crate) type Nanos = u64;
+pub(crate) use entry::{Cause, Claimed, Ended, Nanos, Push, Queue, QueueEntry, nanos};
 
 /// The queues of all names.
 #[derive(Debug)]
@@ -22,60 +23,6 @@ pub(crate) struct Server {
     /// How the claims ended that were once in a queue.
     pub(crate) ended: BTreeMap<ClaimId, Ended>,
     entries: u64,
-}
-
-/// The queue of one name.
-#[derive(Debug, Default)]
-pub(crate) struct Queue {
-    pub(crate) entries: Vec<QueueEntry>,
-    last_token: u64,
-}
-
-/// A claim in the queue.
-#[derive(Clone, Debug)]
-pub(crate) struct QueueEntry {
-    pub(crate) id: ClaimId,
-    pub(crate) client: usize,
-    pub(crate) share: Share,
-    pub(crate) token: Option<Token>,
-    pub(crate) expires_at: Nanos,
-    /// A claim that enters again after its end is another entry.
-    pub(crate) number: u64,
-}
-
-/// How and when a claim ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) at: Nanos,
-    pub(crate) cause: Cause,
-}
-
-/// What ended a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    Left,
-    Expired,
-    Evicted,
-    Crashed,
-}
-
-/// What a client must be told: the new standing of its claim.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Push {
-    pub(crate) client: usize,
-    pub(crate) id: ClaimId,
-    pub(crate) standing: Standing,
-    /// The number of the entry.
-    pub(crate) entry: u64,
-}
-
-/// A claim as a request names it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claimed {
-    pub(crate) client: usize,
-    pub(crate) name: u8,
-    pub(crate) id: ClaimId,
-    pub(crate) share: Share,
 }
 
 impl Server {
@@ -327,11 +274,6 @@ impl Server {
             Nanos::MAX
         }
     }
-}
-
-/// Returns a duration in nanoseconds.
-pub(crate) fn nanos(time: Duration) -> Nanos {
-    Nanos::try_from(time.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 fn held(token: Option<Token>) -> Standing {

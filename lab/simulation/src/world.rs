@@ -1,6 +1,5 @@
 //! The state of a history, and the world that leasehold sees.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
@@ -16,12 +15,11 @@ use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::event::{Event, What};
-use crate::fault::PollFault;
 use crate::history::Detail;
 use crate::hold::HoldRecord;
 use crate::invariants::Violation;
-use crate::network::{Inbox, Link};
 use crate::plan::{Plan, Profile};
+use crate::process::{Client, TaskKind};
 use crate::server::{Nanos, Server, nanos};
 use crate::task::{ClientTask, current_client};
 
@@ -41,7 +39,7 @@ pub(crate) struct World {
     pub(crate) violated: Notify,
 }
 
-/// What changes during a history.
+/// The changing part of a world.
 pub(crate) struct State {
     pub(crate) server: Server,
     pub(crate) clients: Vec<Client>,
@@ -58,40 +56,6 @@ pub(crate) struct State {
     task_rng: Rng,
     id_rng: Rng,
     next_task: u64,
-}
-
-/// One process.
-pub(crate) struct Client {
-    /// Whether its store is open. What is spawned before runs as long as the client.
-    pub(crate) is_open: bool,
-    pub(crate) is_dead: bool,
-    pub(crate) is_paused: bool,
-    /// When it last ran after a pause.
-    pub(crate) resumed_at: Nanos,
-    /// The operations that have not returned, with the time of their beginning.
-    pub(crate) acquiring: BTreeMap<u64, Nanos>,
-    /// The number of releases under way.
-    pub(crate) releasing: u32,
-    /// When each claim that leaves sent its first request to leave.
-    pub(crate) leaving_since: BTreeMap<ClaimId, Nanos>,
-    /// The tasks that the engine has spawned after its start: departures, among others.
-    pub(crate) background: usize,
-    /// The tasks of the test that have not ended.
-    pub(crate) workers: usize,
-    pub(crate) link: Link,
-    pub(crate) inbox: Inbox,
-    pub(crate) requests: u32,
-    pub(crate) poll_fault: Option<PollFault>,
-    tasks: BTreeMap<u64, (TaskKind, Option<Waker>)>,
-}
-
-/// What a task of a client is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TaskKind {
-    /// The renewal task.
-    Service,
-    Background,
-    Worker,
 }
 
 /// What a task does when it is polled.
@@ -271,59 +235,6 @@ impl simulation::World for World {
             TaskKind::Service
         };
         self.spawn_task(client, kind, task)
-    }
-}
-
-impl Client {
-    fn new() -> Self {
-        Self {
-            is_open: false,
-            is_dead: false,
-            is_paused: false,
-            resumed_at: 0,
-            acquiring: BTreeMap::new(),
-            releasing: 0,
-            leaving_since: BTreeMap::new(),
-            background: 0,
-            workers: 0,
-            link: Link::default(),
-            inbox: Inbox::default(),
-            requests: 0,
-            poll_fault: None,
-            tasks: BTreeMap::new(),
-        }
-    }
-
-    fn add_task(&mut self, number: u64, kind: TaskKind) {
-        self.tasks.insert(number, (kind, None));
-        self.count(kind, 1);
-    }
-
-    #[must_use]
-    fn remove_task(&mut self, number: u64) -> Option<Waker> {
-        let (kind, waker) = self.tasks.remove(&number)?;
-        self.count(kind, -1);
-        waker
-    }
-
-    fn count(&mut self, kind: TaskKind, change: isize) {
-        match kind {
-            TaskKind::Service => {}
-            TaskKind::Background => {
-                self.background = self.background.saturating_add_signed(change);
-            }
-            TaskKind::Worker => self.workers = self.workers.saturating_add_signed(change),
-        }
-    }
-
-    /// Keeps how to wake a task; returns the previous waker, which is dropped without the mutex.
-    #[must_use]
-    fn keep_waker(&mut self, number: u64, waker: &Waker) -> Option<Waker> {
-        let (_, kept) = self.tasks.get_mut(&number)?;
-        match kept {
-            Some(kept) if kept.will_wake(waker) => None,
-            _ => kept.replace(waker.clone()),
-        }
     }
 }
 

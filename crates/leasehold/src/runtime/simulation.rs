@@ -1,8 +1,8 @@
 //! A world in place of the machine: its clocks, its threads and its random numbers.
 //!
-//! A test enters a [`World`] on its thread. Until it leaves the world, every part of this crate that
-//! runs on the thread reads time, spawns tasks and draws claim ids from the world. The variant of
-//! this module for builds without the feature has the same functions, and does nothing.
+//! A test enters a [`World`] on its thread. Until it leaves the world, every part of this crate
+//! that runs on the thread reads time, spawns tasks and draws claim ids from the world. The variant
+//! of this module for builds without the feature has the same functions, and does nothing.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -71,7 +71,7 @@ pub(crate) fn draw_id() -> Option<[u8; 16]> {
     in_world(|world| world.draw_id())
 }
 
-/// Spawns the task in the world; returns the task if there is no world.
+/// Spawns the task in the world; returns the task on a thread without a world.
 pub(crate) fn spawn<F>(task: F) -> Result<AbortHandle, F>
 where
     F: Future<Output = ()> + Send + 'static,

@@ -3,18 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::modelled::{BootInstant, safe_duration};
-use leasehold::simulation::Probe;
-use leasehold::store::{ClaimId, Share};
-use leasehold::{LossReason, Result};
+use leasehold::store::ClaimId;
 use tokio::time::{sleep, timeout};
 
 use super::Requested;
 use super::acquire::{DroppedAtPoll, Held};
 use crate::event::What;
-use crate::hold::HoldRecord;
-use crate::plan::{Bound, Ending, LockKind, Operation, Profile, Wait, Work};
-use crate::server::{Cause, nanos};
+use crate::plan::{Bound, Ending, Operation, Profile, Wait, Work};
 use crate::world::World;
 
 /// Holds for the time of the operation, and ends the hold as it says.
@@ -126,182 +121,8 @@ impl Drop for Closing {
     }
 }
 
-impl World {
-    /// Records a guard that a client has got, and checks it.
-    fn register(
-        &self,
-        client: usize,
-        held: &Held,
-        operation: &Operation,
-        requested: Requested,
-    ) -> ClaimId {
-        let guard = held.guard();
-        let probe = Probe::of(guard);
-        let id = probe.claim_id();
-        let token = guard.token().get();
-        let time = self.time();
-        let now = self.clock(client).at(time);
-        self.record(client, What::Held(id, token));
-
-        let hold = HoldRecord {
-            probe,
-            client,
-            name: operation.name,
-            share: share_of(&self.profile, operation),
-            token,
-            granted_at: time,
-            bound: bound_of(operation, &self.profile, now),
-            is_watched: false,
-            is_evicted: self.was_evicted(id),
-            gone_since: None,
-            invalid_since: None,
-            is_closed: false,
-        };
-        self.check_grant(&hold, now, requested);
-        let mut state = self.state();
-        state.grants += 1;
-        state.holds.push(hold);
-        drop(state);
-        self.granted.notify_waiters();
-        id
-    }
-
-    /// Checks that a guard is valid when it is returned, and that tokens rise.
-    fn check_grant(&self, hold: &HoldRecord, now: BootInstant, requested: Requested) {
-        let id = hold.probe.claim_id();
-        if hold.trusted_until(now).is_none() && hold.bound > now {
-            self.violate("a guard is valid when it is returned", format!("{id}"));
-        }
-
-        let state = self.state();
-        let earlier = state
-            .holds
-            .iter()
-            .filter(|earlier| earlier.name == hold.name);
-        let mut not_smaller = earlier.filter(|earlier| {
-            let is_equal = earlier.token == hold.token;
-            let is_larger = earlier.granted_at < requested.at && earlier.token > hold.token;
-            is_equal || is_larger
-        });
-        let found = not_smaller
-            .next()
-            .map(|earlier| (earlier.token, hold.token));
-        let server_token = state.server.entry(id).and_then(|entry| entry.token);
-        drop(state);
-
-        if let Some((earlier, later)) = found {
-            self.violate("tokens rise", format!("{later} follows {earlier}"));
-        }
-        if server_token.is_some_and(|token| token.get() != hold.token) {
-            self.violate("a guard has the token of its grant", format!("{id}"));
-        }
-    }
-
-    /// Checks that a loss has a cause.
-    fn check_loss(&self, client: usize, id: ClaimId, reason: LossReason) {
-        self.record(client, What::Lost(id, reason.to_string()));
-        let now = self.time();
-        let state = self.state();
-        let Some(hold) = state.holds.iter().find(|hold| hold.probe.claim_id() == id) else {
-            return;
-        };
-        let held_for = now - hold.granted_at;
-        let is_excused = self.is_excused(&state, hold);
-        let was_ended = hold.is_evicted || state.server.ended.contains_key(&id);
-        drop(state);
-
-        let is_early = held_for < nanos(self.profile.lease) / 5 * 2;
-        let too_early = is_early && self.profile.is_calm();
-        match reason {
-            LossReason::Revoked if !was_ended => {
-                self.violate("a revoked hold was gone", format!("{id}"));
-            }
-            LossReason::LeaseExpired if too_early => {
-                self.violate("a lease that is not renewed runs in full", format!("{id}"));
-            }
-            LossReason::RenewalTimedOut if !is_excused => {
-                self.violate("a hold survives a short outage", format!("{id}"));
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns whether an outage explains that a hold could not be renewed.
-    fn is_excused(&self, state: &crate::world::State, hold: &HoldRecord) -> bool {
-        if !self.profile.is_calm() || hold.is_evicted {
-            return true;
-        }
-        let Some((began, ended)) = state.clients[hold.client].link.last_outage else {
-            return false;
-        };
-        let length = nanos(safe_duration(self.profile.hold_length()));
-        let is_short = ended.saturating_sub(began) <= length / 100 * 55;
-        let was_renewed = began.saturating_sub(hold.granted_at) > length / 4;
-        // A second outage may have begun before the first renewal after another one.
-        let is_alone = state.faults_with_hold <= 1;
-        !(is_short && was_renewed && is_alone)
-    }
-
-    /// Checks the outcome of a release.
-    fn check_release(&self, client: usize, id: ClaimId, was_trusted: bool, reply: &Result<()>) {
-        let now = self.time();
-        let state = self.state();
-        let is_there = state
-            .server
-            .entry(id)
-            .is_some_and(|entry| entry.expires_at > now);
-        let ended = state.server.ended.get(&id).copied();
-        drop(state);
-
-        match reply {
-            Ok(()) if is_there => {
-                self.violate(
-                    "a release returns after the store has executed it",
-                    format!("{id}"),
-                );
-            }
-            Ok(()) => self.record(client, What::Released(id)),
-            Err(error) => {
-                self.record(client, What::Failed(error.to_string()));
-                let has_left = ended.is_some_and(|ended| ended.cause == Cause::Left);
-                if error.is_lost() && was_trusted && has_left {
-                    self.violate("a release of a held lock succeeds", error.to_string());
-                }
-            }
-        }
-    }
-
-    fn was_evicted(&self, id: ClaimId) -> bool {
-        let state = self.state();
-        let ended = state.server.ended.get(&id);
-        ended.is_some_and(|ended| ended.cause == Cause::Evicted)
-    }
-
-    fn watch(&self, id: ClaimId, is_watched: bool) {
-        if let Some(hold) = self.state().open_hold(id) {
-            hold.is_watched = is_watched;
-        }
-    }
-
-    fn downgrade(&self, id: ClaimId) {
-        if let Some(hold) = self.state().open_hold(id) {
-            hold.share = Share::READER;
-        }
-    }
-
-    fn is_trusted(&self, id: ClaimId) -> bool {
-        let time = self.time();
-        let mut state = self.state();
-        let Some(hold) = state.open_hold(id) else {
-            return false;
-        };
-        let now = self.clock(hold.client).at(time);
-        hold.trusted_until(now).is_some()
-    }
-}
-
 impl Operation {
-    /// Creates the operation with which the checker asks for a lock after all faults.
+    /// Creates the operation with which the checker acquires a lock after all faults.
     pub(crate) fn simple(profile: &Profile, name: u8) -> Self {
         Self {
             pause: Duration::ZERO,
@@ -313,25 +134,5 @@ impl Operation {
             work: Work::Sleep,
             ending: Ending::Release,
         }
-    }
-}
-
-fn share_of(profile: &Profile, operation: &Operation) -> Share {
-    match (profile.kind, operation.amount) {
-        (LockKind::Mutex, _) => Share::MUTEX,
-        (LockKind::Slots(slots), permits) => {
-            Share::slots(permits, slots).expect("the plan has valid shares")
-        }
-        (LockKind::ReadWrite, 1) => Share::READER,
-        (LockKind::ReadWrite, _) => Share::WRITER,
-    }
-}
-
-/// Returns the time of the client's clock at which its hold ends at the latest.
-fn bound_of(operation: &Operation, profile: &Profile, now: BootInstant) -> BootInstant {
-    match operation.bound {
-        Bound::None => BootInstant::FAR_FUTURE,
-        Bound::NoRenewal => now.saturating_add(profile.lease),
-        Bound::MaxHold(time) => now.saturating_add(time),
     }
 }

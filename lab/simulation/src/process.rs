@@ -1,0 +1,97 @@
+//! One client: a process with its tasks and its connection.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use leasehold::store::ClaimId;
+
+use crate::fault::PollFault;
+use crate::network::{Inbox, Link};
+use crate::server::Nanos;
+
+/// One process.
+pub(crate) struct Client {
+    /// Whether its store is open. A task that was spawned before runs as long as the client.
+    pub(crate) is_open: bool,
+    pub(crate) is_dead: bool,
+    pub(crate) is_paused: bool,
+    /// When it last ran after a pause.
+    pub(crate) resumed_at: Nanos,
+    /// The operations that have not returned, with the time of their beginning.
+    pub(crate) acquiring: BTreeMap<u64, Nanos>,
+    /// The number of releases under way.
+    pub(crate) releasing: u32,
+    /// When each claim that leaves sent its first request to leave.
+    pub(crate) leaving_since: BTreeMap<ClaimId, Nanos>,
+    /// The tasks that the engine has spawned after its start: departures, among others.
+    pub(crate) background: usize,
+    /// The tasks of the test that have not ended.
+    pub(crate) workers: usize,
+    pub(crate) link: Link,
+    pub(crate) inbox: Inbox,
+    pub(crate) requests: u32,
+    pub(crate) poll_fault: Option<PollFault>,
+    pub(crate) tasks: BTreeMap<u64, (TaskKind, Option<Waker>)>,
+}
+
+/// The purpose of a task of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskKind {
+    /// The renewal task.
+    Service,
+    Background,
+    Worker,
+}
+
+impl Client {
+    pub(crate) fn new() -> Self {
+        Self {
+            is_open: false,
+            is_dead: false,
+            is_paused: false,
+            resumed_at: 0,
+            acquiring: BTreeMap::new(),
+            releasing: 0,
+            leaving_since: BTreeMap::new(),
+            background: 0,
+            workers: 0,
+            link: Link::default(),
+            inbox: Inbox::default(),
+            requests: 0,
+            poll_fault: None,
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn add_task(&mut self, number: u64, kind: TaskKind) {
+        self.tasks.insert(number, (kind, None));
+        self.count(kind, 1);
+    }
+
+    #[must_use]
+    pub(crate) fn remove_task(&mut self, number: u64) -> Option<Waker> {
+        let (kind, waker) = self.tasks.remove(&number)?;
+        self.count(kind, -1);
+        waker
+    }
+
+    fn count(&mut self, kind: TaskKind, change: isize) {
+        match kind {
+            TaskKind::Service => {}
+            TaskKind::Background => {
+                self.background = self.background.saturating_add_signed(change);
+            }
+            TaskKind::Worker => self.workers = self.workers.saturating_add_signed(change),
+        }
+    }
+
+    /// Keeps how to wake a task; returns the previous waker, which is dropped without the mutex.
+    #[must_use]
+    pub(crate) fn keep_waker(&mut self, number: u64, waker: &Waker) -> Option<Waker> {
+        let (_, kept) = self.tasks.get_mut(&number)?;
+        match kept {
+            Some(kept) if kept.will_wake(waker) => None,
+            _ => kept.replace(waker.clone()),
+        }
+    }
+}
