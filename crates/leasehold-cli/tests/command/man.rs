@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "hold",
     "acquire",

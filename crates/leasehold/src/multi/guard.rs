@@ -30,7 +30,6 @@ impl MultiGuard {
     }
 
     /// Returns the guard of each lock, in the order in which the locks were stated.
-    #[must_use]
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
@@ -48,7 +47,6 @@ impl MultiGuard {
     }
 
     /// Returns the guard that was lost, or will be lost first without further renewals.
-    #[must_use]
     pub fn weakest(&self) -> &Guard {
         self.guards
             .iter()

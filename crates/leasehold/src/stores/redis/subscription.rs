@@ -14,7 +14,8 @@ use super::server::Server;
 use super::{Redis, record};
 use crate::store::{Observe, Subscription};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Session, State, StoreServers,
+    self, DoHandshake, Epochs, INVALIDATION, Link, LinkConfig, PushHandler, Session, State,
+    StoreServers,
 };
 use crate::{Error, Name, Result};
 

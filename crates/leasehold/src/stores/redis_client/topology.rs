@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::address::{Address, Settings};
 use super::cluster::ClusterAddress;
-use super::sentinel::{Master, SentinelAddress};
+use super::sentinel::{SentinelAddress, WatchedMaster};
 use crate::Result;
 
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ impl Topology {
         match self {
             Self::Single(address) => Ok(vec![address.clone()]),
             Self::Sentinel(address) => {
-                let master = Master::follow(address.clone());
+                let master = WatchedMaster::follow(address.clone());
                 Ok(vec![master.locate().await?])
             }
             Self::Cluster(address) => Ok(address.seeds().cloned().collect()),
