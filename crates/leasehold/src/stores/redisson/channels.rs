@@ -27,7 +27,7 @@ struct Channel {
 
 /// Receives the messages of one channel until it is dropped.
 #[derive(Debug)]
-pub(super) struct Subscription {
+pub(super) struct ChannelSubscription {
     channels: Arc<Channels>,
     session: Arc<Session>,
     name: String,
@@ -49,7 +49,7 @@ impl Channels {
         link: &Link,
         name: &str,
         timeout: Duration,
-    ) -> Result<Subscription> {
+    ) -> Result<ChannelSubscription> {
         let session = link.session(timeout).await?;
         // From here on the channel is left when the value is dropped, even if the subscription
         // fails.
@@ -61,11 +61,11 @@ impl Channels {
         Ok(listening)
     }
 
-    fn add_listener(self: &Arc<Self>, session: Arc<Session>, name: &str) -> Subscription {
+    fn add_listener(self: &Arc<Self>, session: Arc<Session>, name: &str) -> ChannelSubscription {
         let mut by_name = self.by_name.lock();
         let channel = by_name.entry(name.to_owned()).or_default();
         channel.listeners += 1;
-        Subscription {
+        ChannelSubscription {
             channels: Arc::clone(self),
             session,
             name: name.to_owned(),
@@ -93,7 +93,7 @@ impl Channels {
     }
 }
 
-impl Subscription {
+impl ChannelSubscription {
     /// Whether the connection of this subscription is open.
     pub(super) fn is_open(&self) -> bool {
         !self.session.is_closed()
@@ -105,7 +105,7 @@ impl Subscription {
     }
 }
 
-impl Drop for Subscription {
+impl Drop for ChannelSubscription {
     fn drop(&mut self) {
         self.channels.remove_listener(&self.name);
         let channels = Arc::clone(&self.channels);

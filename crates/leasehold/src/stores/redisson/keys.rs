@@ -9,7 +9,7 @@ use crate::{ClaimId, Error, Name, Result};
 
 /// The keys of one lock.
 #[derive(Clone, Debug)]
-pub(super) struct LockKeys {
+pub(super) struct RedissonKeys {
     pub(super) lock: Arc<str>,
     /// The counter of an `RFencedLock`.
     pub(super) tokens: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct KeyMapper {
 const RESERVED: [&str; 2] = ["redisson_", "leasehold:"];
 
 impl KeyMapper {
-    pub(super) fn keys(&self, name: &Name) -> Result<LockKeys> {
+    pub(super) fn keys(&self, name: &Name) -> Result<RedissonKeys> {
         let lock = format!("{}{}", self.prefix, name.as_str());
         if RESERVED.iter().any(|reserved| lock.starts_with(reserved)) {
             let what = "the name is the key in this format, and the prefixes \"redisson_\" and \
@@ -37,7 +37,7 @@ impl KeyMapper {
         }
 
         let is_fenced = self.lock_type == LockType::Fenced;
-        Ok(LockKeys {
+        Ok(RedissonKeys {
             tokens: is_fenced.then(|| with_prefix("redisson_lock_token", &lock)),
             channel: with_prefix("redisson_lock__channel", &lock),
             lock: lock.into(),
@@ -52,7 +52,7 @@ impl KeyMapper {
     }
 }
 
-impl LockKeys {
+impl RedissonKeys {
     /// The key that refuses late requests of a claim that has left.
     pub(super) fn departed(&self, id: ClaimId) -> String {
         with_prefix(&format!("leasehold:left:{id}"), &self.lock)
@@ -77,7 +77,7 @@ pub(super) fn uuid_text(id: ClaimId) -> String {
 mod tests {
     use super::*;
 
-    fn keys(lock_type: LockType, name: &str) -> Result<LockKeys> {
+    fn keys(lock_type: LockType, name: &str) -> Result<RedissonKeys> {
         let mapper = KeyMapper {
             prefix: "app:".into(),
             lock_type,

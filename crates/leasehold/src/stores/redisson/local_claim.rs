@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::keys::LockKeys;
+use super::keys::RedissonKeys;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Standing, Token};
 
@@ -17,7 +17,7 @@ pub(super) const LATE_MAX: Duration = Duration::from_secs(7);
 #[derive(Debug)]
 pub(super) struct LocalClaim {
     pub(super) claim: Claim,
-    pub(super) keys: LockKeys,
+    pub(super) keys: RedissonKeys,
     state: Mutex<LocalState>,
     /// Notified when a waiting or holding task must check the state again.
     pub(super) changed: Notify,
@@ -37,7 +37,7 @@ struct LocalState {
 }
 
 impl LocalClaim {
-    pub(super) fn new(claim: Claim, keys: LockKeys) -> Self {
+    pub(super) fn new(claim: Claim, keys: RedissonKeys) -> Self {
         let state = LocalState {
             standing: Standing::Gone,
             field: None,

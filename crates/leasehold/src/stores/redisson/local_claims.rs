@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::keys::LockKeys;
+use super::keys::RedissonKeys;
 use super::local_claim::LocalClaim;
 use crate::claim::ById;
 use crate::runtime::clock::BootInstant;
@@ -23,11 +23,11 @@ const SWEEP_MIN: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct LocalClaims {
-    table: Mutex<Table>,
+    table: Mutex<ClaimMaps>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ClaimMaps {
     by_id: ById<Arc<LocalClaim>>,
     /// The waiting claims of each lock, in order of arrival.
     waiting: HashMap<Arc<str>, Vec<Arc<LocalClaim>>>,
@@ -38,7 +38,7 @@ struct Table {
 
 impl LocalClaims {
     /// Returns the state of a claim, and creates it if there is none.
-    pub(super) fn begin(&self, claim: &Claim, keys: LockKeys) -> Arc<LocalClaim> {
+    pub(super) fn begin(&self, claim: &Claim, keys: RedissonKeys) -> Arc<LocalClaim> {
         let mut table = self.table.lock();
         if let Some(local) = table.by_id.get(&claim.id) {
             return Arc::clone(local);
@@ -145,7 +145,7 @@ impl LocalClaims {
     }
 }
 
-impl Table {
+impl ClaimMaps {
     /// Removes the claims that ended a lease ago and whose final leave failed.
     fn sweep(&mut self) {
         let now = BootInstant::now();

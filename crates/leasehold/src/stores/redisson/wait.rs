@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Redisson;
-use super::channels::Subscription;
+use super::channels::ChannelSubscription;
 use super::local_claim::LocalClaim;
 use super::requests::LockReply;
 use crate::runtime::clock::BootInstant;
@@ -37,7 +37,7 @@ impl Redisson {
     async fn wait_with(
         &self,
         local: &Arc<LocalClaim>,
-        listening: &Subscription,
+        listening: &ChannelSubscription,
     ) -> Result<Option<Standing>> {
         while listening.is_open() {
             // A release may precede or follow each step, so notifications count from here.
@@ -99,7 +99,7 @@ impl Redisson {
         }
     }
 
-    async fn listen(&self, local: &LocalClaim) -> Result<Subscription> {
+    async fn listen(&self, local: &LocalClaim) -> Result<ChannelSubscription> {
         let timeout = reply_timeout(local.claim.lease);
         let channel = &local.keys.channel;
         let listening = self
