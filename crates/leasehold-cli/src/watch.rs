@@ -14,7 +14,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::Watch;
-use crate::exit::Exit;
+use crate::exit::{Exit, print_error};
 use crate::format::time;
 use crate::show::{LockJson, block};
 
@@ -39,8 +39,22 @@ async fn print_changes(locks: &Locks, names: &[String], json: bool) -> Result<()
         .into_iter()
         .map(|observer| Box::pin(observer.into_stream()));
     let mut changes = select_all(changes);
+    let mut is_away = false;
     while let Some(lock_state) = changes.next().await {
-        print(lock_state?, json)?;
+        match lock_state {
+            Ok(lock_state) => {
+                is_away = false;
+                print(lock_state, json)?;
+            }
+            // The observer tries again, and reports the state that it finds then.
+            Err(error) if error.is_unavailable() => {
+                if !is_away {
+                    print_error(format_args!("{error}; watching again when it replies"));
+                }
+                is_away = true;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

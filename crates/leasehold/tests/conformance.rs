@@ -254,7 +254,7 @@ static WATCHED: LazyLock<Sentinels> = LazyLock::new(|| {
         .lines()
         .find_map(|line| line.strip_prefix("master_replid:"));
     let seen = format!("{:.10}0000000000000000", id.expect("a server has an id"));
-    master.command(&["SET", "leasehold:{history}", &seen, "PX", "1000000"]);
+    master.command(&["SET", "leasehold:{history}:since", &seen, "PX", "1000000"]);
     group
 });
 

@@ -24,11 +24,7 @@ impl Backend for Cluster {
             recovery_seconds: 20,
             token_slack: 0,
             load_min: 2.0,
-            has: &[
-                Capability::Failover,
-                Capability::Slots,
-                Capability::FifoQueue,
-            ],
+            has: &[Capability::Failover, Capability::Slots],
         }
     }
 

@@ -50,11 +50,7 @@ impl Backend for Sentinel {
             recovery_seconds: 20,
             token_slack: 0,
             load_min: 2.0,
-            has: &[
-                Capability::Failover,
-                Capability::Sentinels,
-                Capability::FifoQueue,
-            ],
+            has: &[Capability::Failover, Capability::Sentinels],
         }
     }
 

@@ -17,7 +17,7 @@ const LONG_HOLD_LEASES: u32 = 4;
 const LONG: u16 = 3;
 /// A hand-over that takes longer than this part of a lease was found by polling. A notified waiter
 /// needs a few milliseconds, on a busy machine some more.
-const NOTIFIED_WITHIN: u32 = 20;
+const NOTIFIED_WITHIN: u32 = 8;
 
 /// Checks, on a store with a queue, that no waiter was overtaken or starved, and that releases
 /// reached the next waiter by notifications. Returns the median time of that.

@@ -142,7 +142,7 @@ mod tests {
             ),
             (
                 "sentinel://host",
-                "Sentinel is not supported: write redis://",
+                "write redis+sentinel://host1,host2,host3/mymaster",
             ),
             ("REDIS://host", "lower case"),
             ("zk://host", "write zookeeper://host"),

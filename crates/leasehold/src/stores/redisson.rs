@@ -199,7 +199,8 @@ impl Redisson {
                 return Ok(local.standing());
             }
             Standing::Gone if waits => {
-                if self.claims.has_waiters(&local.keys.lock) {
+                // A request without a reply may have been granted. Only another one shows that.
+                if self.claims.has_waiters(&local.keys.lock) && !local.has_unanswered() {
                     self.claims.wait(local, until);
                     return Ok(local.standing());
                 }

@@ -139,6 +139,7 @@ fn dedup(findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 const BOTH: &[Kind] = &[Kind::Redis, Kind::Cluster, Kind::Redlock];
+const SINGLE: &[Kind] = &[Kind::Redis];
 const REDIS: &[Kind] = &[Kind::Redis, Kind::Cluster];
 const REDLOCK: &[Kind] = &[Kind::Redlock];
 const NO_LOCK: &str = "locks cannot be acquired or released";
@@ -193,6 +194,12 @@ const RIGHTS: &[Right] = &[
         &["PUBSUB", "NUMSUB", "CHANNEL"],
         BOTH,
         NO_CRASH,
+    ),
+    useful(
+        "+client|tracking",
+        &["CLIENT", "TRACKING", "OFF"],
+        SINGLE,
+        "observers poll four times a second",
     ),
     useful("+info", &["INFO", "server"], BOTH, NO_CRASH),
     needed("+time", &["TIME"], BOTH),

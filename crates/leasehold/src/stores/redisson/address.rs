@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Address};
 use crate::stores::url::{StoreUrl, UrlForm, duration};
@@ -72,7 +74,12 @@ impl RedissonAddress {
             LockType::Lock => "",
             LockType::Fenced => "&lock=fenced",
         };
-        format!("{}?dialect=redisson{lock}", self.server)
+        // The same server with another prefix has other locks.
+        let prefix = match utf8_percent_encode(&self.mapper.prefix, NON_ALPHANUMERIC).to_string() {
+            none if none.is_empty() => none,
+            prefix => format!("&prefix={prefix}"),
+        };
+        format!("{}?dialect=redisson{lock}{prefix}", self.server)
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 
 use crate::Result;
 use crate::runtime::background;
-use crate::stores::redis_client::{Link, Session, with_reply_timeout};
+use crate::stores::redis_client::{Link, READ_TIMEOUT, Session, with_reply_timeout};
 
 /// The channels to which this client listens.
 #[derive(Debug, Default)]
@@ -88,7 +88,8 @@ impl Channels {
         let _one_after_another = self.joining.lock().await;
         if !self.by_name.lock().contains_key(name) {
             // A failure closes the connection, which leaves the channel too.
-            let _ = session.unsubscribe(name).await;
+            let leaving = session.unsubscribe(name);
+            let _ = with_reply_timeout(session, READ_TIMEOUT, leaving).await;
         }
     }
 }

@@ -123,6 +123,11 @@ impl LocalClaim {
         }
     }
 
+    /// Whether a request to lock has had no reply.
+    pub(super) fn has_unanswered(&self) -> bool {
+        !self.state.lock().unanswered.is_empty()
+    }
+
     /// Whether a request to lock may still be executed.
     pub(super) fn may_lock_late(&self) -> bool {
         let now = BootInstant::now();

@@ -32,15 +32,25 @@ pub(super) enum LockReply {
 impl Redisson {
     /// Tries once to acquire the lock, and applies the reply to the claim.
     pub(super) async fn lock(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
-        let (mut outcome, mut detail) = self.send_lock(local).await?;
+        let mut sent_at = local.request_sent();
+        let (mut outcome, mut detail) = self.send_lock(local, sent_at).await?;
         if outcome == "L" {
             // The server executed nothing, and the client now knows its clock.
+            local.replied(sent_at);
             let server_micros = detail.parse().map_err(|_| self.protocol_error())?;
             self.clock.set(server_micros, BootInstant::now());
-            (outcome, detail) = self.send_lock(local).await?;
+            sent_at = local.request_sent();
+            (outcome, detail) = self.send_lock(local, sent_at).await?;
         }
 
-        match &*outcome {
+        // A renewal at the same time must know of the request until the grant is recorded.
+        let applied = self.apply(local, &outcome, detail);
+        local.replied(sent_at);
+        applied
+    }
+
+    fn apply(&self, local: &Arc<LocalClaim>, outcome: &str, detail: String) -> Result<LockReply> {
+        match outcome {
             "G" => {
                 let token = token_in(&detail).ok_or_else(|| self.protocol_error())?;
                 let is_present = self.claims.hold(local, token, detail);
@@ -63,7 +73,12 @@ impl Redisson {
         }
     }
 
-    async fn send_lock(&self, local: &LocalClaim) -> Result<(String, String)> {
+    /// Sends a request to lock, which was noted at `sent_at`, and returns the reply.
+    async fn send_lock(
+        &self,
+        local: &LocalClaim,
+        sent_at: BootInstant,
+    ) -> Result<(String, String)> {
         let claim = &local.claim;
         let departed = local.keys.departed(claim.id);
         let mut keys = vec![&*local.keys.lock, &departed];
@@ -76,9 +91,8 @@ impl Redisson {
         let words = words(claim);
         let arguments = [&*uuid, &lease, &not_after, &words];
 
-        let sent_at = local.request_sent();
         let reply = self.run(&LOCK, claim.lease, &keys, &arguments).await;
-        if !reply.as_ref().is_err_and(Error::is_unavailable) {
+        if reply.as_ref().is_err_and(|error| !error.is_unavailable()) {
             local.replied(sent_at);
         }
         redis::from_redis_value(reply?).map_err(|_| self.protocol_error())
@@ -113,6 +127,20 @@ impl Redisson {
             self.claims.give_head_start(&keys.lock);
         }
         Ok(was_there == 1)
+    }
+
+    /// Returns whether a claim still holds. A lease that the holder does not renew stays as it is.
+    pub(super) async fn check_hold(&self, local: &Arc<LocalClaim>) -> Result<bool> {
+        if local.claim.auto_renew {
+            return Ok(self.renew_held(std::slice::from_ref(local)).await? == [true]);
+        }
+
+        let field = local.field().unwrap_or_default();
+        let keys = [&*local.keys.lock];
+        let reply = self
+            .run(&RENEW, local.claim.lease, &keys, &[&field, ""])
+            .await?;
+        Ok(text(reply)? == "1")
     }
 
     /// Renews held claims; returns for each whether it still holds.

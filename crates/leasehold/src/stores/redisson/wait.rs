@@ -87,7 +87,7 @@ impl Redisson {
                 if local.standing().token() != Some(token) {
                     return Ok(local.standing());
                 }
-                if !self.still_holds(local).await? {
+                if !self.check_hold(local).await? {
                     return Ok(self.gone(local));
                 }
                 tokio::select! {

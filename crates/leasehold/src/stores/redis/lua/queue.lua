@@ -49,7 +49,7 @@ local lock = {
 -- all clients in ms, the scripts of a request grant nothing until this time has passed since one of
 -- them first saw the history of this master.
 local longest_lease
-local HISTORY, MONTH = 'leasehold:{history}', '2592000000'
+local HISTORY, MONTH = 'leasehold:{history}:since', '2592000000'
 local withheld_until
 local function withheld()
     if not longest_lease then return false end
