@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(address.mapper.prefix, "app:");
         assert_eq!(address.mapper.lock_type, LockType::Fenced);
         assert_eq!(address.watchdog, Some(Duration::from_secs(10)));
-        let shown = "redis://h:6379/2?dialect=redisson&lock=fenced";
+        let shown = "redis://h:6379/2?dialect=redisson&lock=fenced&prefix=app%3A";
         assert_eq!(address.shown_url(), shown);
     }
 
