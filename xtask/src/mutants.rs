@@ -55,17 +55,6 @@ pub(crate) struct MutantsArgs {
     compile_only: bool,
 }
 
-/// Tries mutants that the commit decides, for a few minutes.
-pub(crate) fn run_drawn(minutes: u64) -> Result<()> {
-    run(&MutantsArgs {
-        names: Vec::new(),
-        results: None,
-        budget: Some(minutes),
-        drawn: true,
-        compile_only: false,
-    })
-}
-
 pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     let root = repository::root();
     let mut mutants = chosen(Mutant::all(&root)?, &options.names)?;

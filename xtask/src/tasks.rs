@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::baselines;
 use crate::documents;
-use crate::mutants;
 use crate::prerequisites;
 use crate::repository;
 use crate::simulate;
@@ -19,9 +18,6 @@ use crate::usage::check_names;
 
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
-
-/// No seeded bug is begun after this time. Two are tried however long they take.
-const SEEDED_BUG_MINUTES: u64 = 5;
 
 /// What a change must pass while it is being written. It needs no server and no network.
 pub(crate) fn check() -> Result<()> {
@@ -47,7 +43,6 @@ pub(crate) fn test() -> Result<()> {
     for step in test_steps()? {
         step.run()?;
     }
-    mutants::run_drawn(SEEDED_BUG_MINUTES)?;
     check_licences()?;
 
     println!("xtask: test passed in {} s", start.elapsed().as_secs());
