@@ -132,9 +132,9 @@ impl Lock {
     /// Waits in the queue for at most `timeout`; returns `None` if the lock was not granted.
     ///
     /// The claim has then left the queue. The call takes at most one round trip longer than
-    /// `timeout` while the store replies. If a reply is lost at that moment, the call may take a few
-    /// seconds longer: it must find out whether the claim was granted. Time for which the machine is
-    /// suspended does not count.
+    /// `timeout` while the store replies. If a reply is lost at that moment, the call may take a
+    /// few seconds longer: it must find out whether the claim was granted. Time for which the
+    /// machine is suspended does not count.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if `timeout`

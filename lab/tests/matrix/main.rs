@@ -15,9 +15,11 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 const TIME: Duration = Duration::from_millis(1_200);
 
 /// The cells of each store that only `cargo xtask lab` runs, because they take long and resemble
-/// others. Two of them fail in some runs, and the cause is not known yet: `redis/mixed` (a waiter is
-/// not granted, for example with the seed 582530) and `sentinel-replicas/master-paused`
-/// (connections remain open, seed 769445).
+/// others.
+///
+/// Two of them fail in some runs, and the cause is not known yet. In `redis/mixed`, a waiter is
+/// not granted (seed 582530). In `sentinel-replicas/master-paused`, connections remain open
+/// (seed 769445).
 const LAB_ONLY: &[(&str, &str)] = &[
     (
         "redis",
