@@ -30,6 +30,7 @@ pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
 pub(crate) use hold::Hold;
 use renew::Renewals;
+#[allow(unused_imports, reason = "only the simulation reads it")]
 pub(crate) use validity::Validity;
 pub use validity::safe_duration;
 

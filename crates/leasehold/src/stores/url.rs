@@ -11,7 +11,12 @@ use percent_encoding::percent_decode_str;
 
 use crate::{Error, Result};
 
-pub(super) use settings::{Settings, duration};
+pub(super) use settings::Settings;
+#[allow(
+    unused_imports,
+    reason = "only the stores on Redis have durations in their URLs"
+)]
+pub(super) use settings::duration;
 
 /// The URLs that one store accepts.
 #[derive(Debug)]
