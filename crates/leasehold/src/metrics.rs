@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-pub(crate) use meters::{LockMeters, Meters, Started, WaitingClaim, reconnected, started};
+#[allow(unused_imports, reason = "only stores on a network reconnect")]
+pub(crate) use meters::reconnected;
+pub(crate) use meters::{LockMeters, Meters, Started, WaitingClaim, started};
 pub use table::{ALL, Metric, MetricKind};
 
 /// Registers the description and the unit of every metric with the recorder.

@@ -2,7 +2,9 @@
 
 use crate::examination::{Examination, Finding, Severity};
 use crate::runtime::background;
-use crate::{Error, Result, stores};
+#[allow(unused_imports, reason = "a build may have the store in memory only")]
+use crate::stores;
+use crate::{Error, Result};
 
 use super::{open_store, redacted};
 
