@@ -40,7 +40,7 @@ fn wrong_store_url_is_refused_with_the_url_to_write() {
             "postgres://me:secret@host",
             "cannot keep locks on PostgreSQL",
         ),
-        ("sentinel://host", "write redis://host:6379"),
+        ("sentinel://host", "write redis+sentinel://host1"),
         ("valkey://host", "write redis://host"),
         ("localhost:6379", "write redis://localhost:6379"),
         ("redis://me:secret#1@host", "write %2F, %3F, %40 and %23"),
