@@ -143,28 +143,45 @@ pub(super) fn client_wall(run: &mut FaultRun, random: &mut Random) -> Result<Opt
 /// More than tokens may be ahead of the clocks when no master has them. b 97 106
 const TWO_DAYS_SECONDS: i64 = 2 * 24 * 60 * 60;
 
+/// Steps the clocks while no client is connected. A client that has read a clock before the step
+/// proposes tokens by that reading until it connects again.
 pub(super) fn all_forward(run: &mut FaultRun, _random: &mut Random) -> Result<Option<Effect>> {
-    all_stepped(run, TWO_DAYS_SECONDS)
+    let routes = [&run.testbed.wires, &run.testbed.holder_route.wires];
+    for wire in routes.into_iter().flatten() {
+        wire.refuse(true);
+        wire.partition();
+    }
+
+    let seen = all_stepped(run, TWO_DAYS_SECONDS)?;
+    for wire in routes.into_iter().flatten() {
+        wire.refuse(false);
+    }
+    Ok(effect_of_steps(&seen, TWO_DAYS_SECONDS))
 }
 
 pub(super) fn all_back(run: &mut FaultRun, _random: &mut Random) -> Result<Option<Effect>> {
-    all_stepped(run, -TWO_DAYS_SECONDS)
+    let seen = all_stepped(run, -TWO_DAYS_SECONDS)?;
+    for master in run.testbed.redis() {
+        master.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    }
+    Ok(effect_of_steps(&seen, -TWO_DAYS_SECONDS))
 }
 
-fn all_stepped(run: &FaultRun, step: i64) -> Result<Option<Effect>> {
+/// Returns by how many seconds each clock has moved.
+fn all_stepped(run: &FaultRun, step: i64) -> Result<Vec<i64>> {
     let mut seen = Vec::new();
     for number in 0..run.testbed.wires.len() {
         let before = ahead(run, number)?;
         run.testbed.server(number).clock().step(step);
         seen.push((ahead(run, number)? - before) / 1_000_000);
     }
-    for master in run.testbed.redis() {
-        master.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-        master.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    }
+    Ok(seen)
+}
+
+fn effect_of_steps(seen: &[i64], step: i64) -> Option<Effect> {
     let has_effect = seen
         .iter()
         .all(|seen| (seen - step).abs() < STEP_SECONDS / 2);
-
-    Ok(has_effect.then(|| instant(format!("all masters by {seen:?} s"))))
+    has_effect.then(|| instant(format!("all masters by {seen:?} s")))
 }
