@@ -85,16 +85,22 @@ impl Browser {
 
     /// Evaluates an expression of the page.
     pub(super) fn value(&mut self, expression: &str) -> Value {
-        let parameters = json!({"expression": expression, "returnByValue": true});
-        let result = self.call("Runtime.evaluate", &parameters);
+        let result = self.evaluate(expression);
         assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
         result["result"]["value"].clone()
     }
 
-    /// Waits until an expression of the page is true.
+    /// Waits until an expression of the page is true. It fails while the page is being loaded.
     #[track_caller]
     pub(super) fn wait_for(&mut self, expression: &str) {
-        until(expression, || self.value(expression) == true);
+        until(expression, || {
+            self.evaluate(expression)["result"]["value"] == true
+        });
+    }
+
+    fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "returnByValue": true});
+        self.call("Runtime.evaluate", &parameters)
     }
 
     /// Presses the keys of a text, one after the other.

@@ -29,7 +29,7 @@ fn page_follows_grants_and_hand_overs() {
     let changes = changes.as_str().unwrap();
     assert!(changes.contains("orders/42: granted to"), "{changes}");
 
-    second.end().assert(0, "", "");
+    assert_eq!(second.end().code(), 0);
     browser.wait_for(&format!("{ROWS} === 0"));
 }
 
