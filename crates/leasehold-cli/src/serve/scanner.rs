@@ -42,7 +42,7 @@ impl Scanner {
     pub(super) async fn current(&self) -> Arc<Snapshot> {
         let mut last = self.last.lock().await;
         if let Some(last) = &*last
-            && last.ended.elapsed() < freshness(last.snapshot.took)
+            && last.ended.elapsed() < freshness(&last.snapshot)
         {
             return Arc::clone(&last.snapshot);
         }
@@ -138,17 +138,21 @@ impl Scanner {
 }
 
 /// How long a scan serves requests. A scan that takes long is repeated less often, so that scans
-/// take at most a tenth of the time.
-fn freshness(took: Duration) -> Duration {
-    (took * 9).clamp(FRESH_MIN, FRESH_MAX)
+/// take at most a tenth of the time. A failed scan is repeated soon.
+fn freshness(snapshot: &Snapshot) -> Duration {
+    match snapshot.error {
+        None => (snapshot.took * 9).clamp(FRESH_MIN, FRESH_MAX),
+        Some(_) => RETRY_PAUSE,
+    }
 }
 
 /// The shortest time between two scans: a page shows a change within this time.
 pub(super) const FRESH_MIN: Duration = Duration::from_millis(250);
 /// The longest time: a Prometheus server that scrapes twice a minute gets new values.
 const FRESH_MAX: Duration = Duration::from_secs(30);
-/// After this time the store counts as unreachable.
-const SCAN_MAX: Duration = Duration::from_secs(10);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// After this time the store counts as unreachable. Prometheus waits 10 seconds for a reply.
+const SCAN_MAX: Duration = Duration::from_secs(5);
 /// The most locks that are read. Each one is a series of every metric.
 const NAMES_MAX: usize = 10_000;
 /// How many locks are read at the same time, so that a scan does not wait for each reply.

@@ -130,8 +130,7 @@ function drawNow() {
     let row = rows.get(name);
     if (row?.lock !== lock) {
       const fresh = newRow(lock);
-      // The focus is on a button of this row only while its dialog is closed.
-      if (row) row.element.replaceWith(fresh);
+      if (row) replace(row.element, fresh);
       row = { lock, element: fresh };
       rows.set(name, row);
     }
@@ -140,6 +139,15 @@ function drawNow() {
     before = row.element;
   }
   drawSummary(names, shown.length);
+}
+
+// Replaces a row, marks it for a moment, and keeps the focus on its button.
+function replace(old, fresh) {
+  const focused = [...old.querySelectorAll("button")].indexOf(document.activeElement);
+  old.replaceWith(fresh);
+  if (focused >= 0) fresh.querySelectorAll("button")[focused]?.focus();
+  fresh.classList.add("changed");
+  setTimeout(() => fresh.classList.remove("changed"), 1500);
 }
 
 function drawSummary(names, shown) {
