@@ -70,6 +70,6 @@ fn check_exposure(listen: SocketAddr, has_token: bool) -> leasehold::Result<()> 
         return Ok(());
     }
 
-    let message = format!("{listen} is not a loopback address, and there is no token");
+    let message = format!("{listen} is not a loopback address, and a token is missing");
     Err(Error::invalid(message).help("write --token-file PATH, or listen on 127.0.0.1"))
 }

@@ -25,8 +25,8 @@ pub(crate) struct Serve {
 
     /// Require the token in this file for everything but /healthz
     ///
-    /// The token has 16 bytes or more. A client sends it as `Authorization: Bearer TOKEN`. A
-    /// browser asks for a password, which is the token; the user name does not matter.
+    /// The token has 16 bytes or more. A client sends it as `Authorization: Bearer TOKEN`. In a
+    /// browser, the token is the password; the user name does not matter.
     #[arg(long, value_name = "PATH")]
     pub(crate) token_file: Option<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! Who may read: the host that a request names, and the token that it carries.
+//! The rights of a client: the host that a request names, and the token that it carries.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use leasehold::Error;
 use subtle::ConstantTimeEq;
 
@@ -60,7 +60,7 @@ impl Access {
 
     /// Checks that the page itself sent a request that changes something.
     pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), Refusal> {
-        let host = headers.get(HOST).map(|host| host.as_bytes());
+        let host = headers.get(HOST).map(HeaderValue::as_bytes);
         let Some(origin) = headers.get(ORIGIN) else {
             // A program, not a browser.
             return Ok(());

@@ -1,4 +1,4 @@
-//! What differs between two scans.
+//! The difference between two scans.
 
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ impl<'a> Changes<'a> {
     /// Returns the changes of names that begin with a prefix; `None` if there are none.
     pub(super) fn between(before: &'a Snapshot, after: &'a Snapshot, prefix: &str) -> Option<Self> {
         let is_concerned = |name: &str| name.starts_with(prefix);
-        let changed = after.locks.iter().filter(|(name, lock_state)| {
+        let differing = after.locks.iter().filter(|(name, lock_state)| {
             is_concerned(name) && before.locks.get(*name) != Some(lock_state)
         });
         let removed = before
@@ -36,7 +36,7 @@ impl<'a> Changes<'a> {
             complete: after.is_complete,
             error: after.error.as_deref(),
             skipped: &after.skipped,
-            changed: changed.map(|(_, lock_state)| lock_state.into()).collect(),
+            changed: differing.map(|(_, lock_state)| lock_state.into()).collect(),
             removed: removed.map(String::as_str).collect(),
         };
         let is_same = changes.changed.is_empty()

@@ -93,9 +93,9 @@ pub(super) fn text(snapshot: &Snapshot) -> String {
         "Whether there are no more locks than these series.",
         flag(snapshot.is_complete),
     );
-    PER_LOCK
-        .iter()
-        .for_each(|metric| per_lock(out, metric, snapshot));
+    for metric in &PER_LOCK {
+        per_lock(out, metric, snapshot);
+    }
     text
 }
 

@@ -7,7 +7,7 @@ use hyper::header::ACCEPT;
 use hyper::{Method, Request, StatusCode};
 use percent_encoding::percent_decode_str;
 
-use super::access::Access;
+use super::access::{Access, Refusal};
 use super::replies::{self, Reply, TEXT};
 use super::scanner::Scanner;
 use super::{breaking, events, metrics, page};
@@ -21,27 +21,26 @@ pub(super) struct Site {
 }
 
 pub(super) async fn reply(site: Arc<Site>, request: Request<Incoming>) -> Reply {
-    match check(&site, &request) {
-        Ok(()) => route(site, request).await,
-        Err(refused) => refused,
-    }
-}
-
-/// Checks who sends the request, and how.
-fn check(site: &Site, request: &Request<Incoming>) -> Result<(), Reply> {
-    let headers = request.headers();
-    site.access.check_host(headers).map_err(replies::refused)?;
-    // Probes of Kubernetes send no token. The reply shows no lock.
-    if request.uri().path() != HEALTH {
-        site.access.check_token(headers).map_err(replies::refused)?;
+    if let Err(refusal) = check(&site, &request) {
+        return replies::refused(refusal);
     }
 
     let is_break = request.uri().path() == BREAK;
     match (is_break, request.method()) {
-        (true, &Method::POST) | (false, &Method::GET | &Method::HEAD) => Ok(()),
-        (true, _) => Err(replies::method_not_allowed("POST")),
-        (false, _) => Err(replies::method_not_allowed("GET, HEAD")),
+        (true, &Method::POST) | (false, &Method::GET | &Method::HEAD) => route(site, request).await,
+        (true, _) => replies::method_not_allowed("POST"),
+        (false, _) => replies::method_not_allowed("GET, HEAD"),
     }
+}
+
+/// Checks who sends the request.
+fn check(site: &Site, request: &Request<Incoming>) -> Result<(), Refusal> {
+    site.access.check_host(request.headers())?;
+    // Probes of Kubernetes send no token. The reply shows no lock.
+    if request.uri().path() == HEALTH {
+        return Ok(());
+    }
+    site.access.check_token(request.headers())
 }
 
 async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {

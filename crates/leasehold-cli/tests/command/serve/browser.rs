@@ -1,4 +1,4 @@
-//! A headless Chromium, driven by its DevTools protocol.
+//! A headless Chromium, driven by its debugging protocol.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;

@@ -96,7 +96,7 @@ fn alert_rules_are_valid_and_fire() {
     }
 }
 
-/// A panel or rule with a metric that nobody exports stays empty without a message.
+/// A panel or rule with a metric that is not exported stays empty without a message.
 #[test]
 fn documents_of_monitoring_name_exported_metrics_only() {
     let sandbox = Sandbox::new();

@@ -39,8 +39,8 @@ impl Tls {
     }
 }
 
-/// Returns the whole path of a file that is read again later. The working directory may have changed
-/// until then.
+/// Returns the whole path of a file that is read again later, perhaps from another working
+/// directory.
 pub(in crate::stores) fn absolute_path(path: &str) -> String {
     let absolute = std::path::absolute(path).ok();
     let absolute = absolute.and_then(|path| path.into_os_string().into_string().ok());
