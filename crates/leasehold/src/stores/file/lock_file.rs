@@ -113,11 +113,13 @@ pub(super) fn keep_for_others(at: &Location) {
     }
 }
 
-/// Whether all processes that have the file locked use the store. False if that cannot be seen.
+/// Whether all processes that have the file locked use the store. False if that cannot be seen, and
+/// if this process itself has it locked: only other processes are examined.
 fn is_locked_by_members(at: &Location, members: &Arc<Directory>) -> bool {
     let holders = flock_holders(at);
     let members = Members::read(members);
-    !holders.is_empty() && holders.iter().all(|holder| members.has(holder.pid))
+    let is_other_member = |pid: u32| pid != std::process::id() && members.has(pid);
+    !holders.is_empty() && holders.iter().all(|holder| is_other_member(holder.pid))
 }
 
 fn open(at: &Location) -> Result<Option<File>> {
