@@ -37,7 +37,7 @@ const fn file(path: &'static str, package: &'static str) -> Prerequisite {
     }
 }
 
-const PREREQUISITES: [Prerequisite; 21] = [
+const PREREQUISITES: [Prerequisite; 23] = [
     program("flock", "--version", "util-linux"),
     program("unshare", "--version", "util-linux"),
     program("script", "--version", "bsdutils"),
@@ -70,9 +70,12 @@ const PREREQUISITES: [Prerequisite; 21] = [
     program("node", "--version", "nodejs"),
     program("npm", "--version", "npm"),
     program("go", "version", "golang-go"),
+    // A browser for the page of `leasehold serve`, and what scrapes its metrics.
+    program("chromium", "--version", "chromium"),
+    program("prometheus", "--version", "prometheus"),
 ];
 /// Debian starts these services on installation. The tests start their own servers.
-const SERVICES: [&str; 2] = ["redis-server", "postgresql"];
+const SERVICES: [&str; 3] = ["redis-server", "postgresql", "prometheus"];
 /// Parts of the Rust toolchain: the program and the component of rustup.
 const COMPONENTS: [(&str, &str); 2] = [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")];
 

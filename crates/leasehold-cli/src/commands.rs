@@ -9,6 +9,7 @@ mod inspection;
 mod mistakes;
 mod options;
 mod run;
+mod serve;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
 pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
+pub(crate) use serve::Serve;
 
 /// Hold a lock while a command runs, on one machine or many.
 #[derive(Debug, Parser)]
@@ -209,6 +211,27 @@ pub(crate) enum Action {
         json: bool,
     },
 
+    /// Show the locks of the store on a web page, and to Prometheus
+    ///
+    /// Prints its address and serves until Ctrl-C or TERM:
+    ///   /         a page that shows who holds and who waits, and follows the changes
+    ///   /locks    the same as JSON: an object with `store`, `at` (the time at which the locks
+    ///             were read), `complete` (false if there are more than 10,000 locks), `error`
+    ///             (null, or why the store could not be read; `locks` is then older), `skipped`
+    ///             (texts: the locks that this user may not read) and `locks`, an array of objects
+    ///             as `show --json` prints them; ?prefix=TEXT selects names. With the header
+    ///             `Accept: text/event-stream`, sends an event `locks` and then an event `change`
+    ///             for each change, with `changed` and `removed` in place of `locks`
+    ///   /metrics  metrics in the text format of Prometheus; docs/monitoring lists them
+    ///   /healthz  200 if the store can be read, 503 if not; needs no token
+    ///
+    /// The store is read when a client needs it, four times a second at most. The page changes no
+    /// lock. With --allow-break it has a button for each hold, and the user confirms with the
+    /// token. The connection is not encrypted: a proxy with TLS belongs in front of any address
+    /// but a loopback address.
+    #[command(verbatim_doc_comment)]
+    Serve(Box<Serve>),
+
     /// Remove the files that free locks have left
     ///
     /// A process removes the files of a lock about a second after it left the lock free. A crashed
@@ -249,7 +272,7 @@ pub(crate) enum Action {
 }
 
 /// The subcommands that have a man page, for `man` and its completions.
-const SUBCOMMANDS: [&str; 15] = [
+const SUBCOMMANDS: [&str; 16] = [
     "run",
     "elect",
     "hold",
@@ -261,6 +284,7 @@ const SUBCOMMANDS: [&str; 15] = [
     "watch",
     "break",
     "doctor",
+    "serve",
     "gc",
     "setup-system",
     "man",

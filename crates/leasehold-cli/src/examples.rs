@@ -164,6 +164,20 @@ const EXAMPLES: &[(&str, Examples)] = &[
         )],
     ),
     (
+        "serve",
+        &[
+            (
+                "Open http://127.0.0.1:7354/ on this machine",
+                "leasehold serve --store redis://host:6379",
+            ),
+            (
+                "For a network, with a token that only its owner may read",
+                "(umask 077; openssl rand -hex 32 > token)\n  \
+                 leasehold serve --listen 0.0.0.0:7354 --token-file token",
+            ),
+        ],
+    ),
+    (
         "gc",
         &[(
             "Remove the files that crashed processes have left, daily",

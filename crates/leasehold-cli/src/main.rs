@@ -18,12 +18,18 @@ mod man;
 mod process_state;
 mod release;
 mod run;
+#[cfg(feature = "serve")]
+mod serve;
 mod setup;
 mod show;
 mod slots;
 mod usage;
 mod wait;
 mod watch;
+
+#[cfg(not(feature = "serve"))]
+#[path = "no_serve.rs"]
+mod serve;
 
 use std::process::ExitCode;
 
@@ -92,6 +98,7 @@ fn execute(command: Command, start: Start) -> anyhow::Result<Exit> {
             Action::Watch(args) => watch::watch(&args).await,
             Action::Break { name, token, store } => break_::break_hold(&store, &name, token).await,
             Action::Doctor { store, json } => doctor::examine(&store, json).await,
+            Action::Serve(args) => serve::serve(&args).await,
             Action::Gc { store } => gc::collect(&store).await,
             Action::SetupSystem { group } => setup::set_up(&group).await,
             Action::Man {

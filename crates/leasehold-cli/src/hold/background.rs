@@ -159,10 +159,10 @@ impl Caller {
         let _ = message::read::<1>(&self.0).await;
     }
 
-    /// Detaches from the standard streams, sends the token, and waits until `acquire` has printed
+    /// Detaches from the caller, sends the token, and waits until `acquire` has printed
     /// it.
     pub(super) async fn report(self, token: Token) -> Result<()> {
-        detach_streams().context("cannot detach from the caller")?;
+        detach().context("cannot detach from the caller")?;
 
         message::write(&self.0, &token.get().to_be_bytes()).await?;
         match message::read(&self.0).await {
@@ -172,7 +172,11 @@ impl Caller {
     }
 }
 
-fn detach_streams() -> io::Result<()> {
+/// Replaces the standard streams, and leaves the working directory of the caller, whose file system
+/// could otherwise not be unmounted.
+fn detach() -> io::Result<()> {
+    std::env::set_current_dir("/")?;
+
     let null = File::options().read(true).write(true).open("/dev/null")?;
     dup2_stdin(&null)?;
     dup2_stdout(&null)?;

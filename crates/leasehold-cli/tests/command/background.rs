@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -292,4 +293,38 @@ fn release_ignores_a_socket_of_another_user() {
         "no process of this user listens here",
     );
     run.end().assert(0, "", "");
+}
+
+#[test]
+fn background_holder_leaves_the_working_directory() {
+    let sandbox = Sandbox::new();
+    sandbox.touch("password");
+    sandbox.done(&["acquire", "a", "--detach"]);
+    let directory = format!("/proc/{}/cwd", sandbox.holder_pid("a"));
+    assert_eq!(std::fs::read_link(directory).unwrap(), Path::new("/"));
+}
+
+/// The holder reads the file again when it connects again, from another working directory.
+#[test]
+fn background_holder_finds_a_relative_password_file_again() {
+    let mut sandbox = Sandbox::on_redis();
+    sandbox.set("password-file=password");
+    let mut admin = sandbox.server().connection();
+    let mut set_password = |password: &str| {
+        std::fs::write(sandbox.path("password"), password).unwrap();
+        for request in [
+            &["CONFIG", "SET", "requirepass", password][..],
+            &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
+        ] {
+            assert!(!admin.request(request).unwrap().is_error());
+        }
+    };
+    set_password("first");
+    let token = sandbox.done(&["acquire", "a", "--detach"]).out;
+
+    set_password("second");
+    sandbox
+        .done(&["release", "a", "--token", token.trim()])
+        .assert(0, "", "");
+    assert!(sandbox.is_free("a"));
 }

@@ -133,3 +133,16 @@ fn first_process_command(sandbox: &Sandbox, command: &[&str]) -> Command {
         .env("LEASEHOLD_STORE", sandbox.url());
     unshare
 }
+
+/// Rust ignores SIGPIPE. A command that inherited that would report an error instead of ending.
+#[test]
+fn command_ends_silently_when_its_reader_has_ended() {
+    let sandbox = Sandbox::new();
+    let line = "\"$0\" run a -- sh -c 'yes; echo $? >&2' | head -n 1";
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", line, LEASEHOLD])
+        .env("LEASEHOLD_STORE", sandbox.url());
+    let done: Finished = shell.output().unwrap().into();
+    done.assert(0, "y\n", "141\n");
+}

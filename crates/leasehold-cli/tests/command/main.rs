@@ -27,6 +27,7 @@ mod recipes;
 mod redis;
 mod sandbox;
 mod scripts;
+mod serve;
 mod servers;
 mod several;
 mod sharing;

@@ -2,7 +2,7 @@
 
 use crate::sandbox::{Finished, Sandbox};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "hold",
     "acquire",
@@ -13,6 +13,7 @@ const COMMANDS: [&str; 15] = [
     "watch",
     "break",
     "doctor",
+    "serve",
     "gc",
     "setup-system",
     "man",

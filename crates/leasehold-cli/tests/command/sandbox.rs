@@ -56,6 +56,10 @@ impl Sandbox {
         self.server.as_ref().unwrap()
     }
 
+    pub(crate) fn server_mut(&mut self) -> &mut Redis {
+        self.server.as_mut().unwrap()
+    }
+
     /// Sets the only setting of the URL.
     pub(crate) fn set(&mut self, setting: &str) {
         self.settings = format!("?{setting}");

@@ -31,7 +31,7 @@ impl FlockGuard {
             match flock(&file, mode.nonblocking()) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    lock_file::keep_for_others(at);
+                    lock_file::keep_if_locked_by_others(at, &folder.members());
                     return Ok(None);
                 }
                 Err(Errno::INTR) => continue,

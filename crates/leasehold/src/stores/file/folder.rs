@@ -164,6 +164,12 @@ impl Folder {
         let root = Arc::clone(&self.opened.read().root);
         listing::names(&root, &[QUEUE, LOCK])
     }
+
+    /// Removes what killed processes have begun to make.
+    pub(super) fn remove_abandoned(&self) {
+        let root = Arc::clone(&self.opened.read().root);
+        listing::remove_abandoned(&root, names::PIECES_MAX);
+    }
 }
 
 fn complete_file(file: &OwnedFd, content: &[u8], sharing: Sharing, at: &Location) -> Result<()> {

@@ -134,6 +134,7 @@ pub(super) fn remove_unused(shared: &Shared) -> Result<Cleanup> {
         }
     }
 
+    shared.folder.remove_abandoned();
     remove_stale(&shared.folder.members());
     Ok(cleanup)
 }
@@ -262,7 +263,7 @@ fn remove_both(shared: &Shared, transaction: &Transaction, name: &Name) -> Resul
     if !transaction.is_at(&at)? {
         return Ok(NameRemoval::InUse);
     }
-    match lock_file::remove(&lock_path)? {
+    match lock_file::remove(&lock_path, &shared.folder.members())? {
         LockFileRemoval::Removed | LockFileRemoval::NotOurs => {}
         LockFileRemoval::InUse => return Ok(NameRemoval::InUse),
     }

@@ -5,18 +5,22 @@
 //!
 //! - A file that leasehold did not make: flock(1), `touch` or a redirection of a shell makes an
 //!   empty one. A redirection with `>` also empties a file that leasehold made.
-//! - A file that another process has locked or waits for. leasehold empties it, so that it stays
-//!   forever.
+//! - A file that a process outside the store has locked or waits for. leasehold empties it, so that
+//!   it stays forever.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, OFlags, flock, ftruncate};
 use rustix::io::Errno;
 
+use super::flock::flock_holders;
+use super::folder::directory::Directory;
 use super::folder::location::Location;
 use super::folder::{is_at, open_error, status_of};
 use super::housekeeping::removal_error;
+use super::process::Members;
 use crate::Result;
 use crate::local_fs::io_error;
 
@@ -34,7 +38,7 @@ pub(super) enum LockFileRemoval {
 }
 
 /// Removes the lock file of a free name. The caller has the queue file locked.
-pub(super) fn remove(at: &Location) -> Result<LockFileRemoval> {
+pub(super) fn remove(at: &Location, members: &Arc<Directory>) -> Result<LockFileRemoval> {
     let Some(file) = open(at)? else {
         return Ok(LockFileRemoval::NotOurs);
     };
@@ -45,7 +49,7 @@ pub(super) fn remove(at: &Location) -> Result<LockFileRemoval> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            keep_for_others(at);
+            keep_if_locked_by_others(at, members);
             return Ok(LockFileRemoval::InUse);
         }
         Err(Errno::INTR) => return Ok(LockFileRemoval::InUse),
@@ -81,6 +85,16 @@ pub(super) fn is_made_by_leasehold(at: &Location) -> Result<bool> {
     Ok(open(at)?.is_some_and(|file| has_content(&file)))
 }
 
+/// Empties a locked file, unless only processes of the store have it locked.
+///
+/// Such a process has lost its hold, for instance because an operator broke it, and is about to
+/// unlock the file.
+pub(super) fn keep_if_locked_by_others(at: &Location, members: &Arc<Directory>) {
+    if !is_locked_by_members(at, members) {
+        keep_for_others(at);
+    }
+}
+
 /// Empties the file, so that no process of leasehold removes it: flock(1) uses it too.
 ///
 /// A file with another content, or with a second name, belongs to another program, and stays as it
@@ -97,6 +111,15 @@ pub(super) fn keep_for_others(at: &Location) {
     if let Err(error) = emptied {
         tracing::debug!(%error, path = %at.path().display(), "could not empty a lock file");
     }
+}
+
+/// Whether all processes that have the file locked use the store. False if that cannot be seen, and
+/// if this process itself has it locked: only other processes are examined.
+fn is_locked_by_members(at: &Location, members: &Arc<Directory>) -> bool {
+    let holders = flock_holders(at);
+    let members = Members::read(members);
+    let is_other_member = |pid: u32| pid != std::process::id() && members.has(pid);
+    !holders.is_empty() && holders.iter().all(|holder| is_other_member(holder.pid))
 }
 
 fn open(at: &Location) -> Result<Option<File>> {
@@ -185,9 +208,6 @@ const READS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use super::super::folder::directory::Directory;
     use super::*;
     use crate::local_fs::Locality;
 

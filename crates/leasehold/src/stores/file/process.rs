@@ -8,13 +8,14 @@
 //! The FIFO is also the inbox of the process: a message consists of the 16-byte ids of the claims
 //! to wake.
 
+mod members;
+
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, fstat, mknodat, renameat, unlinkat};
+use rustix::fs::{FileType, OFlags, fstat, mknodat, renameat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
@@ -26,6 +27,8 @@ use super::folder::sharing::Sharing;
 use super::folder::{FILE_MODE, Folder, PENDING, open_error, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
+
+pub(super) use members::{Members, remove_stale};
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -234,51 +237,9 @@ fn is_fifo(file: &OwnedFd) -> bool {
     fstat(file).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
 }
 
-/// Removes the files of dead processes. A file that cannot be removed does no harm, and the next
-/// process that joins tries again.
-pub(super) fn remove_stale(members: &Arc<Directory>) {
-    let Ok(entries) = Dir::read_from(members) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let Ok(name) = entry.file_name().to_str() else {
-            continue;
-        };
-        if name == "." || name == ".." {
-            continue;
-        }
-
-        let at = members.file(name);
-        if is_stale(&at, name.starts_with(PENDING)) {
-            let _ = unlinkat(members, name, AtFlags::empty());
-        }
-    }
-}
-
-/// Whether a file is a FIFO without a reader, or was begun a long time ago and never finished.
-fn is_stale(at: &Location, is_pending: bool) -> bool {
-    let Ok(Some(status)) = at.stat() else {
-        return false;
-    };
-    let is_old = UNIX_EPOCH
-        .checked_add(Duration::from_secs(status.st_mtime.try_into().unwrap_or(0)))
-        .and_then(|modified| SystemTime::now().duration_since(modified).ok())
-        .is_some_and(|passed| passed > PENDING_MAX);
-
-    match FileType::from_raw_mode(status.st_mode) {
-        _ if is_pending && !is_old => false,
-        FileType::Fifo => at.open(OFlags::WRONLY | OFlags::NONBLOCK).err() == Some(Errno::NXIO),
-        FileType::RegularFile => is_pending,
-        _ => false,
-    }
-}
-
 /// The length of a claim id in a message.
 const ID_LEN: usize = 16;
 
 /// The number of ids in one message: half a page. A FIFO takes such a message whole or refuses it,
 /// and packs its pages at least half full.
 const MESSAGE_IDS: usize = 128;
-
-/// How long making a file may take before the file counts as stale.
-const PENDING_MAX: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 
 pub(in crate::stores) use address_map::AddressMap;
 pub(in crate::stores) use settings::{Settings, check_grace, longest_lease};
-pub(in crate::stores) use tls_settings::Tls;
+pub(in crate::stores) use tls_settings::{Tls, absolute_path};
 
 /// A server, and the user and database for its connections.
 #[derive(Clone)]
@@ -159,7 +159,7 @@ impl Address {
             "protocol" => self.old_protocol = number(name, value)? == 2,
             "password-file" => {
                 self.password = Some(password_in(value)?);
-                self.password_file = Some(value.to_owned());
+                self.password_file = Some(absolute_path(value));
             }
             name if Tls::SETTINGS.contains(&name) => self.tls(name)?.set(name, value),
             // The other settings are those of the store.

@@ -6,11 +6,14 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat_with, unlinkat,
+    AtFlags, CWD, Mode, OFlags, RenameFlags, Stat, fstat, mkdirat, openat, renameat_with, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -62,7 +65,7 @@ impl Directory {
     /// Makes a directory that gets its name only when its mode is right. Another user may open it
     /// from then on.
     fn make_shared_inside(&self, name: &OsStr, path: &Path, sharing: Sharing) -> Result<OwnedFd> {
-        let pending = format!(".new-{}", ClaimId::draw());
+        let pending = format!("{PENDING_DIRECTORY}{}", ClaimId::draw());
         let pending_path = self.path.join(&pending);
         let made = make_part(self, OsStr::new(&pending), &pending_path)?;
         if let Err(error) = sharing.apply_to_directory(&made, &pending_path) {
@@ -76,9 +79,11 @@ impl Directory {
         }
         // Another process made it at the same moment, or the file system cannot rename without
         // replacing. Then the directory gets its mode after its name.
-        unlinkat(self, &pending, AtFlags::REMOVEDIR)
-            .map_err(|error| io_error(error, "remove the folder", &pending_path))?;
-        make_part_or_open(self, name, path)
+        match unlinkat(self, &pending, AtFlags::REMOVEDIR) {
+            // `leasehold gc` removed it, because this process was stopped for a long time.
+            Ok(()) | Err(Errno::NOENT) => make_part_or_open(self, name, path),
+            Err(error) => Err(io_error(error, "remove the folder", &pending_path)),
+        }
     }
 
     /// Opens a directory in this one for listing; `None` if the entry is not a directory.
@@ -93,6 +98,21 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes a directory in this one if a process made it a long time ago and never named it.
+    ///
+    /// The removal fails if the directory is not empty. So it removes nothing that is in use.
+    pub(super) fn remove_abandoned(&self, name: &OsStr) {
+        if !name.as_bytes().starts_with(PENDING_DIRECTORY.as_bytes()) {
+            return;
+        }
+
+        let status = statat(self, name, AtFlags::SYMLINK_NOFOLLOW);
+        if status.is_ok_and(|status| is_abandoned(&status)) {
+            // It stays if another user owns it. That user or root removes it.
+            let _ = unlinkat(self, name, AtFlags::REMOVEDIR);
+        }
     }
 
     /// A file in this directory.
@@ -242,6 +262,15 @@ fn untrusted_owner(status: &Stat, path: &Path) -> Error {
     )
 }
 
+/// Whether making a file or a directory has certainly ended. Its maker may have been killed.
+pub(in crate::stores::file) fn is_abandoned(status: &Stat) -> bool {
+    let modified = Duration::from_secs(status.st_mtime.try_into().unwrap_or(0));
+    UNIX_EPOCH
+        .checked_add(modified)
+        .and_then(|modified| SystemTime::now().duration_since(modified).ok())
+        .is_some_and(|passed| passed > PENDING_MAX)
+}
+
 /// The name of a user of this machine.
 pub(super) fn user_name(user: u32) -> Option<String> {
     let table = std::fs::read_to_string("/etc/passwd").ok()?;
@@ -252,6 +281,12 @@ pub(super) fn user_name(user: u32) -> Option<String> {
         is_this_user.then(|| name.to_owned())
     })
 }
+
+/// The prefix of the name of a directory that is still being made.
+const PENDING_DIRECTORY: &str = ".new-";
+
+/// How long making a file or a directory may take before it counts as abandoned.
+const PENDING_MAX: Duration = Duration::from_secs(60);
 
 /// A new directory is for its owner alone.
 const DIRECTORY_MODE: Mode = Mode::RWXU;

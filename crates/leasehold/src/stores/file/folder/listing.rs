@@ -22,6 +22,28 @@ pub(super) fn names(root: &Directory, endings: &[&str]) -> Result<Vec<Name>> {
     Ok(names)
 }
 
+/// Removes the folders, here and in the folders of long names, that were begun a long time ago and
+/// never finished.
+///
+/// `depth` bounds the folders in folders, of which another user may have made any number.
+pub(super) fn remove_abandoned(folder: &Directory, depth: usize) {
+    for entry in Dir::read_from(folder).into_iter().flatten().flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        folder.remove_abandoned(name);
+
+        let is_continued = matches!(
+            name.to_str().and_then(|name| names::piece_of(name, "")),
+            Some(Piece::Continued(_))
+        );
+        if is_continued
+            && depth > 0
+            && let Ok(Some(inner)) = folder.read_inside(name)
+        {
+            remove_abandoned(&inner, depth - 1);
+        }
+    }
+}
+
 /// Collects the names below a folder. `prefix` is the encoded part of the names above it.
 fn collect(
     folder: &Directory,

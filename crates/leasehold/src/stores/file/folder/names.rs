@@ -14,6 +14,9 @@ const PIECE_MAX: usize = 200;
 /// The longest encoded name: three characters for each of 512 bytes.
 pub(super) const ENCODED_MAX: usize = 3 * 512;
 
+/// The most pieces of a name.
+pub(super) const PIECES_MAX: usize = ENCODED_MAX.div_ceil(PIECE_MAX);
+
 /// Ends the name of a folder that has the rest of long names. It does not occur in an encoded name.
 const CONTINUED: char = '+';
 

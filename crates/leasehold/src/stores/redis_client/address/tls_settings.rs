@@ -23,9 +23,9 @@ impl Tls {
     /// Applies one of [`SETTINGS`](Self::SETTINGS).
     pub(super) fn set(&mut self, name: &str, value: &str) {
         match name {
-            "ca" => self.authority = Some(value.into()),
-            "cert" => self.certificate = Some(value.into()),
-            "key" => self.key = Some(value.into()),
+            "ca" => self.authority = Some(absolute_path(value).into()),
+            "cert" => self.certificate = Some(absolute_path(value).into()),
+            "key" => self.key = Some(absolute_path(value).into()),
             _ => self.server_name = Some(value.to_owned()),
         }
     }
@@ -37,4 +37,12 @@ impl Tls {
         Err(Error::invalid("the URL has only one of cert= and key=")
             .help("name the PEM files of the client's certificate and of its key"))
     }
+}
+
+/// Returns the whole path of a file that is read again later, perhaps from another working
+/// directory.
+pub(in crate::stores) fn absolute_path(path: &str) -> String {
+    let absolute = std::path::absolute(path).ok();
+    let absolute = absolute.and_then(|path| path.into_os_string().into_string().ok());
+    absolute.unwrap_or_else(|| path.to_owned())
 }

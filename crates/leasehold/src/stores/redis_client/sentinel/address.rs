@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::WatchedMaster;
-use crate::stores::redis_client::address::{self, Address, AddressMap, Settings};
+use crate::stores::redis_client::address::{self, Address, AddressMap, Settings, absolute_path};
 use crate::stores::redis_client::endpoint::Endpoint;
 use crate::stores::url::{Host, StoreUrl, UrlForm, password_in};
 use crate::{Error, Result};
@@ -102,7 +102,7 @@ fn sentinel(url: &StoreUrl, host: &Host, is_tls: bool) -> Result<Address> {
     sentinel.user = url.settings.get("sentinel-user").map(str::to_owned);
     let file = url.settings.get("sentinel-password-file");
     sentinel.password = file.map(password_in).transpose()?;
-    sentinel.password_file = file.map(str::to_owned);
+    sentinel.password_file = file.map(absolute_path);
     Ok(sentinel)
 }
 

@@ -1,0 +1,75 @@
+//! `leasehold serve`: the locks of a store as a web page, as JSON and as metrics.
+//!
+//! ```text
+//! connection ─► access (host, token) ─► routes ─► scanner ─► store
+//!                                         │          └ one scan for all requests of a moment
+//!                                         └► page, locks, events, metrics, break
+//! ```
+
+mod access;
+mod breaking;
+mod changes;
+mod events;
+mod html;
+mod metrics;
+mod page;
+mod replies;
+mod routes;
+mod scanner;
+mod server;
+mod snapshot;
+
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use leasehold::Error;
+use nix::sys::signal::Signal;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::commands::Serve;
+use crate::exit::Exit;
+use access::{Access, BearerToken};
+use routes::Site;
+use scanner::Scanner;
+
+/// Serves until a signal ends it.
+pub(crate) async fn serve(args: &Serve) -> Result<Exit> {
+    let token = args.token_file.as_deref();
+    let token = token.map(BearerToken::read).transpose()?;
+    check_exposure(args.listen, token.is_some())?;
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let locks = args.store.open().await?;
+    let listener = TcpListener::bind(args.listen).await;
+    let listener = listener.with_context(|| format!("cannot listen on {}", args.listen))?;
+    let site = Arc::new(Site {
+        access: Access::new(token, &args.hosts),
+        scanner: Scanner::new(locks, args.prefix.clone()),
+        is_breaking_allowed: args.allow_break,
+    });
+
+    let mut out = stdout().lock();
+    writeln!(out, "listening on http://{}/", listener.local_addr()?)?;
+    out.flush()?;
+    drop(out);
+
+    tokio::select! {
+        _ = interrupt.recv() => Ok(Exit::by_signal(Signal::SIGINT)),
+        _ = terminate.recv() => Ok(Exit::by_signal(Signal::SIGTERM)),
+        never = server::run(listener, site) => match never {},
+    }
+}
+
+/// Refuses to show the locks to a network without a token.
+fn check_exposure(listen: SocketAddr, has_token: bool) -> leasehold::Result<()> {
+    if has_token || listen.ip().is_loopback() {
+        return Ok(());
+    }
+
+    let message = format!("{listen} is not a loopback address, and a token is missing");
+    Err(Error::invalid(message).help("write --token-file PATH, or listen on 127.0.0.1"))
+}

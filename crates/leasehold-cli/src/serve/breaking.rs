@@ -1,0 +1,88 @@
+//! Breaks a hold on request of a user of the page.
+
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::{Request, StatusCode};
+use leasehold::Token;
+use serde::Deserialize;
+
+use super::access::Access;
+use super::replies::{self, Reply, TEXT};
+use super::routes::Site;
+
+/// The body of the request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Order {
+    name: String,
+    token: String,
+    /// The token once more, as the user has typed it.
+    confirmation: String,
+}
+
+pub(super) async fn reply(site: &Site, request: Request<Incoming>) -> Reply {
+    match execute(site, request).await {
+        Ok(message) => replies::text(StatusCode::OK, TEXT, message),
+        Err((status, message)) => replies::text(status, TEXT, format!("{message}\n")),
+    }
+}
+
+type Refused = (StatusCode, String);
+
+async fn execute(site: &Site, request: Request<Incoming>) -> Result<String, Refused> {
+    if !site.is_breaking_allowed {
+        let message = "leasehold serve was started without --allow-break";
+        return Err((StatusCode::FORBIDDEN, message.to_owned()));
+    }
+    check_sender(&request)?;
+
+    let (name, token) = parse(request).await?;
+    let broken = site.scanner.break_hold(&name, token).await;
+    match broken {
+        Ok(true) => {
+            tracing::info!(%name, %token, "a user of the page broke a hold");
+            Ok(format!("broke the hold with token {token}\n"))
+        }
+        Ok(false) => {
+            let message = format!("the lock is not held with token {token}");
+            Err((StatusCode::CONFLICT, message))
+        }
+        Err(error) => Err((StatusCode::BAD_GATEWAY, error.to_string())),
+    }
+}
+
+/// Refuses requests that another site can make a browser send.
+fn check_sender(request: &Request<Incoming>) -> Result<(), Refused> {
+    let headers = request.headers();
+    Access::check_origin(headers).map_err(|_| {
+        let message = "the request is from another site";
+        (StatusCode::FORBIDDEN, message.to_owned())
+    })?;
+
+    // A form of another site can send text, but JSON only with the permission of this server.
+    let content_type = headers.get(CONTENT_TYPE);
+    if content_type.is_some_and(|sent| sent == "application/json") {
+        return Ok(());
+    }
+    let message = "send application/json";
+    Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()))
+}
+
+async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
+    let refused = |message: &str| (StatusCode::BAD_REQUEST, message.to_owned());
+    let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
+    let body = body.map_err(|_| refused("the body could not be read"))?;
+    let order: Order = serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| refused(&format!("the body is not an order: {error}")))?;
+
+    if order.confirmation != order.token {
+        return Err(refused("the confirmation is not the token of the hold"));
+    }
+    let token = order.token.parse();
+    let token = token.map_err(|_| refused("the token is not a number"))?;
+    Ok((order.name, token))
+}
+
+/// The longest body: a name of 512 bytes, each of them escaped, and two tokens.
+const BODY_MAX: usize = 8 * 1024;

@@ -1,0 +1,120 @@
+//! The page: one document that shows the state without a script, and a script that follows it.
+
+use std::fmt::Write;
+
+use hyper::StatusCode;
+use leasehold::{Entry, LockState};
+
+use super::html::{Html, fill};
+use super::replies::{self, Reply};
+use super::routes::Site;
+use super::snapshot::Snapshot;
+use crate::format::{age, claimant, external_holder, stopped, time, whole_seconds};
+use crate::usage::Usage;
+
+pub(super) const STYLE: &str = include_str!("page/page.css");
+pub(super) const SCRIPT: &str = include_str!("page/page.js");
+const DOCUMENT: &str = include_str!("page/page.html");
+
+pub(super) async fn reply(site: &Site, prefix: &str) -> Reply {
+    let snapshot = site.scanner.current().await;
+    let html = document(&snapshot, prefix, site.is_breaking_allowed);
+    replies::text(StatusCode::OK, "text/html; charset=utf-8", html)
+}
+
+fn document(snapshot: &Snapshot, prefix: &str, is_breaking_allowed: bool) -> String {
+    fill(DOCUMENT, |key| match key {
+        "store" => Html(&snapshot.store).to_string(),
+        "prefix" => Html(prefix).to_string(),
+        "summary" => Html(&summary(snapshot, prefix)).to_string(),
+        "problem" => Html(&problem(snapshot)).to_string(),
+        "rows" => rows(snapshot, prefix),
+        "breaking" => is_breaking_allowed.to_string(),
+        other => unreachable!("the page has no value {other}"),
+    })
+}
+
+fn summary(snapshot: &Snapshot, prefix: &str) -> String {
+    let locks = snapshot.locks_of(prefix).count();
+    let waiters = snapshot.locks_of(prefix).map(|lock| lock.waiters().count());
+    let at = time(snapshot.at);
+    format!(
+        "{locks} locks in use, {} waiters, at {at}",
+        waiters.sum::<usize>()
+    )
+}
+
+fn problem(snapshot: &Snapshot) -> String {
+    let mut problems = Vec::new();
+    if let Some(error) = &snapshot.error {
+        problems.push(format!("The store cannot be read: {error}"));
+    } else if !snapshot.is_complete {
+        problems.push("There are more locks than these.".to_owned());
+    }
+    problems.extend(snapshot.skipped.iter().cloned());
+    problems.join("\n")
+}
+
+/// The rows of the first locks. The script shows more when the user filters.
+fn rows(snapshot: &Snapshot, prefix: &str) -> String {
+    let shown = snapshot.locks_of(prefix).take(ROWS_MAX);
+    shown.map(row).collect()
+}
+
+fn row(lock_state: &LockState) -> String {
+    let name = Html(lock_state.name.as_str());
+    let usage = Usage::of(lock_state);
+    let kind = usage.map_or("", |usage| usage.kind.name());
+    let held = usage.map_or_else(String::new, |usage| usage.to_string());
+    let holders = holders(lock_state);
+    let waiters = waiters(lock_state);
+
+    format!(
+        "<tr><th scope=\"row\"><bdi>{name}</bdi></th>\
+         <td data-label=\"Kind\">{kind}</td>\
+         <td data-label=\"Held\">{held}</td>\
+         <td data-label=\"Holders\">{holders}</td>\
+         <td data-label=\"Waiters\">{waiters}</td></tr>\n"
+    )
+}
+
+fn holders(lock_state: &LockState) -> String {
+    let mut list = String::from("<ul>");
+    for entry in lock_state.holders() {
+        let token = entry.token().map(|token| token.to_string());
+        let token = token.unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            list,
+            "<li>{}, token <b class=\"token\">{token}</b></li>",
+            described(entry)
+        );
+    }
+    for holder in &lock_state.external_holders {
+        let holder = external_holder(holder);
+        // Writing to a string cannot fail.
+        let _ = write!(list, "<li><bdi>{}</bdi>, flock</li>", Html(&holder));
+    }
+    list + "</ul>"
+}
+
+fn waiters(lock_state: &LockState) -> String {
+    let items = lock_state
+        .waiters()
+        .map(|entry| format!("<li>{}</li>", described(entry)));
+    format!("<ol>{}</ol>", items.collect::<String>())
+}
+
+fn described(entry: &Entry) -> String {
+    let holder = claimant(&entry.info);
+    let since = time(entry.info.since);
+    let age = whole_seconds(age(entry));
+    let stopped = stopped(&entry.info);
+    format!(
+        "<bdi>{}</bdi>{stopped}, <time datetime=\"{since}\">{age}</time>",
+        Html(&holder)
+    )
+}
+
+/// The most rows of the page. A browser draws them in a few milliseconds.
+const ROWS_MAX: usize = 300;

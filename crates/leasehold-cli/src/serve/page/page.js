@@ -1,0 +1,267 @@
+// Follows the state of the store. It builds all content as text, never as HTML.
+"use strict";
+
+const ROWS_MAX = 300; // The most rows that are drawn; page.rs has the same number.
+const CHANGES_MAX = 50; // The most lines of the list of changes.
+
+const locks = new Map(); // The locks in use, by name.
+const rows = new Map(); // The rows that are drawn, by name.
+const mayBreak = document.body.dataset.breaking === "true";
+const find = (id) => document.getElementById(id);
+const body = document.querySelector("#locks tbody");
+let state = { at: "", complete: true, error: null, skipped: [] };
+let isDrawing = false;
+
+function element(tag, text, attributes = {}) {
+  const made = document.createElement(tag);
+  made.textContent = text;
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+}
+
+// Shows control characters as the command does.
+function visible(text) {
+  const code = (c) => "\\u{" + c.codePointAt(0).toString(16) + "}";
+  const known = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
+  return text.replace(/[\u0000-\u001f\u007f-\u009f]/g, (c) => known[c] ?? code(c));
+}
+
+function claimant(entry) {
+  const label = entry.label ? ` (${entry.label})` : "";
+  return visible(`${entry.program}[${entry.pid}]@${entry.host}${label}`);
+}
+
+function age(since) {
+  const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(since)) / 1000));
+  const parts = [[86400, "d"], [3600, "h"], [60, "m"]];
+  let left = seconds;
+  let text = "";
+  for (const [size, unit] of parts) {
+    if (left >= size) text += `${Math.floor(left / size)}${unit} `;
+    left %= size;
+  }
+  return (text + (left > 0 || text === "" ? `${left}s` : "")).trim();
+}
+
+function entryItem(entry) {
+  const item = document.createElement("li");
+  item.append(element("bdi", claimant(entry)));
+  item.append(entry.stopped ? ", stopped, " : ", ");
+  item.append(element("time", age(entry.since), { datetime: entry.since }));
+  return item;
+}
+
+function holderItem(lock, holder) {
+  const item = entryItem(holder);
+  item.append(", token ", element("b", holder.token, { class: "token" }));
+  if (mayBreak) {
+    const button = element("button", "Break…", { type: "button" });
+    button.setAttribute("aria-label", `Break the hold of ${visible(lock.name)}, ${holder.token}`);
+    button.addEventListener("click", () => openBreak(lock, holder));
+    item.append(" ", button);
+  }
+  return item;
+}
+
+function held(lock) {
+  if (lock.kind === null) return "";
+  if (lock.capacity !== null) return `${lock.held} of ${lock.capacity}`;
+  const whole = lock.holders.some((holder) => holder.share === "exclusive");
+  if (whole) return "writer";
+  return lock.held === 1 ? "1 reader" : `${lock.held} readers`;
+}
+
+function cell(label, content) {
+  const made = element("td", "", { "data-label": label });
+  made.append(content);
+  return made;
+}
+
+function list(tag, items) {
+  const made = document.createElement(tag);
+  made.append(...items);
+  return made;
+}
+
+function newRow(lock) {
+  const row = document.createElement("tr");
+  const name = element("th", "", { scope: "row" });
+  name.append(element("bdi", visible(lock.name)));
+  const external = lock.external_holders.map((holder) => {
+    const item = document.createElement("li");
+    item.append(element("bdi", visible(`${holder.program}[${holder.pid}]`)), ", flock");
+    return item;
+  });
+  const holders = lock.holders.map((holder) => holderItem(lock, holder)).concat(external);
+  row.append(
+    name,
+    cell("Kind", lock.kind ?? ""),
+    cell("Held", held(lock)),
+    cell("Holders", list("ul", holders)),
+    cell("Waiters", list("ol", lock.waiters.map(entryItem))),
+  );
+  return row;
+}
+
+// Draws once per frame, however many changes have come.
+function draw() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    drawNow();
+  });
+}
+
+function drawNow() {
+  const prefix = find("prefix").value;
+  const names = [...locks.keys()].filter((name) => name.startsWith(prefix)).sort();
+  const shown = names.slice(0, ROWS_MAX);
+  const kept = new Set(shown);
+  for (const [name, row] of rows) {
+    if (kept.has(name)) continue;
+    row.element.remove();
+    rows.delete(name);
+  }
+
+  let before = null;
+  for (const name of shown) {
+    const lock = locks.get(name);
+    let row = rows.get(name);
+    if (row?.lock !== lock) {
+      const fresh = newRow(lock);
+      if (row) replace(row.element, fresh);
+      row = { lock, element: fresh };
+      rows.set(name, row);
+    }
+    const next = before ? before.nextSibling : body.firstChild;
+    if (next !== row.element) body.insertBefore(row.element, next);
+    before = row.element;
+  }
+  drawSummary(names, shown.length);
+}
+
+// Replaces a row, marks it for a moment, and keeps the focus on its button.
+function replace(old, fresh) {
+  const focused = [...old.querySelectorAll("button")].indexOf(document.activeElement);
+  old.replaceWith(fresh);
+  if (focused >= 0) fresh.querySelectorAll("button")[focused]?.focus();
+  fresh.classList.add("changed");
+  setTimeout(() => fresh.classList.remove("changed"), 1500);
+}
+
+function drawSummary(names, shown) {
+  const waiters = names.reduce((sum, name) => sum + locks.get(name).waiters.length, 0);
+  const limit = names.length > shown ? `, the first ${shown} are shown` : "";
+  find("summary").textContent =
+    `${names.length} locks in use, ${waiters} waiters, at ${state.at}${limit}`;
+
+  const problems = state.error ? [`The store cannot be read: ${state.error}`] : [];
+  if (!state.error && !state.complete) problems.push("There are more locks than these.");
+  const text = problems.concat(state.skipped).map(visible).join("\n");
+  if (find("problem").textContent !== text) find("problem").textContent = text;
+}
+
+function note(text) {
+  const changes = find("changes");
+  const at = new Date().toLocaleTimeString();
+  changes.prepend(element("li", `${at} ${text}`));
+  while (changes.children.length > CHANGES_MAX) changes.lastChild.remove();
+}
+
+// Describes who was granted a lock and who released it.
+function describe(before, after) {
+  const name = visible((after ?? before).name);
+  const tokens = new Set((before?.holders ?? []).map((holder) => holder.token));
+  const present = new Set((after?.holders ?? []).map((holder) => holder.token));
+  for (const holder of before?.holders ?? []) {
+    if (!present.has(holder.token)) note(`${name}: ${claimant(holder)} no longer holds it`);
+  }
+  for (const holder of after?.holders ?? []) {
+    if (!tokens.has(holder.token)) {
+      note(`${name}: granted to ${claimant(holder)}, token ${holder.token}`);
+    }
+  }
+}
+
+function take(message) {
+  const { at, complete, error, skipped } = message;
+  state = { at, complete, error, skipped };
+}
+
+function showAll(message) {
+  take(message);
+  // The rows of the first reply, which the server has drawn.
+  if (rows.size === 0) body.replaceChildren();
+  locks.clear();
+  for (const lock of message.locks) locks.set(lock.name, lock);
+  draw();
+}
+
+function showChanges(message) {
+  take(message);
+  for (const lock of message.changed) {
+    describe(locks.get(lock.name), lock);
+    locks.set(lock.name, lock);
+  }
+  for (const name of message.removed) {
+    describe(locks.get(name), undefined);
+    locks.delete(name);
+  }
+  draw();
+}
+
+function openBreak(lock, holder) {
+  const dialog = find("break");
+  find("break-text").textContent =
+    `${visible(lock.name)} is held by ${claimant(holder)} with token ${holder.token}. ` +
+    "It loses the lock. This alone does not stop its work.";
+  find("break-error").textContent = "";
+  find("confirmation").value = "";
+  dialog.querySelector("form").onsubmit = (event) => {
+    event.preventDefault();
+    sendBreak(lock.name, holder.token);
+  };
+  dialog.showModal();
+  find("confirmation").focus();
+}
+
+async function sendBreak(name, token) {
+  const order = { name, token, confirmation: find("confirmation").value.trim() };
+  const request = {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(order),
+  };
+  try {
+    const reply = await fetch("break", request);
+    if (reply.ok) find("break").close();
+    else find("break-error").textContent = await reply.text();
+  } catch (error) {
+    find("break-error").textContent = String(error);
+  }
+}
+
+function tick() {
+  for (const time of document.querySelectorAll("#locks time")) {
+    const text = age(time.dateTime);
+    if (time.textContent !== text) time.textContent = text;
+  }
+}
+
+find("break-cancel").addEventListener("click", () => find("break").close());
+find("prefix").addEventListener("input", draw);
+document.querySelector("form[role=search]").addEventListener("submit", (event) => {
+  event.preventDefault();
+  draw();
+});
+
+setInterval(tick, 1000);
+
+const events = new EventSource("locks");
+events.addEventListener("locks", (event) => showAll(JSON.parse(event.data)));
+events.addEventListener("change", (event) => showChanges(JSON.parse(event.data)));
+events.addEventListener("error", () => {
+  state = { ...state, error: "leasehold serve does not reply" };
+  draw();
+});

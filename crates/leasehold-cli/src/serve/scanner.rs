@@ -1,0 +1,159 @@
+//! Reads the store, at most once for all requests of a moment.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::StreamExt;
+use futures_util::stream::iter;
+use leasehold::{Error, LockState, Locks, Name, Result, Token};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::snapshot::Snapshot;
+
+/// Reads the locks when a request needs them. Without requests it sends nothing to the store.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    locks: Locks,
+    prefix: String,
+    last: Mutex<Option<LastScan>>,
+}
+
+#[derive(Debug)]
+struct LastScan {
+    ended: Instant,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Scanner {
+    pub(super) fn new(locks: Locks, prefix: String) -> Self {
+        Self {
+            locks,
+            prefix,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// Returns the locks, as of a moment ago.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the next call reads the locks again.
+    pub(super) async fn current(&self) -> Arc<Snapshot> {
+        let mut last = self.last.lock().await;
+        if let Some(last) = &*last
+            && last.ended.elapsed() < freshness(&last.snapshot)
+        {
+            return Arc::clone(&last.snapshot);
+        }
+
+        let before = last.as_ref().map(|last| Arc::clone(&last.snapshot));
+        let snapshot = Arc::new(self.scan(before).await);
+        *last = Some(LastScan {
+            ended: Instant::now(),
+            snapshot: Arc::clone(&snapshot),
+        });
+        snapshot
+    }
+
+    /// Breaks a hold. The next request sees the new state.
+    pub(super) async fn break_hold(&self, name: &str, token: Token) -> Result<bool> {
+        let broken = self.locks.break_hold(name, token).await?;
+        *self.last.lock().await = None;
+        Ok(broken.is_some())
+    }
+
+    async fn scan(&self, before: Option<Arc<Snapshot>>) -> Snapshot {
+        let started = Instant::now();
+        let read = timeout(SCAN_MAX, self.read()).await;
+        let read = read.unwrap_or_else(|_| {
+            let message = format!("the locks could not be read within {SCAN_MAX:?}");
+            Err(Error::unavailable(message))
+        });
+
+        let mut snapshot = match read {
+            Ok(snapshot) => snapshot,
+            Err(error) => self.failed(&error, before),
+        };
+        snapshot.took = started.elapsed();
+        snapshot
+    }
+
+    /// The locks of the last successful scan, with the reason why this one failed.
+    fn failed(&self, error: &Error, before: Option<Arc<Snapshot>>) -> Snapshot {
+        let unread = Snapshot::unread(self.locks.url().to_owned());
+        let error = Some(error.to_string());
+        match before {
+            None => Snapshot { error, ..unread },
+            Some(before) => Snapshot {
+                at: before.at,
+                locks: before.locks.clone(),
+                is_complete: before.is_complete,
+                error,
+                ..unread
+            },
+        }
+    }
+
+    async fn read(&self) -> Result<Snapshot> {
+        let at = SystemTime::now();
+        let mut names = self.locks.list(&self.prefix, NAMES_MAX + 1).await?;
+        let is_complete = names.len() <= NAMES_MAX;
+        names.truncate(NAMES_MAX);
+
+        let inspections = names.into_iter().map(|name| self.inspect(name));
+        let mut inspected = iter(inspections).buffer_unordered(CONCURRENT);
+        let mut locks = BTreeMap::new();
+        let mut skipped = Vec::new();
+        while let Some((name, lock_state)) = inspected.next().await {
+            match lock_state {
+                // The lock may have become free since the names were listed.
+                Ok(lock_state) if crate::show::is_free(&lock_state) => {}
+                Ok(lock_state) => drop(locks.insert(name.to_string(), lock_state)),
+                Err(error) if error.is_denied() || error.is_damaged() => {
+                    skipped.push(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        skipped.sort_unstable();
+
+        Ok(Snapshot {
+            at,
+            locks,
+            is_complete,
+            skipped,
+            ..Snapshot::unread(self.locks.url().to_owned())
+        })
+    }
+
+    async fn inspect(&self, name: Name) -> (Name, Result<LockState>) {
+        let mut lock_state = self.locks.inspect(name.as_str()).await;
+        if let Ok(lock_state) = &mut lock_state {
+            // The remaining lease on each server differs at every inspection.
+            lock_state.servers.clear();
+        }
+        (name, lock_state)
+    }
+}
+
+/// How long a scan serves requests. A scan that takes long is repeated less often, so that scans
+/// take at most a tenth of the time. A failed scan is repeated soon.
+fn freshness(snapshot: &Snapshot) -> Duration {
+    match snapshot.error {
+        None => (snapshot.took * 9).clamp(FRESH_MIN, FRESH_MAX),
+        Some(_) => RETRY_PAUSE,
+    }
+}
+
+/// The shortest time between two scans: a page shows a change within this time.
+pub(super) const FRESH_MIN: Duration = Duration::from_millis(250);
+/// The longest time: a Prometheus server that scrapes twice a minute gets new values.
+const FRESH_MAX: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// After this time the store counts as unreachable. Prometheus waits 10 seconds for a reply.
+const SCAN_MAX: Duration = Duration::from_secs(5);
+/// The most locks that are read. Each one is a series of every metric.
+const NAMES_MAX: usize = 10_000;
+/// How many locks are read at the same time, so that a scan does not wait for each reply.
+const CONCURRENT: usize = 32;

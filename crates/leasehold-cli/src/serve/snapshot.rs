@@ -1,0 +1,78 @@
+//! The locks of a store at one moment.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use leasehold::LockState;
+use serde::Serialize;
+
+use crate::format::time;
+use crate::show::LockJson;
+
+/// The result of one scan of the store.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    /// The store's URL without its password.
+    pub(super) store: String,
+    /// When the locks were read. After a failed scan, the time of the last one that succeeded.
+    pub(super) at: SystemTime,
+    /// The locks in use, by name.
+    pub(super) locks: BTreeMap<String, LockState>,
+    /// Whether there are no more locks than these.
+    pub(super) is_complete: bool,
+    /// The locks that could not be read, and why.
+    pub(super) skipped: Vec<String>,
+    /// Why the last scan failed. The locks are then those of an earlier scan.
+    pub(super) error: Option<String>,
+    /// How long the scan took.
+    pub(super) took: Duration,
+}
+
+impl Snapshot {
+    /// A store that has not been read.
+    pub(super) fn unread(store: String) -> Self {
+        Self {
+            store,
+            at: SystemTime::UNIX_EPOCH,
+            locks: BTreeMap::new(),
+            is_complete: false,
+            skipped: Vec::new(),
+            error: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    /// The locks whose names begin with a prefix.
+    pub(super) fn locks_of<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a LockState> {
+        let from = self.locks.range(prefix.to_owned()..);
+        from.take_while(move |(name, _)| name.starts_with(prefix))
+            .map(|(_, lock_state)| lock_state)
+    }
+
+    pub(super) fn json(&self, prefix: &str) -> SnapshotJson<'_> {
+        let names = self.locks.range(prefix.to_owned()..);
+        let locks = names
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .map(|(_, lock_state)| lock_state.into());
+
+        SnapshotJson {
+            store: &self.store,
+            at: time(self.at),
+            complete: self.is_complete,
+            error: self.error.as_deref(),
+            skipped: &self.skipped,
+            locks: locks.collect(),
+        }
+    }
+}
+
+/// What `/locks` replies.
+#[derive(Serialize)]
+pub(super) struct SnapshotJson<'a> {
+    store: &'a str,
+    at: jiff::Timestamp,
+    complete: bool,
+    error: Option<&'a str>,
+    skipped: &'a [String],
+    locks: Vec<LockJson<'a>>,
+}

@@ -1,0 +1,288 @@
+//! `leasehold serve`: the page, JSON, events, metrics, and who may read them.
+
+mod browser;
+mod page;
+mod prometheus;
+mod site;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Sandbox, Started, until};
+use site::{Site, curl};
+
+/// A name that ends a tag, an attribute, a label of a metric and a line, and looks like a template.
+const HOSTILE: &str = "\"'><script>document.title='x'</script>{{rows}}\\\n}";
+
+#[test]
+fn holders_and_waiters_are_served_as_json_page_and_metrics() {
+    let sandbox = Sandbox::on_redis();
+    let holder = sandbox.holder("orders/42", &["--label", "first"]);
+    let waiter = sandbox.waiter(&["run", "orders/42", "--label", "second", "--", "true"]);
+    let site = Site::start(&sandbox, &[]);
+    let token = sandbox.token("orders/42");
+
+    let locks: Value = serde_json::from_str(&site.get("/locks")).unwrap();
+    assert_eq!(locks["error"], Value::Null);
+    assert_eq!(locks["complete"], true);
+    let lock = &locks["locks"][0];
+    assert_eq!(lock["holders"][0]["token"], token);
+    assert_eq!(lock["holders"][0]["label"], "first");
+    assert_eq!(lock["waiters"][0]["label"], "second");
+    assert_eq!(lock["waiters"][0]["position"], 1);
+
+    let page = site.get("/");
+    assert!(page.contains("<bdi>orders/42</bdi>"), "{page}");
+    assert!(page.contains(&format!("<b class=\"token\">{token}</b>")));
+    assert!(page.contains("(second)"));
+
+    let metrics = site.get("/metrics");
+    for line in [
+        "leasehold_up 1",
+        "leasehold_locks 1",
+        "leasehold_holders{name=\"orders/42\",kind=\"mutex\"} 1",
+        "leasehold_waiters{name=\"orders/42\",kind=\"mutex\"} 1",
+        &format!("leasehold_last_token{{name=\"orders/42\",kind=\"mutex\"}} {token}"),
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}: {metrics}"
+        );
+    }
+    assert_eq!(site.get("/healthz"), "ok\n");
+
+    holder.end().assert(0, "", "");
+    assert_eq!(waiter.end().code(), 0);
+    until("the lock is free", || site.locks("").is_empty());
+}
+
+#[test]
+fn prefix_selects_names() {
+    let sandbox = Sandbox::new();
+    let _holders = ["a/1", "a/2", "b"].map(|name| sandbox.holder(name, &[]));
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.locks(""), ["a/1", "a/2", "b"]);
+    assert_eq!(site.locks("?prefix=a%2F"), ["a/1", "a/2"]);
+    assert!(!site.get("/?prefix=a/").contains("<bdi>b</bdi>"));
+
+    let part = Site::start(&sandbox, &["--prefix", "b"]);
+    assert_eq!(part.locks(""), ["b"]);
+}
+
+#[test]
+fn hostile_name_is_neither_tag_nor_metric() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder(HOSTILE, &["--label", "<img src=x onerror=alert(1)>"]);
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.locks(""), [HOSTILE]);
+
+    let page = site.get("/");
+    assert!(!page.contains("<script>document"), "{page}");
+    assert!(!page.contains("<img"), "{page}");
+    assert!(
+        page.contains("{{rows}}"),
+        "the name is shown as it is: {page}"
+    );
+
+    let metrics = site.get("/metrics");
+    let mut promtool = Command::new("promtool");
+    promtool.args(["check", "metrics"]).stdin(Stdio::piped());
+    let mut promtool = promtool.spawn().unwrap();
+    std::io::Write::write_all(promtool.stdin.as_mut().unwrap(), metrics.as_bytes()).unwrap();
+    assert!(promtool.wait().unwrap().success(), "{metrics}");
+}
+
+/// A web site whose name was resolved to this server could read the locks through a browser.
+#[test]
+fn request_with_another_host_is_refused() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &["--host", "locks.example"]);
+    for path in [
+        "/", "/locks", "/metrics", "/healthz", "/page.js", "/nowhere",
+    ] {
+        let refused = site.curl(path, &["--header", "Host: evil.example"]);
+        assert_eq!(refused.status, 421, "{path}");
+        assert!(!refused.body.contains("locks"), "{}", refused.body);
+    }
+    for host in ["localhost", "127.0.0.1:1", "locks.example"] {
+        let header = format!("Host: {host}");
+        assert_eq!(
+            site.curl("/locks", &["--header", &header]).status,
+            200,
+            "{host}"
+        );
+    }
+}
+
+#[test]
+fn every_reply_forbids_foreign_scripts() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    for path in [
+        "/",
+        "/locks",
+        "/metrics",
+        "/healthz",
+        "/page.js",
+        "/page.css",
+        "/nowhere",
+    ] {
+        let head = site.curl(path, &[]).head.to_lowercase();
+        assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self'"));
+        assert!(!head.contains("unsafe"), "{head}");
+        for header in ["x-content-type-options: nosniff", "cache-control: no-store"] {
+            assert!(head.contains(header), "{path}: {head}");
+        }
+    }
+    assert_eq!(site.curl("/nowhere", &[]).status, 404);
+    assert_eq!(site.curl("/locks", &["--request", "DELETE"]).status, 405);
+    assert_eq!(site.curl("/locks", &["--head"]).status, 200);
+}
+
+#[test]
+fn address_of_a_network_requires_a_token() {
+    let sandbox = Sandbox::new();
+    let all = ["serve", "--listen", "0.0.0.0:0"];
+    sandbox.done(&all).assert(64, "", "write --token-file PATH");
+
+    std::fs::write(sandbox.path("short"), "0123456789abcde\n").unwrap();
+    sandbox
+        .done(&[&all[..], &["--token-file", "short"]].concat())
+        .assert(64, "", "too short");
+
+    std::fs::write(sandbox.path("token"), "0123456789abcdef\n").unwrap();
+    let site = Site::start(
+        &sandbox,
+        &["--listen", "0.0.0.0:0", "--token-file", "token"],
+    );
+    for path in ["/", "/locks", "/metrics", "/page.js", "/nowhere"] {
+        let refused = site.curl(path, &[]);
+        assert_eq!(refused.status, 401, "{path}");
+        assert!(
+            refused
+                .head
+                .to_lowercase()
+                .contains("www-authenticate: basic")
+        );
+        let wrong = site.curl(path, &["--oauth2-bearer", "0123456789abcdee"]);
+        assert_eq!(wrong.status, 401, "{path}");
+    }
+    assert_eq!(site.curl("/healthz", &[]).status, 200);
+    for credentials in [
+        ["--oauth2-bearer", "0123456789abcdef"],
+        ["--user", "any:0123456789abcdef"],
+    ] {
+        assert_eq!(site.curl("/locks", &credentials).status, 200);
+    }
+}
+
+#[test]
+fn hand_over_is_sent_as_an_event() {
+    let sandbox = Sandbox::on_redis();
+    let holder = sandbox.holder("a", &["--label", "first"]);
+    let waiter = sandbox.waiter(&["run", "a", "--label", "second", "--", "cat"]);
+    let site = Site::start(&sandbox, &[]);
+
+    let mut events = Started::of(curl(&site.url("/locks")).args([
+        "--no-buffer",
+        "--header",
+        "Accept: text/event-stream",
+    ]));
+    let mut lines = BufReader::new(events.out()).lines().map(Result::unwrap);
+    let mut next = |kind: &str| {
+        let event = format!("event: {kind}");
+        lines.find(|line| *line == event).unwrap();
+        let data = lines.next().unwrap();
+        serde_json::from_str::<Value>(data.strip_prefix("data: ").unwrap()).unwrap()
+    };
+    let all = next("locks");
+    assert_eq!(all["locks"][0]["holders"][0]["label"], "first");
+
+    holder.end().assert(0, "", "");
+    let change = loop {
+        let change = next("change");
+        if change["changed"][0]["holders"][0]["label"] == "second" {
+            break change;
+        }
+    };
+    assert_eq!(change["changed"][0]["waiters"], json!([]));
+
+    waiter.end().assert(0, "", "");
+    while next("change")["removed"] != json!(["a"]) {}
+}
+
+#[test]
+fn hold_is_broken_only_with_permission_and_confirmation() {
+    let sandbox = Sandbox::on_redis();
+    let mut holder = sandbox.holder("a", &["--on-lost", "kill"]);
+    let token = sandbox.token("a");
+    let order = |confirmation: &str| {
+        json!({"name": "a", "token": token, "confirmation": confirmation}).to_string()
+    };
+    let json = "Content-Type: application/json";
+
+    let reader = Site::start(&sandbox, &[]);
+    let refused = reader.curl("/break", &["--header", json, "--data", &order(&token)]);
+    assert_eq!(refused.status, 403);
+
+    let site = Site::start(&sandbox, &["--allow-break"]);
+    let own = format!("Origin: {}", site.url(""));
+    for (status, options) in [
+        (400, ["--header", json, "--data", &order("yes")]),
+        (400, ["--header", json, "--data", &order("")]),
+        (
+            415,
+            [
+                "--header",
+                "Content-Type: text/plain",
+                "--data",
+                &order(&token),
+            ],
+        ),
+        (405, ["--get", "--header", json, "--silent"]),
+    ] {
+        assert_eq!(site.curl("/break", &options).status, status, "{options:?}");
+    }
+    for origin in ["https://evil.example", "http://127.0.0.1:1", "null"] {
+        let origin = format!("Origin: {origin}");
+        let options = [
+            "--header",
+            &origin,
+            "--header",
+            json,
+            "--data",
+            &order(&token),
+        ];
+        assert_eq!(site.curl("/break", &options).status, 403, "{origin}");
+    }
+    assert!(holder.is_running());
+
+    let options = ["--header", &own, "--header", json, "--data", &order(&token)];
+    assert_eq!(site.curl("/break", &options).status, 200);
+    assert_eq!(holder.wait().code(), 76);
+    assert_eq!(site.curl("/break", &options).status, 409);
+}
+
+#[test]
+fn outage_of_the_store_is_reported_and_ends() {
+    let mut sandbox = Sandbox::on_redis();
+    let holder = sandbox.holder("a", &[]);
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.locks(""), ["a"]);
+
+    sandbox.server_mut().kill();
+    until("the outage is noticed", || {
+        site.curl("/healthz", &[]).status == 503
+    });
+    let metrics = site.get("/metrics");
+    assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
+    assert!(!metrics.contains("leasehold_holders"), "{metrics}");
+    assert!(site.get("/").contains("The store cannot be read"));
+    assert_eq!(site.locks(""), ["a"], "the last known locks");
+    drop(holder);
+
+    sandbox.server_mut().restart();
+    until("the store is read again", || site.get("/healthz") == "ok\n");
+}

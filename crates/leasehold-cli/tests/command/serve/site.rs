@@ -1,0 +1,85 @@
+//! A running `leasehold serve`, and requests to it.
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::sandbox::{Sandbox, Started};
+
+pub(super) struct Site {
+    _process: Started,
+    /// Such as `http://127.0.0.1:4711`.
+    base: String,
+}
+
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) head: String,
+    pub(super) body: String,
+}
+
+impl Site {
+    /// Serves the store of a sandbox on a free port.
+    pub(super) fn start(sandbox: &Sandbox, options: &[&str]) -> Self {
+        let mut arguments = vec!["serve"];
+        if !options.contains(&"--listen") {
+            arguments.extend(["--listen", "127.0.0.1:0"]);
+        }
+        arguments.extend(options);
+
+        let mut process = sandbox.started(&arguments);
+        let mut line = String::new();
+        BufReader::new(process.out()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on http://");
+        let Some(address) = address else {
+            panic!("{line:?}: {:?}", process.end());
+        };
+        let port = address.trim_end_matches('/').rsplit(':').next().unwrap();
+        Self {
+            _process: process,
+            base: format!("http://127.0.0.1:{port}"),
+        }
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Sends a request with further options of curl.
+    pub(super) fn curl(&self, path: &str, options: &[&str]) -> Reply {
+        let mut curl = curl(&self.url(path));
+        let output = curl.arg("--include").args(options).output().unwrap();
+        assert!(output.status.success(), "{path}: {output:?}");
+
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap();
+        Reply {
+            status: status.parse().unwrap(),
+            head: head.to_owned(),
+            body: body.to_owned(),
+        }
+    }
+
+    /// Returns the body of any reply.
+    pub(super) fn get(&self, path: &str) -> String {
+        self.curl(path, &[]).body
+    }
+
+    /// Returns the names of the locks.
+    pub(super) fn locks(&self, query: &str) -> Vec<String> {
+        let locks = self.get(&format!("/locks{query}"));
+        let locks: Value = serde_json::from_str(&locks).unwrap();
+        let locks = locks["locks"].as_array().unwrap().iter();
+        locks
+            .map(|lock| lock["name"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+pub(super) fn curl(url: &str) -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--max-time", "60", url]);
+    curl
+}
