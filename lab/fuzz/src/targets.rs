@@ -1,6 +1,7 @@
 //! The functions that take random inputs.
 
 mod file_store;
+mod redis_server;
 mod url;
 mod zookeeper_server;
 
@@ -48,6 +49,10 @@ pub const TARGETS: &[Target] = &[
         repair: file_store::repair,
         memory: 8 * 1024 * 1024,
         ..Target::new("file-store", file_store::run)
+    },
+    Target {
+        memory: 8 * 1024 * 1024,
+        ..Target::new("redis-server", redis_server::run)
     },
     Target {
         memory: 8 * 1024 * 1024,

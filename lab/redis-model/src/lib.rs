@@ -7,12 +7,15 @@
 
 mod data;
 mod hashes;
+mod host;
 mod keys;
 mod reply;
+mod resp;
 mod script;
 mod server;
 mod sorted_sets;
 mod strings;
 
+pub use host::{Host, Wire};
 pub use reply::Reply;
 pub use server::{Connection, Message, Server};
