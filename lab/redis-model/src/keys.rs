@@ -86,7 +86,10 @@ fn subscribers(data: &Data, channels: &[Vec<u8>]) -> Reply {
 /// What the handshake and the scripts read.
 fn info(data: &Data, section: &[u8]) -> String {
     match section {
-        b"server" => "# Server\r\nredis_version:7.0.15\r\nrun_id:0\r\n".to_owned(),
+        b"server" => {
+            let run = &data.history;
+            format!("# Server\r\nredis_version:7.0.15\r\nrun_id:{run}\r\n")
+        }
         b"memory" => "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
         b"replication" => {
             let history = &data.history;

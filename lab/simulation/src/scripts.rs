@@ -62,7 +62,7 @@ impl ScriptPlan {
             url: rng.choice(URLS).expect("a URL"),
             lease,
             slowest,
-            broken: [0, 5, 30, 100][rng.usize(..4)],
+            broken: [0, 2, 10, 40][rng.usize(..4)],
             clients: rng.usize(3..=4),
             outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
         }

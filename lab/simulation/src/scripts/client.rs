@@ -13,8 +13,6 @@ use super::world::ScriptWorld;
 
 /// How often each client acquires.
 const ROUNDS: u32 = 4;
-/// How often an acquire is tried again after an error.
-const TRIES: u32 = 200;
 
 /// Runs all clients, and checks that the lock is free when they have ended.
 pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
@@ -49,11 +47,14 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
     let mut rng = Rng::with_seed(world.plan.seed.wrapping_mul(31) + number as u64);
     let locks = open(&world).await;
     let lock = lock_of(&world, &locks);
+    world.event(&format!("client {number} has opened the store"));
 
     for _ in 0..ROUNDS {
         sleep(world.plan.lease.mul_f64(rng.f64() / 20.0)).await;
         let limit = limit(&world, &mut rng);
+        world.event(&format!("client {number} acquires within {limit:?}"));
         let Ok(Some(guard)) = timeout(limit, acquire(&world, &lock, number)).await else {
+            world.event(&format!("client {number} gives up"));
             continue;
         };
 
@@ -62,6 +63,7 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
             () = sleep(hold) => {}
             _ = guard.lost() => world.lost(number),
         }
+        world.event(&format!("client {number} releases"));
         if rng.u8(..4) == 0 {
             drop(guard);
         } else {
@@ -85,24 +87,26 @@ async fn acquire(
     lock: &Lock,
     number: usize,
 ) -> Option<leasehold::Guard> {
-    for _ in 0..TRIES {
+    loop {
         match lock.acquire().await {
             Ok(guard) => {
                 world.granted(number, &guard, Probe::of(&guard));
                 return Some(guard);
             }
-            Err(error) if error.is_unavailable() => sleep(world.plan.lease / 10).await,
+            Err(error) if error.is_unavailable() => {
+                world.event(&format!("client {number}: {error}"));
+                sleep(world.plan.lease / 10).await;
+            }
             Err(error) => {
                 world.violate(format!("an acquire fails: {error}"));
                 return None;
             }
         }
     }
-    None
 }
 
 async fn open(world: &Arc<ScriptWorld>) -> Locks {
-    for _ in 0..TRIES {
+    loop {
         let opened: Result<Locks> = leasehold::open(world.plan.url).await;
         match opened {
             Ok(locks) => return locks,
@@ -113,7 +117,6 @@ async fn open(world: &Arc<ScriptWorld>) -> Locks {
             }
         }
     }
-    std::future::pending().await
 }
 
 fn lock_of(world: &ScriptWorld, locks: &Locks) -> Lock {

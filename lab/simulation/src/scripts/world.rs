@@ -135,7 +135,7 @@ impl ScriptWorld {
         !self.plan.url.contains("dialect=")
     }
 
-    fn event(&self, what: &str) {
+    pub(super) fn event(&self, what: &str) {
         let at = self.start.elapsed();
         let mut state = self.state.lock();
         state.report.events.push(format!("{at:>12.3?} {what}"));
@@ -149,7 +149,7 @@ impl ScriptWorld {
     /// Draws how long a message takes.
     fn delay(&self) -> Duration {
         let mut state = self.state.lock();
-        if state.is_healed {
+        if state.is_healed || self.start.elapsed() > FAULTS_MAX {
             return Duration::from_micros(100);
         }
         let share = state.rng.f64();
@@ -159,7 +159,8 @@ impl ScriptWorld {
     /// Draws whether a connection breaks now; an outage may begin then.
     fn breaks(&self) -> bool {
         let mut state = self.state.lock();
-        if state.is_healed || state.rng.u16(..1_000) >= self.plan.broken {
+        let is_over = state.is_healed || self.start.elapsed() > FAULTS_MAX;
+        if is_over || state.rng.u16(..1_000) >= self.plan.broken {
             return false;
         }
 
@@ -175,6 +176,9 @@ impl ScriptWorld {
         until.is_some_and(|until| Instant::now() < until)
     }
 }
+
+/// After this time of a history, no connection breaks. A client that still waits then is stuck.
+const FAULTS_MAX: Duration = Duration::from_secs(120);
 
 /// The clock of the machine does not begin at zero.
 const DAY: Duration = Duration::from_secs(86_400);
