@@ -67,7 +67,9 @@ impl Data {
             .filter_map(|command| command(self, &name, arguments));
 
         outcomes.next().unwrap_or_else(|| {
-            let arguments = arguments.iter().map(|argument| String::from_utf8_lossy(argument));
+            let arguments = arguments
+                .iter()
+                .map(|argument| String::from_utf8_lossy(argument));
             let shown: String = arguments.map(|argument| format!("'{argument}' ")).collect();
             Err(format!(
                 "ERR unknown command '{}', with args beginning with: {shown}",
@@ -89,7 +91,11 @@ impl Data {
     /// Returns a key that has not expired.
     pub(crate) fn get(&mut self, key: &[u8]) -> Option<&mut Stored> {
         let now = self.now_millis();
-        if self.keys.get(key).is_some_and(|stored| is_over(stored, now)) {
+        if self
+            .keys
+            .get(key)
+            .is_some_and(|stored| is_over(stored, now))
+        {
             self.keys.remove(key);
         }
         self.keys.get_mut(key)
@@ -142,11 +148,14 @@ impl Data {
 
     /// Removes a key whose hash or sorted set is empty.
     pub(crate) fn drop_if_empty(&mut self, key: &[u8]) {
-        let is_empty = self.keys.get(key).is_some_and(|stored| match &stored.value {
-            Value::Text(_) => false,
-            Value::Hash(fields) => fields.is_empty(),
-            Value::SortedSet(members) => members.is_empty(),
-        });
+        let is_empty = self
+            .keys
+            .get(key)
+            .is_some_and(|stored| match &stored.value {
+                Value::Text(_) => false,
+                Value::Hash(fields) => fields.is_empty(),
+                Value::SortedSet(members) => members.is_empty(),
+            });
         if is_empty {
             self.keys.remove(key);
         }

@@ -40,7 +40,11 @@ fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
     };
     Ok(match name {
         "HGET" => Reply::value(value_of(&rest[0])),
-        "HMGET" => Reply::List(rest.iter().map(|field| Reply::value(value_of(field))).collect()),
+        "HMGET" => Reply::List(
+            rest.iter()
+                .map(|field| Reply::value(value_of(field)))
+                .collect(),
+        ),
         "HEXISTS" => Reply::Int(i64::from(value_of(&rest[0]).is_some())),
         "HLEN" => Reply::count(fields.len()),
         "HKEYS" => Reply::List(fields.iter().map(|(name, _)| Reply::text(name)).collect()),

@@ -17,7 +17,9 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
         ("PTTL", [key]) => Ok(Reply::Int(time_to_live(data, key))),
         ("PEXPIRE", [key, time]) => expire(data, key, time),
         ("PERSIST", [key]) => {
-            let had = data.get(key).is_some_and(|stored| stored.expires_at.take().is_some());
+            let had = data
+                .get(key)
+                .is_some_and(|stored| stored.expires_at.take().is_some());
             Ok(Reply::Int(i64::from(had)))
         }
         ("PEXPIRE", [_, _, option, ..]) => {

@@ -9,7 +9,9 @@ use crate::server::Message;
 pub(crate) fn take_request(received: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut rest = received.as_slice();
     let count = take_number(&mut rest, b'*')?;
-    let words: Vec<Vec<u8>> = (0..count).map(|_| take_word(&mut rest)).collect::<Option<_>>()?;
+    let words: Vec<Vec<u8>> = (0..count)
+        .map(|_| take_word(&mut rest))
+        .collect::<Option<_>>()?;
 
     let taken = received.len() - rest.len();
     received.drain(..taken);

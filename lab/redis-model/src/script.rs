@@ -41,9 +41,8 @@ impl Scripts {
         let hash = sha.digest().to_string();
         if !self.by_hash.contains_key(&hash) {
             let compiled = self.lua.load(text).set_name("=user_script").into_function();
-            let compiled = compiled.map_err(|error| {
-                format!("ERR Error compiling script (new function): {error}")
-            })?;
+            let compiled = compiled
+                .map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
             self.by_hash.insert(hash.clone(), compiled);
         }
         self.eval_known(&hash, arguments)
@@ -66,7 +65,8 @@ impl Scripts {
         }
 
         let (keys, words) = words.split_at(count);
-        self.run(script, keys, words).unwrap_or_else(|error| Err(text_of(&error)))
+        self.run(script, keys, words)
+            .unwrap_or_else(|error| Err(text_of(&error)))
     }
 
     fn run(&self, script: &Function, keys: &[Vec<u8>], words: &[Vec<u8>]) -> mlua::Result<Outcome> {
@@ -93,7 +93,11 @@ fn install(lua: &Lua, data: &Arc<Mutex<Data>>) -> mlua::Result<()> {
             let table = lua.create_table()?;
             let text = text.to_string_lossy();
             let text = text.strip_prefix('-').unwrap_or(&text).to_owned();
-            let text = if text.contains(' ') { text } else { format!("ERR {text}") };
+            let text = if text.contains(' ') {
+                text
+            } else {
+                format!("ERR {text}")
+            };
             table.set("err", text)?;
             Ok(table)
         })?,
@@ -168,8 +172,14 @@ fn words_of(words: &MultiValue) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Writes a number as an argument: an integer in full, any other with 17 digits.
-#[allow(clippy::cast_possible_truncation, reason = "the comparison finds a lost part")]
-#[allow(clippy::cast_precision_loss, reason = "the comparison finds a lost part")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the comparison finds a lost part"
+)]
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "the comparison finds a lost part"
+)]
 fn number_text(number: f64) -> String {
     let whole = number as i64;
     if whole as f64 == number && number.abs() < 9.0e18 {

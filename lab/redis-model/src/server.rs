@@ -74,7 +74,10 @@ impl Server {
             }
             ("SUBSCRIBE", [channel]) => {
                 let mut data = self.data.lock();
-                data.channels.entry(channel.clone()).or_default().insert(from);
+                data.channels
+                    .entry(channel.clone())
+                    .or_default()
+                    .insert(from);
                 Ok(Reply::ok())
             }
             ("UNSUBSCRIBE", [channel]) => {

@@ -17,7 +17,13 @@ pub(crate) fn command(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Opt
 }
 
 const COMMANDS: &[&str] = &[
-    "ZADD", "ZREM", "ZRANGE", "ZRANGEBYSCORE", "ZRANK", "ZCARD", "ZPOPMIN",
+    "ZADD",
+    "ZREM",
+    "ZRANGE",
+    "ZRANGEBYSCORE",
+    "ZRANK",
+    "ZCARD",
+    "ZPOPMIN",
 ];
 
 fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
@@ -62,7 +68,8 @@ fn add(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome {
     if pairs.is_empty() || pairs.len() % 2 != 0 {
         return Err(SYNTAX.to_owned());
     }
-    let scores: Result<Vec<f64>, String> = pairs.iter().step_by(2).map(|text| score(text)).collect();
+    let scores: Result<Vec<f64>, String> =
+        pairs.iter().step_by(2).map(|text| score(text)).collect();
     let scores = scores?;
 
     let members = data.sorted_set(key)?;
@@ -124,8 +131,16 @@ fn range_by_score(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome
 
     let members = data.sorted_set(key)?.iter();
     let inside = members.filter(|(score, _)| {
-        let is_above = if min.1 { *score > min.0 } else { *score >= min.0 };
-        let is_below = if max.1 { *score < max.0 } else { *score <= max.0 };
+        let is_above = if min.1 {
+            *score > min.0
+        } else {
+            *score >= min.0
+        };
+        let is_below = if max.1 {
+            *score < max.0
+        } else {
+            *score <= max.0
+        };
         is_above && is_below
     });
     let Ok(skipped) = usize::try_from(skipped) else {
@@ -163,7 +178,9 @@ fn pop(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome {
     let count = match arguments.first() {
         None => 1,
         Some(count) => {
-            let count = integer(count).ok().and_then(|count| usize::try_from(count).ok());
+            let count = integer(count)
+                .ok()
+                .and_then(|count| usize::try_from(count).ok());
             count.ok_or("ERR value is out of range, must be positive")?
         }
     };
@@ -191,4 +208,3 @@ fn shown(score: f64) -> String {
         score => format!("{score}"),
     }
 }
-

@@ -97,7 +97,13 @@ fn get_range(data: &mut Data, key: &[u8], first: &[u8], last: &[u8]) -> Outcome 
     if first < 0 && last < 0 && first > last {
         return Ok(Reply::text(""));
     }
-    let from_end = |at: i64| if at < 0 { (len.saturating_add(at)).max(0) } else { at };
+    let from_end = |at: i64| {
+        if at < 0 {
+            (len.saturating_add(at)).max(0)
+        } else {
+            at
+        }
+    };
     let first = from_end(first);
     let last = from_end(last).min(len - 1);
     if first > last || len == 0 {

@@ -82,11 +82,7 @@ fn limit(world: &ScriptWorld, rng: &mut Rng) -> Duration {
 }
 
 /// Acquires the lock; an outage only delays it.
-async fn acquire(
-    world: &Arc<ScriptWorld>,
-    lock: &Lock,
-    number: usize,
-) -> Option<leasehold::Guard> {
+async fn acquire(world: &Arc<ScriptWorld>, lock: &Lock, number: usize) -> Option<leasehold::Guard> {
     loop {
         match lock.acquire().await {
             Ok(guard) => {

@@ -106,7 +106,9 @@ impl ScriptWorld {
     fn check(&self) {
         let now = self.boot_time();
         let mut state = self.state.lock();
-        state.guards.retain(|(_, _, probe)| probe.expires_at() > now);
+        state
+            .guards
+            .retain(|(_, _, probe)| probe.expires_at() > now);
         let overlap = (state.guards.len() > 1).then(|| {
             let holders = state.guards.iter();
             let holders = holders.map(|(client, token, _)| format!("client {client} with {token}"));

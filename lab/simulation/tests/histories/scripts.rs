@@ -3,7 +3,7 @@
 use lab_simulation::scripts::{ScriptPlan, run_scripts};
 
 /// The histories of a test run.
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 6;
 
 #[test]
 fn script_histories_keep_exclusion_and_tokens() {
