@@ -6,12 +6,15 @@ use crate::reply::{Outcome, Reply, WRONG_TYPE};
 use crate::server::{Connection, Message};
 use crate::{hashes, keys, sorted_sets, strings};
 
+/// The fields of a hash, with their values.
+pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A value of a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Text(Vec<u8>),
     /// The fields in the order of their insertion.
-    Hash(Vec<(Vec<u8>, Vec<u8>)>),
+    Hash(Fields),
     /// The members with their scores, in order.
     SortedSet(Vec<(f64, Vec<u8>)>),
 }
@@ -70,7 +73,8 @@ impl Data {
             let arguments = arguments
                 .iter()
                 .map(|argument| String::from_utf8_lossy(argument));
-            let shown: String = arguments.map(|argument| format!("'{argument}' ")).collect();
+            let shown: Vec<String> = arguments.map(|argument| format!("'{argument}' ")).collect();
+            let shown = shown.concat();
             Err(format!(
                 "ERR unknown command '{}', with args beginning with: {shown}",
                 String::from_utf8_lossy(&words[0])
@@ -121,7 +125,7 @@ impl Data {
     }
 
     /// Returns the fields of a hash; a missing key has none.
-    pub(crate) fn hash(&mut self, key: &[u8]) -> Result<&mut Vec<(Vec<u8>, Vec<u8>)>, String> {
+    pub(crate) fn hash(&mut self, key: &[u8]) -> Result<&mut Fields, String> {
         self.get(key);
         let empty = || Stored {
             value: Value::Hash(Vec::new()),

@@ -25,7 +25,7 @@ fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
     let is_right = match name {
         "HGET" | "HEXISTS" => rest.len() == 1,
         "HMGET" | "HDEL" => !rest.is_empty(),
-        "HSET" => !rest.is_empty() && rest.len() % 2 == 0,
+        "HSET" => !rest.is_empty() && rest.len().is_multiple_of(2),
         "HSETNX" => rest.len() == 2,
         _ => rest.is_empty(),
     };

@@ -1,5 +1,7 @@
 //! Commands on any key, and commands without a key.
 
+use std::collections::BTreeSet;
+
 use crate::data::{Data, Value, integer, wrong_count};
 use crate::reply::{Outcome, Reply};
 
@@ -79,7 +81,7 @@ fn expire(data: &mut Data, key: &[u8], time: &[u8]) -> Outcome {
 }
 
 fn subscribers(data: &Data, channels: &[Vec<u8>]) -> Reply {
-    let count = |channel| data.channels.get(channel).map_or(0, |found| found.len());
+    let count = |channel| data.channels.get(channel).map_or(0, BTreeSet::len);
     let counts = channels.iter();
     let counts = counts.flat_map(|channel| [Reply::text(channel), Reply::count(count(channel))]);
     Reply::List(counts.collect())

@@ -1,5 +1,5 @@
-//! A model of a Redis server: the commands that the scripts of leasehold use, and the scripts, which
-//! run in the Lua that Redis has.
+//! A model of a Redis server: the commands that leasehold's scripts use, and the scripts. They run
+//! in the Lua that Redis has.
 //!
 //! The caller gives the time of each request, so a history can run in virtual time. A test compares
 //! the replies with those of a real server, on random commands and scripts.

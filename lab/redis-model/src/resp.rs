@@ -43,7 +43,9 @@ pub(crate) fn write(reply: &Reply, to: &mut Vec<u8>) {
         Reply::Bytes(bytes) => write_word(bytes, to),
         Reply::List(replies) => {
             to.extend(format!("*{}\r\n", replies.len()).bytes());
-            replies.iter().for_each(|reply| write(reply, to));
+            for reply in replies {
+                write(reply, to);
+            }
         }
     }
 }

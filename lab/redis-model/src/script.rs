@@ -171,19 +171,14 @@ fn words_of(words: &MultiValue) -> Option<Vec<Vec<u8>>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Writes a number as an argument: an integer in full, any other with 17 digits.
+/// Writes a number as an argument: an integer in full, any other with its digits.
 #[allow(
     clippy::cast_possible_truncation,
-    reason = "the comparison finds a lost part"
-)]
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "the comparison finds a lost part"
+    reason = "the number is whole and in range"
 )]
 fn number_text(number: f64) -> String {
-    let whole = number as i64;
-    if whole as f64 == number && number.abs() < 9.0e18 {
-        return whole.to_string();
+    if number.fract().abs() < f64::MIN_POSITIVE && number.abs() < 9.0e18 {
+        return (number as i64).to_string();
     }
     format!("{number}")
 }

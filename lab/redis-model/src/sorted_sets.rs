@@ -65,7 +65,7 @@ fn execute(data: &mut Data, name: &str, arguments: &[Vec<u8>]) -> Outcome {
 fn add(data: &mut Data, key: &[u8], arguments: &[Vec<u8>]) -> Outcome {
     let is_new_only = arguments[0].eq_ignore_ascii_case(b"NX");
     let pairs = &arguments[usize::from(is_new_only)..];
-    if pairs.is_empty() || pairs.len() % 2 != 0 {
+    if pairs.is_empty() || !pairs.len().is_multiple_of(2) {
         return Err(SYNTAX.to_owned());
     }
     let scores: Result<Vec<f64>, String> =
