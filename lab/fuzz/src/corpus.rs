@@ -35,7 +35,7 @@ impl Corpus {
     }
 
     /// Returns the names and the inputs.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let inputs = self.inputs.iter();
         inputs.map(|(name, input)| (name.as_str(), input.as_slice()))
     }

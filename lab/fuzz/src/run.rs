@@ -26,7 +26,7 @@ pub struct Budget {
 /// Names the input that did wrong, the line that keeps it, and the command that repeats it.
 pub fn run(target: &Target, budget: Budget) -> Result<u64> {
     let corpus = Corpus::read(target.name)?;
-    for (name, input) in corpus.iter() {
+    for (name, input) in corpus.inputs() {
         if let Some(violation) = limits::violation(target, input) {
             bail!("the kept input {name:?} of {}: {violation}", target.name);
         }

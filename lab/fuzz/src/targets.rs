@@ -42,7 +42,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("zookeeper-nodes", fuzzing::zookeeper_nodes),
     Target::new("small-files", fuzzing::small_files),
     Target {
-        repair: file_store::repair_image,
+        repair: |image, rng| file_store::repair_image(image, rng),
         ..Target::new("queue-file", fuzzing::queue_file)
     },
     Target {

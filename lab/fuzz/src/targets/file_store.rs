@@ -61,7 +61,7 @@ pub(super) fn repair(input: &mut Vec<u8>, rng: &mut Rng) {
 }
 
 /// Makes the checksums of an image right, and its boot this one.
-pub(super) fn repair_image(image: &mut Vec<u8>, rng: &mut Rng) {
+pub(super) fn repair_image(image: &mut [u8], rng: &mut Rng) {
     if rng.u8(..8) == 0 {
         return;
     }
