@@ -62,7 +62,8 @@ fn encode(input: &[u8]) -> String {
     while let Some((first, tail)) = rest.split_first() {
         let zeros = rest.iter().take_while(|byte| **byte == 0).count();
         if zeros > 1 {
-            text.push_str(&format!("\\0{{{zeros}}}"));
+            let run = format!("\\0{{{zeros}}}");
+            text.push_str(&run);
             rest = &rest[zeros..];
             continue;
         }
