@@ -110,6 +110,10 @@ fn generate(root: &Path) -> Result<[(&'static str, String); 2]> {
 
     for guarantee in &source.guarantee {
         check_stores(guarantee)?;
+        check_evidence(&guarantee.id, &guarantee.evidence)?;
+    }
+    for invariant in &source.invariant {
+        check_evidence(&invariant.id, &invariant.evidence)?;
     }
     Ok([
         ("GUARANTEES.md", guarantees(&source)),
@@ -129,6 +133,14 @@ fn check_stores(guarantee: &Guarantee) -> Result<()> {
         unknown.is_none(),
         "{SOURCE}: {} names an unknown store: {unknown:?}",
         guarantee.id
+    );
+    Ok(())
+}
+
+fn check_evidence(id: &str, evidence: &Evidence) -> Result<()> {
+    ensure!(
+        !evidence.is_empty(),
+        "{SOURCE}: {id} has no evidence: name a suite, a test, a cell or a checker"
     );
     Ok(())
 }
@@ -369,6 +381,16 @@ mod tests {
     #[test]
     fn generated_documents_are_up_to_date() {
         check().expect("the documents are generated");
+    }
+
+    #[test]
+    fn guarantee_without_evidence_is_rejected() {
+        let mut evidence = Evidence::default();
+        let error = check_evidence("G-99", &evidence).expect_err("it has no evidence");
+        assert!(error.to_string().contains("G-99 has no evidence"));
+
+        evidence.tests.push("a_test".to_owned());
+        check_evidence("G-99", &evidence).expect("a test is evidence");
     }
 
     #[test]

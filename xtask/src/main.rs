@@ -4,6 +4,7 @@ mod baselines;
 mod dist;
 mod documents;
 mod fetch;
+mod fuzz;
 mod lab;
 mod mutants;
 mod prerequisites;
@@ -68,6 +69,8 @@ enum Task {
     },
     /// Run the engine in virtual time, with faults that are drawn from a seed
     Simulate(simulate::Histories),
+    /// Run kept and random inputs for everything that leasehold parses
+    Fuzz(fuzz::Inputs),
     /// Run a million cycles of acquire and release over eight processes
     Soak,
     /// Run the benchmarks; their figures go to target/bench
@@ -122,6 +125,7 @@ fn run(task: &Task) -> Result<()> {
             tasks::agreement(release.name(), &numbers)
         }
         Task::Simulate(histories) => simulate::run(histories),
+        Task::Fuzz(inputs) => fuzz::run(inputs),
         Task::Soak => tasks::soak(),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),

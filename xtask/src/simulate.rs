@@ -12,7 +12,7 @@ pub(crate) const SEEDS_OF_TEST: u64 = 10_000;
 #[derive(Args)]
 pub(crate) struct Histories {
     /// How many histories to run; each has a seed
-    #[arg(long, default_value_t = SEEDS_OF_TEST)]
+    #[arg(long, default_value_t = SEEDS_OF_TEST, default_value_if("scripts", "true", "1000"))]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
@@ -20,6 +20,9 @@ pub(crate) struct Histories {
     /// How many threads run histories
     #[arg(long, default_value_t = 2)]
     jobs: u64,
+    /// Run the stores on Redis with their scripts; 1,000 histories if `--seeds` is not given
+    #[arg(long)]
+    scripts: bool,
 }
 
 /// Runs the histories, and prints the timeline of the first violation.
@@ -33,6 +36,7 @@ pub(crate) fn test_step() -> Step {
         seeds: SEEDS_OF_TEST,
         from: 0,
         jobs: 2,
+        scripts: false,
     })
 }
 
@@ -44,9 +48,14 @@ fn step(histories: &Histories) -> Step {
         ("--jobs", histories.jobs),
     ];
 
-    numbers
+    let step = numbers
         .iter()
         .fold(Step::cargo("simulation", build), |step, (flag, number)| {
             step.args([*flag, number.to_string().as_str()])
-        })
+        });
+    if histories.scripts {
+        step.arg("--scripts")
+    } else {
+        step
+    }
 }

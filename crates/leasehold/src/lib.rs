@@ -115,6 +115,9 @@ mod engine;
 mod error;
 mod examination;
 pub mod fence;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guarantees;
 mod guard;
 #[cfg(feature = "file")]

@@ -6,7 +6,7 @@ use crate::engine::Validity;
 use crate::runtime::clock::BootInstant;
 use crate::{ClaimId, Guard};
 
-pub use crate::runtime::simulation::{BackgroundTask, Scope, World, enter};
+pub use crate::runtime::simulation::{BackgroundTask, Connection, Scope, World, enter};
 
 /// The validity of a guard, read without an effect on the guard.
 ///

@@ -16,6 +16,7 @@ mod minimise;
 mod network;
 pub mod plan;
 mod process;
+pub mod scripts;
 mod server;
 mod store;
 mod task;

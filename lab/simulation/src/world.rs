@@ -1,12 +1,13 @@
 //! The state of a history, and the world that leasehold sees.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::modelled::BootInstant;
-use leasehold::simulation::{self, BackgroundTask};
+use leasehold::simulation::{self, BackgroundTask, Connection};
 use leasehold::store::ClaimId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -235,6 +236,10 @@ impl simulation::World for World {
             TaskKind::Service
         };
         self.spawn_task(client, kind, task)
+    }
+
+    fn connect(&self, _host: &str, _port: u16) -> io::Result<Box<dyn Connection>> {
+        Err(io::ErrorKind::ConnectionRefused.into())
     }
 }
 

@@ -2,6 +2,8 @@
 
 #[path = "histories/directed.rs"]
 mod directed;
+#[path = "histories/scripts.rs"]
+mod scripts;
 
 use lab_simulation::{Detail, Plan, minimise, run};
 

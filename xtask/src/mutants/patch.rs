@@ -105,6 +105,7 @@ impl Mutant {
         let packages = [
             ("crates/leasehold/", "leasehold"),
             ("crates/leasehold-cli/", "leasehold-cli"),
+            ("lab/fuzz/", "lab-fuzz"),
             ("lab/servers/", "lab-servers"),
             ("lab/simulation/", "lab-simulation"),
             ("lab/", "lab"),

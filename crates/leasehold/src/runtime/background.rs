@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use tokio::runtime::{Builder, Handle};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 
 use super::caller::CallerScope;
 use super::simulation;
@@ -44,10 +44,48 @@ pub(crate) fn handle() -> &'static Handle {
 
 /// Spawns a task on the background thread.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    spawn_on(None, task)
+}
+
+/// Spawns a task on a runtime, or on the background thread.
+pub(crate) fn spawn_on(
+    runtime: Option<&Handle>,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> AbortHandle {
     match simulation::spawn(task) {
         Ok(task) => task,
-        Err(task) => handle().spawn(task).abort_handle(),
+        Err(task) => {
+            let runtime = runtime.unwrap_or_else(|| handle());
+            runtime.spawn(task).abort_handle()
+        }
     }
+}
+
+/// Spawns a task on the runtime that polls this code.
+#[allow(dead_code, reason = "only stores on Redis drive connections")]
+pub(crate) fn spawn_here(task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    match simulation::spawn(task) {
+        Ok(task) => task,
+        Err(task) => tokio::spawn(task).abort_handle(),
+    }
+}
+
+/// Runs a future on a runtime, or on the background thread, and waits for its end.
+///
+/// # Errors
+/// If the runtime ends before the future does.
+#[allow(dead_code, reason = "only stores on Redis drive connections")]
+pub(crate) async fn run_on<F>(
+    runtime: Option<&Handle>,
+    future: F,
+) -> std::result::Result<F::Output, JoinError>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    if simulation::is_active() {
+        return Ok(future.await);
+    }
+    runtime.unwrap_or_else(|| handle()).spawn(future).await
 }
 
 /// Runs `future` to its end and blocks this thread meanwhile.

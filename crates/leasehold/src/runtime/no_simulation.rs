@@ -1,12 +1,16 @@
 //! The machine itself, in builds without simulation. The compiler removes every call.
 
 use std::future::Future;
+use std::io;
 
 use tokio::task::AbortHandle;
 
 use super::clock::BootInstant;
 
 pub(crate) use super::clock::SystemTimer as BootTimer;
+/// A socket in place of a connection of a world, which does not exist.
+#[allow(unused_imports, reason = "only stores on Redis connect in a world")]
+pub(crate) use tokio::net::TcpStream as SimulatedStream;
 
 pub(crate) const fn is_active() -> bool {
     false
@@ -25,4 +29,9 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     Err(task)
+}
+
+#[allow(dead_code, reason = "only stores on Redis connect in a world")]
+pub(crate) const fn connect(_host: &str, _port: u16) -> Option<io::Result<SimulatedStream>> {
+    None
 }

@@ -10,7 +10,9 @@ use std::io;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -32,7 +34,15 @@ pub trait World: Send + Sync {
 
     /// Runs a task in the background of the running process.
     fn spawn(&self, task: BackgroundTask) -> AbortHandle;
+
+    /// Connects the running process to a server.
+    fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Connection>>;
 }
+
+/// A connection to a simulated server.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Enters a world on this thread, until the scope is dropped.
 ///
@@ -81,6 +91,45 @@ where
     }
     let spawned = in_world(|world| world.spawn(Box::pin(task)));
     Ok(spawned.expect("the thread is in a world"))
+}
+
+/// Connects to a server of the world; `None` on a thread without a world.
+#[allow(dead_code, reason = "only stores on Redis connect in a world")]
+pub(crate) fn connect(host: &str, port: u16) -> Option<io::Result<SimulatedStream>> {
+    let connected = in_world(|world| world.connect(host, port))?;
+    Some(connected.map(SimulatedStream))
+}
+
+/// A connection of a world.
+#[allow(dead_code, reason = "only stores on Redis connect in a world")]
+pub(crate) struct SimulatedStream(Box<dyn Connection>);
+
+impl AsyncRead for SimulatedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for SimulatedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
 }
 
 /// The timer of the system, or of the world in which it is created.

@@ -35,6 +35,8 @@ mod examination;
 mod flock;
 mod folder;
 mod folder_counter;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod housekeeping;
 mod lock_file;
 mod process;

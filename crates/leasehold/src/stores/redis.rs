@@ -16,6 +16,8 @@ mod claims;
 mod enter;
 mod enter_reply;
 mod failover;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 pub mod layout;

@@ -10,6 +10,8 @@
 mod address;
 mod channels;
 mod field;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 mod local_claim;

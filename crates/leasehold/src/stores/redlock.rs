@@ -7,6 +7,8 @@
 
 mod address;
 mod fenced;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 
 use std::time::Duration;
 

@@ -12,6 +12,8 @@ mod acquire;
 mod claims;
 mod events;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inspect;
 mod master;
 mod master_set;

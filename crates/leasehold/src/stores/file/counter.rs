@@ -304,7 +304,8 @@ fn parse(block: &[u8]) -> Option<TokenCounter> {
         last_token: number(LAST_TOKEN_AT),
         reserved_up_to: number(RESERVED_AT),
     };
-    (counter.last_token <= counter.reserved_up_to).then_some(counter)
+    let is_in_range = counter.reserved_up_to.max(counter.generation) <= NUMBER_MAX;
+    (counter.last_token <= counter.reserved_up_to && is_in_range).then_some(counter)
 }
 
 fn newer_version(block: &[u8]) -> Option<u32> {
@@ -324,6 +325,10 @@ fn version(block: &Block) -> u32 {
             .expect("a version has four bytes"),
     )
 }
+
+/// The largest number that a block may have, so that counting on does not overflow. The clock's
+/// microseconds reach it in 146,000 years.
+const NUMBER_MAX: u64 = 1 << 62;
 
 /// The number of tokens that one sync of the folder's counter covers.
 ///

@@ -54,6 +54,11 @@ impl StoredClaim {
         if crc != crc32fast::hash(&bytes[..CRC_AT]) {
             return Err(Error::damaged(format!("the entry in slot {slot} is torn")));
         }
+        if stored.sequence() > SEQUENCE_MAX {
+            return Err(Error::damaged(format!(
+                "the entry in slot {slot} has an impossible number"
+            )));
+        }
         Share::from_parts(stored.weight(), stored.capacity())?;
         Ok(Some(stored))
     }
@@ -147,6 +152,9 @@ impl StoredClaim {
 }
 
 pub(super) const ENTRY_LEN: usize = 256;
+
+/// The largest sequence number that is read, so that the next one does not overflow.
+const SEQUENCE_MAX: u64 = 1 << 62;
 
 const SEQUENCE_AT: usize = 0;
 const ID_AT: usize = 8;

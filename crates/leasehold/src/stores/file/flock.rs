@@ -159,7 +159,7 @@ fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
 
 /// The process in a line such as `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`, if the line is
 /// about this file. The line of a waiting process has an arrow after the number.
-fn parse_holder(line: &str, file: &str) -> Option<u32> {
+pub(super) fn parse_holder(line: &str, file: &str) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     (words.next()? == "FLOCK").then_some(())?;
     let pid = words.nth(2)?.parse().ok()?;

@@ -10,7 +10,7 @@
 pub(super) mod directory;
 mod listing;
 pub(super) mod location;
-mod names;
+pub(super) mod names;
 pub(super) mod sharing;
 
 use std::ffi::OsStr;

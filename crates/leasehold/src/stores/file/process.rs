@@ -216,7 +216,7 @@ impl Peer {
     }
 }
 
-fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
+pub(super) fn parse_ids(bytes: &[u8]) -> Vec<ClaimId> {
     bytes
         .chunks_exact(ID_LEN)
         .map(|id| ClaimId::from_bytes(id.try_into().expect("an id has 16 bytes")))

@@ -193,7 +193,7 @@ fn read_counter(bytes: &[u8], boot: Boot, at: &Location) -> Result<StoredCounter
 /// An entry is written in one call, so only power loss can tear it, and then its process has ended
 /// too. Entries of another boot are read like all others, because some kinds of container have a
 /// boot id of their own. An entry is dead if its process is dead.
-fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
+pub(super) fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     let mut entries = Vec::new();
     let mut torn = Vec::new();
     for (slot, bytes) in slots.chunks(ENTRY_LEN).enumerate() {

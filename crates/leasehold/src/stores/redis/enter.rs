@@ -275,11 +275,12 @@ fn is_late(error: &Error, clock: &ServerClock) -> bool {
     let mut numbers = detail
         .split(' ')
         .filter_map(|word| word.parse::<u64>().ok());
-    let Some((seconds, micros)) = numbers.next().zip(numbers.next()) else {
+    let numbers = numbers.next().zip(numbers.next());
+    let time = numbers.and_then(|(seconds, micros)| redis_client::micros_of(seconds, micros));
+    let Some(time) = time else {
         return false;
     };
 
-    let server_micros = seconds * 1_000_000 + micros;
-    clock.set(server_micros, BootInstant::now());
+    clock.set(time, BootInstant::now());
     true
 }

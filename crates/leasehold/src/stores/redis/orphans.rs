@@ -47,7 +47,7 @@ impl Orphans {
     /// Removes the claim from the queue at `due`, when no earlier request can add it again.
     pub(super) fn release(&self, orphan: Orphan, due: BootInstant) {
         let orphans = self.clone();
-        background::handle().spawn(async move {
+        background::spawn(async move {
             tokio::time::sleep(due.duration_since(BootInstant::now())).await;
             orphans.try_release(&orphan).await;
         });

@@ -11,7 +11,7 @@ use percent_encoding::{percent_decode_str, utf8_percent_encode};
 use super::layout::record;
 use super::liveness::LivenessRef;
 use crate::stores::redis_client::{OTHER_VERSION, PLAIN, id_from};
-use crate::{Claim, ClaimantInfo, Entry, Error, Name, Result, Share, Standing, Token};
+use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Name, Result, Share, Standing, Token};
 
 const PREFIX: &str = "leasehold:{";
 /// The nonce of a holder that is present.
@@ -52,7 +52,10 @@ pub(super) struct Nonces(AtomicU64);
 
 impl Default for Nonces {
     fn default() -> Self {
-        Self(AtomicU64::new(uuid::Uuid::new_v4().as_u64_pair().1))
+        let drawn = u128::from_be_bytes(ClaimId::draw().to_bytes());
+        // The last bits are random in every version of an id.
+        let last = drawn & u128::from(u64::MAX);
+        Self(AtomicU64::new(u64::try_from(last).expect("it is masked")))
     }
 }
 
@@ -139,7 +142,6 @@ mod tests {
 
     use super::super::liveness::CrashCheck;
     use super::*;
-    use crate::ClaimId;
     use crate::stores::redis_client::id_text;
 
     const TOKEN: u64 = 1_795_268_260_247_958;

@@ -322,7 +322,7 @@ pub enum AbsenceSeen {
 }
 
 /// Parses the reply to a renewal of `count` claims, of which `first` is the first.
-fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Vec<Renewed>> {
+pub(super) fn parse_renewals(text: &str, first: &str, count: usize) -> Option<Vec<Renewed>> {
     let (letters, positions) = text.strip_prefix(first)?.split_at_checked(count)?;
     let mut positions = positions.as_bytes().chunks(reply::POSITION.len);
     let renewed = letters

@@ -105,8 +105,10 @@ impl Redis {
         server.caller_link.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
-                background::handle().spawn(async move {
-                    with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, session.ping()).await
+                background::spawn(async move {
+                    let pinging = session.ping();
+                    // A failed ping closes the session, which ends the link.
+                    let _ = with_reply_timeout(&session, FOREMOST_POLL_INTERVAL, pinging).await;
                 });
             }
         });

@@ -4,7 +4,7 @@
 //! moved. Such a reply names the new master, and the next request goes there at once.
 
 mod address;
-mod slots;
+pub(super) mod slots;
 mod table;
 
 use std::sync::{Arc, Weak};
@@ -87,7 +87,7 @@ impl<S: ClusterNode> Cluster<S> {
         }
 
         let refreshing = refresh_repeatedly(Arc::downgrade(self));
-        let task = background::handle().spawn(refreshing).abort_handle();
+        let task = background::spawn(refreshing);
         *self.refresher.write() = Some(task);
         Ok(())
     }

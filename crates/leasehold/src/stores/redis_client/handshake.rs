@@ -41,6 +41,13 @@ impl ServerClock {
     }
 }
 
+/// Returns a server's time in microseconds; `None` if no clock shows it.
+pub(in crate::stores) fn micros_of(seconds: u64, micros: u64) -> Option<u64> {
+    let whole = seconds.checked_mul(1_000_000)?;
+    let time = whole.checked_add(micros)?;
+    (time <= TIME_MAX).then_some(time)
+}
+
 /// Checks version, eviction policy, role, clock and scripts of a server.
 pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
     check_version(&info_section(session, "server").await?)?;
@@ -53,9 +60,13 @@ pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock)
     let read = BootInstant::now();
     let (seconds, micros): (u64, u64) =
         redis::from_redis_value(time).map_err(|_| reply_error::protocol_error())?;
-    clock.set(seconds * 1_000_000 + micros, read);
+    let time = micros_of(seconds, micros).ok_or_else(reply_error::protocol_error)?;
+    clock.set(time, read);
     check_scripts(PROBE.run(session, &[PROBE_KEY], &[]).await)
 }
+
+/// The largest time that a token has digits for: the year 2286, in microseconds.
+const TIME_MAX: u64 = 9_999_999_999_999_999;
 
 /// A key that the users of all stores have the right to access.
 const PROBE_KEY: &str = "leasehold:redlock:{probe}";

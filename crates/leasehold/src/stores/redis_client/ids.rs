@@ -17,7 +17,7 @@ pub(in crate::stores) const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Returns 64 new random bits, which cannot be guessed.
 pub(in crate::stores) fn fresh_client() -> String {
-    URL_SAFE_NO_PAD.encode(&uuid::Uuid::new_v4().into_bytes()[..8])
+    URL_SAFE_NO_PAD.encode(&ClaimId::draw().to_bytes()[..8])
 }
 
 pub(in crate::stores) fn id_text(id: ClaimId) -> String {

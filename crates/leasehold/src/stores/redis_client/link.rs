@@ -83,9 +83,7 @@ impl Link {
     pub(in crate::stores) fn spawn(config: LinkConfig) -> Self {
         let (sender, states) = watch::channel(State::Connecting);
         let runtime = config.runtime.as_ref().map(Handle::id);
-        let supervisor = background::handle()
-            .spawn(supervise(config, sender))
-            .abort_handle();
+        let supervisor = background::spawn(supervise(config, sender));
         Self {
             states,
             runtime,

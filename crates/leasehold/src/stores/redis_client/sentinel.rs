@@ -6,7 +6,7 @@
 //! agreed to each.
 
 mod address;
-mod view;
+pub(super) mod view;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -52,7 +52,7 @@ impl WatchedMaster {
         let tasks = tasks.map(|(number, sentinel)| {
             let sentinel = Sentinel::connect(sentinel, address.master.clone());
             let asking = ask_repeatedly(sentinel, number, Arc::clone(&sender));
-            background::handle().spawn(asking).abort_handle()
+            background::spawn(asking)
         });
 
         Self {

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::address::Target;
 use super::tls::{self, Encrypted};
+use crate::runtime::simulation;
 use crate::{Error, Result};
 
 /// After this silence the kernel probes a connection, three times at this interval.
@@ -25,6 +26,7 @@ pub(in crate::stores) enum Stream {
     Tcp(TcpStream),
     Tls(Box<Encrypted>),
     Unix(UnixStream),
+    Simulated(simulation::SimulatedStream),
 }
 
 impl Stream {
@@ -34,7 +36,10 @@ impl Stream {
                 host,
                 port,
                 tls: None,
-            } => Ok(Self::Tcp(tcp(host, *port).await?)),
+            } => match simulation::connect(host, *port) {
+                Some(connected) => connected.map(Self::Simulated).map_err(unreachable),
+                None => Ok(Self::Tcp(tcp(host, *port).await?)),
+            },
             Target::Tcp {
                 host,
                 port,
@@ -119,6 +124,7 @@ macro_rules! each {
             Stream::Tcp($stream) => $body,
             Stream::Tls($stream) => $body,
             Stream::Unix($stream) => $body,
+            Stream::Simulated($stream) => $body,
         }
     };
 }

@@ -6,7 +6,7 @@ use super::error_of;
 use crate::Result;
 use crate::examination::{ExaminedServer, Finding, RoundTrip};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{Address, Session};
+use crate::stores::redis_client::{self, Address, Session};
 
 /// Measures round trips and the clock, and adds risks to locks.
 pub(super) async fn examine(
@@ -54,12 +54,15 @@ impl Sample {
         let sent_at = BootInstant::now();
         let reply = session.send(&redis::cmd("TIME")).await.map_err(error_of)?;
         let read_at = BootInstant::now();
-        let (seconds, micros): (i64, i64) = redis::from_redis_value(reply)
-            .map_err(|_| crate::stores::redis_client::protocol_error())?;
+        let (seconds, micros) =
+            redis::from_redis_value(reply).map_err(|_| redis_client::protocol_error())?;
+        let time = redis_client::micros_of(seconds, micros);
+        let time = time.and_then(|time| i64::try_from(time).ok());
+        let time = time.ok_or_else(redis_client::protocol_error)?;
 
         let round_trip = read_at.duration_since(sent_at);
         // The server read its clock in the middle of the round trip, within half of it.
-        let server = seconds * 1_000_000 + micros + micros_of(round_trip / 2);
+        let server = time + micros_of(round_trip / 2);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH);
         let boot = i64::try_from(read_at.as_nanos() / 1_000).unwrap_or(i64::MAX);
         Ok(Self {

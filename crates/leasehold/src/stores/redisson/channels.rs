@@ -112,6 +112,6 @@ impl Drop for ChannelSubscription {
         let channels = Arc::clone(&self.channels);
         let session = Arc::clone(&self.session);
         let name = std::mem::take(&mut self.name);
-        background::handle().spawn(async move { channels.leave(&session, &name).await });
+        background::spawn(async move { channels.leave(&session, &name).await });
     }
 }

@@ -180,6 +180,6 @@ impl Drop for Listening {
         let events = Arc::clone(&self.events);
         let session = Arc::clone(&self.session);
         let channel = self.channel.clone();
-        background::handle().spawn(async move { events.leave(&session, &channel).await });
+        background::spawn(async move { events.leave(&session, &channel).await });
     }
 }

@@ -26,7 +26,8 @@ where
     F::Output: Send,
 {
     pub(super) requests: FuturesUnordered<F>,
-    executor: Handle,
+    /// `None` for the background thread.
+    executor: Option<Handle>,
 }
 
 impl<F: Future + Send + 'static> Drop for Round<F>
@@ -38,8 +39,8 @@ where
             return;
         }
         let mut requests = std::mem::take(&mut self.requests);
-        self.executor
-            .spawn(async move { while requests.next().await.is_some() {} });
+        let ending = async move { while requests.next().await.is_some() {} };
+        background::spawn_on(self.executor.as_ref(), ending);
     }
 }
 
@@ -76,10 +77,10 @@ impl VotingStore {
         }
     }
 
-    fn executor(&self, via: Via) -> Handle {
-        match (&self.runtime, via) {
-            (Some(runtime), Via::Caller) => runtime.clone(),
-            _ => background::handle().clone(),
+    fn executor(&self, via: Via) -> Option<Handle> {
+        match via {
+            Via::Caller => self.runtime.clone(),
+            Via::Background => None,
         }
     }
 

@@ -11,7 +11,7 @@ const SLOTS: u16 = 16_384;
 
 /// The slots from a first to a last one, and the address that their master announces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(in crate::stores::redis_client) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
     pub(super) master: Host,
@@ -83,7 +83,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Parses the reply to `CLUSTER SLOTS` of the node at `host`.
-fn parse(reply: &Value, host: &Host) -> Option<Vec<Range>> {
+pub(in crate::stores::redis_client) fn parse(reply: &Value, host: &Host) -> Option<Vec<Range>> {
     let Value::Array(ranges) = reply else {
         return None;
     };

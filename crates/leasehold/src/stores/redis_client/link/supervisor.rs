@@ -150,8 +150,7 @@ async fn connect_to(
     };
 
     let handshaken = async {
-        let at = runtime.as_ref().unwrap_or_else(|| background::handle());
-        let Ok(opened) = at.spawn(opening).await else {
+        let Ok(opened) = background::run_on(runtime.as_ref(), opening).await else {
             // From now on the background thread drives the connection.
             *runtime = None;
             return Err(Error::unavailable(

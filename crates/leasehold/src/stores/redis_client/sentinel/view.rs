@@ -18,7 +18,7 @@ struct Replies {
 
 /// A master that a sentinel has named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sighting {
+pub(in crate::stores::redis_client) struct Sighting {
     /// The number of the configuration. Each failover raises it.
     pub(super) epoch: u64,
     /// The address that the master announces.
@@ -84,7 +84,7 @@ impl View {
 
 impl Sighting {
     /// Parses the reply to `SENTINEL MASTER`.
-    pub(super) fn parse(fields: &HashMap<String, String>) -> Option<Self> {
+    pub(in crate::stores::redis_client) fn parse(fields: &HashMap<String, String>) -> Option<Self> {
         Some(Self {
             epoch: fields.get("config-epoch")?.parse().ok()?,
             host: Host {

@@ -13,6 +13,7 @@ use redis::{
 use tokio::task::AbortHandle;
 
 use super::{Closed, INVALIDATION, PushHandler, Session};
+use crate::runtime::background;
 use crate::stores::redis_client::address::Address;
 use crate::stores::redis_client::reply_error;
 use crate::stores::redis_client::stream::Stream;
@@ -180,7 +181,7 @@ fn drive(driver: impl Future<Output = ()> + Send + 'static, closed: &Arc<Closed>
         driver.await;
         drop(set_on_drop);
     };
-    tokio::spawn(driving).abort_handle()
+    background::spawn_here(driving)
 }
 
 fn login(address: &Address, protocol: ProtocolVersion) -> RedisConnectionInfo {

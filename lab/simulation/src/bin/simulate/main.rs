@@ -1,5 +1,7 @@
 //! Runs histories, and prints the timeline of the first one with a violation.
 
+mod scripts;
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -23,6 +25,9 @@ struct Arguments {
     /// Print the first violation only, without the timeline
     #[arg(long)]
     quiet: bool,
+    /// Run the stores on Redis, with their scripts, in place of the engine alone
+    #[arg(long)]
+    scripts: bool,
     /// Run each history twice and compare the runs
     #[arg(long)]
     twice: bool,
@@ -30,6 +35,9 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.scripts {
+        return scripts::run(&arguments);
+    }
     let totals = Totals::default();
     let started = Instant::now();
 

@@ -1,0 +1,205 @@
+//! The keys of a server, with their values and expiries.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::reply::{Outcome, Reply, WRONG_TYPE};
+use crate::server::{Connection, Message};
+use crate::{hashes, keys, sorted_sets, strings};
+
+/// The fields of a hash, with their values.
+pub(crate) type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A value of a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Text(Vec<u8>),
+    /// The fields in the order of their insertion.
+    Hash(Fields),
+    /// The members with their scores, in order.
+    SortedSet(Vec<(f64, Vec<u8>)>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) value: Value,
+    /// In milliseconds.
+    pub(crate) expires_at: Option<i64>,
+}
+
+/// All that a server knows, without its scripts.
+#[derive(Debug)]
+pub(crate) struct Data {
+    keys: BTreeMap<Vec<u8>, Stored>,
+    /// In microseconds. It does not change while a script runs.
+    pub(crate) now: i64,
+    /// The id of the server's history.
+    pub(crate) history: String,
+    pub(crate) channels: BTreeMap<Vec<u8>, BTreeSet<Connection>>,
+    pub(crate) messages: Vec<Message>,
+}
+
+impl Data {
+    pub(crate) fn new(history: &str) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            now: 0,
+            history: history.to_owned(),
+            channels: BTreeMap::new(),
+            messages: Vec::new(),
+        }
+    }
+
+    pub(crate) fn now_millis(&self) -> i64 {
+        self.now / 1_000
+    }
+
+    /// Executes a command that scripts may use.
+    pub(crate) fn command(&mut self, words: &[Vec<u8>]) -> Outcome {
+        let Some((name, arguments)) = words.split_first() else {
+            return Err("ERR empty command".to_owned());
+        };
+        let name = String::from_utf8_lossy(name).to_uppercase();
+        let commands = [
+            strings::command,
+            hashes::command,
+            sorted_sets::command,
+            keys::command,
+        ];
+        let mut outcomes = commands
+            .iter()
+            .filter_map(|command| command(self, &name, arguments));
+
+        outcomes.next().unwrap_or_else(|| {
+            let arguments = arguments
+                .iter()
+                .map(|argument| String::from_utf8_lossy(argument));
+            let shown: Vec<String> = arguments.map(|argument| format!("'{argument}' ")).collect();
+            let shown = shown.concat();
+            Err(format!(
+                "ERR unknown command '{}', with args beginning with: {shown}",
+                String::from_utf8_lossy(&words[0])
+            ))
+        })
+    }
+
+    pub(crate) fn names(&mut self) -> Vec<Vec<u8>> {
+        let now = self.now_millis();
+        self.keys.retain(|_, stored| !is_over(stored, now));
+        self.keys.keys().cloned().collect()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+
+    /// Returns a key that has not expired.
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<&mut Stored> {
+        let now = self.now_millis();
+        if self
+            .keys
+            .get(key)
+            .is_some_and(|stored| is_over(stored, now))
+        {
+            self.keys.remove(key);
+        }
+        self.keys.get_mut(key)
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8], stored: Stored) {
+        self.keys.insert(key.to_vec(), stored);
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        let exists = self.get(key).is_some();
+        self.keys.remove(key);
+        exists
+    }
+
+    /// Returns the text of a key.
+    pub(crate) fn text(&mut self, key: &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
+        match self.get(key).map(|stored| &mut stored.value) {
+            None => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text)),
+            Some(_) => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    /// Returns the fields of a hash; a missing key has none.
+    pub(crate) fn hash(&mut self, key: &[u8]) -> Result<&mut Fields, String> {
+        self.get(key);
+        let empty = || Stored {
+            value: Value::Hash(Vec::new()),
+            expires_at: None,
+        };
+        match &mut self.keys.entry(key.to_vec()).or_insert_with(empty).value {
+            Value::Hash(fields) => Ok(fields),
+            _ => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    /// Returns the members of a sorted set; a missing key has none.
+    pub(crate) fn sorted_set(&mut self, key: &[u8]) -> Result<&mut Vec<(f64, Vec<u8>)>, String> {
+        self.get(key);
+        let empty = || Stored {
+            value: Value::SortedSet(Vec::new()),
+            expires_at: None,
+        };
+        match &mut self.keys.entry(key.to_vec()).or_insert_with(empty).value {
+            Value::SortedSet(members) => Ok(members),
+            _ => Err(WRONG_TYPE.to_owned()),
+        }
+    }
+
+    /// Removes a key whose hash or sorted set is empty.
+    pub(crate) fn drop_if_empty(&mut self, key: &[u8]) {
+        let is_empty = self
+            .keys
+            .get(key)
+            .is_some_and(|stored| match &stored.value {
+                Value::Text(_) => false,
+                Value::Hash(fields) => fields.is_empty(),
+                Value::SortedSet(members) => members.is_empty(),
+            });
+        if is_empty {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Sends a message to the subscribers of a channel; returns their number.
+    pub(crate) fn publish(&mut self, channel: &[u8], text: &[u8]) -> Reply {
+        let to = self.channels.get(channel).into_iter().flatten();
+        let messages: Vec<Message> = to
+            .map(|connection| Message {
+                to: *connection,
+                channel: channel.to_vec(),
+                text: text.to_vec(),
+            })
+            .collect();
+
+        let count = messages.len();
+        self.messages.extend(messages);
+        Reply::count(count)
+    }
+}
+
+fn is_over(stored: &Stored, now: i64) -> bool {
+    stored.expires_at.is_some_and(|at| now > at)
+}
+
+/// Returns the error for a wrong number of arguments.
+pub(crate) fn wrong_count(command: &str) -> String {
+    let name = command.to_lowercase();
+    format!("ERR wrong number of arguments for '{name}' command")
+}
+
+pub(crate) fn integer(text: &[u8]) -> Result<i64, String> {
+    let not_an_integer = || crate::reply::NOT_AN_INTEGER.to_owned();
+    let text = std::str::from_utf8(text).map_err(|_| not_an_integer())?;
+    let number: i64 = text.parse().map_err(|_| not_an_integer())?;
+    // Redis accepts only the text that it would write.
+    if number.to_string() == text {
+        Ok(number)
+    } else {
+        Err(not_an_integer())
+    }
+}

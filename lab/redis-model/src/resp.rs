@@ -1,0 +1,78 @@
+//! The protocol between a client and the server: RESP3.
+
+use crate::reply::Reply;
+use crate::server::Message;
+
+/// Takes the first whole request out of the received bytes.
+///
+/// `None` if it is not whole yet. A client of the tests sends nothing else than requests.
+pub(crate) fn take_request(received: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
+    let mut rest = received.as_slice();
+    let count = take_number(&mut rest, b'*')?;
+    let words: Vec<Vec<u8>> = (0..count)
+        .map(|_| take_word(&mut rest))
+        .collect::<Option<_>>()?;
+
+    let taken = received.len() - rest.len();
+    received.drain(..taken);
+    Some(words)
+}
+
+fn take_word(rest: &mut &[u8]) -> Option<Vec<u8>> {
+    let len = take_number(rest, b'$')?;
+    let word = rest.get(..len)?.to_vec();
+    *rest = rest.get(len + 2..)?;
+    Some(word)
+}
+
+fn take_number(rest: &mut &[u8], kind: u8) -> Option<usize> {
+    let end = rest.iter().position(|byte| *byte == b'\r')?;
+    let line = std::str::from_utf8(rest.get(1..end)?).ok()?;
+    assert_eq!(rest[0], kind, "a client sends a list of words");
+    *rest = rest.get(end + 2..)?;
+    line.parse().ok()
+}
+
+/// Writes a reply.
+pub(crate) fn write(reply: &Reply, to: &mut Vec<u8>) {
+    match reply {
+        Reply::Nil => to.extend(b"_\r\n"),
+        Reply::Int(number) => to.extend(format!(":{number}\r\n").bytes()),
+        Reply::Status(text) => to.extend(format!("+{text}\r\n").bytes()),
+        Reply::Error(text) => to.extend(format!("-{text}\r\n").bytes()),
+        Reply::Bytes(bytes) => write_word(bytes, to),
+        Reply::List(replies) => {
+            to.extend(format!("*{}\r\n", replies.len()).bytes());
+            for reply in replies {
+                write(reply, to);
+            }
+        }
+    }
+}
+
+/// Writes what the server sends about a subscription.
+pub(crate) fn write_subscription(kind: &str, channel: &[u8], to: &mut Vec<u8>) {
+    to.extend(b">3\r\n");
+    write_word(kind.as_bytes(), to);
+    write_word(channel, to);
+    to.extend(b":1\r\n");
+}
+
+/// Writes a message to a subscriber.
+pub(crate) fn write_message(message: &Message, to: &mut Vec<u8>) {
+    to.extend(b">3\r\n");
+    write_word(b"message", to);
+    write_word(&message.channel, to);
+    write_word(&message.text, to);
+}
+
+/// Writes the reply to `HELLO 3`.
+pub(crate) fn write_hello(to: &mut Vec<u8>) {
+    to.extend(b"%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$5\r\nproto\r\n:3\r\n");
+}
+
+fn write_word(word: &[u8], to: &mut Vec<u8>) {
+    to.extend(format!("${}\r\n", word.len()).bytes());
+    to.extend(word);
+    to.extend(b"\r\n");
+}

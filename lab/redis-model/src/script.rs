@@ -1,0 +1,241 @@
+//! The scripts, which run in the Lua that Redis has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mlua::{Function, Lua, MultiValue, Table, Value};
+use parking_lot::Mutex;
+
+use crate::data::Data;
+use crate::reply::{Outcome, Reply};
+
+/// The interpreter of a server, and the scripts that it knows.
+pub(crate) struct Scripts {
+    lua: Lua,
+    by_hash: BTreeMap<String, Function>,
+}
+
+/// How a script calls a command.
+#[derive(Clone, Copy)]
+enum OnError {
+    /// `redis.call`: the script ends.
+    End,
+    /// `redis.pcall`: the script receives the error as a table.
+    Return,
+}
+
+impl Scripts {
+    pub(crate) fn new(data: &Arc<Mutex<Data>>) -> Self {
+        let lua = Lua::new();
+        install(&lua, data).expect("an empty interpreter takes a table");
+        Self {
+            lua,
+            by_hash: BTreeMap::new(),
+        }
+    }
+
+    /// Runs a script by its text, and keeps it.
+    pub(crate) fn eval(&mut self, text: &[u8], arguments: &[Vec<u8>]) -> Outcome {
+        let mut sha = sha1_smol::Sha1::new();
+        sha.update(text);
+        let hash = sha.digest().to_string();
+        if !self.by_hash.contains_key(&hash) {
+            let compiled = self.lua.load(text).set_name("=user_script").into_function();
+            let compiled = compiled
+                .map_err(|error| format!("ERR Error compiling script (new function): {error}"))?;
+            self.by_hash.insert(hash.clone(), compiled);
+        }
+        self.eval_known(&hash, arguments)
+    }
+
+    /// Runs a script by its hash.
+    pub(crate) fn eval_known(&self, hash: &str, arguments: &[Vec<u8>]) -> Outcome {
+        let Some(script) = self.by_hash.get(&hash.to_lowercase()) else {
+            return Err("NOSCRIPT No matching script. Please use EVAL.".to_owned());
+        };
+        let Some((count, words)) = arguments.split_first() else {
+            return Err("ERR wrong number of arguments for 'eval' command".to_owned());
+        };
+        let count = crate::data::integer(count)?;
+        let Ok(count) = usize::try_from(count) else {
+            return Err("ERR Number of keys can't be negative".to_owned());
+        };
+        if count > words.len() {
+            return Err("ERR Number of keys can't be greater than number of args".to_owned());
+        }
+
+        let (keys, words) = words.split_at(count);
+        self.run(script, keys, words)
+            .unwrap_or_else(|error| Err(text_of(&error)))
+    }
+
+    fn run(&self, script: &Function, keys: &[Vec<u8>], words: &[Vec<u8>]) -> mlua::Result<Outcome> {
+        let globals = self.lua.globals();
+        globals.set("KEYS", list(&self.lua, keys)?)?;
+        globals.set("ARGV", list(&self.lua, words)?)?;
+
+        let returned: Value = script.call(())?;
+        Ok(match reply_of(&returned)? {
+            Reply::Error(text) => Err(text),
+            reply => Ok(reply),
+        })
+    }
+}
+
+fn install(lua: &Lua, data: &Arc<Mutex<Data>>) -> mlua::Result<()> {
+    let redis = lua.create_table()?;
+    redis.set("call", caller(lua, data, OnError::End)?)?;
+    redis.set("pcall", caller(lua, data, OnError::Return)?)?;
+
+    redis.set(
+        "error_reply",
+        lua.create_function(|lua, text: mlua::String| {
+            let table = lua.create_table()?;
+            let text = text.to_string_lossy();
+            let text = text.strip_prefix('-').unwrap_or(&text).to_owned();
+            let text = if text.contains(' ') {
+                text
+            } else {
+                format!("ERR {text}")
+            };
+            table.set("err", text)?;
+            Ok(table)
+        })?,
+    )?;
+    redis.set(
+        "status_reply",
+        lua.create_function(|lua, text: mlua::String| {
+            let table = lua.create_table()?;
+            table.set("ok", text)?;
+            Ok(table)
+        })?,
+    )?;
+    lua.globals().set("redis", redis)
+}
+
+fn caller(lua: &Lua, data: &Arc<Mutex<Data>>, on_error: OnError) -> mlua::Result<Function> {
+    let data = Arc::clone(data);
+    lua.create_function(move |lua, words: MultiValue| {
+        let outcome = match words_of(&words) {
+            Some(words) => {
+                let outcome = data.lock().command(&words);
+                outcome.map_err(|text| in_script(text, &words))
+            }
+            None => Err("ERR Lua redis lib command arguments must be strings or integers".into()),
+        };
+        match (outcome, on_error) {
+            (Ok(reply), _) => value_of(lua, &reply),
+            (Err(text), OnError::End) => Err(mlua::Error::RuntimeError(format!("{MARK}{text}"))),
+            (Err(text), OnError::Return) => value_of(lua, &Reply::Error(text)),
+        }
+    })
+}
+
+/// Begins the error of a command, in front of which Lua may write a position.
+const MARK: &str = "\u{1}";
+
+/// Returns the error of a script that has ended.
+fn text_of(error: &mlua::Error) -> String {
+    let text = match error {
+        mlua::Error::CallbackError { cause, .. } => cause.to_string(),
+        mlua::Error::RuntimeError(text) => text.clone(),
+        error => error.to_string(),
+    };
+    match text.split_once(MARK) {
+        Some((_, text)) => text.lines().next().unwrap_or_default().to_owned(),
+        None => format!("ERR {}", text.lines().next().unwrap_or_default()),
+    }
+}
+
+/// Inside a script, errors about the command itself are others.
+fn in_script(text: String, words: &[Vec<u8>]) -> String {
+    if text.starts_with("ERR unknown command") {
+        return "ERR Unknown Redis command called from script".to_owned();
+    }
+    // The server checks the least number itself, and a command that there are pairs.
+    let has_odd_pair = text.contains("'hset'") && words.len() >= 4;
+    if text.starts_with("ERR wrong number of arguments") && !has_odd_pair {
+        return "ERR Wrong number of args calling Redis command from script".to_owned();
+    }
+    text
+}
+
+fn words_of(words: &MultiValue) -> Option<Vec<Vec<u8>>> {
+    let words = words.iter().map(|word| match word {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        Value::Integer(number) => Some(number.to_string().into_bytes()),
+        Value::Number(number) => Some(number_text(*number).into_bytes()),
+        _ => None,
+    });
+    let words: Vec<Vec<u8>> = words.collect::<Option<_>>()?;
+    (!words.is_empty()).then_some(words)
+}
+
+/// Writes a number as an argument: an integer in full, any other with its digits.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the number is whole and in range"
+)]
+fn number_text(number: f64) -> String {
+    if number.fract().abs() < f64::MIN_POSITIVE && number.abs() < 9.0e18 {
+        return (number as i64).to_string();
+    }
+    format!("{number}")
+}
+
+fn list(lua: &Lua, words: &[Vec<u8>]) -> mlua::Result<Table> {
+    let texts = words.iter().map(|word| lua.create_string(word));
+    lua.create_sequence_from(texts.collect::<mlua::Result<Vec<_>>>()?)
+}
+
+fn value_of(lua: &Lua, reply: &Reply) -> mlua::Result<Value> {
+    Ok(match reply {
+        Reply::Nil => Value::Boolean(false),
+        #[allow(clippy::cast_precision_loss, reason = "the numbers of Lua are doubles")]
+        Reply::Int(number) => Value::Number(*number as f64),
+        Reply::Bytes(bytes) => Value::String(lua.create_string(bytes)?),
+        Reply::Status(text) => table_with(lua, "ok", text)?,
+        Reply::Error(text) => table_with(lua, "err", text)?,
+        Reply::List(replies) => {
+            let values = replies.iter().map(|reply| value_of(lua, reply));
+            let values: Vec<Value> = values.collect::<mlua::Result<_>>()?;
+            Value::Table(lua.create_sequence_from(values)?)
+        }
+    })
+}
+
+fn table_with(lua: &Lua, key: &str, text: &str) -> mlua::Result<Value> {
+    let table = lua.create_table()?;
+    table.set(key, text)?;
+    Ok(Value::Table(table))
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "Redis cuts fractions")]
+fn reply_of(value: &Value) -> mlua::Result<Reply> {
+    Ok(match value {
+        Value::String(text) => Reply::Bytes(text.as_bytes().to_vec()),
+        Value::Integer(number) => Reply::Int(*number),
+        Value::Number(number) => Reply::Int(*number as i64),
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Table(table) => reply_of_table(table)?,
+        _ => Reply::Nil,
+    })
+}
+
+fn reply_of_table(table: &Table) -> mlua::Result<Reply> {
+    if let Value::String(text) = table.raw_get("err")? {
+        return Ok(Reply::Error(text.to_string_lossy()));
+    }
+    if let Value::String(text) = table.raw_get("ok")? {
+        return Ok(Reply::Status(text.to_string_lossy()));
+    }
+
+    let mut replies = Vec::new();
+    for at in 1.. {
+        match table.raw_get(at)? {
+            Value::Nil => break,
+            value => replies.push(reply_of(&value)?),
+        }
+    }
+    Ok(Reply::List(replies))
+}

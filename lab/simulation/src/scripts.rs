@@ -1,0 +1,114 @@
+//! Histories of the stores on Redis, against a model of the server that executes their scripts.
+//!
+//! Several clients acquire one lock in virtual time. Their connections are slow, and break before a
+//! request is executed, before its reply is sent, or within the reply. After each step of a client,
+//! at most one guard is valid. In the end every client has released, and the lock is free.
+
+mod client;
+mod world;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::simulation;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
+
+use world::ScriptWorld;
+
+/// What a history did.
+#[derive(Debug, Default)]
+pub struct ScriptReport {
+    /// What went wrong first.
+    pub violation: Option<String>,
+    /// The number of grants.
+    pub grants: u32,
+    /// The number of connections that broke while a client held.
+    pub breaks_with_hold: u32,
+    /// The grants and losses, in order.
+    pub events: Vec<String>,
+}
+
+/// The choices of one history.
+#[derive(Clone, Debug)]
+pub struct ScriptPlan {
+    /// The seed of every choice.
+    pub seed: u64,
+    /// The store.
+    pub url: &'static str,
+    /// The lease of every claim.
+    pub lease: Duration,
+    /// The longest time of a message.
+    pub slowest: Duration,
+    /// How many of a thousand messages break their connection.
+    pub broken: u16,
+    /// How many clients there are.
+    pub clients: usize,
+    /// How long no client can connect, after a break.
+    pub outage: Duration,
+}
+
+impl ScriptPlan {
+    /// Draws a plan.
+    #[must_use]
+    pub fn draw(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let lease = Duration::from_millis([1_500, 4_000, 30_000][rng.usize(..3)]);
+        let slowest = [lease / 1_000, lease / 100, lease / 12][rng.usize(..3)];
+        Self {
+            seed,
+            url: rng.choice(URLS).expect("a URL"),
+            lease,
+            slowest,
+            broken: [0, 2, 10, 40][rng.usize(..4)],
+            clients: rng.usize(3..=4),
+            outage: lease.mul_f64([0.0, 0.3, 1.2][rng.usize(..3)]),
+        }
+    }
+}
+
+impl fmt::Display for ScriptPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: {self:?}", self.seed)
+    }
+}
+
+/// The stores. A plain lock can be lost with its key only, and Redlock has three servers.
+const URLS: &[&str] = &[
+    "redis://a?crash-grace=2s",
+    "redis://a?crash-grace=off",
+    "redis://a?crash-grace=500ms",
+    "redis://a?dialect=plain",
+    "redis://a?dialect=redisson",
+    "redlock://a,b,c?quarantine=off",
+];
+
+/// Runs a history to its end or to its first violation.
+#[must_use]
+pub fn run_scripts(plan: &ScriptPlan) -> ScriptReport {
+    fastrand::seed(plan.seed);
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs no resources");
+
+    runtime.block_on(async {
+        let world = ScriptWorld::new(plan.clone());
+        let _scope = simulation::enter(Arc::clone(&world) as Arc<dyn simulation::World>);
+
+        tokio::select! {
+            biased;
+            () = world.violated.notified() => {}
+            ended = timeout(LONGEST, client::run_all(&world)) => if ended.is_err() {
+                world.violate("a client starves".to_owned());
+            },
+        }
+        world.report()
+    })
+}
+
+/// Every wait is bounded by leases and outages.
+const LONGEST: Duration = Duration::from_secs(3_600);

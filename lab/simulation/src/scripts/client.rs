@@ -1,0 +1,120 @@
+//! What a client of a history does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fastrand::Rng;
+use leasehold::simulation::Probe;
+use leasehold::{Lock, Locks, Result};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::world::ScriptWorld;
+
+/// How often each client acquires.
+const ROUNDS: u32 = 4;
+
+/// Runs all clients, and checks that the lock is free when they have ended.
+pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
+    let clients: Vec<JoinHandle<()>> = (0..world.plan.clients)
+        .map(|number| {
+            let client = run(Arc::clone(world), number);
+            tokio::spawn(world.checked(client))
+        })
+        .collect();
+    for client in clients {
+        if client.await.is_err() {
+            world.violate("a client panics".to_owned());
+        }
+    }
+
+    world.heal();
+    let last = open(world).await;
+    let lock = lock_of(world, &last);
+    // The departures of dropped acquires end with their leases, at the latest.
+    let acquired = timeout(world.plan.lease * 4, acquire(world, &lock, usize::MAX)).await;
+    match acquired {
+        Ok(Some(guard)) => {
+            if let Err(error) = guard.release().await {
+                world.violate(format!("the last release fails: {error}"));
+            }
+        }
+        _ => world.violate("the lock is not free in the end".to_owned()),
+    }
+}
+
+async fn run(world: Arc<ScriptWorld>, number: usize) {
+    let mut rng = Rng::with_seed(world.plan.seed.wrapping_mul(31) + number as u64);
+    let locks = open(&world).await;
+    let lock = lock_of(&world, &locks);
+    world.event(&format!("client {number} has opened the store"));
+
+    for _ in 0..ROUNDS {
+        sleep(world.plan.lease.mul_f64(rng.f64() / 20.0)).await;
+        let limit = limit(&world, &mut rng);
+        world.event(&format!("client {number} acquires within {limit:?}"));
+        let Ok(Some(guard)) = timeout(limit, acquire(&world, &lock, number)).await else {
+            world.event(&format!("client {number} gives up"));
+            continue;
+        };
+
+        let hold = world.plan.lease.mul_f64([0.02, 0.3, 1.5][rng.usize(..3)]);
+        tokio::select! {
+            () = sleep(hold) => {}
+            _ = guard.lost() => world.lost(number),
+        }
+        world.event(&format!("client {number} releases"));
+        if rng.u8(..4) == 0 {
+            drop(guard);
+        } else {
+            // A hold that was lost cannot be released.
+            let _ = guard.release().await;
+        }
+    }
+}
+
+/// How long a client waits before it drops its acquire.
+fn limit(world: &ScriptWorld, rng: &mut Rng) -> Duration {
+    match rng.u8(..6) {
+        0 => world.plan.lease.mul_f64(rng.f64() / 4.0),
+        _ => world.plan.lease * 200,
+    }
+}
+
+/// Acquires the lock; an outage only delays it.
+async fn acquire(world: &Arc<ScriptWorld>, lock: &Lock, number: usize) -> Option<leasehold::Guard> {
+    loop {
+        match lock.acquire().await {
+            Ok(guard) => {
+                world.granted(number, &guard, Probe::of(&guard));
+                return Some(guard);
+            }
+            Err(error) if error.is_unavailable() => {
+                world.event(&format!("client {number}: {error}"));
+                sleep(world.plan.lease / 10).await;
+            }
+            Err(error) => {
+                world.violate(format!("an acquire fails: {error}"));
+                return None;
+            }
+        }
+    }
+}
+
+async fn open(world: &Arc<ScriptWorld>) -> Locks {
+    loop {
+        let opened: Result<Locks> = leasehold::open(world.plan.url).await;
+        match opened {
+            Ok(locks) => return locks,
+            Err(error) if error.is_unavailable() => sleep(world.plan.lease / 10).await,
+            Err(error) => {
+                world.violate(format!("the store does not open: {error}"));
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+fn lock_of(world: &ScriptWorld, locks: &Locks) -> Lock {
+    locks.mutex("job").lease(world.plan.lease)
+}

@@ -1,0 +1,259 @@
+//! The world of such a history: its clock, its servers and their connections.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use fastrand::Rng;
+use lab_redis_model::{Host, Wire};
+use leasehold::Guard;
+use leasehold::modelled::BootInstant;
+use leasehold::simulation::{self, BackgroundTask, Connection, Probe};
+use parking_lot::Mutex;
+use tokio::io::duplex;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
+
+use super::{ScriptPlan, ScriptReport};
+
+pub(super) struct ScriptWorld {
+    me: Weak<ScriptWorld>,
+    pub(super) plan: ScriptPlan,
+    pub(super) violated: Notify,
+    start: Instant,
+    state: Mutex<ScriptState>,
+}
+
+struct ScriptState {
+    hosts: BTreeMap<String, Arc<Host>>,
+    rng: Rng,
+    ids: Rng,
+    /// Guards that may be valid, with their clients and tokens.
+    guards: Vec<(usize, u64, Probe)>,
+    last_token: u64,
+    is_healed: bool,
+    /// Until when no client can connect.
+    down_until: Option<Instant>,
+    report: ScriptReport,
+}
+
+impl ScriptWorld {
+    pub(super) fn new(plan: ScriptPlan) -> Arc<Self> {
+        let mut rng = Rng::with_seed(plan.seed ^ 0x5C21);
+        let state = ScriptState {
+            hosts: BTreeMap::new(),
+            ids: rng.fork(),
+            rng,
+            guards: Vec::new(),
+            last_token: 0,
+            is_healed: false,
+            down_until: None,
+            report: ScriptReport::default(),
+        };
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            plan,
+            violated: Notify::new(),
+            start: Instant::now(),
+            state: Mutex::new(state),
+        })
+    }
+
+    pub(super) fn report(&self) -> ScriptReport {
+        std::mem::take(&mut self.state.lock().report)
+    }
+
+    /// Records the first violation.
+    pub(super) fn violate(&self, what: String) {
+        self.event(&what);
+        self.state.lock().report.violation.get_or_insert(what);
+        self.violated.notify_one();
+    }
+
+    /// Lets no further connection break.
+    pub(super) fn heal(&self) {
+        let mut state = self.state.lock();
+        state.is_healed = true;
+        state.down_until = None;
+    }
+
+    pub(super) fn granted(&self, client: usize, guard: &Guard, probe: Probe) {
+        let token = guard.token().get();
+        self.event(&format!("client {client} is granted token {token}"));
+        let mut state = self.state.lock();
+        state.report.grants += 1;
+        let last = state.last_token;
+        state.last_token = last.max(token);
+        state.guards.push((client, token, probe));
+        drop(state);
+
+        if token <= last && self.has_rising_tokens() {
+            self.violate(format!("token {token} is granted after {last}"));
+        }
+        self.check();
+    }
+
+    pub(super) fn lost(&self, client: usize) {
+        self.event(&format!("client {client} notices a loss"));
+    }
+
+    /// Checks after each step that at most one guard is valid.
+    fn check(&self) {
+        let now = self.boot_time();
+        let mut state = self.state.lock();
+        state
+            .guards
+            .retain(|(_, _, probe)| probe.expires_at() > now);
+        let overlap = (state.guards.len() > 1).then(|| {
+            let holders = state.guards.iter();
+            let holders = holders.map(|(client, token, _)| format!("client {client} with {token}"));
+            holders.collect::<Vec<_>>().join(" and ")
+        });
+        drop(state);
+
+        if let Some(holders) = overlap {
+            self.violate(format!("two clients hold: {holders}"));
+        }
+    }
+
+    /// Runs a task with a check after each step.
+    pub(super) fn checked<F: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        task: F,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        CheckedTask {
+            world: Arc::clone(self),
+            task: Box::pin(task),
+        }
+    }
+
+    /// A format that does not remember the last token cannot promise that tokens rise.
+    fn has_rising_tokens(&self) -> bool {
+        !self.plan.url.contains("dialect=")
+    }
+
+    pub(super) fn event(&self, what: &str) {
+        let at = self.start.elapsed();
+        let mut state = self.state.lock();
+        state.report.events.push(format!("{at:>12.3?} {what}"));
+    }
+
+    fn boot_time(&self) -> BootInstant {
+        let passed = self.start.elapsed() + DAY;
+        BootInstant::from_nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Draws how long a message takes.
+    fn delay(&self) -> Duration {
+        let mut state = self.state.lock();
+        if state.is_healed || self.start.elapsed() > FAULTS_MAX {
+            return Duration::from_micros(100);
+        }
+        let share = state.rng.f64();
+        self.plan.slowest.mul_f64(share * share)
+    }
+
+    /// Draws whether a connection breaks now; an outage may begin then.
+    fn breaks(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_over = state.is_healed || self.start.elapsed() > FAULTS_MAX;
+        if is_over || state.rng.u16(..1_000) >= self.plan.broken {
+            return false;
+        }
+
+        if state.rng.u8(..6) == 0 {
+            state.down_until = Some(Instant::now() + self.plan.outage);
+        }
+        state.report.breaks_with_hold += u32::from(!state.guards.is_empty());
+        true
+    }
+
+    fn is_down(&self) -> bool {
+        let until = self.state.lock().down_until;
+        until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+/// After this time of a history, no connection breaks. A client that still waits then is stuck.
+const FAULTS_MAX: Duration = Duration::from_secs(120);
+
+/// The clock of the machine does not begin at zero.
+const DAY: Duration = Duration::from_secs(86_400);
+
+impl simulation::World for ScriptWorld {
+    fn now(&self) -> BootInstant {
+        self.boot_time()
+    }
+
+    fn instant_of(&self, time: BootInstant) -> Instant {
+        let passed = Duration::from_nanos(time.as_nanos()).saturating_sub(DAY);
+        self.start + passed + Duration::from_micros(1)
+    }
+
+    fn draw_id(&self) -> [u8; 16] {
+        self.state.lock().ids.u128(..).to_be_bytes()
+    }
+
+    fn spawn(&self, task: BackgroundTask) -> AbortHandle {
+        let me = self.me.upgrade().expect("the world exists while it runs");
+        tokio::spawn(me.checked(task)).abort_handle()
+    }
+
+    fn connect(&self, host: &str, _port: u16) -> io::Result<Box<dyn Connection>> {
+        if self.is_down() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let mut state = self.state.lock();
+        let history = format!("{host:0>40}");
+        let host = state.hosts.entry(host.to_owned());
+        let host = Arc::clone(host.or_insert_with(|| Host::start(&history)));
+        drop(state);
+
+        let (ours, theirs) = duplex(64 * 1024);
+        let world = self.me.upgrade().expect("the world exists while it runs");
+        tokio::spawn(async move { host.serve(theirs, BreakingWire(world)).await });
+        Ok(Box::new(ours))
+    }
+}
+
+struct BreakingWire(Arc<ScriptWorld>);
+
+impl Wire for BreakingWire {
+    async fn before(&mut self) -> io::Result<()> {
+        sleep(self.0.delay()).await;
+        if self.0.is_down() || self.0.breaks() {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
+    }
+
+    async fn pass(&mut self, sent: &mut Vec<u8>) -> io::Result<()> {
+        sleep(self.0.delay()).await;
+        if self.0.is_down() || self.0.breaks() {
+            let kept = self.0.state.lock().rng.usize(..=sent.len());
+            sent.truncate(kept);
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
+    }
+}
+
+struct CheckedTask<F> {
+    world: Arc<ScriptWorld>,
+    task: Pin<Box<F>>,
+}
+
+impl<F: Future<Output = ()>> Future for CheckedTask<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let polled = self.task.as_mut().poll(context);
+        self.world.check();
+        polled
+    }
+}

@@ -1,0 +1,28 @@
+//! Histories of the stores on Redis. `cargo xtask simulate --scripts` runs more of them.
+
+use lab_simulation::scripts::{ScriptPlan, run_scripts};
+
+/// The histories of a test run.
+const SEEDS: u64 = 6;
+
+#[test]
+fn script_histories_keep_exclusion_and_tokens() {
+    let count = std::env::var("SCRIPT_SEEDS").map_or(Ok(SEEDS), |count| count.parse());
+    let first = std::env::var("SCRIPT_FROM").map_or(Ok(0), |first| first.parse::<u64>());
+    let first = first.expect("a number");
+    let mut broke = 0;
+    for seed in first..first + count.expect("a number") {
+        let plan = ScriptPlan::draw(seed);
+        let report = run_scripts(&plan);
+        broke += u32::from(report.breaks_with_hold > 0);
+
+        if let Some(violation) = report.violation {
+            report.events.iter().for_each(|event| println!("{event}"));
+            panic!(
+                "{plan}: {violation}; repeat with: cargo xtask simulate --scripts --from {seed} \
+                 --seeds 1"
+            );
+        }
+    }
+    assert!(broke > 0, "no connection broke while a client held");
+}
