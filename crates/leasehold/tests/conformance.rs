@@ -18,7 +18,7 @@ use leasehold::conformance::{
     broken_hold_is_reported_lost,
 };
 use leasehold::store::{Claim, Standing, Store};
-use leasehold::{Guarantees, Result, stores};
+use leasehold::{Guarantees, Result, Slots, stores};
 
 /// Makes the tests of each store, and the list of the stores from the same names.
 ///
@@ -53,14 +53,18 @@ stores! {
     redis_sentinel: Watched::start(""), lacks [];
     redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
     redis_cluster: Clustered::new(), lacks [];
-    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
-    redisson: Java::with(""), lacks ["fifo", "tokens", "shares"];
-    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares"];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "readers", "slots"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots"];
+    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
+        lacks ["fifo", "readers", "slots"];
+    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "slots"];
+    redisson_semaphore: Java::with("&lock=semaphore&prefix=app:"),
+        lacks ["fifo", "tokens", "readers"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "readers", "slots"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
-        lacks ["fifo", "tokens", "shares"];
+        lacks ["fifo", "tokens", "readers", "slots"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry"];
     zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry"];
 }
@@ -70,7 +74,8 @@ fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
     let given = [
         ("fifo", guarantees.fifo),
         ("tokens", guarantees.tokens),
-        ("shares", guarantees.shares),
+        ("readers", guarantees.readers),
+        ("slots", guarantees.slots != Slots::Unsupported),
         ("lease_expiry", guarantees.lease_expiry),
     ];
 
@@ -407,7 +412,8 @@ impl Service for Java {
     }
 }
 
-/// All keys expire but the counters of `RFencedLock`, which Redisson never removes.
+/// All keys expire but the counters of `RFencedLock`, which Redisson never removes, and the free
+/// permits of semaphores that no claim holds.
 impl Drop for Java {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -416,7 +422,13 @@ impl Drop for Java {
         for key in self.redis.command(&["KEYS", "*"]).texts() {
             let expires = self.redis.command(&["PTTL", key]).int() != -1;
             let is_counter = key.starts_with("redisson_lock_token:");
-            assert!(expires || is_counter, "{key} never expires");
+            let is_free = self
+                .redis
+                .command(&["EXISTS", &format!("{{{key}}}:timeout")])
+                .int()
+                == 0;
+            let is_semaphore = self.url.contains("lock=semaphore") && is_free;
+            assert!(expires || is_counter || is_semaphore, "{key} never expires");
         }
     }
 }

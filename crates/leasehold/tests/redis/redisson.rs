@@ -63,3 +63,24 @@ async fn request_of_redisson_dialect_has_a_deadline() {
         use_once(&locks.mutex("c")).await;
     }
 }
+
+/// With a watchdog above the lease of the lock, the server keeps the hold for the watchdog's
+/// timeout. The release is repeated for that long, and not only for the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let server = Redis::start();
+    let (wire, ours) = remote(&server, "dialect=redisson&watchdog=10m").await;
+    let lock = ours.mutex("a").lease(LEASE);
+    let guard = within_timeout("the lock is granted", lock.acquire()).await;
+    let guard = guard.expect("granted");
+
+    wire.cut();
+    drop(guard);
+    tokio::time::sleep(3 * LEASE).await;
+    assert_eq!(server.command(&["EXISTS", "a"]).int(), 1);
+    wire.restore();
+
+    let is_free = async || server.command(&["EXISTS", "a"]).int() == 0;
+    eventually("the release arrives", is_free).await;
+}
