@@ -2,6 +2,7 @@
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,9 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Hold, HoldWork, Start, Testbed, WorkerConfig, check, holds, now};
+use lab::{DEADLINE, Hold, HoldWork, LockKind, Start, Testbed, WorkerConfig, check, holds, now};
 use lab_servers::Redis;
 use leasehold::LossReason;
+use leasehold::store::Share;
 use rslock::LockManager;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -217,11 +219,23 @@ pub(crate) fn contend(
     cycles: u64,
     others: impl Fn() -> Result<Others>,
 ) -> Result<()> {
+    contend_for(url, (name, LockKind::Mutex), Share::MUTEX, cycles, others)
+}
+
+/// As [`contend`], with a kind of lock, and the share that the other library takes.
+pub(crate) fn contend_for(
+    url: &str,
+    (name, kind): (&str, LockKind),
+    share: Share,
+    cycles: u64,
+    others: impl Fn() -> Result<Others>,
+) -> Result<()> {
     let testbed = Testbed::at(WORKER, url)?;
     // It opens the store before the other library begins, so that the two meet in any number of
     // cycles.
     let config = WorkerConfig {
         names: vec![name.to_owned()],
+        kinds: HashMap::from([(name.to_owned(), kind)]),
         cycles,
         work: HoldWork::Sleep(200),
         start: Start::OnSignal,
@@ -250,8 +264,8 @@ pub(crate) fn contend(
         granted: *granted,
         until: *until,
         token,
-        weight: 1,
-        capacity: 1,
+        weight: share.weight(),
+        capacity: share.capacity(),
     };
     let mut all: Vec<Hold> = leasehold
         .into_iter()

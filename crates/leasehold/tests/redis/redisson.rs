@@ -1,10 +1,13 @@
-//! Requests of `dialect=redisson` that the server executes after their client has left.
+//! Requests of `dialect=redisson` that the server executes after their client has left, and those
+//! that are repeated during an outage.
+
+use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold::conformance::support::within_timeout;
+use leasehold::conformance::support::{eventually, within_timeout};
 
 use super::late_requests::{again, words};
-use super::{commands, monitor, open, remote, use_once};
+use super::{commands, cut_off, monitor, open, remote, use_once};
 
 const SETTINGS: &str = "dialect=redisson";
 
@@ -75,11 +78,11 @@ async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
     let guard = within_timeout("the lock is granted", lock.acquire()).await;
     let guard = guard.expect("granted");
 
-    wire.cut();
+    cut_off(&wire);
     drop(guard);
     tokio::time::sleep(3 * LEASE).await;
     assert_eq!(server.command(&["EXISTS", "a"]).int(), 1);
-    wire.restore();
+    wire.refuse(false);
 
     let is_free = async || server.command(&["EXISTS", "a"]).int() == 0;
     eventually("the release arrives", is_free).await;
