@@ -22,7 +22,7 @@ use leasehold::Token;
 use crate::examples;
 use crate::exit::{self, Exit, print_error};
 
-pub(crate) use dialect::InspectedStore;
+pub(crate) use dialect::{Inspected, InspectedStore, in_this_format};
 pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};

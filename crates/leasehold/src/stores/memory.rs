@@ -170,6 +170,7 @@ impl LockQueue {
         let is_new = has_room || on_contention == OnContention::Queue;
         if is_new {
             let entry = Entry {
+                lease_left: None,
                 id: claim.id,
                 share: claim.share,
                 standing: Standing::Queued { ahead: 0 },
@@ -271,6 +272,7 @@ impl Store for Memory {
 
         Ok(self.queue(name, |queue| {
             let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
+                lease_left: None,
                 standing: queue.standing_at(at),
                 ..queued.entry.clone()
             });

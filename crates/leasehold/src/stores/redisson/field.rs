@@ -1,6 +1,6 @@
 //! The field of a hash that is a holder, and what a key is instead of a lock.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::stores::votes::{parse_info, write_info};
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Share, Standing, Token};
@@ -26,7 +26,9 @@ pub(super) struct RawHolder {
     pub(super) field: Vec<u8>,
     /// How often it has acquired the lock.
     pub(super) acquires: String,
-    /// `M`utex, `R`eader, `W`riter or `P`ermit.
+    /// How long its lease lasts; `None` without an end.
+    pub(super) left: Option<Duration>,
+    /// `M`utex, `R`eader, `W`riter, `P`ermit, or `Q` for a waiter of an `RFairLock`.
     pub(super) kind: String,
 }
 
@@ -41,7 +43,8 @@ pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Ent
         _ => Share::MUTEX,
     };
     let own = own_holder(&raw.field, share);
-    own.unwrap_or_else(|| external_holder(raw, share, counter))
+    let entry = own.unwrap_or_else(|| external_holder(raw, share, counter));
+    entry.with_lease_left(raw.left)
 }
 
 fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
@@ -88,6 +91,9 @@ fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Ent
 
 /// Returns a permit as Redisson shows it, or the client, the thread and the number of acquires.
 fn label(raw: &RawHolder) -> String {
+    if raw.kind == "Q" {
+        return String::from_utf8_lossy(&raw.field).into_owned();
+    }
     if raw.kind == "P" {
         let digits = raw.field.iter().map(|byte| format!("{byte:02x}"));
         return format!("permit {}", digits.collect::<String>());
@@ -132,6 +138,7 @@ mod tests {
         RawHolder {
             field: field.into(),
             acquires: "3".into(),
+            left: None,
             kind: kind.into(),
         }
     }

@@ -1,11 +1,13 @@
 //! What the server knows of locks, for inspection.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use super::Redisson;
 use super::field::{RawHolder, foreign, holder};
 use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout};
-use crate::{Entry, LockState, Name, Result, Share, Token};
+use crate::{Entry, LockState, Name, Result, Share, Standing, Token};
 
 /// What the server knows of one lock.
 struct Inspected {
@@ -32,7 +34,12 @@ impl Redisson {
 
         let mut lock_state = LockState::new(name.clone());
         for raw in &holders {
-            add_holder(&mut lock_state, holder(raw, counter, slots));
+            let mut entry = holder(raw, counter, slots);
+            if raw.kind == "Q" {
+                let ahead = u32::try_from(lock_state.entries.len()).unwrap_or(u32::MAX);
+                entry.standing = Standing::Queued { ahead };
+            }
+            add_entry(&mut lock_state, entry);
         }
         let tokens = lock_state.holders().filter_map(Entry::token);
         lock_state.last_token = counter.or(tokens.max());
@@ -55,6 +62,7 @@ impl Redisson {
         let raw = |words: &[Vec<u8>]| RawHolder {
             field: words[0].clone(),
             acquires: text(&words[1]),
+            left: text(&words[2]).parse().ok().map(Duration::from_millis),
             kind: text(&words[3]),
         };
         Ok(Inspected {
@@ -86,8 +94,8 @@ impl Redisson {
     }
 }
 
-/// Adds a holder, or one more permit of a holder.
-fn add_holder(lock_state: &mut LockState, entry: Entry) {
+/// Adds a holder or a waiter, or one more permit of a holder.
+fn add_entry(lock_state: &mut LockState, entry: Entry) {
     let same = lock_state.entries.iter_mut().find(|one| one.id == entry.id);
     let Some(same) = same else {
         lock_state.entries.push(entry);

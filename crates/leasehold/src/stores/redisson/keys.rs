@@ -113,8 +113,9 @@ impl RedissonKeys {
 
     /// Returns the keys of an inspection.
     pub(super) fn to_inspect(&self) -> Vec<&str> {
-        let second = self.details.as_deref().or(self.tokens.as_deref());
-        std::iter::once(&*self.lock).chain(second).collect()
+        let mut keys = vec![&*self.lock];
+        keys.extend(self.to_lock());
+        keys
     }
 
     /// The key that refuses late requests of a claim that has left.

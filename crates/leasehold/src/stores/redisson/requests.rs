@@ -153,7 +153,7 @@ impl Redisson {
         ];
         let script = &self.mapper.class.scripts().unlock;
         let mut names = vec![&*keys.lock, &departed];
-        names.extend(keys.details.as_deref());
+        names.extend(keys.to_lock());
         let reply = self.run(script, claim.lease, &names, &arguments).await?;
 
         let (was_there, notified): (u64, u64) =
