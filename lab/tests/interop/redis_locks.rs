@@ -287,27 +287,12 @@ pub(crate) fn contend_for(
 ///
 /// It uses the library that `cargo xtask needs` has put into the folder `target/peers`.
 fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<Others> {
-    let library = lab_folder().join("../target/peers").join(client);
-    let (interpreter, script) =
-        find_client(client, &library).context("cargo xtask needs fetches it")?;
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", interpreter])
-        .arg(script)
-        .args([url, arguments[0], &cycles.to_string()])
-        .args(&arguments[1..])
-        .env("PYTHONPATH", &library)
-        .env("NODE_PATH", library.join("node_modules"))
-        .stdout(Stdio::piped());
-
-    let started = command.spawn();
+    let mut command = client_command(client, url, arguments, cycles)?;
+    let started = command.stdout(Stdio::piped()).spawn();
     let mut child = started.with_context(|| format!("cannot start {client}"))?;
     let output = child.stdout.take().context("its stdout is a pipe")?;
-    let offset = if interpreter == "node" {
-        suspended()
-    } else {
-        0
-    };
+    let is_node = client.starts_with("node");
+    let offset = if is_node { suspended() } else { 0 };
     Ok(Others::start(move |held| {
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -321,6 +306,27 @@ fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<O
         ensure!(child.wait()?.success(), "the client failed");
         Ok(())
     }))
+}
+
+/// Returns the command that starts a client.
+pub(crate) fn client_command(
+    client: &str,
+    url: &str,
+    arguments: &[&str],
+    cycles: u64,
+) -> Result<Command> {
+    let library = lab_folder().join("../target/peers").join(client);
+    let (interpreter, script) =
+        find_client(client, &library).context("cargo xtask needs fetches it")?;
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", interpreter])
+        .arg(script)
+        .args([url, arguments[0], &cycles.to_string()])
+        .args(&arguments[1..])
+        .env("PYTHONPATH", &library)
+        .env("NODE_PATH", library.join("node_modules"));
+    Ok(command)
 }
 
 /// Returns the interpreter and the file of a client: a script of this folder, or a compiled program

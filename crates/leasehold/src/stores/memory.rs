@@ -272,7 +272,6 @@ impl Store for Memory {
 
         Ok(self.queue(name, |queue| {
             let entries = queue.entries.iter().enumerate().map(|(at, queued)| Entry {
-                lease_left: None,
                 standing: queue.standing_at(at),
                 ..queued.entry.clone()
             });

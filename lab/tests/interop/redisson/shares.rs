@@ -293,6 +293,43 @@ fn killed_reader_is_not_shown_while_others_hold() -> Result<()> {
     Ok(())
 }
 
+/// The holder and the waiters of an `RFairLock` are shown. A mutex is refused, as a release by
+/// leasehold would not wake the waiters. A break wakes the first of them.
+#[test]
+fn fair_lock_of_redisson_is_shown_and_broken_and_not_taken() -> Result<()> {
+    let redis = Redis::start();
+    let mut holder = Peer::start(&redis, WATCHDOG, "")?;
+    let mut waiter = Peer::start(&redis, WATCHDOG, "")?;
+    let testbed = Testbed::at(WORKER, &url(&redis, ""))?;
+    holder.request("lock fair a")?;
+    waiter.send("lock fair a")?;
+    let token = until("the waiter to be shown", || {
+        let lock_state = testbed.inspect("a")?;
+        let token = lock_state
+            .holders()
+            .next()
+            .and_then(leasehold::Entry::token);
+        Ok(lock_state.waiters().next().and(token))
+    })?;
+
+    let refused = testbed.run(testbed.locks().mutex("a").try_acquire());
+    let error = refused.err().context("it was taken")?;
+    ensure!(
+        error.is_mismatch() && error.to_string().contains("RFairLock"),
+        "{error}"
+    );
+
+    let broken_at = Instant::now();
+    ensure!(
+        testbed
+            .run(testbed.locks().break_hold("a", token))?
+            .is_some()
+    );
+    waiter.reply()?;
+    in_time("Redisson", broken_at)?;
+    waiter.expect("mine fair a", "true")
+}
+
 /// Lets a process acquire `a`, and kills it.
 fn kill_holder(testbed: &Testbed, kind: LockKind) -> Result<Instant> {
     let mut holder = testbed.start(WorkerConfig {
