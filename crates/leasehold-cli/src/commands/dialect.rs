@@ -85,8 +85,12 @@ impl InspectedStore {
 
         for dialect in Dialect::of(&self.store.url)? {
             let url = dialect.url(&self.store.url)?;
+            if url == self.store.url {
+                continue;
+            }
             let locks = Store { url }.open().await?;
-            if locks.url() != own_url {
+            // The order of settings may differ. The shown URL of ZooKeeper has no dialect.
+            if dialect.service() != "redis" || locks.url() != own_url {
                 let format = dialect.name();
                 opened.push(Inspected { format, locks });
             }
@@ -154,7 +158,8 @@ impl Dialect {
             let error = Error::invalid("the store does not have locks of this library");
             return Err(error.help(format!("write --store {service}… with this --dialect")));
         }
-        if settings.contains(&setting) {
+        let is_other_class = |one: &&str| ["lock=rw", "lock=semaphore"].contains(one);
+        if settings.contains(&setting) && !settings.iter().any(is_other_class) {
             return Ok(url.to_owned());
         }
 
@@ -211,6 +216,16 @@ mod tests {
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
                 Dialect::Redisson,
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
+            ),
+            (
+                "redis://a?dialect=redisson&lock=rw&prefix=b",
+                Dialect::Redisson,
+                "redis://a?prefix=b&dialect=redisson",
+            ),
+            (
+                "redis://a?lock=rw&prefix=b&dialect=redisson",
+                Dialect::RedissonSemaphore,
+                "redis://a?prefix=b&dialect=redisson&lock=semaphore",
             ),
             (
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
