@@ -80,6 +80,11 @@ fn readers_of_redisson_and_leasehold_hold_together() -> Result<()> {
     );
 
     // The lock lasts while one reader of either side holds it.
+    let second = testbed.run(lock.shared().acquire())?;
+    testbed.run(second.release())?;
+    peer.expect("count read a", "2")?;
+    guard.check()?;
+    ensure!(testbed.inspect("a")?.holders().count() == 2);
     peer.request("unlock read a")?;
     peer.request("unlock read a")?;
     guard.check()?;
