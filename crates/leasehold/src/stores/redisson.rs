@@ -10,6 +10,7 @@
 mod address;
 mod channels;
 mod class;
+mod enter;
 mod field;
 mod inspect;
 mod keys;
@@ -31,11 +32,11 @@ use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, ServerClock, Session, reply_timeout,
+    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, ServerClock, Session,
 };
 use crate::{
-    Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
-    Result, Share, Slots, Standing, Store,
+    Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
+    Slots, Standing, Store,
 };
 use address::RedissonAddress;
 use channels::Channels;
@@ -43,7 +44,6 @@ use class::Class;
 use keys::KeyMapper;
 use local_claim::LocalClaim;
 use local_claims::LocalClaims;
-use requests::LockReply;
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
 /// `RReadWriteLock` or `RPermitExpirableSemaphore`.
@@ -171,105 +171,6 @@ impl Redisson {
         let local = self.claims.begin(claim, keys);
         claim.share.check_shrinks_from(local.share())?;
         Ok(local)
-    }
-
-    async fn enter_claim(
-        &self,
-        local: &Arc<LocalClaim>,
-        share: Share,
-        on_contention: OnContention,
-    ) -> Result<Standing> {
-        let until = BootInstant::now().saturating_add(self.store_lease(&local.claim));
-        let waits = on_contention == OnContention::Queue;
-        match local.standing() {
-            Standing::Held { .. } if share != local.share() => {
-                return self.shrink(local, share).await;
-            }
-            Standing::Held { .. } => {
-                let is_held = self.still_holds(local).await?;
-                return Ok(if is_held {
-                    local.standing()
-                } else {
-                    self.gone(local)
-                });
-            }
-            Standing::Queued { .. } if waits => {
-                local.set_share(share);
-                local.keep_until(until);
-                return Ok(local.standing());
-            }
-            Standing::Gone if waits => {
-                // A request without a reply may have been granted. Only another one shows that.
-                local.set_share(share);
-                if self.claims.has_waiters(&local.keys.lock) && !local.has_unanswered() {
-                    self.claims.wait(local, until);
-                    return Ok(local.standing());
-                }
-                self.leave_head_start(local).await;
-            }
-            Standing::Queued { .. } | Standing::Gone => {}
-        }
-
-        local.set_share(share);
-        match self.lock(local).await? {
-            LockReply::Granted(token) => Ok(Standing::Held { token }),
-            LockReply::Held(_) if waits => {
-                self.claims.wait(local, until);
-                Ok(local.standing())
-            }
-            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
-        }
-    }
-
-    /// Lets a writer become a reader.
-    async fn shrink(&self, local: &Arc<LocalClaim>, share: Share) -> Result<Standing> {
-        if self.mapper.class == Class::Semaphore {
-            return Err(Error::unsupported("permits are given back all at once"));
-        }
-        // A mutex and a writer are the same.
-        if share != Share::READER {
-            return Ok(local.standing());
-        }
-
-        match self.downgrade(local).await? {
-            LockReply::Granted(token) => {
-                local.set_share(share);
-                Ok(Standing::Held { token })
-            }
-            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
-        }
-    }
-
-    /// Whether the server still has the hold of a claim. If so, its lease starts again.
-    async fn still_holds(&self, local: &Arc<LocalClaim>) -> Result<bool> {
-        let renewed = self.renew_held(std::slice::from_ref(local)).await?;
-        Ok(renewed == [true])
-    }
-
-    /// Renews a claim that waited, and returns an error if the server cannot be reached.
-    async fn renew_waiting(
-        &self,
-        local: &Arc<LocalClaim>,
-        sent_at: BootInstant,
-    ) -> Result<Option<Duration>> {
-        let lease = self.store_lease(&local.claim);
-        match local.renew_waiting(sent_at, lease) {
-            (Standing::Queued { .. }, None) => {
-                self.claims.close(local.claim.id);
-                Ok(None)
-            }
-            (Standing::Queued { .. }, remaining) => {
-                let timeout = reply_timeout(local.claim.lease);
-                self.background_link.session(timeout).await?;
-                Ok(remaining)
-            }
-            // It was granted meanwhile.
-            (Standing::Held { .. }, _) => {
-                let is_held = self.still_holds(local).await?;
-                Ok(is_held.then_some(lease))
-            }
-            (Standing::Gone, _) => Ok(None),
-        }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout}
 use crate::{Entry, LockState, Name, Result, Share, Standing, Token};
 
 /// What the server knows of one lock.
-struct Inspected {
+struct InspectReply {
     /// The last token of an `RFencedLock`.
     counter: Option<Token>,
     /// The size of a semaphore.
@@ -26,7 +26,7 @@ impl Redisson {
         let reply = self
             .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
             .await?;
-        let Inspected {
+        let InspectReply {
             counter,
             slots,
             holders,
@@ -48,7 +48,7 @@ impl Redisson {
         Ok(lock_state)
     }
 
-    fn parse_inspected(&self, reply: Value) -> Result<Inspected> {
+    fn parse_inspected(&self, reply: Value) -> Result<InspectReply> {
         let words: Vec<Vec<u8>> =
             redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
         let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
@@ -65,7 +65,7 @@ impl Redisson {
             left: text(&words[2]).parse().ok().map(Duration::from_millis),
             kind: text(&words[3]),
         };
-        Ok(Inspected {
+        Ok(InspectReply {
             counter: text(counter).parse().ok().and_then(Token::new),
             slots: text(slots).parse().unwrap_or(0),
             holders: holders.chunks_exact(4).map(raw).collect(),
