@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use lab_servers::{Clock, Wire};
-use leasehold::Guarantees;
+use leasehold::{Guarantees, Slots};
 
 use crate::backends::{Backend, keep_folder};
 use crate::faults::{Fault, Requirement};
@@ -299,7 +299,8 @@ impl FaultRun {
     /// By the seed, the last name is a reader-writer lock that one worker of four writes, or a
     /// semaphore with two slots, of which one worker of four takes both.
     fn kinds(&self, number: usize) -> HashMap<String, LockKind> {
-        if !self.testbed.locks().guarantees().shares {
+        let guarantees = self.testbed.locks().guarantees();
+        if !guarantees.readers || guarantees.slots == Slots::Unsupported {
             return HashMap::new();
         }
         let is_whole = number % 4 == 1;

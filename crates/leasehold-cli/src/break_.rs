@@ -5,17 +5,31 @@ use std::io::{self, Write};
 use anyhow::Result;
 use leasehold::{CrashDetection, Entry, Locks, Token};
 
-use crate::commands::InspectedStore;
+use crate::commands::{InspectedStore, in_this_format};
 use crate::exit::{Exit, print_error};
 use crate::format::{Escaped, claimant};
 use crate::show::block;
 
 pub(crate) async fn break_hold(store: &InspectedStore, name: &str, token: Token) -> Result<Exit> {
-    let locks = store.open().await?;
-    match locks.break_hold(name, token).await? {
-        Some(broken) => report(&locks, name, token, &broken),
-        None => report_no_such_hold(&locks, name, token).await,
+    let opened = store.open_all().await?;
+    if let [only] = &opened[..] {
+        return match only.locks.break_hold(name, token).await? {
+            Some(broken) => report(&only.locks, name, token, &broken),
+            None => report_no_such_hold(&only.locks, name, token).await,
+        };
     }
+
+    for inspected in &opened {
+        let broken = in_this_format(inspected.locks.break_hold(name, token).await)?;
+        if let Some(Some(broken)) = broken {
+            return report(&inspected.locks, name, token, &broken);
+        }
+    }
+    let name = Escaped(name);
+    print_error(format_args!(
+        "{name} is not held with token {token} in any format"
+    ));
+    Ok(Exit::NO_SUCH_HOLD)
 }
 
 fn report(locks: &Locks, name: &str, token: Token, broken: &Entry) -> Result<Exit> {

@@ -23,7 +23,7 @@ use leasehold::Token;
 use crate::examples;
 use crate::exit::{self, Exit, print_error};
 
-pub(crate) use dialect::InspectedStore;
+pub(crate) use dialect::{Inspected, InspectedStore, in_this_format};
 pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
@@ -137,6 +137,9 @@ pub(crate) enum Action {
     /// With --json, prints an array of objects, each as `show --json` prints it. Lists at most
     /// 10,000 locks, and prints a message on standard error if there are more. A lock that this
     /// user may not read is named on standard error, and the exit code stays 0.
+    ///
+    /// With --all, the column FORMAT has the value of --dialect with which the other commands find
+    /// the lock, or `leasehold`.
     Ls(Ls),
 
     /// Show the holders and waiters of NAME
@@ -160,6 +163,9 @@ pub(crate) enum Action {
     ///   servers           array, only on a store of several servers: server, state ("free",
     ///                     "held" or "unknown"), token (null unless held), last_token,
     ///                     remaining_ms, error (null if there is none)
+    /// A holder in the format of another library has lease_left_ms too, if its lease has an end, and
+    /// has no meaningful since and age_seconds. With --all, prints an array of such objects, one for
+    /// each format in which NAME is in use, with the field format first.
     /// Tokens are strings of digits, because many JSON parsers round 64-bit numbers. Times are in
     /// the format of RFC 3339.
     #[command(verbatim_doc_comment)]

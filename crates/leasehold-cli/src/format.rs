@@ -69,6 +69,14 @@ pub(crate) fn age(entry: &Entry) -> Duration {
         .unwrap_or_default()
 }
 
+/// Formats the time since a grant; empty if the format of the claim does not have it.
+pub(crate) fn known_age(entry: &Entry) -> String {
+    if entry.info.since == SystemTime::UNIX_EPOCH {
+        return String::new();
+    }
+    whole_seconds(age(entry))
+}
+
 /// Formats a duration in whole seconds, for a user who waits for it to pass.
 pub(crate) fn whole_seconds(duration: Duration) -> String {
     printed(Duration::from_secs(duration.as_secs()))

@@ -7,7 +7,7 @@ use leasehold::{LockState, Locks};
 
 use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
-use crate::format::{age, claimant, whole_seconds};
+use crate::format::{claimant, known_age};
 use crate::show::LockJson;
 use crate::usage::Usage;
 
@@ -15,21 +15,38 @@ use crate::usage::Usage;
 const NAMES_MAX: usize = 10_000;
 
 pub(crate) async fn list(args: &Ls) -> Result<Exit> {
-    let (lock_states, exit) = inspect_all(&args.store.open().await?, &args.prefix).await?;
+    let opened = args.store.open_all().await?;
+    let has_formats = opened.len() > 1;
+    let mut listed = Vec::new();
+    let mut exit = Exit::DONE;
+    for inspected in &opened {
+        let (lock_states, outcome) =
+            inspect_all(&inspected.locks, &args.prefix, has_formats).await?;
+        let format = has_formats.then_some(inspected.format);
+        listed.extend(lock_states.into_iter().map(|state| (format, state)));
+        exit = if exit == Exit::DONE { outcome } else { exit };
+    }
+    listed.sort_by(|one, other| one.1.name.cmp(&other.1.name));
 
     let mut out = io::stdout().lock();
     if args.json {
-        let locks: Vec<LockJson<'_>> = lock_states.iter().map(LockJson::from).collect();
+        let json = |(format, lock_state)| LockJson::in_format(format, lock_state);
+        let locks = listed.iter().map(|(format, state)| json((*format, state)));
+        let locks: Vec<LockJson<'_>> = locks.collect();
         writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
     } else {
-        write!(out, "{}", table(&lock_states))?;
+        write!(out, "{}", table(&listed, has_formats))?;
     }
     Ok(exit)
 }
 
 /// Returns the state of each lock in use. Forbidden and damaged locks are reported. Damaged ones
-/// change the exit code.
-async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exit)> {
+/// change the exit code, unless other formats are listed too.
+async fn inspect_all(
+    locks: &Locks,
+    prefix: &str,
+    has_formats: bool,
+) -> Result<(Vec<LockState>, Exit)> {
     let mut names = locks.list(prefix, NAMES_MAX + 1).await?;
     if names.len() > NAMES_MAX {
         names.truncate(NAMES_MAX);
@@ -47,6 +64,7 @@ async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exi
             Ok(lock_state) => lock_states.push(lock_state),
             // A lock of another user does not make this user's listing fail.
             Err(error) if error.is_denied() => print_error(&error),
+            Err(error) if has_formats && (error.is_damaged() || error.is_mismatch()) => {}
             Err(error) if error.is_damaged() => {
                 print_error(&error);
                 exit = Exit::INTERNAL;
@@ -57,18 +75,23 @@ async fn inspect_all(locks: &Locks, prefix: &str) -> Result<(Vec<LockState>, Exi
     Ok((lock_states, exit))
 }
 
-const COLUMNS: [&str; 6] = ["NAME", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"];
+const COLUMNS: [&str; 7] = ["NAME", "FORMAT", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"];
 
-fn table(lock_states: &[LockState]) -> String {
-    let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned))
-        .chain(lock_states.iter().map(row))
-        .collect();
+/// Formats locks with their formats. The column for these is left out unless there are several.
+fn table(listed: &[(Option<&str>, LockState)], has_formats: bool) -> String {
+    let mut rows: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).into()];
+    rows.extend(listed.iter().map(|(format, state)| row(*format, state)));
+    if !has_formats {
+        for row in &mut rows {
+            row.remove(1);
+        }
+    }
 
-    let widths: Vec<_> = (0..COLUMNS.len())
+    let widths: Vec<_> = (0..rows[0].len())
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max())
         .collect();
 
-    let padded = |row: &[String; COLUMNS.len()]| {
+    let padded = |row: &Vec<String>| {
         let cells = row
             .iter()
             .zip(&widths)
@@ -78,16 +101,17 @@ fn table(lock_states: &[LockState]) -> String {
     rows.iter().map(padded).collect()
 }
 
-fn row(lock_state: &LockState) -> [String; COLUMNS.len()] {
+fn row(format: Option<&str>, lock_state: &LockState) -> Vec<String> {
     let usage = Usage::of(lock_state);
     let first = lock_state.holders().next();
 
-    [
+    vec![
         lock_state.name.to_string(),
+        format.unwrap_or_default().to_owned(),
         usage.map_or_else(String::new, |usage| usage.kind.name().to_owned()),
         usage.map_or_else(String::new, |usage| usage.to_string()),
         lock_state.waiters().count().to_string(),
-        first.map_or_else(String::new, |entry| whole_seconds(age(entry))),
+        first.map_or_else(String::new, known_age),
         first.map_or_else(String::new, |entry| claimant(&entry.info)),
     ]
 }
@@ -109,7 +133,7 @@ mod tests {
                     .unwrap(),
             );
         }
-        let (lock_states, _) = inspect_all(&locks, "").await.unwrap();
+        let (lock_states, _) = inspect_all(&locks, "", false).await.unwrap();
         assert_eq!(lock_states.len(), NAMES_MAX);
         assert_eq!(
             lock_states[NAMES_MAX - 1].name.as_str(),

@@ -1,13 +1,14 @@
 //! `leasehold show`: shows the holders and waiters of a lock.
 
 use std::io::{self, Write};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use leasehold::{Entry, LockState, ServerStatus, Token};
+use leasehold::{Entry, LockState, Name, ServerStatus, Token};
 use serde::Serialize;
 
-use crate::commands::Show;
+use crate::commands::{Inspected, Show};
 use crate::exit::Exit;
 use crate::format::{
     Escaped, age, claimant, external_holder, stopped, time, whole_seconds, whole_unit,
@@ -16,7 +17,11 @@ use crate::process_state::is_stopped;
 use crate::usage::{Kind, Usage};
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let lock_state = args.store.open().await?.inspect(&args.name).await?;
+    let opened = args.store.open_all().await?;
+    let [only] = &opened[..] else {
+        return show_all(args, &opened).await;
+    };
+    let lock_state = only.locks.inspect(&args.name).await?;
 
     let mut out = io::stdout().lock();
     if args.json {
@@ -27,6 +32,37 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
     }
 
     if args.exit_code && !is_free(&lock_state) {
+        return Ok(Exit::IN_USE);
+    }
+    Ok(Exit::DONE)
+}
+
+/// Shows the lock in each format in which it is in use.
+async fn show_all(args: &Show, opened: &[Inspected]) -> Result<Exit> {
+    Name::parse(&args.name)?;
+    let mut found = Vec::new();
+    for inspected in opened {
+        let lock_state = inspected.inspect(&args.name).await?;
+        if let Some(lock_state) = lock_state.filter(|lock_state| !is_free(lock_state)) {
+            found.push((inspected.format, lock_state));
+        }
+    }
+
+    let mut out = io::stdout().lock();
+    if args.json {
+        let locks = found
+            .iter()
+            .map(|(format, lock_state)| LockJson::in_format(Some(format), lock_state));
+        let locks: Vec<LockJson<'_>> = locks.collect();
+        writeln!(out, "{}", serde_json::to_string_pretty(&locks)?)?;
+    } else if found.is_empty() {
+        writeln!(out, "{}: free", Escaped(&args.name))?;
+    }
+    for (format, lock_state) in found.iter().filter(|_| !args.json) {
+        write!(out, "{format}: {}", block(lock_state))?;
+    }
+
+    if args.exit_code && !found.is_empty() {
         return Ok(Exit::IN_USE);
     }
     Ok(Exit::DONE)
@@ -78,12 +114,19 @@ fn row(standing: &str, entry: &Entry) -> String {
         .token()
         .map(|token| format!(", token {token}"))
         .unwrap_or_default();
-    let age = whole_seconds(age(entry));
-    let since = time(entry.info.since);
-
+    let left = entry.lease_left.map(whole_unit);
+    let left = left.map_or_else(String::new, |left| format!(", {left} left"));
     let stopped = stopped(&entry.info);
 
-    format!("  {standing}: {holder}{stopped}, {share}{token}, for {age}, since {since}\n")
+    // The formats of other libraries have no times.
+    let times = if entry.info.since == SystemTime::UNIX_EPOCH {
+        String::new()
+    } else {
+        let age = whole_seconds(age(entry));
+        let since = time(entry.info.since);
+        format!(", for {age}, since {since}")
+    };
+    format!("  {standing}: {holder}{stopped}, {share}{token}{times}{left}\n")
 }
 
 /// Formats the status that one of several servers reports.
@@ -107,6 +150,8 @@ fn server_row(server: &ServerStatus) -> String {
 /// Tokens are strings: JavaScript and jq round 64-bit numbers.
 #[derive(Serialize)]
 pub(crate) struct LockJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    format: Option<&'a str>,
     name: &'a str,
     state: &'static str,
     kind: Option<&'static str>,
@@ -141,6 +186,8 @@ struct ClaimantJson<'a> {
     capacity: Option<u32>,
     since: Timestamp,
     age_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_left_ms: Option<u64>,
     host: &'a str,
     pid: u32,
     program: &'a str,
@@ -180,6 +227,7 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
         let usage = Usage::of(lock_state);
 
         Self {
+            format: None,
             name: lock_state.name.as_str(),
             state: if is_free(lock_state) {
                 "free"
@@ -203,6 +251,16 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
     }
 }
 
+impl<'a> LockJson<'a> {
+    /// The lock, and the format of its entries if there are several.
+    pub(crate) fn in_format(format: Option<&'a str>, lock_state: &'a LockState) -> Self {
+        Self {
+            format,
+            ..Self::from(lock_state)
+        }
+    }
+}
+
 impl<'a> From<&'a Entry> for ClaimantJson<'a> {
     fn from(entry: &'a Entry) -> Self {
         let share = entry.share;
@@ -214,6 +272,7 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
             capacity: Kind::of(share).capacity(),
             since: time(info.since),
             age_seconds: age(entry).as_secs(),
+            lease_left_ms: entry.lease_left.map(millis),
             host: &info.host,
             pid: info.pid,
             program: &info.program,
@@ -225,8 +284,6 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
 
 impl<'a> From<&'a ServerStatus> for ServerJson<'a> {
     fn from(server: &'a ServerStatus) -> Self {
-        let remaining = server.remaining.as_millis();
-
         Self {
             server: &server.server,
             state: match (server.holder, &server.error) {
@@ -236,10 +293,14 @@ impl<'a> From<&'a ServerStatus> for ServerJson<'a> {
             },
             token: text(server.holder.map(|(_, token)| token)),
             last_token: text(server.last_token),
-            remaining_ms: remaining.try_into().unwrap_or(u64::MAX),
+            remaining_ms: millis(server.remaining),
             error: server.error.as_deref(),
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
 }
 
 fn text(token: Option<Token>) -> Option<String> {

@@ -1,50 +1,52 @@
 //! `leasehold watch`: prints the state of locks each time it changes.
 
 use std::io::{self, Write};
-use std::time::SystemTime;
+use std::pin::Pin;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
-use futures_util::StreamExt;
 use futures_util::future::try_join_all;
-use futures_util::stream::select_all;
+use futures_util::stream::{self, SelectAll};
+use futures_util::{Stream, StreamExt};
 use jiff::Timestamp;
-use leasehold::{LockState, Locks};
+use leasehold::{LockState, Observer};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::commands::Watch;
+use crate::commands::{Inspected, Watch, in_this_format};
 use crate::exit::{Exit, print_error};
 use crate::format::time;
-use crate::show::{LockJson, block};
+use crate::show::{LockJson, block, is_free};
 
 pub(crate) async fn watch(args: &Watch) -> Result<Exit> {
-    let locks = args.store.open().await?;
+    let opened = args.store.open_all().await?;
     let mut interrupt = signal(SignalKind::interrupt())?;
 
     tokio::select! {
         _ = interrupt.recv() => Ok(Exit::by_signal(Signal::SIGINT)),
-        ended = print_changes(&locks, &args.names, args.json) => ended.map(|()| Exit::DONE),
+        ended = print_changes(&opened, &args.names, args.json) => ended.map(|()| Exit::DONE),
     }
 }
 
 /// Prints the present state of each lock, and then every change. Returns only on an error.
-async fn print_changes(locks: &Locks, names: &[String], json: bool) -> Result<()> {
-    let mut observers = try_join_all(names.iter().map(|name| locks.observe(name))).await?;
-    for observer in &mut observers {
-        print(observer.next().await?, json)?;
+async fn print_changes(opened: &[Inspected], names: &[String], json: bool) -> Result<()> {
+    let has_formats = opened.len() > 1;
+    let mut changes = SelectAll::new();
+    for inspected in opened {
+        let format = has_formats.then_some(inspected.format);
+        let observing = names.iter().map(|name| inspected.locks.observe(name));
+        for observer in try_join_all(observing).await? {
+            changes.push(states(observer, format).await?);
+        }
     }
 
-    let changes = observers
-        .into_iter()
-        .map(|observer| Box::pin(observer.into_stream()));
-    let mut changes = select_all(changes);
     let mut is_away = false;
-    while let Some(lock_state) = changes.next().await {
+    while let Some((format, lock_state)) = changes.next().await {
         match lock_state {
             Ok(lock_state) => {
                 is_away = false;
-                print(lock_state, json)?;
+                print(lock_state, format, json)?;
             }
             // The observer tries again, and reports the state that it finds then.
             Err(error) if error.is_unavailable() => {
@@ -59,7 +61,43 @@ async fn print_changes(locks: &Locks, names: &[String], json: bool) -> Result<()
     Ok(())
 }
 
-fn print(mut lock_state: LockState, json: bool) -> Result<()> {
+type States = Pin<Box<dyn Stream<Item = (Option<&'static str>, leasehold::Result<LockState>)>>>;
+
+/// Returns the states of a lock. Without several formats, it fails if the first one cannot be read.
+///
+/// With several formats, a name that another format uses is free, and the first state is left out
+/// if the lock is free.
+async fn states(mut observer: Observer, format: Option<&'static str>) -> Result<States> {
+    if format.is_none() {
+        let first = stream::iter([Ok(observer.next().await?)]);
+        let states = first.chain(observer.into_stream());
+        return Ok(Box::pin(states.map(move |state| (format, state))));
+    }
+
+    let mut was_free = true;
+    let states = observer
+        .into_stream()
+        .then(async |state| match in_this_format(state) {
+            Ok(None) => {
+                tokio::time::sleep(FOREIGN_PAUSE).await;
+                None
+            }
+            Ok(Some(state)) => Some(Ok(state)),
+            Err(error) => Some(Err(error)),
+        });
+    let states = states.filter_map(move |state| {
+        let is_repeated = matches!(&state, Some(Ok(state)) if was_free && is_free(state));
+        was_free = matches!(&state, Some(Ok(state)) if is_free(state));
+        let state = state.filter(|_| !is_repeated);
+        std::future::ready(state.map(|state| (format, state)))
+    });
+    Ok(Box::pin(states))
+}
+
+/// How long a name that another format uses is left alone.
+const FOREIGN_PAUSE: Duration = Duration::from_secs(1);
+
+fn print(mut lock_state: LockState, format: Option<&'static str>, json: bool) -> Result<()> {
     // The remaining lease on each server differs at every inspection, which is not a change.
     lock_state.servers.clear();
     let at = time(SystemTime::now());
@@ -68,11 +106,12 @@ fn print(mut lock_state: LockState, json: bool) -> Result<()> {
     if json {
         let change = ChangeJson {
             at,
-            lock: (&lock_state).into(),
+            lock: LockJson::in_format(format, &lock_state),
         };
         writeln!(out, "{}", serde_json::to_string(&change)?)?;
     } else {
-        writeln!(out, "{at}\n{}", block(&lock_state))?;
+        let format = format.map_or_else(String::new, |format| format!("{format}: "));
+        writeln!(out, "{at}\n{format}{}", block(&lock_state))?;
     }
     Ok(out.flush()?)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// let guarantees = leasehold::open("memory:").await?.guarantees();
-/// assert!(guarantees.fifo && guarantees.tokens && guarantees.shares);
+/// assert!(guarantees.fifo && guarantees.tokens && guarantees.readers);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,10 @@ pub struct Guarantees {
     pub fifo: bool,
     /// Every grant of a name has a larger token than all grants before it.
     pub tokens: bool,
-    /// The store has reader-writer locks and semaphores, not only mutexes.
-    pub shares: bool,
+    /// The store has reader-writer locks.
+    pub readers: bool,
+    /// Whether the store has semaphores, and how long it keeps their sizes.
+    pub slots: Slots,
     /// The store ends a claim whose lease passes without a renewal.
     ///
     /// Without it, only a crash or the holder itself ends a claim.
@@ -34,17 +36,30 @@ pub struct Guarantees {
 impl Guarantees {
     /// Creates the guarantees of a store that only excludes.
     ///
-    /// Such a store guarantees no order, no tokens, no shares and no expiry.
+    /// Such a store has mutexes only, and guarantees no order, no tokens and no expiry.
     #[must_use]
     pub fn new(crash: CrashDetection) -> Self {
         Self {
             fifo: false,
             tokens: false,
-            shares: false,
+            readers: false,
+            slots: Slots::Unsupported,
             lease_expiry: false,
             crash,
         }
     }
+}
+
+/// Whether a store has semaphores, and how long it keeps the number of slots of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Slots {
+    /// A claim for a slot is refused as [unsupported](crate::Error::is_unsupported).
+    Unsupported,
+    /// The first claim of a free name sets the number of slots.
+    WhileInUse,
+    /// The first claim of a name sets the number of slots forever.
+    Permanent,
 }
 
 /// When a crashed holder's lock is free again.

@@ -169,7 +169,7 @@ pub use drain::drain;
 pub use election::{Election, Leader, LeaderObserver, Leadership};
 pub use error::{Error, ErrorKind, Result};
 pub use examination::{Examination, ExaminedServer, Finding, RoundTrip, Severity};
-pub use guarantees::{CrashDetection, Guarantees};
+pub use guarantees::{CrashDetection, Guarantees, Slots};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use lock_state::{Entry, ExternalHolder, LockState, ServerStatus, ServerVote};

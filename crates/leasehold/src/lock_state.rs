@@ -65,6 +65,8 @@ pub struct Entry {
     pub standing: Standing,
     /// The process behind it.
     pub info: ClaimantInfo,
+    /// How long the store keeps it without a renewal, if the format of another library shows that.
+    pub lease_left: Option<Duration>,
 }
 
 impl Entry {
@@ -76,7 +78,14 @@ impl Entry {
             share,
             standing,
             info,
+            lease_left: None,
         }
+    }
+
+    /// Adds how long the store keeps the claim without a renewal.
+    #[must_use]
+    pub fn with_lease_left(self, lease_left: Option<Duration>) -> Self {
+        Self { lease_left, ..self }
     }
 
     /// Returns the token of a claim that holds.

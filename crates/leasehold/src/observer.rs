@@ -67,7 +67,8 @@ impl Observer {
     /// Waits until the state differs from the one returned last, and returns it.
     ///
     /// The first call returns the state at once. Of several changes in a short time, only the last
-    /// one may be returned. The remaining time of a vote is not a change.
+    /// one may be returned. The remaining time of a vote or a lease is not
+    /// a change.
     ///
     /// A store does not push the end of a lease. The observer notices it within a second.
     ///
@@ -106,6 +107,9 @@ impl Observer {
 
             let mut comparable = lock_state.clone();
             comparable.servers.clear();
+            for entry in &mut comparable.entries {
+                entry.lease_left = None;
+            }
             if self.seen.as_ref() != Some(&comparable) {
                 self.seen = Some(comparable);
                 return Ok(lock_state);

@@ -114,6 +114,8 @@ pub struct Extensions<'a> {
     pub housekeeping: Option<&'a dyn Housekeeping>,
     /// Changes of a lock that the store pushes to observers.
     pub observe: Option<&'a dyn Observe>,
+    /// Leases that the store chooses.
+    pub own_leases: Option<&'a dyn OwnLeases>,
 }
 
 impl<'a> Extensions<'a> {
@@ -144,6 +146,15 @@ impl<'a> Extensions<'a> {
         }
     }
 
+    /// Adds the leases that the store chooses.
+    #[must_use]
+    pub fn with_own_leases(self, store: &'a dyn OwnLeases) -> Self {
+        Self {
+            own_leases: Some(store),
+            ..self
+        }
+    }
+
     /// Adds the votes of several servers.
     #[must_use]
     pub fn with_votes(self, store: &'a dyn Votes) -> Self {
@@ -161,6 +172,7 @@ impl Debug for Extensions<'_> {
             .field("votes", &self.votes.is_some())
             .field("housekeeping", &self.housekeeping.is_some())
             .field("observe", &self.observe.is_some())
+            .field("own_leases", &self.own_leases.is_some())
             .finish()
     }
 }
@@ -223,6 +235,14 @@ pub trait Subscription: Debug + Send {
     /// # Cancel safety
     /// If the future is dropped, no change is lost: the next call returns.
     async fn changed(&mut self) -> Result<()>;
+}
+
+/// A store that keeps a claim for another time than the lease of the claim.
+pub trait OwnLeases: Send + Sync {
+    /// Returns for how long the store keeps a claim without a renewal.
+    ///
+    /// It sends no request.
+    fn lease_of(&self, claim: &Claim) -> Duration;
 }
 
 /// A store that consists of several servers, each of which votes for a claim.

@@ -18,7 +18,7 @@ use leasehold::conformance::{
     broken_hold_is_reported_lost,
 };
 use leasehold::store::{Claim, Standing, Store};
-use leasehold::{Guarantees, Result, stores};
+use leasehold::{Guarantees, Result, Slots, stores};
 
 /// Makes the tests of each store, and the list of the stores from the same names.
 ///
@@ -57,14 +57,18 @@ stores! {
     ), lacks [];
     redis_cluster: Clustered(&CLUSTER), lacks [];
     valkey_cluster: Clustered(&CLUSTER_OF_VALKEY), lacks [];
-    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
-    redisson: Java::with(""), lacks ["fifo", "tokens", "shares"];
-    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares"];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "readers", "slots"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots"];
+    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
+        lacks ["fifo", "readers", "slots"];
+    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "slots"];
+    redisson_semaphore: Java::with("&lock=semaphore&prefix=app:"),
+        lacks ["fifo", "tokens", "readers"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "readers", "slots"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
-        lacks ["fifo", "tokens", "shares"];
+        lacks ["fifo", "tokens", "readers", "slots"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry"];
     zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry"];
 }
@@ -74,7 +78,8 @@ fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
     let given = [
         ("fifo", guarantees.fifo),
         ("tokens", guarantees.tokens),
-        ("shares", guarantees.shares),
+        ("readers", guarantees.readers),
+        ("slots", guarantees.slots != Slots::Unsupported),
         ("lease_expiry", guarantees.lease_expiry),
     ];
 
@@ -410,16 +415,19 @@ impl Service for Java {
     }
 }
 
-/// All keys expire but the counters of `RFencedLock`, which Redisson never removes.
+/// All keys expire but the counters of `RFencedLock`, which Redisson never removes, and the
+/// permits of semaphores.
 impl Drop for Java {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
+        let is_semaphore = self.url.contains("lock=semaphore");
         for key in self.redis.command(&["KEYS", "*"]).texts() {
             let expires = self.redis.command(&["PTTL", key]).int() != -1;
             let is_counter = key.starts_with("redisson_lock_token:");
-            assert!(expires || is_counter, "{key} never expires");
+            let is_permits = is_semaphore && !key.starts_with("leasehold:");
+            assert!(expires || is_counter || is_permits, "{key} never expires");
         }
     }
 }

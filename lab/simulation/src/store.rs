@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::store::{Claim, Entered, Extensions, OnContention, Standing, Store};
-use leasehold::{Guarantees, LockState, Name, Result};
+use leasehold::{Guarantees, LockState, Name, Result, Slots};
 use tokio::time::timeout;
 
 use crate::event::What;
@@ -83,7 +83,8 @@ impl Store for SimulatedStore {
         let mut guarantees = Guarantees::new(profile.crash);
         guarantees.fifo = true;
         guarantees.tokens = true;
-        guarantees.shares = true;
+        guarantees.readers = true;
+        guarantees.slots = Slots::WhileInUse;
         guarantees.lease_expiry = profile.lease_expiry;
         guarantees
     }

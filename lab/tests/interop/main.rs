@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod flock;
+mod recognised;
 mod redis_locks;
 mod redisson;
 mod zookeeper;

@@ -2,6 +2,7 @@
 //!
 //! `LAB_CYCLES` is how often each party acquires it.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,9 +11,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Hold, HoldWork, Start, Testbed, WorkerConfig, check, holds, now};
+use lab::{DEADLINE, Hold, HoldWork, LockKind, Start, Testbed, WorkerConfig, check, holds, now};
 use lab_servers::Redis;
 use leasehold::LossReason;
+use leasehold::store::Share;
 use rslock::LockManager;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -217,11 +219,23 @@ pub(crate) fn contend(
     cycles: u64,
     others: impl Fn() -> Result<Others>,
 ) -> Result<()> {
+    contend_for(url, (name, LockKind::Mutex), Share::MUTEX, cycles, others)
+}
+
+/// As [`contend`], with a kind of lock, and the share that the other library takes.
+pub(crate) fn contend_for(
+    url: &str,
+    (name, kind): (&str, LockKind),
+    share: Share,
+    cycles: u64,
+    others: impl Fn() -> Result<Others>,
+) -> Result<()> {
     let testbed = Testbed::at(WORKER, url)?;
     // It opens the store before the other library begins, so that the two meet in any number of
     // cycles.
     let config = WorkerConfig {
         names: vec![name.to_owned()],
+        kinds: HashMap::from([(name.to_owned(), kind)]),
         cycles,
         work: HoldWork::Sleep(200),
         start: Start::OnSignal,
@@ -250,8 +264,8 @@ pub(crate) fn contend(
         granted: *granted,
         until: *until,
         token,
-        weight: 1,
-        capacity: 1,
+        weight: share.weight(),
+        capacity: share.capacity(),
     };
     let mut all: Vec<Hold> = leasehold
         .into_iter()
@@ -273,27 +287,12 @@ pub(crate) fn contend(
 ///
 /// It uses the library that `cargo xtask needs` has put into the folder `target/peers`.
 fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<Others> {
-    let library = lab_folder().join("../target/peers").join(client);
-    let (interpreter, script) =
-        find_client(client, &library).context("cargo xtask needs fetches it")?;
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", interpreter])
-        .arg(script)
-        .args([url, arguments[0], &cycles.to_string()])
-        .args(&arguments[1..])
-        .env("PYTHONPATH", &library)
-        .env("NODE_PATH", library.join("node_modules"))
-        .stdout(Stdio::piped());
-
-    let started = command.spawn();
+    let mut command = client_command(client, url, arguments, cycles)?;
+    let started = command.stdout(Stdio::piped()).spawn();
     let mut child = started.with_context(|| format!("cannot start {client}"))?;
     let output = child.stdout.take().context("its stdout is a pipe")?;
-    let offset = if interpreter == "node" {
-        suspended()
-    } else {
-        0
-    };
+    let is_node = client.starts_with("node");
+    let offset = if is_node { suspended() } else { 0 };
     Ok(Others::start(move |held| {
         for line in BufReader::new(output).lines() {
             let line = line?;
@@ -307,6 +306,27 @@ fn program(client: &str, url: &str, arguments: &[&str], cycles: u64) -> Result<O
         ensure!(child.wait()?.success(), "the client failed");
         Ok(())
     }))
+}
+
+/// Returns the command that starts a client.
+pub(crate) fn client_command(
+    client: &str,
+    url: &str,
+    arguments: &[&str],
+    cycles: u64,
+) -> Result<Command> {
+    let library = lab_folder().join("../target/peers").join(client);
+    let (interpreter, script) =
+        find_client(client, &library).context("cargo xtask needs fetches it")?;
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", interpreter])
+        .arg(script)
+        .args([url, arguments[0], &cycles.to_string()])
+        .args(&arguments[1..])
+        .env("PYTHONPATH", &library)
+        .env("NODE_PATH", library.join("node_modules"));
+    Ok(command)
 }
 
 /// Returns the interpreter and the file of a client: a script of this folder, or a compiled program

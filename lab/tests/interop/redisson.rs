@@ -1,6 +1,7 @@
 //! Redisson's own locks and leasehold, on one Redis server.
 
 mod peer;
+mod shares;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -219,6 +220,7 @@ fn keys_of_other_types_are_refused_with_the_reason() -> Result<()> {
     redis.command(&["RPUSH", "list", id]);
     redis.command(&["HSET", "other", "field", "1"]);
     redis.command(&["HSET", "rw", "mode", "read", id, "1"]);
+    redis.command(&["RPUSH", "redisson_lock_queue:{fair}", id]);
     let before = redis.command(&["DUMP", "rw"]);
 
     for (name, reason) in [
@@ -226,10 +228,14 @@ fn keys_of_other_types_are_refused_with_the_reason() -> Result<()> {
         ("list", "list"),
         ("other", "hash"),
         ("rw", "RReadWriteLock"),
+        ("fair", "RFairLock"),
     ] {
         let tried = testbed.run(testbed.locks().mutex(name).try_acquire());
         let error = tried.err().with_context(|| format!("{name} was locked"))?;
         ensure!(error.to_string().contains(reason), "{error}");
+        if name == "fair" {
+            continue;
+        }
         let shown = testbed.inspect(name).err().context("it was shown")?;
         ensure!(shown.to_string().contains(reason), "{shown}");
     }
@@ -243,16 +249,8 @@ fn share(kind: &'static str, settings: &str) -> Result<()> {
     let redis = Redis::start();
     let cycles = cycles()?;
     contend(&url(&redis, settings), "a", cycles, || {
-        let mut peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-        Ok(Others::start(move |held| {
-            peer.send(&format!("cycle {kind} a {cycles}"))?;
-            for _ in 0..cycles {
-                let line = peer.reply()?;
-                let (granted, until) = line.split_once(' ').context("two times")?;
-                held(peer.time(granted)?, peer.time(until)?);
-            }
-            peer.reply().map(drop)
-        }))
+        let peer = Peer::start(&redis, Duration::from_secs(30), "")?;
+        Ok(cycling(peer, format!("cycle {kind} a {cycles}"), cycles))
     })?;
 
     let keys = redis.command(&["KEYS", "*"]);
@@ -260,6 +258,19 @@ fn share(kind: &'static str, settings: &str) -> Result<()> {
     let is_clean = left.iter().all(|key| *key == "redisson_lock_token:{a}");
     ensure!(is_clean, "{left:?}");
     Ok(())
+}
+
+/// Lets the program acquire and release a lock, and reports its holds.
+fn cycling(mut peer: Peer, command: String, cycles: u64) -> Others {
+    Others::start(move |held| {
+        peer.send(&command)?;
+        for _ in 0..cycles {
+            let line = peer.reply()?;
+            let (granted, until) = line.split_once(' ').with_context(|| line.clone())?;
+            held(peer.time(granted)?, peer.time(until)?);
+        }
+        peer.reply().map(drop)
+    })
 }
 
 /// Waits until a client has tried twice: before and after it subscribed. Only a message or the end

@@ -152,7 +152,7 @@ impl Contest {
     }
 }
 
-fn java() -> Command {
+pub(crate) fn java() -> Command {
     /// The folder of the compiled program, for all tests of this process.
     static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("curator");
@@ -187,7 +187,7 @@ fn peers() -> PathBuf {
 }
 
 /// Returns how far the clock of the events is ahead of Java's clock, in nanoseconds.
-fn clock_offset() -> u64 {
+pub(crate) fn clock_offset() -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let nanos = monotonic.tv_sec.unsigned_abs() * 1_000_000_000 + monotonic.tv_nsec.unsigned_abs();
     // The clock of the events is read later, so the offset is never too small. So a hold is never

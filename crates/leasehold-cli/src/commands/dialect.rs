@@ -2,7 +2,7 @@
 #![allow(clippy::doc_markdown, reason = "these comments are read on a terminal")]
 
 use clap::{Args, ValueEnum};
-use leasehold::{Error, Locks, Result};
+use leasehold::{Error, LockState, Locks, Result};
 
 use super::options::Store;
 
@@ -14,13 +14,30 @@ pub(crate) struct InspectedStore {
     /// Use the locks of another library on the server of the store
     #[arg(long, value_name = "LIBRARY", value_enum)]
     dialect: Option<Dialect>,
+
+    /// Use the locks of all known libraries on the server of the store
+    ///
+    /// A single Redis server or ZooKeeper.
+    #[arg(long, conflicts_with = "dialect")]
+    all: bool,
+}
+
+/// The locks of one library on the server of a store.
+pub(crate) struct Inspected {
+    /// The value of --dialect, or `leasehold`.
+    pub(crate) format: &'static str,
+    pub(crate) locks: Locks,
 }
 
 /// The libraries whose locks a store can read, by the service that keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Dialect {
-    /// Redisson on Redis
+    /// Redisson on Redis: RLock, RFencedLock and RFairLock
     Redisson,
+    /// RReadWriteLock of Redisson on Redis
+    RedissonRw,
+    /// RPermitExpirableSemaphore of Redisson on Redis
+    RedissonSemaphore,
     /// redis-py and others on Redis, whose locks are strings
     Plain,
     /// redsync and others on several Redis masters
@@ -45,6 +62,8 @@ const CONNECTION: [&str; 10] = [
     "prefix",
 ];
 
+const REDISSON: &str = "dialect=redisson";
+
 impl InspectedStore {
     pub(crate) async fn open(&self) -> Result<Locks> {
         let Some(dialect) = self.dialect else {
@@ -53,9 +72,79 @@ impl InspectedStore {
         let url = dialect.url(&self.store.url)?;
         Store { url }.open().await
     }
+
+    /// Opens the store, and with --all the same server for the locks of each other library.
+    pub(crate) async fn open_all(&self) -> Result<Vec<Inspected>> {
+        let own = self.open().await?;
+        let format = self.dialect.map_or("leasehold", Dialect::name);
+        let own_url = own.url().to_owned();
+        let mut opened = vec![Inspected { format, locks: own }];
+        if !self.all {
+            return Ok(opened);
+        }
+
+        for dialect in Dialect::of(&self.store.url)? {
+            let url = dialect.url(&self.store.url)?;
+            if url == self.store.url {
+                continue;
+            }
+            let locks = Store { url }.open().await?;
+            // The order of settings may differ. The shown URL of ZooKeeper has no dialect.
+            if dialect.service() != "redis" || locks.url() != own_url {
+                let format = dialect.name();
+                opened.push(Inspected { format, locks });
+            }
+        }
+        Ok(opened)
+    }
+}
+
+impl Inspected {
+    /// Returns the state of a lock; `None` if the name is in use in another format.
+    pub(crate) async fn inspect(&self, name: &str) -> Result<Option<LockState>> {
+        in_this_format(self.locks.inspect(name).await)
+    }
+}
+
+/// Returns `None` for the error of a key or a node that another format uses.
+pub(crate) fn in_this_format<T>(reply: Result<T>) -> Result<Option<T>> {
+    match reply {
+        Err(error) if error.is_damaged() || error.is_mismatch() || error.is_invalid() => Ok(None),
+        reply => reply.map(Some),
+    }
 }
 
 impl Dialect {
+    /// Returns the dialects of the service of a URL.
+    fn of(url: &str) -> Result<Vec<Self>> {
+        let scheme = url.split("://").next().unwrap_or_default();
+        match scheme {
+            "redis" | "rediss" | "redis+unix" => Ok(vec![
+                Self::Redisson,
+                Self::RedissonRw,
+                Self::RedissonSemaphore,
+                Self::Plain,
+            ]),
+            "zookeeper" | "zookeeper+tls" => Ok(vec![Self::Curator, Self::Kazoo]),
+            _ => {
+                let error = Error::unsupported("--all is for a single Redis server or ZooKeeper");
+                Err(error.help("leave it out, or give --dialect"))
+            }
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Redisson => "redisson",
+            Self::RedissonRw => "redisson-rw",
+            Self::RedissonSemaphore => "redisson-semaphore",
+            Self::Plain => "plain",
+            Self::Classic => "classic",
+            Self::Curator => "curator",
+            Self::Kazoo => "kazoo",
+        }
+    }
+
     /// Returns the URL with this dialect in place of its own.
     ///
     /// # Errors
@@ -69,13 +158,15 @@ impl Dialect {
             let error = Error::invalid("the store does not have locks of this library");
             return Err(error.help(format!("write --store {service}… with this --dialect")));
         }
-        if settings.contains(&setting) {
+        let is_other_class = |one: &&str| ["lock=rw", "lock=semaphore"].contains(one);
+        if settings.contains(&setting) && !settings.iter().any(is_other_class) {
             return Ok(url.to_owned());
         }
 
+        let is_redisson = setting.starts_with(REDISSON);
         let is_kept = |one: &&str| {
             let name = one.split('=').next().unwrap_or_default();
-            CONNECTION.contains(&name) && (name != "prefix" || self == Self::Redisson)
+            CONNECTION.contains(&name) && (name != "prefix" || is_redisson)
         };
         let kept = settings.into_iter().filter(is_kept);
         let settings: Vec<&str> = kept
@@ -88,7 +179,7 @@ impl Dialect {
 
     fn service(self) -> &'static str {
         match self {
-            Self::Redisson | Self::Plain => "redis",
+            Self::Redisson | Self::RedissonRw | Self::RedissonSemaphore | Self::Plain => "redis",
             Self::Classic => "redlock",
             Self::Curator | Self::Kazoo => "zookeeper",
         }
@@ -97,7 +188,9 @@ impl Dialect {
     /// Returns the setting of the URL; empty for the format that leasehold uses itself.
     fn setting(self) -> &'static str {
         match self {
-            Self::Redisson => "dialect=redisson",
+            Self::Redisson => REDISSON,
+            Self::RedissonRw => "dialect=redisson&lock=rw",
+            Self::RedissonSemaphore => "dialect=redisson&lock=semaphore",
             Self::Plain => "dialect=plain",
             Self::Classic => "dialect=classic",
             Self::Kazoo => "dialect=kazoo",
@@ -123,6 +216,16 @@ mod tests {
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
                 Dialect::Redisson,
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",
+            ),
+            (
+                "redis://a?dialect=redisson&lock=rw&prefix=b",
+                Dialect::Redisson,
+                "redis://a?prefix=b&dialect=redisson",
+            ),
+            (
+                "redis://a?lock=rw&prefix=b&dialect=redisson",
+                Dialect::RedissonSemaphore,
+                "redis://a?prefix=b&dialect=redisson&lock=semaphore",
             ),
             (
                 "redis://a?dialect=redisson&lock=fenced&prefix=b",

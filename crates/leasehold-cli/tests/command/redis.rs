@@ -1,5 +1,7 @@
 //! The command with its locks on Redis and Redlock.
 
+use std::io::{BufRead, BufReader};
+
 use lab_servers::Redis;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -229,4 +231,94 @@ fn locks_of_redisson_are_listed_shown_and_broken() {
         "does not have locks of this library",
     );
     ours.end().assert(0, "", "");
+}
+
+/// The locks of all libraries on one server are listed together, with their formats. A break needs
+/// the token of the hold that was shown.
+#[test]
+fn locks_of_all_libraries_are_listed_shown_and_broken() {
+    let sandbox = Sandbox::on_redis();
+    let thread = "285475da-9152-4c83-822a-67ee2f116a79:52";
+    let server = sandbox.server();
+    server.command(&["HSET", "lock", thread, "2"]);
+    server.command(&["PEXPIRE", "lock", "30000"]);
+    server.command(&["HSET", "rw", "mode", "read", thread, "1"]);
+    let reader = format!("{{rw}}:{thread}:rwlock_timeout:1");
+    server.command(&["SET", &reader, "1", "PX", "30000"]);
+    server.command(&["SET", "permits", "2"]);
+    server.command(&[
+        "ZADD",
+        "{permits}:timeout",
+        "922337203685477",
+        "0123456789abcdef",
+    ]);
+    let python = "9a8e4c7a6f1211efb2c50242ac120002";
+    server.command(&["SET", "python", python, "PX", "30000"]);
+    server.command(&["SET", "cached", "some text", "PX", "30000"]);
+    let ours = sandbox.holder("ours", &[]);
+
+    let listed = sandbox.done(&["ls", "--all"]);
+    listed.assert_names(&["lock", "ours", "permits", "python", "rw"]);
+    for (name, format, holder) in [
+        ("lock", "redisson", "Redisson"),
+        ("ours", "leasehold", "ours"),
+        ("permits", "redisson-semaphore", "permit 30313233"),
+        ("python", "plain", "redis-py"),
+        ("rw", "redisson-rw", "Redisson"),
+    ] {
+        let line = listed.out.lines().find(|line| line.starts_with(name));
+        let line = line.expect("it is listed");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(words[1], format, "{line}");
+        assert!(name == "ours" || line.contains(holder), "{line}");
+    }
+
+    let shown = sandbox.done(&["show", "python", "--all", "--json"]);
+    let shown: Value = serde_json::from_str(&shown.out).expect("an array");
+    assert_eq!(shown[0]["format"], "plain");
+    let left = shown[0]["holders"][0]["lease_left_ms"].as_u64();
+    assert!(left.is_some_and(|left| left <= 30_000), "{left:?}");
+    let token = shown[0]["holders"][0]["token"].as_str().expect("a text");
+    let break_hold = ["break", "python", "--all", "--token", token];
+    server.command(&["SET", "python", "9a8e4c7a6f1211efb2c50242ac120003"]);
+    assert_eq!(sandbox.done(&break_hold).code(), 1);
+    server.command(&["SET", "python", python, "PX", "30000"]);
+    assert_eq!(sandbox.done(&break_hold).code(), 0);
+    assert_eq!(server.command(&["EXISTS", "python"]).int(), 0);
+
+    let free = sandbox.done(&["show", "python", "--all", "--exit-code"]);
+    free.assert(0, "python: free\n", "");
+    ours.end().assert(0, "", "");
+}
+
+/// A watch of all formats prints each change with its format.
+#[test]
+fn watch_of_all_libraries_prints_the_format() {
+    let sandbox = Sandbox::on_redis();
+    let mut watch = sandbox.started(&["watch", "a", "--all", "--json"]);
+    let mut lines = BufReader::new(watch.out()).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap() };
+    let value = "9a8e4c7a6f1211efb2c50242ac120002";
+    sandbox
+        .server()
+        .command(&["SET", "a", value, "PX", "30000"]);
+    let change = next();
+    assert_eq!(change["format"], "plain");
+    assert_eq!(change["holders"][0]["program"], "redis-py");
+
+    let thread = "285475da-9152-4c83-822a-67ee2f116a79:52";
+    sandbox.server().command(&["DEL", "a"]);
+    let change = next();
+    assert_eq!(change["state"], "free");
+    sandbox.server().command(&["HSET", "a", thread, "2"]);
+    let change = next();
+    assert_eq!(change["format"], "redisson");
+    watch.signal(Signal::SIGINT);
+}
+
+#[test]
+fn all_formats_need_a_server_with_formats() {
+    let sandbox = Sandbox::new();
+    let refused = sandbox.done(&["ls", "--all"]);
+    refused.assert(64, "", "--all is for a single Redis server or ZooKeeper");
 }

@@ -92,3 +92,25 @@ fn errors_have_exit_code_and_help_without_password() {
         "{done:?}"
     );
 }
+
+/// With both formats in one folder, each lock is listed with its own.
+#[test]
+fn locks_of_both_formats_are_listed_with_all() {
+    let mut sandbox = sandbox();
+    let curator = sandbox.holder("first", &[]);
+    sandbox.set("dialect=kazoo");
+    let kazoo = sandbox.holder("second", &[]);
+
+    let listed = sandbox.done(&["ls", "--all"]);
+    listed.assert_names(&["first", "second"]);
+    let formats: Vec<_> = listed.out.lines().skip(1).collect();
+    assert!(formats[0].contains("curator"), "{formats:?}");
+    assert!(formats[1].contains("leasehold"), "{formats:?}");
+    let token = sandbox.done(&["show", "first", "--all", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&token.out).expect("an array");
+    let token = shown[0]["holders"][0]["token"].as_str().expect("a text");
+    let broken = sandbox.done(&["break", "first", "--all", "--token", token]);
+    assert_eq!(broken.code(), 0);
+    curator.end();
+    kazoo.end().assert(0, "", "");
+}

@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::runtime;
 
 use super::Service;
-use super::shares::clients;
+use super::shares::clients_with_readers;
 use super::support::{acquire, client, fresh_name, release, try_acquire, waiters, within_timeout};
 use crate::Locks;
 
 /// A writer that downgrades lets waiting readers in and keeps other writers out. It keeps its
 /// token.
 pub async fn downgrade_lets_readers_in(service: &dyn Service) {
-    let Some((ours, theirs)) = clients(service).await else {
+    let Some((ours, theirs)) = clients_with_readers(service).await else {
         return;
     };
     let name = fresh_name("downgrade");
@@ -21,7 +21,13 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     let token = held.token();
     let reader = theirs.rwlock(&name).shared();
     let reading = tokio::spawn(async move { reader.acquire().await });
-    waiters(&ours, &name, 1).await;
+    // In a store without a queue, a waiter is known to its own client alone.
+    let observer = if ours.guarantees().fifo {
+        &ours
+    } else {
+        &theirs
+    };
+    waiters(observer, &name, 1).await;
 
     held.downgrade().await.expect("downgraded");
     let again = held.downgrade().await;
@@ -47,7 +53,7 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
 const DOWNGRADES: u32 = 25;
 
 /// A holder that downgrades keeps the lock, and no call that awaits its loss returns: on a runtime
-/// of one thread and on one of two. A store without shares refuses the downgrade, and the hold
+/// of one thread and on one of two. A store without readers refuses the downgrade, and the hold
 /// continues.
 pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
     let on_one_thread = || {
@@ -64,7 +70,7 @@ pub async fn downgrade_is_not_reported_as_loss(service: &dyn Service) {
 }
 
 async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
-    let Some((ours, theirs)) = clients(service).await else {
+    let Some((ours, theirs)) = clients_with_readers(service).await else {
         return downgrade_is_refused(&client(service).await).await;
     };
 

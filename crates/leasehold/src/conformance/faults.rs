@@ -82,7 +82,7 @@ async fn drop_after(polls: u32, lock: &Lock, mut holder: Option<ReleasedHolder>)
 /// A downgrade is dropped after every number of polls, and its guard right after it. The claim does
 /// not enter the queue again after it has left.
 pub async fn cancelled_downgrade_leaves_no_entry(service: &dyn Service) {
-    if shares::are_refused(service).await {
+    if shares::without_readers(service).await {
         return;
     }
     let faulty = FaultyClient::connect(service).await;
@@ -119,7 +119,7 @@ fn poll_up_to(polls: u32, future: impl Future) {
 
 /// A downgrade does not put a writer whose hold was broken into the queue again.
 pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
-    if shares::are_refused(service).await {
+    if shares::without_readers(service).await {
         return;
     }
     let ours = client(service).await;

@@ -1,12 +1,13 @@
 //! Semaphores, and names in use as another kind of lock.
 
 use super::Service;
-use super::shares::clients;
+use super::shares::clients_with_slots;
 use super::support::{acquire, fresh_name, release, try_acquire, waiters, within_timeout};
+use crate::Slots;
 
 /// The number of holders reaches the number of slots and does not exceed it.
 pub async fn semaphore_slots_are_counted(service: &dyn Service) {
-    let Some((ours, theirs)) = clients(service).await else {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
     };
     let name = fresh_name("slots");
@@ -35,8 +36,10 @@ pub async fn semaphore_slots_are_counted(service: &dyn Service) {
 }
 
 /// A claim for many slots keeps its position. Later claims for few slots do not overtake it.
+///
+/// Without a queue, it is granted when enough slots are free.
 pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
-    let Some((ours, theirs)) = clients(service).await else {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
     };
     let name = fresh_name("big");
@@ -44,6 +47,12 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
     let small = acquire(&ours.semaphore(&name, 3)).await;
     let big = theirs.semaphore(&name, 3).permits(3);
     let waiting = tokio::spawn(async move { big.acquire().await });
+    if !ours.guarantees().fifo {
+        waiters(&theirs, &name, 1).await;
+        release(small).await;
+        let big = within_timeout("the big claim is granted", waiting).await;
+        return release(big.expect("the task ran").expect("granted")).await;
+    }
     waiters(&ours, &name, 1).await;
     let refused = try_acquire(&ours.semaphore(&name, 3)).await;
     assert!(refused.is_none(), "a small claim overtook");
@@ -62,19 +71,18 @@ pub async fn large_claims_are_not_overtaken(service: &dyn Service) {
 }
 
 /// A name that is in use with one kind or size is refused for another, and the error names the
-/// present one. Afterwards the name is free for any kind.
+/// present one. Afterwards the name is free for any kind, unless the store keeps sizes forever.
 pub async fn mixed_kinds_are_refused(service: &dyn Service) {
-    let Some((ours, theirs)) = clients(service).await else {
+    let Some((ours, theirs)) = clients_with_slots(service).await else {
         return;
     };
     let name = fresh_name("kinds");
     let held = acquire(&ours.semaphore(&name, 3)).await;
 
-    let others = [
-        theirs.mutex(&name),
-        theirs.semaphore(&name, 4),
-        theirs.rwlock(&name).shared(),
-    ];
+    let mut others = vec![theirs.mutex(&name), theirs.semaphore(&name, 4)];
+    if theirs.guarantees().readers {
+        others.push(theirs.rwlock(&name).shared());
+    }
     for other in others {
         let error = other.try_acquire().await.expect_err("refused");
         assert!(error.is_mismatch(), "{error}");
@@ -83,5 +91,9 @@ pub async fn mixed_kinds_are_refused(service: &dyn Service) {
 
     release(held).await;
     let mutex = theirs.mutex(&name).acquire().await;
+    if theirs.guarantees().slots == Slots::Permanent {
+        assert!(mutex.expect_err("the size stays").is_mismatch());
+        return release(acquire(&theirs.semaphore(&name, 3)).await).await;
+    }
     release(mutex.expect("free for any kind")).await;
 }

@@ -145,6 +145,14 @@ impl StoreCalls {
         self.with_context("inherit", Some(&claim.name), fds)
     }
 
+    /// Returns for how long the store keeps a claim without a renewal.
+    pub(super) fn lease_of(&self, claim: &Claim) -> Duration {
+        match self.store.extensions().own_leases {
+            Some(store) => store.lease_of(claim),
+            None => claim.lease,
+        }
+    }
+
     pub(crate) fn votes(&self, claim: &Claim) -> Vec<ServerVote> {
         match self.store.extensions().votes {
             Some(store) => store.votes(claim),

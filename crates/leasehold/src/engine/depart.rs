@@ -63,7 +63,7 @@ pub(super) async fn depart(
         let _ = entering.await;
     }
 
-    let give_up_at = BootInstant::now().saturating_add(claim.lease);
+    let give_up_at = BootInstant::now().saturating_add(calls.lease_of(&claim));
     let mut backoff = Backoff::default();
     let mut had_no_reply = false;
     loop {

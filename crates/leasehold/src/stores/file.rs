@@ -62,8 +62,8 @@ use tokio::task::AbortHandle;
 use crate::runtime::background;
 use crate::store::{Cleanup, Extensions, Housekeeping, InheritableFds};
 use crate::{
-    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Standing,
-    Store,
+    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
+    Standing, Store,
 };
 use counter::Boot;
 use flock::{FlockGuard, FlockMode};
@@ -182,7 +182,8 @@ impl Store for File {
         Guarantees {
             fifo: true,
             tokens: true,
-            shares: true,
+            readers: true,
+            slots: Slots::WhileInUse,
             lease_expiry: false,
             crash: CrashDetection::Immediate,
         }

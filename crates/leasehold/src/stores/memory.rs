@@ -14,7 +14,7 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, Observe, Subscription};
 use crate::{
     Claim, ClaimantInfo, CrashDetection, Entered, Entry, Guarantees, LockState, Name, OnContention,
-    Result, Share, Standing, Store, Token, admitted,
+    Result, Share, Slots, Standing, Store, Token, admitted,
 };
 
 /// Locks inside one process, for tests, examples, and programs that can also run without a service.
@@ -170,6 +170,7 @@ impl LockQueue {
         let is_new = has_room || on_contention == OnContention::Queue;
         if is_new {
             let entry = Entry {
+                lease_left: None,
                 id: claim.id,
                 share: claim.share,
                 standing: Standing::Queued { ahead: 0 },
@@ -195,7 +196,8 @@ impl Store for Memory {
         Guarantees {
             fifo: true,
             tokens: true,
-            shares: true,
+            readers: true,
+            slots: Slots::WhileInUse,
             lease_expiry: true,
             crash: CrashDetection::Immediate,
         }

@@ -48,7 +48,7 @@ use crate::stores::redis_client::{
 };
 use crate::{
     Claim, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention, Result,
-    Standing, Store,
+    Slots, Standing, Store,
 };
 use claims::Claims;
 use keys::LockKeys;
@@ -219,7 +219,8 @@ impl Store for Redis {
         Guarantees {
             fifo: true,
             tokens: true,
-            shares: true,
+            readers: true,
+            slots: Slots::WhileInUse,
             lease_expiry: true,
             crash,
         }

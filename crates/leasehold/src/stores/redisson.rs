@@ -9,6 +9,8 @@
 
 mod address;
 mod channels;
+mod class;
+mod enter;
 mod field;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -30,29 +32,23 @@ use super::redis_examination::{self, Kind};
 use crate::examination::Examination;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
-use crate::store::Extensions;
+use crate::store::{Extensions, OwnLeases};
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, Script, ServerClock, Session,
-    reply_timeout, script,
+    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, ServerClock, Session,
 };
 use crate::{
-    Claim, ClaimId, CrashDetection, Entered, Error, Guarantees, LockState, Name, OnContention,
-    Result, Share, Standing, Store,
+    Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
+    Slots, Standing, Store,
 };
-use address::{LockType, RedissonAddress};
+use address::RedissonAddress;
 use channels::Channels;
+use class::Class;
 use keys::KeyMapper;
 use local_claim::LocalClaim;
 use local_claims::LocalClaims;
-use requests::LockReply;
 
-static LOCK: Script = script!("redisson/lua/lock");
-static UNLOCK: Script = script!("redisson/lua/unlock");
-static RENEW: Script = script!("redisson/lua/renew");
-static INSPECT: Script = script!("redisson/lua/inspect");
-static LIST: Script = script!("redisson/lua/list");
-
-/// The locks of Redisson 3.24 and newer on a Redis server: `RLock` or `RFencedLock`.
+/// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
+/// `RReadWriteLock` or `RPermitExpirableSemaphore`.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
@@ -64,7 +60,7 @@ static LIST: Script = script!("redisson/lua/list");
 /// # Ok(()) }
 /// ```
 ///
-/// The store supports mutexes only, and rejects other shares as
+/// The setting `lock` of the URL chooses the class. Shares that the class does not have are
 /// [unsupported](crate::Error::is_unsupported). The order of waiters is not guaranteed, and a
 /// crashed client's lock is free when its lease ends. The server does not know the waiters, so
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
@@ -127,6 +123,8 @@ impl Redisson {
     /// | `dialect=redisson` | required |
     /// | `lock=plain` | `RLock`, the default |
     /// | `lock=fenced` | `RFencedLock`: its tokens are leasehold's |
+    /// | `lock=rw` | `RReadWriteLock`: a mutex is its write lock |
+    /// | `lock=semaphore` | `RPermitExpirableSemaphore`: a mutex is a semaphore of one permit |
     /// | `watchdog=30s` | the lease of holds that are renewed, as `lockWatchdogTimeout` |
     /// | `prefix=app:` | put before each name, as by a `NameMapper` |
     /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
@@ -169,88 +167,12 @@ impl Redisson {
 
     /// Returns the state of a claim that this store supports.
     fn begin(&self, claim: &Claim) -> Result<Arc<LocalClaim>> {
-        if claim.share.units() != Share::MUTEX.units() {
-            return Err(Error::unsupported(format!(
-                "this store supports mutexes only, not {}",
-                claim.share.kind()
-            ))
-            .help("use a mutex, or the stores redis: and file: for shares"));
-        }
+        self.mapper.class.check(claim.share)?;
+        self.check_lease(claim)?;
         let keys = self.mapper.keys(&claim.name)?;
-        Ok(self.claims.begin(claim, keys))
-    }
-
-    async fn enter_claim(
-        &self,
-        local: &Arc<LocalClaim>,
-        on_contention: OnContention,
-    ) -> Result<Standing> {
-        let until = BootInstant::now().saturating_add(self.lease_of(&local.claim));
-        let waits = on_contention == OnContention::Queue;
-        match local.standing() {
-            Standing::Held { .. } => {
-                let is_held = self.still_holds(local).await?;
-                return Ok(if is_held {
-                    local.standing()
-                } else {
-                    self.gone(local)
-                });
-            }
-            Standing::Queued { .. } if waits => {
-                local.keep_until(until);
-                return Ok(local.standing());
-            }
-            Standing::Gone if waits => {
-                // A request without a reply may have been granted. Only another one shows that.
-                if self.claims.has_waiters(&local.keys.lock) && !local.has_unanswered() {
-                    self.claims.wait(local, until);
-                    return Ok(local.standing());
-                }
-                self.leave_head_start(local).await;
-            }
-            Standing::Queued { .. } | Standing::Gone => {}
-        }
-
-        match self.lock(local).await? {
-            LockReply::Granted(token) => Ok(Standing::Held { token }),
-            LockReply::Held(_) if waits => {
-                self.claims.wait(local, until);
-                Ok(local.standing())
-            }
-            LockReply::Held(_) | LockReply::Gone => Ok(self.gone(local)),
-        }
-    }
-
-    /// Whether the server still has the hold of a claim. If so, its lease starts again.
-    async fn still_holds(&self, local: &Arc<LocalClaim>) -> Result<bool> {
-        let renewed = self.renew_held(std::slice::from_ref(local)).await?;
-        Ok(renewed == [true])
-    }
-
-    /// Renews a claim that waited, and returns an error if the server cannot be reached.
-    async fn renew_waiting(
-        &self,
-        local: &Arc<LocalClaim>,
-        sent_at: BootInstant,
-    ) -> Result<Option<Duration>> {
-        let lease = self.lease_of(&local.claim);
-        match local.renew_waiting(sent_at, lease) {
-            (Standing::Queued { .. }, None) => {
-                self.claims.close(local.claim.id);
-                Ok(None)
-            }
-            (Standing::Queued { .. }, remaining) => {
-                let timeout = reply_timeout(local.claim.lease);
-                self.background_link.session(timeout).await?;
-                Ok(remaining)
-            }
-            // It was granted meanwhile.
-            (Standing::Held { .. }, _) => {
-                let is_held = self.still_holds(local).await?;
-                Ok(is_held.then_some(lease))
-            }
-            (Standing::Gone, _) => Ok(None),
-        }
+        let local = self.claims.begin(claim, keys);
+        claim.share.check_shrinks_from(local.share())?;
+        Ok(local)
     }
 }
 
@@ -258,15 +180,19 @@ impl Redisson {
 impl Store for Redisson {
     fn guarantees(&self) -> Guarantees {
         let mut guarantees = Guarantees::new(CrashDetection::LeaseExpiry);
-        guarantees.tokens = self.mapper.lock_type == LockType::Fenced;
+        guarantees.tokens = self.mapper.class == Class::Fenced;
+        guarantees.readers = self.mapper.class == Class::ReadWrite;
+        if self.mapper.class == Class::Semaphore {
+            guarantees.slots = Slots::Permanent;
+        }
         guarantees.lease_expiry = true;
         guarantees
     }
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let standing = self.enter_claim(&local, on_contention).await?;
-        Ok(Entered::new(standing, self.lease_of(claim)))
+        let standing = self.enter_claim(&local, claim.share, on_contention).await?;
+        Ok(Entered::new(standing, self.store_lease(claim)))
     }
 
     async fn changed(&self, claim: &Claim, seen: Standing) -> Result<Standing> {
@@ -306,7 +232,7 @@ impl Store for Redisson {
                 None => None,
                 Some(local) => match renewed.get(&local.claim.id) {
                     None => self.renew_waiting(&local, sent_at).await?,
-                    Some(true) => Some(self.lease_of(&local.claim)),
+                    Some(true) => Some(self.store_lease(&local.claim)),
                     Some(false) => {
                         self.gone(&local);
                         None
@@ -334,7 +260,13 @@ impl Store for Redisson {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions::default()
+        Extensions::default().with_own_leases(self)
+    }
+}
+
+impl OwnLeases for Redisson {
+    fn lease_of(&self, claim: &Claim) -> Duration {
+        self.store_lease(claim)
     }
 }
 

@@ -40,8 +40,8 @@ use async_trait::async_trait;
 
 use crate::store::Extensions;
 use crate::{
-    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Standing,
-    Store,
+    Claim, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result, Slots,
+    Standing, Store,
 };
 use address::Address;
 use claims::TrackedNodes;
@@ -118,7 +118,8 @@ impl Store for ZooKeeper {
         Guarantees {
             fifo: true,
             tokens: true,
-            shares: true,
+            readers: true,
+            slots: Slots::WhileInUse,
             lease_expiry: false,
             crash: CrashDetection::Within(timeout),
         }

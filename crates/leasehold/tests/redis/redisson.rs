@@ -1,10 +1,13 @@
-//! Requests of `dialect=redisson` that the server executes after their client has left.
+//! Requests of `dialect=redisson` that the server executes after their client has left, and those
+//! that are repeated during an outage.
+
+use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold::conformance::support::within_timeout;
+use leasehold::conformance::support::{eventually, within_timeout};
 
 use super::late_requests::{again, words};
-use super::{commands, monitor, open, remote, use_once};
+use super::{commands, cut_off, monitor, open, remote, use_once};
 
 const SETTINGS: &str = "dialect=redisson";
 
@@ -62,4 +65,25 @@ async fn request_of_redisson_dialect_has_a_deadline() {
         server.set_clock(ahead);
         use_once(&locks.mutex("c")).await;
     }
+}
+
+/// With a watchdog above the lease of the lock, the server keeps the hold for the watchdog's
+/// timeout. The release is repeated for that long, and not only for the lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redisson_release_is_repeated_for_the_timeout_of_the_watchdog() {
+    const LEASE: Duration = Duration::from_secs(1);
+    let server = Redis::start();
+    let (wire, ours) = remote(&server, "dialect=redisson&watchdog=10m").await;
+    let lock = ours.mutex("a").lease(LEASE);
+    let guard = within_timeout("the lock is granted", lock.acquire()).await;
+    let guard = guard.expect("granted");
+
+    cut_off(&wire);
+    drop(guard);
+    tokio::time::sleep(3 * LEASE).await;
+    assert_eq!(server.command(&["EXISTS", "a"]).int(), 1);
+    wire.refuse(false);
+
+    let is_free = async || server.command(&["EXISTS", "a"]).int() == 0;
+    eventually("the release arrives", is_free).await;
 }

@@ -1,11 +1,12 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.util.HashMap;
-import java.util.Map;
+import java.util.Arrays;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
@@ -24,6 +25,9 @@ public class RedissonPeer {
             case "lock": return client.getLock(name);
             case "spin": return client.getSpinLock(name);
             case "fenced": return client.getFencedLock(name);
+            case "fair": return client.getFairLock(name);
+            case "read": return client.getReadWriteLock(name).readLock();
+            case "write": return client.getReadWriteLock(name).writeLock();
             default: throw new IllegalArgumentException(kind);
         }
     }
@@ -40,7 +44,42 @@ public class RedissonPeer {
         return "done";
     }
 
+    static String permits(String[] words) throws Exception {
+        RPermitExpirableSemaphore semaphore = client.getPermitExpirableSemaphore(words[1]);
+        switch (words[0]) {
+            case "permit-size": return semaphore.trySetPermits(Integer.parseInt(words[2])) + "";
+            case "permit-take": {
+                long lease = Long.parseLong(words[3]);
+                int count = Integer.parseInt(words[2]);
+                return String.join(",", semaphore.acquire(count, lease, TimeUnit.MILLISECONDS));
+            }
+            case "permit-try": {
+                List<String> taken = semaphore.tryAcquire(Integer.parseInt(words[2]));
+                return taken == null || taken.isEmpty() ? "none" : String.join(",", taken);
+            }
+            case "permit-give": return semaphore.tryRelease(Arrays.asList(words[2].split(","))) + "";
+            case "permit-counts": return semaphore.availablePermits() + "/" + semaphore.getPermits();
+            case "permit-cycle": {
+                for (int cycle = 0; cycle < Integer.parseInt(words[2]); cycle++) {
+                    int count = Integer.parseInt(words[3]);
+                    List<String> taken = semaphore.acquire(count, 30, TimeUnit.SECONDS);
+                    long granted = System.nanoTime();
+                    long until = System.nanoTime();
+                    semaphore.release(taken);
+                    System.out.println(granted + " " + until);
+                    Thread.sleep(1);
+                }
+                return "done";
+            }
+            case "permit-plain": return client.getSemaphore(words[1]).tryAcquire() + "";
+            default: throw new IllegalArgumentException(words[0]);
+        }
+    }
+
     static String answer(String[] words) throws Exception {
+        if (words[0].startsWith("permit-")) {
+            return permits(words);
+        }
         RLock lock = lock(words[1], words[2]);
         switch (words[0]) {
             case "lock": lock.lock(); return System.nanoTime() + "";

@@ -131,6 +131,7 @@ pub(super) fn inspect(shared: &Shared, transaction: &Transaction, name: Name) ->
     for (at, stored) in transaction.entries().iter().enumerate() {
         if !is_dead(shared, stored.process())? {
             entries.push(Entry {
+                lease_left: None,
                 id: stored.id(),
                 share: stored.share(),
                 standing: transaction.standing(at),

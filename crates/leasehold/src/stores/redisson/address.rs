@@ -4,20 +4,11 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
+use super::class::Class;
 use super::keys::KeyMapper;
 use crate::stores::redis_client::{self, Address};
-use crate::stores::url::{StoreUrl, UrlForm, duration};
+use crate::stores::url::{UrlForm, duration};
 use crate::{Error, Result};
-
-/// Redisson's class for the locks of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum LockType {
-    /// `RLock`.
-    #[default]
-    Lock,
-    /// `RFencedLock`.
-    Fenced,
-}
 
 /// A server, and the settings of the store on it.
 #[derive(Clone, Debug)]
@@ -62,7 +53,10 @@ impl RedissonAddress {
             server: Address::of_server(&url)?,
             mapper: KeyMapper {
                 prefix: prefix.to_owned(),
-                lock_type: lock_type(&url)?,
+                class: url
+                    .settings
+                    .get("lock")
+                    .map_or(Ok(Class::Lock), Class::parse)?,
             },
             watchdog: url.settings.get("watchdog").map(watchdog).transpose()?,
         })
@@ -70,9 +64,9 @@ impl RedissonAddress {
 
     /// Returns the URL without user, password and settings other than those of the format.
     pub(super) fn shown_url(&self) -> String {
-        let lock = match self.mapper.lock_type {
-            LockType::Lock => "",
-            LockType::Fenced => "&lock=fenced",
+        let lock = match self.mapper.class {
+            Class::Lock => String::new(),
+            class => format!("&lock={}", class.name()),
         };
         // The same server with another prefix has other locks.
         let prefix = match utf8_percent_encode(&self.mapper.prefix, NON_ALPHANUMERIC).to_string() {
@@ -80,17 +74,6 @@ impl RedissonAddress {
             prefix => format!("&prefix={prefix}"),
         };
         format!("{}?dialect=redisson{lock}{prefix}", self.server)
-    }
-}
-
-fn lock_type(url: &StoreUrl) -> Result<LockType> {
-    match url.settings.get("lock") {
-        None | Some("plain") => Ok(LockType::Lock),
-        Some("fenced") => Ok(LockType::Fenced),
-        Some(other) => {
-            let error = Error::invalid(format!("{other:?} is not a lock of this dialect"));
-            Err(error.help("write lock=plain for RLock, or lock=fenced for RFencedLock"))
-        }
     }
 }
 
@@ -113,7 +96,7 @@ mod tests {
         let address = RedissonAddress::parse(url).expect("good");
         assert_eq!(address.server.database, 2);
         assert_eq!(address.mapper.prefix, "app:");
-        assert_eq!(address.mapper.lock_type, LockType::Fenced);
+        assert_eq!(address.mapper.class, Class::Fenced);
         assert_eq!(address.watchdog, Some(Duration::from_secs(10)));
         let shown = "redis://h:6379/2?dialect=redisson&lock=fenced&prefix=app%3A";
         assert_eq!(address.shown_url(), shown);

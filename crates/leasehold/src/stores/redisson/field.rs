@@ -1,6 +1,6 @@
 //! The field of a hash that is a holder, and what a key is instead of a lock.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::stores::votes::{parse_info, write_info};
 use crate::{Claim, ClaimId, ClaimantInfo, Entry, Error, Share, Standing, Token};
@@ -21,20 +21,43 @@ pub(super) fn token_in(field: &str) -> Option<Token> {
     rest.split(' ').next()?.parse().ok()
 }
 
-/// Reads a field of leasehold or of Redisson. `counter` is the last token of an `RFencedLock`.
-pub(super) fn holder(field: &[u8], acquires: &str, counter: Option<Token>) -> Entry {
-    own_holder(field).unwrap_or_else(|| external_holder(field, acquires, counter))
+/// A holder as the server has it.
+pub(super) struct RawHolder {
+    pub(super) field: Vec<u8>,
+    /// How often it has acquired the lock.
+    pub(super) acquires: String,
+    /// How long its lease lasts; `None` without an end.
+    pub(super) left: Option<Duration>,
+    /// `M`utex, `R`eader, `W`riter, `P`ermit, or `Q` for a waiter of an `RFairLock`.
+    pub(super) kind: String,
 }
 
-fn own_holder(field: &[u8]) -> Option<Entry> {
+/// Reads a field of leasehold or of Redisson.
+///
+/// `counter` is the last token of an `RFencedLock`, and `slots` the size of a semaphore.
+pub(super) fn holder(raw: &RawHolder, counter: Option<Token>, slots: u32) -> Entry {
+    let share = match &*raw.kind {
+        "R" => Share::READER,
+        "W" => Share::WRITER,
+        "P" => Share::slots(1, slots).unwrap_or(Share::MUTEX),
+        _ => Share::MUTEX,
+    };
+    let own = own_holder(&raw.field, share);
+    let entry = own.unwrap_or_else(|| external_holder(raw, share, counter));
+    entry.with_lease_left(raw.left)
+}
+
+fn own_holder(field: &[u8], share: Share) -> Option<Entry> {
     let text = std::str::from_utf8(field).ok()?;
+    let text = text.split('#').next()?;
     let (uuid, rest) = text.split_at_checked(UUID_LEN)?;
     let id = uuid::Uuid::try_parse(uuid).ok()?;
-    let (share, info) = parse_info(&rest[rest.find(' ')?..])?;
+    let (requested, info) = parse_info(&rest[rest.find(' ')?..])?;
 
     let standing = Standing::Held {
         token: token_in(text)?,
     };
+    let share = if share.is_whole() { requested } else { share };
     let id = ClaimId::from_bytes(id.into_bytes());
     Some(Entry::new(id, share, standing, info))
 }
@@ -43,9 +66,9 @@ fn own_holder(field: &[u8]) -> Option<Entry> {
 ///
 /// On an `RLock` the token is a part of the hash too. It is not a fencing token, but it differs
 /// from others.
-fn external_holder(field: &[u8], acquires: &str, counter: Option<Token>) -> Entry {
+fn external_holder(raw: &RawHolder, share: Share, counter: Option<Token>) -> Entry {
     let mut sha = sha1_smol::Sha1::new();
-    sha.update(field);
+    sha.update(&raw.field);
     let bytes = sha.digest().bytes();
     let (id, _) = bytes
         .split_first_chunk::<16>()
@@ -60,22 +83,42 @@ fn external_holder(field: &[u8], acquires: &str, counter: Option<Token>) -> Entr
         host: String::new(),
         pid: 0,
         program: "Redisson".to_owned(),
-        label: format!("{} ×{acquires}", String::from_utf8_lossy(field)),
+        label: label(raw),
         since: SystemTime::UNIX_EPOCH,
     };
-    Entry::new(ClaimId::from_bytes(*id), Share::MUTEX, standing, info)
+    Entry::new(ClaimId::from_bytes(*id), share, standing, info)
+}
+
+/// Returns a permit as Redisson shows it, or the client, the thread and the number of acquires.
+fn label(raw: &RawHolder) -> String {
+    if raw.kind == "Q" {
+        return String::from_utf8_lossy(&raw.field).into_owned();
+    }
+    if raw.kind == "P" {
+        let digits = raw.field.iter().map(|byte| format!("{byte:02x}"));
+        return format!("permit {}", digits.collect::<String>());
+    }
+    format!("{} ×{}", String::from_utf8_lossy(&raw.field), raw.acquires)
 }
 
 /// Returns the error for a key that is not a lock of this type. `what` is its type on the server.
 pub(super) fn foreign(what: &str) -> Error {
     match what {
         "readwrite" => Error::mismatch("the name is in use as an RReadWriteLock of Redisson")
-            .help("use one kind of lock for a name, or another name"),
+            .help("open the store with lock=rw, or use another name"),
+        "lock" => Error::mismatch("the name is in use as an RLock of Redisson")
+            .help("open the store with lock=plain, or use another name"),
+        "fair" => Error::mismatch("the name is in use as an RFairLock of Redisson")
+            .help("an RFairLock is not shared: use another name, or getLock in Java"),
         "string" => Error::damaged(
             "the key is a string: a semaphore of Redisson, a lock of another library, or a lock \
              of Redisson 1",
         )
-        .help("open the store with the dialect of its owner, or use another name"),
+        .help(
+            "open the store with lock=semaphore or the dialect of its owner, or use another name",
+        ),
+        "text" => Error::damaged("the key is a string without a number of permits")
+            .help("find out who wrote it; delete it, or use another name"),
         "hash" => Error::damaged("the key is a hash without a holder of Redisson's format")
             .help("find out who wrote it; delete it, or use another name"),
         other => Error::damaged(format!(
@@ -91,11 +134,20 @@ mod tests {
     use super::*;
     use crate::conformance::support::claim;
 
+    fn raw(field: &str, kind: &str) -> RawHolder {
+        RawHolder {
+            field: field.into(),
+            acquires: "3".into(),
+            left: None,
+            kind: kind.into(),
+        }
+    }
+
     #[test]
     fn field_of_a_claim_round_trips() {
         let claim = claim("a");
         let field = format!("{}:77{}", uuid_text(claim.id), words(&claim));
-        let entry = holder(field.as_bytes(), "1", Token::new(90));
+        let entry = holder(&raw(&field, "M"), Token::new(90), 0);
         assert_eq!(entry.id, claim.id);
         assert_eq!(entry.token(), Token::new(77));
         assert_eq!(entry.info.pid, std::process::id());
@@ -105,13 +157,24 @@ mod tests {
     #[test]
     fn holder_of_redisson_is_shown_with_client_and_thread() {
         let field = "285475da-9152-4c83-822a-67ee2f116a79:52";
-        let entry = holder(field.as_bytes(), "3", None);
+        let entry = holder(&raw(field, "M"), None, 0);
         assert_eq!(entry.info.program, "Redisson");
         assert_eq!(entry.info.label, format!("{field} ×3"));
 
-        let other = holder(b"285475da-9152-4c83-822a-67ee2f116a79:53", "3", None);
+        let other = holder(
+            &raw("285475da-9152-4c83-822a-67ee2f116a79:53", "M"),
+            None,
+            0,
+        );
         assert_ne!(entry.id, other.id);
-        let fenced = holder(field.as_bytes(), "1", Token::new(9));
+        let fenced = holder(&raw(field, "M"), Token::new(9), 0);
         assert_eq!(fenced.token(), Token::new(9));
+    }
+
+    #[test]
+    fn permit_of_redisson_is_shown_as_redisson_names_it() {
+        let entry = holder(&raw("0123456789abcdef", "P"), None, 3);
+        assert_eq!(entry.info.label, "permit 30313233343536373839616263646566");
+        assert_eq!(entry.share, Share::slots(1, 3).expect("one of three"));
     }
 }

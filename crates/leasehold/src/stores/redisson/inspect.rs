@@ -1,51 +1,106 @@
 //! What the server knows of locks, for inspection.
 
-use super::field::{foreign, holder};
-use super::{INSPECT, LIST, Redisson};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::Redisson;
+use super::field::{RawHolder, foreign, holder};
 use crate::stores::redis_client::{self, READ_TIMEOUT, ScanLimits, reply_timeout};
-use crate::{LockState, Name, Result, Token};
+use crate::{Entry, LockState, Name, Result, Share, Standing, Token};
+
+/// What the server knows of one lock.
+struct InspectReply {
+    /// The last token of an `RFencedLock`.
+    counter: Option<Token>,
+    /// The size of a semaphore.
+    slots: u32,
+    holders: Vec<RawHolder>,
+}
 
 impl Redisson {
-    /// Returns the holder, of leasehold or of Redisson, and the waiters of this client.
+    /// Returns the holders, of leasehold or of Redisson, and the waiters of this client.
     pub(super) async fn read_lock_state(&self, name: &Name) -> Result<LockState> {
-        let lock_keys = self.mapper.keys(name)?;
-        let mut keys = vec![&*lock_keys.lock];
-        keys.extend(lock_keys.tokens.as_deref());
+        let keys = self.mapper.keys(name)?;
+        let script = &self.mapper.class.scripts().inspect;
+        let reply = self
+            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
+            .await?;
+        let InspectReply {
+            counter,
+            slots,
+            holders,
+        } = self.parse_inspected(reply)?;
 
-        let reply = self.run(&INSPECT, READ_TIMEOUT, &keys, &[]).await?;
-        let (field, acquires, counter, other): (Vec<u8>, String, String, String) =
-            redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
-        if !other.is_empty() {
-            return Err(foreign(&other));
-        }
-
-        let counter = counter.parse().ok().and_then(Token::new);
         let mut lock_state = LockState::new(name.clone());
-        lock_state.last_token = counter;
-        if !field.is_empty() {
-            let entry = holder(&field, &acquires, counter);
-            lock_state.last_token = counter.or(entry.token());
-            lock_state.entries.push(entry);
+        for raw in &holders {
+            let mut entry = holder(raw, counter, slots);
+            if raw.kind == "Q" {
+                let ahead = u32::try_from(lock_state.entries.len()).unwrap_or(u32::MAX);
+                entry.standing = Standing::Queued { ahead };
+            }
+            add_entry(&mut lock_state, entry);
         }
-        let waiters = self.claims.waiters(&lock_keys.lock);
+        let tokens = lock_state.holders().filter_map(Entry::token);
+        lock_state.last_token = counter.or(tokens.max());
+        let waiters = self.claims.waiters(&keys.lock);
         lock_state.entries.extend(waiters);
         Ok(lock_state)
     }
 
+    fn parse_inspected(&self, reply: Value) -> Result<InspectReply> {
+        let words: Vec<Vec<u8>> =
+            redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
+        let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+        let [other, counter, slots, holders @ ..] = &words[..] else {
+            return Err(self.protocol_error());
+        };
+        if !other.is_empty() {
+            return Err(foreign(&text(other)));
+        }
+
+        let raw = |words: &[Vec<u8>]| RawHolder {
+            field: words[0].clone(),
+            acquires: text(&words[1]),
+            left: text(&words[2]).parse().ok().map(Duration::from_millis),
+            kind: text(&words[3]),
+        };
+        Ok(InspectReply {
+            counter: text(counter).parse().ok().and_then(Token::new),
+            slots: text(slots).parse().unwrap_or(0),
+            holders: holders.chunks_exact(4).map(raw).collect(),
+        })
+    }
+
     /// Returns the names of the locks that leasehold or Redisson holds.
     pub(super) async fn list_names(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        let pattern = redis_client::pattern_of(&format!("{}{prefix}", self.mapper.prefix));
+        let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
+        let scripts = self.mapper.class.scripts();
         let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
         let names = redis_client::list(
             &self.background_link,
             redis_client::Scan {
                 pattern: &pattern,
-                key_type: "hash",
+                key_type: scripts.key_type,
             },
-            &LIST,
+            &scripts.list,
             limits,
-            |key: &str| self.mapper.name_of(key),
+            |key: &str| {
+                let name = self.mapper.name_of(key);
+                name.filter(|name| name.as_str().starts_with(prefix))
+            },
         );
         Ok(names.await?.into_iter().collect())
     }
+}
+
+/// Adds a holder or a waiter, or one more permit of a holder.
+fn add_entry(lock_state: &mut LockState, entry: Entry) {
+    let same = lock_state.entries.iter_mut().find(|one| one.id == entry.id);
+    let Some(same) = same else {
+        lock_state.entries.push(entry);
+        return;
+    };
+    let more = Share::slots(same.share.weight() + 1, same.share.capacity());
+    same.share = more.unwrap_or(same.share);
 }

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::keys::RedissonKeys;
 use crate::runtime::clock::BootInstant;
-use crate::{Claim, Standing, Token};
+use crate::{Claim, Share, Standing, Token};
 
 /// After this time the server is certain to refuse a request to lock: its deadline has passed,
 /// unless the server's clock was set back.
@@ -26,6 +26,7 @@ pub(super) struct LocalClaim {
 #[derive(Debug)]
 struct LocalState {
     standing: Standing,
+    share: Share,
     /// The field of the hash, once the claim has held.
     field: Option<String>,
     /// Until when this client keeps a waiting claim, or remembers one that is gone.
@@ -40,6 +41,7 @@ impl LocalClaim {
     pub(super) fn new(claim: Claim, keys: RedissonKeys) -> Self {
         let state = LocalState {
             standing: Standing::Gone,
+            share: claim.share,
             field: None,
             until: BootInstant::FAR_FUTURE,
             has_waited: false,
@@ -55,6 +57,15 @@ impl LocalClaim {
 
     pub(super) fn standing(&self) -> Standing {
         self.state.lock().standing
+    }
+
+    /// Returns the part of the capacity that the claim takes. A writer may become a reader.
+    pub(super) fn share(&self) -> Share {
+        self.state.lock().share
+    }
+
+    pub(super) fn set_share(&self, share: Share) {
+        self.state.lock().share = share;
     }
 
     /// Returns the field of the hash, if the claim has held.
@@ -126,6 +137,12 @@ impl LocalClaim {
     /// Whether a request to lock has had no reply.
     pub(super) fn has_unanswered(&self) -> bool {
         !self.state.lock().unanswered.is_empty()
+    }
+
+    /// Whether a request to lock before this one may have taken the lock.
+    pub(super) fn has_earlier(&self, sent_at: BootInstant) -> bool {
+        let state = self.state.lock();
+        state.field.is_some() || state.unanswered.iter().any(|earlier| *earlier != sent_at)
     }
 
     /// Whether a request to lock may still be executed.

@@ -117,7 +117,7 @@ impl LocalClaims {
         let entry = |(local, ahead): (&Arc<LocalClaim>, u32)| {
             let claim = &local.claim;
             let info = ClaimantInfo::clone(&claim.info);
-            Entry::new(claim.id, claim.share, Standing::Queued { ahead }, info)
+            Entry::new(claim.id, local.share(), Standing::Queued { ahead }, info)
         };
         kept.zip(1..).map(entry).collect()
     }

@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::Redisson;
+use super::class::{Class, permits};
 use super::field::{foreign, token_in, words};
 use super::keys::uuid_text;
 use super::local_claim::{LATE_MAX, LocalClaim};
-use super::{LOCK, RENEW, Redisson, UNLOCK};
 use crate::runtime::clock::BootInstant;
 use crate::stores::redis_client::{self, Link, Script, reply_timeout, text, with_reply_timeout};
-use crate::{Claim, Error, Result, Token};
+use crate::{Claim, Error, Result, Share, Token};
 
 /// How long after it was sent the server may execute a request to lock.
 const NOT_AFTER: Duration = Duration::from_secs(5);
 /// How long the server refuses requests of a claim that has left: longer than a request is late.
 const DEPARTED: Duration = Duration::from_secs(2 * LATE_MAX.as_secs());
+/// The `lockWatchdogTimeout` of Redisson, unless a program sets it.
+const WATCHDOG_DEFAULT: Duration = Duration::from_secs(30);
 /// The number of holds that one request renews.
 const RENEWALS_MAX: usize = 64;
 
@@ -32,15 +35,24 @@ pub(super) enum LockReply {
 impl Redisson {
     /// Tries once to acquire the lock, and applies the reply to the claim.
     pub(super) async fn lock(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
+        self.request_lock(local, mode_of(local.share())).await
+    }
+
+    /// Lets a writer become a reader.
+    pub(super) async fn downgrade(&self, local: &Arc<LocalClaim>) -> Result<LockReply> {
+        self.request_lock(local, "downgrade").await
+    }
+
+    async fn request_lock(&self, local: &Arc<LocalClaim>, mode: &str) -> Result<LockReply> {
         let mut sent_at = local.request_sent();
-        let (mut outcome, mut detail) = self.send_lock(local, sent_at).await?;
+        let (mut outcome, mut detail) = self.send_lock(local, mode, sent_at).await?;
         if outcome == "L" {
             // The server executed nothing, and the client now knows its clock.
             local.replied(sent_at);
             let server_micros = detail.parse().map_err(|_| self.protocol_error())?;
             self.clock.set(server_micros, BootInstant::now());
             sent_at = local.request_sent();
-            (outcome, detail) = self.send_lock(local, sent_at).await?;
+            (outcome, detail) = self.send_lock(local, mode, sent_at).await?;
         }
 
         // A renewal at the same time must know of the request until the grant is recorded.
@@ -68,6 +80,7 @@ impl Redisson {
             }
             "C" => Ok(LockReply::Gone),
             "F" => Err(foreign(&detail)),
+            "S" => Err(other_size(local.share(), &detail)),
             "L" => Err(Error::unavailable("the server's clock is not steady")),
             _ => Err(self.protocol_error()),
         }
@@ -77,21 +90,42 @@ impl Redisson {
     async fn send_lock(
         &self,
         local: &LocalClaim,
+        mode: &str,
         sent_at: BootInstant,
     ) -> Result<(String, String)> {
         let claim = &local.claim;
         let departed = local.keys.departed(claim.id);
         let mut keys = vec![&*local.keys.lock, &departed];
-        keys.extend(local.keys.tokens.as_deref());
+        keys.extend(local.keys.to_lock());
 
         let micros = NOT_AFTER.as_secs() * 1_000_000;
         let not_after = (self.clock.micros() + micros).to_string();
         let uuid = uuid_text(claim.id);
-        let lease = millis(self.lease_of(claim));
+        let lease = millis(self.store_lease(claim));
         let words = words(claim);
-        let arguments = [&*uuid, &lease, &not_after, &words];
+        let (permits, slots) = permits(local.share());
+        let class = self.mapper.class;
+        let size = if class == Class::Semaphore {
+            permits.to_string()
+        } else {
+            mode.to_owned()
+        };
+        let slots = slots.to_string();
+        let may_be_there = if local.has_earlier(sent_at) { "1" } else { "" };
+        let channel = &local.keys.channel;
+        let arguments: [&str; 8] = [
+            &uuid,
+            &lease,
+            &not_after,
+            &words,
+            &size,
+            channel,
+            &slots,
+            may_be_there,
+        ];
 
-        let reply = self.run(&LOCK, claim.lease, &keys, &arguments).await;
+        let script = &class.scripts().lock;
+        let reply = self.run(script, claim.lease, &keys, &arguments).await;
         if reply.as_ref().is_err_and(|error| !error.is_unavailable()) {
             local.replied(sent_at);
         }
@@ -117,9 +151,10 @@ impl Redisson {
             &keys.channel,
             refused_for.as_deref().unwrap_or(""),
         ];
-        let reply = self
-            .run(&UNLOCK, claim.lease, &[&keys.lock, &departed], &arguments)
-            .await?;
+        let script = &self.mapper.class.scripts().unlock;
+        let mut names = vec![&*keys.lock, &departed];
+        names.extend(keys.to_lock());
+        let reply = self.run(script, claim.lease, &names, &arguments).await?;
 
         let (was_there, notified): (u64, u64) =
             redis::from_redis_value(reply).map_err(|_| self.protocol_error())?;
@@ -136,11 +171,12 @@ impl Redisson {
         }
 
         let field = local.field().unwrap_or_default();
-        let keys = [&*local.keys.lock];
-        let reply = self
-            .run(&RENEW, local.claim.lease, &keys, &[&field, ""])
-            .await?;
-        Ok(text(reply)? == "1")
+        let keys: Vec<&str> = local.keys.to_renew().collect();
+        let permits = permits(local.share()).0.to_string();
+        let script = &self.mapper.class.scripts().renew;
+        let arguments = [&*field, "", &permits];
+        let reply = self.run(script, local.claim.lease, &keys, &arguments);
+        Ok(text(reply.await?)? == "1")
     }
 
     /// Renews held claims; returns for each whether it still holds.
@@ -153,17 +189,20 @@ impl Redisson {
     }
 
     async fn renew_part(&self, held: &[Arc<LocalClaim>]) -> Result<Vec<bool>> {
-        let keys: Vec<&str> = held.iter().map(|local| &*local.keys.lock).collect();
-        let field_and_lease = |local: &Arc<LocalClaim>| {
+        let keys = held.iter().flat_map(|local| local.keys.to_renew());
+        let keys: Vec<&str> = keys.collect();
+        let of_hold = |local: &Arc<LocalClaim>| {
             let field = local.field().unwrap_or_default();
-            [field, millis(self.lease_of(&local.claim))]
+            let permits = permits(local.share()).0.to_string();
+            [field, millis(self.store_lease(&local.claim)), permits]
         };
-        let arguments: Vec<String> = held.iter().flat_map(field_and_lease).collect();
+        let arguments: Vec<String> = held.iter().flat_map(of_hold).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
 
         let leases = held.iter().map(|local| local.claim.lease);
         let lease = leases.min().unwrap_or_default();
-        let reply = text(self.run(&RENEW, lease, &keys, &arguments).await?)?;
+        let script = &self.mapper.class.scripts().renew;
+        let reply = text(self.run(script, lease, &keys, &arguments).await?)?;
         if reply.len() != held.len() {
             return Err(self.protocol_error());
         }
@@ -206,11 +245,57 @@ impl Redisson {
     }
 
     /// Returns the lease of a claim: the watchdog's, if the URL sets it and the holder renews.
-    pub(super) fn lease_of(&self, claim: &Claim) -> Duration {
+    ///
+    /// The lease of an `RReadWriteLock` is never longer than the watchdog's.
+    pub(super) fn store_lease(&self, claim: &Claim) -> Duration {
         match self.watchdog {
             Some(watchdog) if claim.auto_renew => watchdog,
+            _ if claim.auto_renew && self.mapper.class == Class::ReadWrite => {
+                claim.lease.min(WATCHDOG_DEFAULT)
+            }
             _ => claim.lease,
         }
+    }
+
+    /// Refuses a fixed lease that Redisson would shorten.
+    ///
+    /// A reader of Redisson renews the hash for its own watchdog's timeout. It does so even if
+    /// another reader has set a longer lease.
+    pub(super) fn check_lease(&self, claim: &Claim) -> Result<()> {
+        let longest = self.watchdog.unwrap_or(WATCHDOG_DEFAULT);
+        if claim.auto_renew || self.mapper.class != Class::ReadWrite || claim.lease <= longest {
+            return Ok(());
+        }
+        let error = Error::unsupported(format!(
+            "a fixed lease above {longest:?} is not kept: the renewals of Redisson's readers \
+             shorten it"
+        ));
+        Err(error.help("use a shorter lease, or let the client renew the hold"))
+    }
+}
+
+/// Returns how a claim takes an `RReadWriteLock`.
+fn mode_of(share: Share) -> &'static str {
+    if share == Share::READER {
+        "read"
+    } else {
+        "write"
+    }
+}
+
+/// Returns the error for a semaphore that has another number of permits than the claim.
+fn other_size(requested: Share, size: &str) -> Error {
+    let present = size
+        .parse()
+        .ok()
+        .and_then(|slots| Share::slots(1, slots).ok());
+    let present = present.map(|present| requested.check_same_kind(present));
+    match present {
+        Some(Err(error)) => error.help(
+            "use the size of the semaphore; if permits of an RSemaphore are held, use another name",
+        ),
+        _ => Error::mismatch(format!("the semaphore has {size} permits"))
+            .help("use the size of the semaphore, or another name"),
     }
 }
 

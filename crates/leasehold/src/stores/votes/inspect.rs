@@ -30,7 +30,11 @@ impl VotingStore {
         if let Some((holder, token)) = self.elected(&observations) {
             let standing = Standing::Held { token };
             let info = holder.info.clone();
+            // A key that does not expire is reported with the shortest time.
+            let ends = self.masters.len() == 1 && holder.remaining > Duration::from_millis(1);
+            let lease_left = ends.then_some(holder.remaining);
             let entry = Entry::new(holder.id, holder.share, standing, info);
+            let entry = entry.with_lease_left(lease_left);
             lock_state.entries.push(entry);
             lock_state.last_token = Some(token);
         } else {

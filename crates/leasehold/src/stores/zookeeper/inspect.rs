@@ -78,6 +78,7 @@ pub(super) async fn list(store: &ZooKeeper, prefix: &str, count_max: usize) -> R
 fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], stat: &Stat) -> Entry {
     if let (Some(record), Some(id)) = (record::read(data), member.id) {
         return Entry {
+            lease_left: None,
             id,
             share: record.share,
             standing,
@@ -86,6 +87,7 @@ fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], sta
     }
 
     Entry {
+        lease_left: None,
         id: record::foreign_id(stat),
         share: member.share,
         standing,

@@ -6,7 +6,8 @@
 --          them.
 -- KEYS[1]  the lock
 -- KEYS[2]  exists if the claim has left while one of its requests was under way
--- KEYS[3]  the counter of tokens; absent for an RLock, whose tokens are the server's time
+-- KEYS[3]  the waiters of an RFairLock of this name
+-- KEYS[4]  the counter of tokens; absent for an RLock, whose tokens are the server's time
 -- ARGV[1]  the claim as a UUID (36)
 -- ARGV[2]  the lease in ms
 -- ARGV[3]  until when the client waits for this request, in microseconds of the server's clock
@@ -19,9 +20,11 @@ local now = time[1] * 1000000 + time[2]
 if now > ARGV[3] + 0 then return { 'L', string.format('%.0f', now) } end
 local count = redis.pcall('HLEN', KEYS[1])
 if type(count) == 'table' then return { 'F', redis.call('TYPE', KEYS[1]).ok } end
+local is_fair = redis.call('EXISTS', KEYS[3]) == 1
 if count == 0 then
+    if is_fair then return { 'F', 'fair' } end
     if redis.call('EXISTS', KEYS[2]) == 1 then return { 'C', '' } end
-    local token = KEYS[3] and redis.call('INCR', KEYS[3]) or now
+    local token = KEYS[4] and redis.call('INCR', KEYS[4]) or now
     local field = ARGV[1] .. ':' .. string.format('%.0f', token) .. ARGV[4]
     redis.call('HSET', KEYS[1], field, '1')
     local reply = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
@@ -39,4 +42,5 @@ if string.sub(field, 1, 36) == ARGV[1] then
     return { 'G', field }
 end
 if not string.match(field, '^.+:%-?%d+') then return { 'F', 'hash' } end
+if is_fair then return { 'F', 'fair' } end
 return { 'H', tostring(redis.call('PTTL', KEYS[1])) }

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the lock, as in lock.lua
 -- KEYS[2]  exists if the claim has left while one of its requests was under way
+-- KEYS[3]  the waiters of an RFairLock of this name
 -- ARGV[1]  the claim as a UUID (36)
 -- ARGV[2]  the claim in hexadecimal (32): the hash of another library's field
 -- ARGV[3]  the channel of the lock
@@ -16,6 +17,9 @@ if field ~= 'mode' and (is_own or string.sub(redis.sha1hex(field), 1, 32) == ARG
     was_there = 1
     local result = redis.pcall('PUBLISH', ARGV[3], '0')
     if type(result) == 'number' then notified = result end
+    -- Only the first waiter of an RFairLock is notified, on a channel of its own.
+    local first = redis.pcall('LINDEX', KEYS[3], 0)
+    if type(first) == 'string' then redis.pcall('PUBLISH', ARGV[3] .. ':' .. first, '0') end
 end
 if ARGV[4] ~= '' then redis.call('SET', KEYS[2], '', 'PX', ARGV[4]) end
 return { was_there, notified }

@@ -216,7 +216,11 @@ fn library_of(value: &[u8]) -> &'static str {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
 
     match value {
-        value if value.len() == 32 && value.iter().all(is_hex) => "redis-py or node-redlock",
+        // One of 64 random values looks like a UUID of version 1.
+        value if value.len() == 32 && value.iter().all(is_hex) => match (value[12], value[16]) {
+            (b'1', b'8' | b'9' | b'a' | b'b') => "redis-py",
+            _ => "node-redlock",
+        },
         [start @ .., b'=', b'='] if start.len() == 22 && start.iter().all(is_base64) => "redsync",
         value if value.len() == 24 && value.iter().all(is_base64) => "python-redis-lock",
         value if value.len() == 20 && !value.is_ascii() => "rslock",
@@ -231,10 +235,8 @@ mod tests {
     #[test]
     fn libraries_are_recognised_by_their_values() {
         for (value, library) in [
-            (
-                "9a8e4c7a6f1211efb2c50242ac120002",
-                "redis-py or node-redlock",
-            ),
+            ("9a8e4c7a6f1211efb2c50242ac120002", "redis-py"),
+            ("9a8e4c7a6f1241efb2c50242ac120002", "node-redlock"),
             ("MDEyMzQ1Njc4OWFiY2RlZg==", "redsync"),
             ("MDEyMzQ1Njc4OWFiY2RlZmdo", "python-redis-lock"),
             ("0123456789abcdef", "another library"),
