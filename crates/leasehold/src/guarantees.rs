@@ -27,6 +27,9 @@ pub struct Guarantees {
     ///
     /// Without it, only a crash or the holder itself ends a claim.
     pub lease_expiry: bool,
+    /// A grant can reserve tokens, so that a hold can be passed inside a process: see
+    /// [`Lock::cohort`](crate::Lock::cohort).
+    pub cohorts: bool,
     /// When the crash of a holder frees the lock.
     pub crash: CrashDetection,
 }
@@ -34,7 +37,8 @@ pub struct Guarantees {
 impl Guarantees {
     /// Creates the guarantees of a store that only excludes.
     ///
-    /// Such a store guarantees no order, no tokens, no shares and no expiry.
+    /// Such a store guarantees no order, no tokens, no shares, no expiry and no
+    /// cohorts.
     #[must_use]
     pub fn new(crash: CrashDetection) -> Self {
         Self {
@@ -42,6 +46,7 @@ impl Guarantees {
             tokens: false,
             shares: false,
             lease_expiry: false,
+            cohorts: false,
             crash,
         }
     }

@@ -53,16 +53,16 @@ stores! {
     redis_sentinel: Watched::start(""), lacks [];
     redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
     redis_cluster: Clustered::new(), lacks [];
-    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares"];
-    redisson: Java::with(""), lacks ["fifo", "tokens", "shares"];
-    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares"];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares", "cohorts"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares", "cohorts"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "shares", "cohorts"];
+    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares", "cohorts"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares", "cohorts"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
-        lacks ["fifo", "tokens", "shares"];
-    zookeeper: Tree("/curator"), lacks ["lease_expiry"];
-    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry"];
+        lacks ["fifo", "tokens", "shares", "cohorts"];
+    zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];
+    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry", "cohorts"];
 }
 
 /// The names of the guarantees that a store does not give.
@@ -72,6 +72,7 @@ fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
         ("tokens", guarantees.tokens),
         ("shares", guarantees.shares),
         ("lease_expiry", guarantees.lease_expiry),
+        ("cohorts", guarantees.cohorts),
     ];
 
     let lacking = given.into_iter().filter(|(_, is_given)| !is_given);

@@ -182,6 +182,7 @@ impl Store for File {
             tokens: true,
             shares: true,
             lease_expiry: false,
+            cohorts: true,
             crash: CrashDetection::Immediate,
         }
     }

@@ -219,6 +219,7 @@ impl Store for Redis {
             tokens: true,
             shares: true,
             lease_expiry: true,
+            cohorts: true,
             crash,
         }
     }

@@ -118,6 +118,7 @@ impl Store for ZooKeeper {
             tokens: true,
             shares: true,
             lease_expiry: false,
+            cohorts: false,
             crash: CrashDetection::Within(timeout),
         }
     }
