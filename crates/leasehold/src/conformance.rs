@@ -60,7 +60,7 @@ pub use cohorts::{
     blocking_acquires_share_a_cohort, cancelled_acquire_of_cohort_leaves_nothing,
     cohort_holds_have_limits_of_their_own, cohort_keeps_wait_limits,
     cohort_overtakes_remote_waiter_at_most_max_times, cohort_passes_hold_without_request,
-    cohort_passes_no_lost_hold, cohort_tokens_rise_across_processes,
+    cohort_passes_no_lost_hold, cohort_tokens_rise_across_processes, grant_reserves_tokens,
 };
 pub use downgrade::{downgrade_is_not_reported_as_loss, downgrade_lets_readers_in};
 pub use exclusion::{
@@ -141,7 +141,8 @@ macro_rules! conformance_suites {
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
                 refused_claim_leaves_no_entry
                 cohort_passes_hold_without_request cohort_passes_no_lost_hold
-                cohort_tokens_rise_across_processes cohort_holds_have_limits_of_their_own
+                cohort_tokens_rise_across_processes grant_reserves_tokens
+                cohort_holds_have_limits_of_their_own
                 cohort_overtakes_remote_waiter_at_most_max_times cohort_keeps_wait_limits
                 cancelled_acquire_of_cohort_leaves_nothing blocking_acquires_share_a_cohort
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens

@@ -40,6 +40,7 @@ impl SimulatedStore {
             name: number_of(&claim.name),
             id: claim.id,
             share: claim.share,
+            reserved: claim.reserved,
         }
     }
 
@@ -84,6 +85,7 @@ impl Store for SimulatedStore {
         guarantees.fifo = true;
         guarantees.tokens = true;
         guarantees.shares = true;
+        guarantees.cohorts = true;
         guarantees.lease_expiry = profile.lease_expiry;
         guarantees
     }

@@ -8,7 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::Service;
 use super::support::{
-    acquire, empty, eventually, fresh_name, locks_over, release, store, waiters, within_timeout,
+    acquire, claim, empty, eventually, fresh_name, locks_over, release, store, waiters,
+    within_timeout,
 };
 use super::{Intercept, Intercepted};
 use crate::{
@@ -78,6 +79,55 @@ pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
     empty(&other, &cohort.name).await;
 }
 
+/// A grant reserves tokens in the step in which it grants: to a claim that finds the lock free, and
+/// to a waiter.
+pub async fn grant_reserves_tokens(service: &dyn Service) {
+    // More than the microseconds between two grants, where tokens follow a clock.
+    const RESERVED: u32 = 60_000;
+    let store = store(service).await;
+    if !store.guarantees().cohorts {
+        return;
+    }
+    let name = fresh_name("reserved");
+    let reserving = || Claim {
+        reserved: RESERVED,
+        ..claim(&name)
+    };
+
+    let mut last = None;
+    let mut holder = reserving();
+    let entered = store.enter(&holder, OnContention::Queue).await;
+    let mut standing = entered.expect("entered").standing;
+    for _ in 0..3 {
+        let token = standing.token().expect("granted").get();
+        let first = token - u64::from(RESERVED);
+        assert!(
+            last.is_none_or(|last| last < first),
+            "{first} follows {last:?}"
+        );
+        let lock_state = store.inspect(&holder.name).await.expect("inspected");
+        let entry = lock_state.holders().next().expect("a holder");
+        assert_eq!(entry.reserved, RESERVED);
+        last = Some(token);
+
+        let waiter = reserving();
+        let queued = store.enter(&waiter, OnContention::Queue).await;
+        let queued = queued.expect("entered").standing;
+        assert!(store.leave(&holder).await.expect("left"));
+        let changed = within_timeout("the grant", store.changed(&waiter, queued)).await;
+        standing = changed.expect("the store replies");
+        holder = waiter;
+    }
+    store.leave(&holder).await.expect("left");
+
+    let again = reserving();
+    let entered = store.enter(&again, OnContention::Queue).await;
+    let token = entered.expect("entered").standing.token().expect("granted");
+    let last = standing.token().expect("granted");
+    assert!(token.get() - u64::from(RESERVED) > last.get());
+    store.leave(&again).await.expect("left");
+}
+
 /// At most `max` acquires of a cohort overtake a waiter of another process.
 pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Service) {
     const MAX: u32 = 3;
@@ -122,31 +172,31 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
     let third = cohort.waiter().await;
     let enters = cohort.enters();
 
-    // The claim is broken by another process, by the token of the second hold.
     let other = super::support::client(service).await;
+    let remote = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { remote.acquire().await });
+    waiters(&other, &cohort.name, 1).await;
+
+    // Another process breaks the claim by the token of the second hold.
     let broken = other.break_hold(&cohort.name, second.token()).await;
     assert!(broken.expect("the store replies").is_some());
     let reason = within_timeout("the loss is noticed", second.lost()).await;
     assert_eq!(reason, LossReason::Revoked);
 
-    // The next acquire enters while the guard still exists. On a store without leases, the files
-    // of a broken hold are locked until its guard is dropped.
-    eventually("the next acquire enters", || async {
-        cohort.enters() > enters
-    })
-    .await;
+    // The next acquire enters while the guard still exists.
+    let has_entered = || async { cohort.enters() > enters };
+    eventually("the next acquire enters", has_entered).await;
     let token = second.token();
-    let third = if cohort.locks.guarantees().lease_expiry {
-        let third = granted(third).await;
-        assert!(second.release().await.expect_err("it was lost").is_lost());
-        third
-    } else {
-        assert!(second.release().await.expect_err("it was lost").is_lost());
-        granted(third).await
-    };
-    assert_eq!(cohort.enters(), enters + 1, "it got the lost hold");
+    assert!(second.release().await.expect_err("it was lost").is_lost());
+    let remote = granted(remote).await;
+    assert!(remote.token() > token);
+    assert!(!third.is_finished(), "it got the lost hold");
+
+    let token = remote.token();
+    release(remote).await;
+    let third = granted(third).await;
     assert!(third.token() > token);
-    assert!(third.check().is_ok(), "the release ended another hold");
+    assert_eq!(cohort.enters(), enters + 1);
     release(third).await;
     empty(&cohort.locks, &cohort.name).await;
 }

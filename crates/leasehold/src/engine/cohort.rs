@@ -6,6 +6,8 @@
 mod acquisition;
 mod pass;
 mod registry;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::collections::VecDeque;

@@ -51,6 +51,11 @@ impl Cohorts {
         cohort
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.by_key.lock().len()
+    }
+
     /// Returns how many acquires wait for a name.
     #[cfg(feature = "conformance")]
     pub(in crate::engine) fn waiters(&self, name: &str) -> usize {
