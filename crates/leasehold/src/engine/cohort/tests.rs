@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::conformance::support::eventually;
 use crate::conformance::{Intercept, Intercepted};
 use crate::{Claim, Entered, Lock, Locks, OnContention, Result, Store, stores};
 
@@ -41,37 +42,43 @@ async fn frequent_passes_do_not_postpone_renewals() {
     let store = SlowRenewals::default();
     let enters = Arc::clone(&store.enters);
     let locks = Locks::from_store(Intercepted(store), "memory:").expect("it starts");
-    let lock = locks
-        .mutex("a")
-        .lease(Duration::from_millis(1_000))
-        .cohort(1_000);
+    let lock = locks.mutex("a").lease(LEASE).cohort(1_000);
+    let passes = Arc::new(AtomicU32::new(0));
 
-    let guard = lock.acquire().await.expect("it is free");
-    let ends_at = Instant::now() + Duration::from_millis(2_500);
-    let tasks = [lock.clone(), lock.clone(), lock.clone()].map(|lock| pass_until(lock, ends_at));
-    let tasks = tasks.map(tokio::spawn);
-    while locks.engine().local_waiters("a") < 3 {
-        tokio::task::yield_now().await;
+    let tasks = (0..3).map(|_| {
+        let lock = lock.clone();
+        let enters = Arc::clone(&enters);
+        let passes = Arc::clone(&passes);
+        tokio::spawn(async move {
+            while hold(&lock, &passes).await < PASSES {
+                assert_eq!(
+                    enters.load(Ordering::SeqCst),
+                    1,
+                    "the hold was not passed on"
+                );
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("all holds are passed on");
     }
-
-    guard.release().await.expect("it is held");
-    for task in tasks {
-        task.await.expect("no hold is lost");
-    }
-    assert_eq!(
-        enters.load(Ordering::SeqCst),
-        1,
-        "the hold was not passed on"
-    );
 }
 
-/// Holds again and again. One acquire of the cohort always waits.
-async fn pass_until(lock: Lock, ends_at: Instant) {
-    while Instant::now() < ends_at {
-        let guard = lock.acquire().await.expect("the store replies");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        guard.release().await.expect("it is held");
+const LEASE: Duration = Duration::from_secs(2);
+/// They last for a lease and more.
+const PASSES: u32 = 500;
+
+/// Holds until another acquire waits, and counts the pass.
+async fn hold(lock: &Lock, passes: &AtomicU32) -> u32 {
+    let guard = lock.acquire().await.expect("the store replies");
+    tokio::time::sleep(Duration::from_millis(5)).await;
+
+    let number = passes.fetch_add(1, Ordering::SeqCst);
+    while number < PASSES && lock.locks().engine().local_waiters("a") == 0 {
+        tokio::task::yield_now().await;
     }
+    guard.release().await.expect("no hold is lost");
+    number
 }
 
 /// A name that no acquire and no hold uses occupies no memory.
@@ -80,16 +87,13 @@ async fn cohort_ends_with_its_last_hold() {
     let locks = Locks::from_store(stores::Memory::new(), "memory:").expect("it starts");
     let first = locks.mutex("a").cohort(2).acquire().await;
     let second = locks.mutex("b").cohort(2).acquire().await;
-    assert_eq!(locks.engine().cohorts.len(), 2);
+    let cohorts = &locks.engine().cohorts;
+    assert_eq!(cohorts.len(), 2);
 
     drop(first);
-    assert_eq!(locks.engine().cohorts.len(), 1);
-    second
-        .expect("it is free")
-        .release()
-        .await
-        .expect("it is held");
-    assert_eq!(locks.engine().cohorts.len(), 0);
+    eventually("the first cohort ends", || async { cohorts.len() == 1 }).await;
+    second.expect("it is free").release().await.expect("held");
+    eventually("both cohorts end", || async { cohorts.len() == 0 }).await;
 }
 
 #[tokio::test]
