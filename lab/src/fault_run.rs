@@ -157,6 +157,16 @@ impl Outcome {
     }
 }
 
+/// How many more descriptors and tasks a process may have at its end than when it was warm: some
+/// servers may have been unreachable then.
+///
+/// A process has two connections to each master. Each is a descriptor and a task. Servers without
+/// wires are masters with at least one replica each.
+fn resource_slack(testbed: &Testbed) -> usize {
+    let masters = testbed.redis().len() / 2;
+    2 + 2 * masters.max(testbed.wires.len())
+}
+
 impl FaultRun {
     /// Starts the workers and waits until all of them work.
     ///
@@ -181,8 +191,7 @@ impl FaultRun {
             cycles: u64::MAX,
             stop_file: Some(stop_file.display().to_string()),
             wait_micros: (profile == WorkloadProfile::Bounded).then_some(700_000),
-            // A process has two connections to each server. Each is a descriptor and a task.
-            resource_slack: 2 + 2 * testbed.wires.len(),
+            resource_slack: resource_slack(&testbed),
             ..WorkerConfig::default()
         };
         let long_hold_micros = if profile == WorkloadProfile::LongHolds {

@@ -16,16 +16,11 @@ const TIME: Duration = Duration::from_millis(1_200);
 
 /// The cells of each store that only `cargo xtask lab` runs, because they take long and resemble
 /// others.
-///
-/// Two of them fail in some runs, and the cause is not known yet. In `redis/mixed`, a waiter is
-/// not granted (seed 582530). In `sentinel-replicas/master-paused`, connections remain open
-/// (seed 769445).
 const LAB_ONLY: &[(&str, &str)] = &[
     (
         "redis",
         "restarted-stale keys-persisted read-only evicted jitter tiny-segments \
-         output-buffer-overflow clients-evicted keys-renamed aof-truncated disk-full clock-slow \
-         mixed",
+         output-buffer-overflow clients-evicted keys-renamed aof-truncated disk-full clock-slow",
     ),
     (
         "sentinel",

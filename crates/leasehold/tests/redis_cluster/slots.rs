@@ -109,3 +109,24 @@ async fn new_lock_is_granted_when_its_slot_has_moved() {
         held.release().await.expect("released");
     }
 }
+
+/// The nodes announce only their ports: the client uses the name by which it has reached them.
+#[tokio::test]
+async fn moved_slot_is_followed_to_a_node_without_a_name() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, "").await;
+    for node in 0..cluster.count() {
+        let setting = ["cluster-preferred-endpoint-type", "unknown-endpoint"];
+        let request = ["CONFIG", "SET", setting[0], setting[1]];
+        assert_eq!(cluster.node(node).command(&request).text(), "OK");
+    }
+
+    // The next request meets the old master, whose reply has no name.
+    let slot = slot_of(&cluster, "a");
+    let from = cluster.master_of(slot);
+    cluster.move_slot(slot, from, (from + 1) % 3);
+    let held = acquire(&locks, "a").await;
+    held.release().await.expect("released");
+    let held = acquire(&open(&cluster, "").await, "a").await;
+    held.release().await.expect("released");
+}

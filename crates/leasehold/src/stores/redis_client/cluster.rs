@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::endpoint::Endpoint;
 use super::link::{Epochs, Link, LinkConfig, State};
@@ -102,14 +102,24 @@ impl<S: ClusterNode> Cluster<S> {
         })
     }
 
-    /// Returns the connections to the node that announces `host`.
-    pub(super) fn server_at(&self, host: &Host) -> Arc<S> {
-        if let Some(server) = self.table.read().server_at(host) {
-            return server;
+    /// Returns the connections to the node that announces `host`, and is receiving a slot.
+    pub(super) fn server_asked(&self, host: &Host) -> Arc<S> {
+        let mut table = self.table.write();
+        table.server_asked(host, || self.connect_to(host))
+    }
+
+    /// Completes an address without a name: it is that of the node that replied with it.
+    pub(super) fn named(&self, host: Host, replied: &Arc<S>) -> Host {
+        if !host.name.is_empty() {
+            return host;
         }
-        self.table
-            .write()
-            .server_at_or(host, || self.connect_to(host))
+        let hosts = self.table.read().hosts();
+        let mut hosts = hosts.into_iter();
+        let known = hosts.find(|(_, server)| Arc::ptr_eq(server, replied));
+        known.map_or(host.clone(), |(known, _)| Host {
+            name: known.name,
+            ..host
+        })
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<S>> {
@@ -148,7 +158,7 @@ impl<S: ClusterNode> Cluster<S> {
         let is_change = self
             .table
             .write()
-            .apply(ranges, |host| self.connect_to(host));
+            .apply(ranges, Instant::now(), |host| self.connect_to(host));
         if is_change {
             self.changes.send_modify(|changes| *changes += 1);
         }

@@ -7,7 +7,7 @@ use crate::stores::url::Host;
 /// Why a node did not execute a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// Another master has the slot.
+    /// Another master has the slot. Its name is empty if it is that of the node that replied.
     Moved(u16, Host),
     /// The slot is being moved, and the next node may have all keys of the request.
     Ask(Host),
@@ -32,13 +32,12 @@ impl Redirect {
     }
 }
 
-/// Parses `SLOT HOST:PORT`. An IPv6 address has no brackets.
+/// Parses `SLOT HOST:PORT`. An IPv6 address has no brackets. The name is empty if the node does not
+/// know it.
 fn parse(detail: &str) -> Option<(u16, Host)> {
     let (slot, address) = detail.trim().split_once(' ')?;
     let (name, port) = address.rsplit_once(':')?;
-    if name.is_empty() {
-        return None;
-    }
+    let name = if name == "?" { "" } else { name };
     let host = Host {
         name: name.to_owned(),
         port: port.parse().ok()?,
@@ -56,7 +55,11 @@ mod tests {
         assert_eq!((slot, host.to_string().as_str()), (3999, "127.0.0.1:6381"));
         let (_, host) = parse("1 ::1:6381").expect("good");
         assert_eq!(host.to_string(), "[::1]:6381");
-        for wrong in ["", "1", "1 :6381", "x a:1"] {
+        for nameless in ["1 :6381", "1 ?:6381"] {
+            let (_, host) = parse(nameless).expect("good");
+            assert_eq!((host.name.as_str(), host.port), ("", 6381));
+        }
+        for wrong in ["", "1", "1 a", "x a:1"] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
     }

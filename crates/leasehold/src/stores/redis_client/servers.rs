@@ -131,6 +131,7 @@ async fn run_on<S: ClusterNode>(
 ) -> Result<Value> {
     let until = Instant::now() + limit;
     let mut pause = PAUSE_MIN;
+    let mut has_moved = false;
     loop {
         let server = cluster.server_of(call.keys[0])?;
         let left = until.saturating_duration_since(Instant::now());
@@ -146,11 +147,14 @@ async fn run_on<S: ClusterNode>(
         }
         match redirect {
             Redirect::Moved(slot, host) => {
-                cluster.moved(slot, &host);
-                continue;
+                cluster.moved(slot, &cluster.named(host, &server));
+                // Two nodes may name each other for a while.
+                if !std::mem::replace(&mut has_moved, true) {
+                    continue;
+                }
             }
             Redirect::Ask(host) => {
-                let asked = cluster.server_at(&host);
+                let asked = cluster.server_asked(&cluster.named(host, &server));
                 let left = until.saturating_duration_since(Instant::now());
                 let session = via(&asked).session(left).await?;
                 let reply = call.script.ask(&session, call.keys, call.arguments).await;

@@ -2,6 +2,7 @@
 
 mod open;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -64,7 +65,10 @@ impl Session {
     pub(in crate::stores) async fn send(&self, request: &Cmd) -> Result<Value, RedisError> {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let _in_flight = RequestsInFlight(self);
-        let reply = self.connection.clone().send_packed_command(request).await?;
+        let mut connection = self.connection.clone();
+        let reply = self
+            .unless_closed(connection.send_packed_command(request))
+            .await?;
         self.received.fetch_add(1, Ordering::Relaxed);
         match reply {
             Value::ServerError(error) => Err(error.into()),
@@ -83,7 +87,9 @@ impl Session {
         both.add_command(request.clone());
 
         let mut connection = self.connection.clone();
-        let replies = connection.send_packed_commands(&both, 1, 1).await?;
+        let replies = self
+            .unless_closed(connection.send_packed_commands(&both, 1, 1))
+            .await?;
         self.received.fetch_add(1, Ordering::Relaxed);
         match replies.into_iter().next() {
             Some(Value::ServerError(error)) => Err(error.into()),
@@ -96,7 +102,8 @@ impl Session {
     pub(in crate::stores) async fn ping(&self) -> Result<()> {
         if let Some(subscription) = &self.subscription {
             // Any reply proves that the connection works, an error too.
-            let reply: Result<Value, RedisError> = subscription.clone().ping().await;
+            let mut subscription = subscription.clone();
+            let reply: Result<Value, RedisError> = self.unless_closed(subscription.ping()).await;
             return reply.map(drop).map_err(reply_error::store_error);
         }
 
@@ -119,19 +126,25 @@ impl Session {
 
     /// Subscribes to one more channel.
     pub(in crate::stores) async fn listen(&self, channel: &str) -> Result<()> {
-        let reply = match &self.subscription {
-            Some(subscription) => subscription.clone().subscribe(channel).await,
-            None => self.connection.clone().subscribe(channel).await,
+        let subscribing = async {
+            match &self.subscription {
+                Some(subscription) => subscription.clone().subscribe(channel).await,
+                None => self.connection.clone().subscribe(channel).await,
+            }
         };
+        let reply = self.unless_closed(subscribing).await;
         reply.map_err(reply_error::store_error)
     }
 
     /// Unsubscribes from a channel.
     pub(in crate::stores) async fn unsubscribe(&self, channel: &str) -> Result<()> {
-        let reply = match &self.subscription {
-            Some(subscription) => subscription.clone().unsubscribe(channel).await,
-            None => self.connection.clone().unsubscribe(channel).await,
+        let unsubscribing = async {
+            match &self.subscription {
+                Some(subscription) => subscription.clone().unsubscribe(channel).await,
+                None => self.connection.clone().unsubscribe(channel).await,
+            }
         };
+        let reply = self.unless_closed(unsubscribing).await;
         reply.map_err(reply_error::store_error)
     }
 
@@ -151,6 +164,21 @@ impl Session {
         request.arg(&["TRACKING", "ON", "BCAST", "PREFIX", prefix]);
         let reply = self.send(&request).await;
         reply.map(drop).map_err(reply_error::store_error)
+    }
+
+    /// Waits for a reply. Fails once the connection is closed.
+    ///
+    /// The driver fails the requests that it knows. A request that reaches the driver's queue at
+    /// the moment of the close stays there without a reply.
+    async fn unless_closed<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        tokio::select! {
+            biased;
+            reply = reply => reply,
+            () = self.closed.wait() => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
     }
 
     /// Closes the connection; every request in flight fails.

@@ -1,14 +1,26 @@
 //! Which master has a slot, and the connections to it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::slots::{Range, Ranges};
 use crate::stores::url::Host;
 
+/// For how long an older view is ignored. After that, the cluster must have been built anew. A node
+/// that is cut off counts the cluster as down much sooner.
+const NEWER_VIEW_MAX: Duration = Duration::from_secs(60);
+
 /// The slots, and the connections to their masters.
 pub(super) struct Table<S> {
     known: Ranges,
+    /// When a node has last shown this view or a newer one.
+    confirmed: Option<Instant>,
+    /// The nodes that have been asked for a moving slot since the last view. They may not have a
+    /// slot of their own yet.
+    asked: HashSet<Host>,
     /// The masters of slots that have moved since then.
     moved: HashMap<u16, Host>,
     servers: HashMap<Host, Arc<S>>,
@@ -18,6 +30,8 @@ impl<S> Default for Table<S> {
     fn default() -> Self {
         Self {
             known: Ranges::default(),
+            confirmed: None,
+            asked: HashSet::new(),
             moved: HashMap::new(),
             servers: HashMap::new(),
         }
@@ -37,11 +51,12 @@ impl<S> Table<S> {
         self.servers.get(host).cloned()
     }
 
-    pub(super) fn server_at(&self, host: &Host) -> Option<Arc<S>> {
-        self.servers.get(host).cloned()
+    pub(super) fn server_asked(&mut self, host: &Host, connect: impl FnOnce() -> S) -> Arc<S> {
+        self.asked.insert(host.clone());
+        self.server_at_or(host, connect)
     }
 
-    pub(super) fn server_at_or(&mut self, host: &Host, connect: impl FnOnce() -> S) -> Arc<S> {
+    fn server_at_or(&mut self, host: &Host, connect: impl FnOnce() -> S) -> Arc<S> {
         let server = self.servers.entry(host.clone());
         Arc::clone(server.or_insert_with(|| Arc::new(connect())))
     }
@@ -63,19 +78,29 @@ impl<S> Table<S> {
         self.moved.insert(slot, host.clone());
     }
 
-    /// Takes over what a node sees; `false` if it changes nothing, or if a newer view is known.
+    /// Takes over what a node sees at `now`; `false` if it changes nothing, or if a newer view is
+    /// known.
     ///
     /// The connections to servers that have no slot any more are closed.
-    pub(super) fn apply(&mut self, seen: &Ranges, connect: impl Fn(&Host) -> S) -> bool {
-        if seen.epoch < self.known.epoch {
+    pub(super) fn apply(
+        &mut self,
+        seen: &Ranges,
+        now: Instant,
+        connect: impl Fn(&Host) -> S,
+    ) -> bool {
+        let confirmed = self.confirmed.unwrap_or(now);
+        if seen.epoch < self.known.epoch && now < confirmed + NEWER_VIEW_MAX {
             return false;
         }
+        self.confirmed = Some(now);
         let is_change = *seen != self.known || !self.moved.is_empty();
         self.moved.clear();
         self.known = seen.clone();
 
         let is_master = |host: &Host| seen.ranges.iter().any(|range| range.master == *host);
-        self.servers.retain(|host, _| is_master(host));
+        let asked = std::mem::take(&mut self.asked);
+        self.servers
+            .retain(|host, _| is_master(host) || asked.contains(host));
         for range in &seen.ranges {
             self.server_at_or(&range.master, || connect(&range.master));
         }
@@ -109,7 +134,7 @@ mod tests {
     #[test]
     fn moved_slot_is_known_before_the_next_view() {
         let mut table = Table::default();
-        assert!(table.apply(&view(3, [1, 2]), |host| host.port));
+        assert!(table.apply(&view(3, [1, 2]), Instant::now(), |host| host.port));
         assert_eq!(port_of(&table, 99), Some(1));
         assert_eq!(port_of(&table, 100), Some(2));
         assert_eq!(port_of(&table, 200), None);
@@ -121,11 +146,35 @@ mod tests {
 
     /// A node that was cut off does not know of the last failover.
     #[test]
-    fn older_view_is_ignored() {
+    fn older_view_is_ignored_unless_the_cluster_was_built_anew() {
         let mut table = Table::default();
-        table.apply(&view(4, [1, 5]), |host| host.port);
-        assert!(!table.apply(&view(3, [1, 2]), |host| host.port));
+        let begun = Instant::now();
+        table.apply(&view(4, [1, 5]), begun, |host| host.port);
+        assert!(!table.apply(&view(3, [1, 2]), begun, |host| host.port));
         assert_eq!(port_of(&table, 100), Some(5));
+        assert_eq!(table.servers().len(), 2);
+
+        let confirmed = begun + NEWER_VIEW_MAX;
+        table.apply(&view(4, [1, 5]), confirmed, |host| host.port);
+        let almost = confirmed + NEWER_VIEW_MAX - Duration::from_secs(1);
+        assert!(!table.apply(&view(1, [8, 9]), almost, |host| host.port));
+        let later = confirmed + NEWER_VIEW_MAX;
+        assert!(table.apply(&view(1, [8, 9]), later, |host| host.port));
+        assert_eq!(port_of(&table, 100), Some(9));
+    }
+
+    #[test]
+    fn connections_to_a_receiving_node_are_kept_while_it_is_asked() {
+        let mut table = Table::default();
+        let now = Instant::now();
+        table.apply(&view(3, [1, 2]), now, |host| host.port);
+        let asked = table.server_asked(&host(7), || 7);
+        table.apply(&view(3, [1, 2]), now, |host| host.port);
+        let again = table.server_asked(&host(7), || 8);
+        assert!(Arc::ptr_eq(&asked, &again));
+
+        table.apply(&view(3, [1, 2]), now, |host| host.port);
+        table.apply(&view(3, [1, 2]), now, |host| host.port);
         assert_eq!(table.servers().len(), 2);
     }
 }

@@ -214,3 +214,45 @@ impl Refused {
         Self::For(reply_error::store_error(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Replies to every request of a login.
+    async fn accept(mut server: DuplexStream) {
+        let mut requests = [0; 4096];
+        while let Ok(count @ 1..) = server.read(&mut requests).await {
+            let begun = requests[..count].iter().filter(|byte| **byte == b'*');
+            let replies = "+OK\r\n".repeat(begun.count());
+            if server.write_all(replies.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nobody polls the driver, so the request stays in its queue.
+    #[tokio::test]
+    async fn request_that_the_driver_never_sees_fails_when_the_connection_closes() {
+        let (client, server) = tokio::io::duplex(4096);
+        tokio::spawn(accept(server));
+        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP2);
+        let connecting = MultiplexedConnection::new_with_config(&login, client, config());
+        let (connection, _driver) = connecting.await.expect("the login is accepted");
+        let session = Session::new(1, "", connection, Arc::default(), Vec::new());
+
+        let request = redis::cmd("PING");
+        let mut sending = std::pin::pin!(session.send(&request));
+        assert!(futures_util::poll!(&mut sending).is_pending());
+        session.close();
+
+        let reply = timeout(Duration::from_secs(5), sending).await;
+        let reply = reply.expect("the request ends with the connection");
+        assert!(reply.is_err_and(|error| error.is_connection_dropped()));
+    }
+}

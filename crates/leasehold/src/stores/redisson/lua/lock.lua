@@ -23,10 +23,13 @@ if count == 0 then
     if redis.call('EXISTS', KEYS[2]) == 1 then return { 'C', '' } end
     local token = KEYS[3] and redis.call('INCR', KEYS[3]) or now
     local field = ARGV[1] .. ':' .. string.format('%.0f', token) .. ARGV[4]
-    -- A user without the right to set the expiry must not leave a lock behind.
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
     redis.call('HSET', KEYS[1], field, '1')
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    local reply = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+    if type(reply) == 'table' then
+        -- A user without the right to set the expiry must not leave a lock behind.
+        redis.call('DEL', KEYS[1])
+        return reply
+    end
     return { 'G', field }
 end
 if redis.call('HEXISTS', KEYS[1], 'mode') == 1 then return { 'F', 'readwrite' } end
