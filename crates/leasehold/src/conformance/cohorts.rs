@@ -239,9 +239,9 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
     let held = acquire(&other.mutex(&cohort.name)).await;
 
     // The acquire that has begun the acquisition is dropped, then the last one.
-    let first = cohort.spawn(&cohort.lock);
+    let first = spawn(&cohort.lock);
     waiters(&other, &cohort.name, 1).await;
-    let second = cohort.spawn(&cohort.lock);
+    let second = spawn(&cohort.lock);
     first.abort();
     assert!(first.await.expect_err("aborted").is_cancelled());
     tokio::task::yield_now().await;
@@ -373,15 +373,9 @@ impl Cohort {
 
     async fn waiter_of(&self, lock: &Lock) -> JoinHandle<Result<Guard>> {
         let before = self.waiting();
-        let waiter = self.spawn(lock);
+        let waiter = spawn(lock);
         self.waits(before + 1).await;
         waiter
-    }
-
-    #[expect(clippy::unused_self, reason = "it reads better at the call")]
-    fn spawn(&self, lock: &Lock) -> JoinHandle<Result<Guard>> {
-        let lock = lock.clone();
-        tokio::spawn(async move { lock.acquire().await })
     }
 
     /// Waits until this number of acquires wait in the process.
@@ -411,6 +405,11 @@ impl Intercept for Counting {
         self.enters.fetch_add(1, Ordering::SeqCst);
         self.store.enter(claim, on_contention).await
     }
+}
+
+fn spawn(lock: &Lock) -> JoinHandle<Result<Guard>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
 }
 
 async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {

@@ -38,7 +38,7 @@ impl Membership {
             passes_left: self.passes_left - 1,
             max_hold: waiter.max_hold,
         };
-        let Some(next) = self.cohort.next_hold(&mut state, hold, next) else {
+        let Some(next) = self.cohort.next_hold(&mut state, hold, &next) else {
             state.waiters.push_front(waiter);
             state.not_passable(claim, &self.cohort.acquisition_due);
             return false;
@@ -99,7 +99,7 @@ impl Cohort {
             passes_left: reserved,
             max_hold,
         };
-        self.next_hold(state, hold, next)
+        self.next_hold(state, hold, &next)
     }
 
     /// Makes the next hold of a claim. The hold before it is invalid from now on.
@@ -109,7 +109,7 @@ impl Cohort {
         self: &Arc<Self>,
         state: &mut MutexGuard<'_, State>,
         hold: &Hold,
-        next: NextHold,
+        next: &NextHold,
     ) -> Option<Hold> {
         let origin = hold.origin();
         let until = origin.validity.hand_over()?;
@@ -158,7 +158,7 @@ fn successor(token: Token) -> Token {
 /// Returns whether the last renewal got a reply, and at least half of the lease remains.
 fn is_renewed(hold: &Hold) -> bool {
     let lease = hold.claim().lease;
-    let held = match hold.guarantees().crash {
+    let length = match hold.guarantees().crash {
         CrashDetection::Within(grace) => lease.min(grace),
         CrashDetection::Immediate | CrashDetection::LeaseExpiry => lease,
     };
@@ -166,5 +166,5 @@ fn is_renewed(hold: &Hold) -> bool {
     let until = validity
         .valid_until()
         .map_or(BootInstant::from_nanos(0), |_| validity.claim_ends_at());
-    validity.late_since().is_none() && until.duration_since(BootInstant::now()) >= held / 2
+    validity.late_since().is_none() && until.duration_since(BootInstant::now()) >= length / 2
 }
