@@ -69,7 +69,7 @@ impl Engine {
     }
 
     /// Returns how many acquires of cohorts wait for a name in this process.
-    #[cfg(feature = "conformance")]
+    #[allow(dead_code, reason = "only the suites read it")]
     pub(crate) fn local_waiters(&self, name: &str) -> usize {
         self.cohorts.waiters(name)
     }

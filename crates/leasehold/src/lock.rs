@@ -88,9 +88,9 @@ impl Lock {
     ///
     /// The acquires that share this value of [`Locks`], the name, the lease, the label and `max`
     /// form a *cohort*. They wait for each other in order of arrival, and the store has at most one
-    /// waiting claim for all of them. A hold is passed on at most `max` times, then the store grants
-    /// the lock to the next claim in its queue. So at most `max` acquires of the cohort overtake a
-    /// waiter elsewhere for each claim ahead of it. `max` is 1 to 1,000.
+    /// waiting claim for all of them. A hold is passed on at most `max` times. Then the store
+    /// grants the lock to the next claim in its queue. So at most `max` acquires of the cohort
+    /// overtake a waiter elsewhere for each claim ahead of it. `max` is 1 to 1,000.
     ///
     /// Each hold has its own guard and its own token, which rises with each pass. All holds of one
     /// claim have the same [`claim_id`](Guard::claim_id). If a hold is lost, the next acquire gets

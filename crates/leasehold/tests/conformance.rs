@@ -54,11 +54,14 @@ stores! {
     redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
     redis_cluster: Clustered::new(), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares", "cohorts"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "shares", "cohorts"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"),
+        lacks ["fifo", "shares", "cohorts"];
     redisson: Java::with(""), lacks ["fifo", "tokens", "shares", "cohorts"];
-    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"), lacks ["fifo", "shares", "cohorts"];
+    redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
+        lacks ["fifo", "shares", "cohorts"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "shares", "cohorts"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"),
+        lacks ["fifo", "shares", "cohorts"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
         lacks ["fifo", "tokens", "shares", "cohorts"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];

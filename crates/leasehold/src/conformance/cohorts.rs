@@ -19,7 +19,7 @@ use crate::{
 /// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
 /// larger token than the one before, and the guard before is invalid.
 pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 3).await else {
+    let Some(cohort) = CohortClient::new(service, 3).await else {
         return;
     };
     let mut guard = acquire(&cohort.lock).await;
@@ -47,7 +47,7 @@ pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
 
 /// The tokens of all processes rise from grant to grant, whether a hold was passed on or not.
 pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 4).await else {
+    let Some(cohort) = CohortClient::new(service, 4).await else {
         return;
     };
     let other = super::support::client(service).await;
@@ -131,7 +131,7 @@ pub async fn grant_reserves_tokens(service: &dyn Service) {
 /// At most `max` acquires of a cohort overtake a waiter of another process.
 pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Service) {
     const MAX: u32 = 3;
-    let Some(cohort) = Cohort::new(service, MAX).await else {
+    let Some(cohort) = CohortClient::new(service, MAX).await else {
         return;
     };
     let other = super::support::client(service).await;
@@ -162,7 +162,7 @@ pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Serv
 
 /// A lost hold is not passed on: the next acquire enters the queue with a claim of its own.
 pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 8).await else {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
     };
     let first = acquire(&cohort.lock).await;
@@ -203,7 +203,7 @@ pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
 
 /// Each hold has its own `max_hold`, which does not shorten the next hold.
 pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 8).await else {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
     };
     let short = cohort.lock.clone().max_hold(Duration::from_millis(500));
@@ -232,7 +232,7 @@ pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
 /// A dropped acquire of a cohort leaves nothing behind: no entry, no hold, and no acquire that
 /// waits for it.
 pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 8).await else {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
     };
     let other = super::support::client(service).await;
@@ -269,7 +269,7 @@ pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
 
 /// An acquire that may not wait does not join the others. One with a time limit leaves them.
 pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 8).await else {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
         return;
     };
     let guard = acquire(&cohort.lock).await;
@@ -289,7 +289,7 @@ pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
 
 /// Threads of the blocking API share a cohort with each other and with async code.
 pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
-    let Some(cohort) = Cohort::new(service, 1_000).await else {
+    let Some(cohort) = CohortClient::new(service, 1_000).await else {
         return;
     };
     let blocking = blocking::Locks::from(cohort.locks.clone());
@@ -329,14 +329,14 @@ pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
 }
 
 /// One process with a cohort, and the requests that it sends.
-struct Cohort {
+struct CohortClient {
     locks: Locks,
     name: String,
     lock: Lock,
     requests: Arc<AtomicU64>,
 }
 
-impl Cohort {
+impl CohortClient {
     /// Returns `None` if the store has no cohorts, after a check that it refuses them.
     async fn new(service: &dyn Service, max: u32) -> Option<Self> {
         let store = store(service).await;

@@ -27,7 +27,7 @@ use acquisition::Acquisition;
 pub(super) use pass::{CohortHold, Membership};
 pub(super) use registry::Cohorts;
 use registry::Key;
-use waiting::{Waiter, Waiting};
+use waiting::{LocalWait, Waiter};
 
 /// The acquires of one process that wait for one lock with the same options.
 ///
@@ -46,7 +46,7 @@ use waiting::{Waiter, Waiting};
 pub(super) struct Cohort {
     key: Key,
     registry: Weak<Cohorts>,
-    state: Mutex<State>,
+    state: Mutex<CohortState>,
     /// Notified when a waiter has to begin an acquisition.
     acquisition_due: Notify,
     /// Notified when the last waiter has left.
@@ -54,7 +54,7 @@ pub(super) struct Cohort {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CohortState {
     /// In order of arrival.
     waiters: VecDeque<Waiter>,
     joined: u64,
@@ -114,7 +114,7 @@ impl Cohort {
         let deadline = limit.deadline();
         // It is dropped after `waiting`, and so it stops if nothing else waits.
         let mut acquisition = None;
-        let (mut waiting, ahead) = Waiting::join(self, options.max_hold);
+        let (mut waiting, ahead) = LocalWait::join(self, options.max_hold);
         let _queued = (ahead > 0).then(|| events.queued(ahead));
 
         loop {
@@ -144,7 +144,7 @@ impl Cohort {
     }
 }
 
-impl State {
+impl CohortState {
     fn is_idle(&self) -> bool {
         self.waiters.is_empty() && !self.is_acquiring && self.passable.is_none()
     }

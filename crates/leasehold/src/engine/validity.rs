@@ -21,8 +21,8 @@ use crate::{Claim, Error, LossReason, RenewalStatus, Result};
 ///   ├── the time passes, revoked, limit ──► Lost(reason)
 ///   └── leave ────────────────────────────► Left
 /// ```
-/// `valid_until` is when the claim ends without a renewal, whatever the limit. It is 0 after the
-/// end. It is set after `ending`, so a reader that finds 0 finds the
+/// `valid_until` is when the claim ends without a renewal, regardless of the limit. It is 0 after
+/// the end. It is set after `ending`, so a reader that finds 0 finds the
 /// ending too.
 #[derive(Debug)]
 pub(crate) struct Validity {
@@ -158,7 +158,7 @@ impl Validity {
         self.limited(self.claim_ends_at())
     }
 
-    /// Returns when the claim ends without a renewal, whatever the limit; 0 after the end.
+    /// Returns when the claim ends without a renewal, regardless of the limit; 0 after the end.
     pub(crate) fn claim_ends_at(&self) -> BootInstant {
         BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
@@ -208,7 +208,7 @@ impl Validity {
     }
 
     /// Ends this validity because another one of the same claim replaces it; returns until when the
-    /// claim was valid, whatever the limit of this validity.
+    /// claim was valid, regardless of the limit of this validity.
     ///
     /// Returns `None` if it had already ended: the renewal task may then be making the claim leave.
     pub(crate) fn hand_over(&self) -> Option<BootInstant> {

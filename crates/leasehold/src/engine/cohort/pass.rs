@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
-use super::{Cohort, State};
+use super::{Cohort, CohortState};
 use crate::engine::Hold;
 use crate::engine::events::HoldEvents;
 use crate::engine::hold::Origin;
@@ -52,7 +52,7 @@ impl Membership {
     }
 }
 
-/// Tells the cohort that a hold is lost.
+/// Notifies the cohort when a hold is lost.
 #[derive(Debug)]
 pub(in crate::engine) struct CohortHold {
     cohort: Arc<Cohort>,
@@ -88,7 +88,7 @@ impl Cohort {
     /// Makes the first hold of a claim, with the smallest token of its block.
     pub(super) fn first_hold(
         self: &Arc<Self>,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, CohortState>,
         hold: &Hold,
         max_hold: Option<Duration>,
     ) -> Option<Hold> {
@@ -107,7 +107,7 @@ impl Cohort {
     /// Returns `None` if the claim was lost meanwhile.
     fn next_hold(
         self: &Arc<Self>,
-        state: &mut MutexGuard<'_, State>,
+        state: &mut MutexGuard<'_, CohortState>,
         hold: &Hold,
         next: &NextHold,
     ) -> Option<Hold> {

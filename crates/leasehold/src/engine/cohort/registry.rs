@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Cohort, State};
+use super::{Cohort, CohortState};
 use crate::Name;
 use crate::engine::AcquireOptions;
 
@@ -43,7 +43,7 @@ impl Cohorts {
         let cohort = Arc::new(Cohort {
             key: key.clone(),
             registry: Arc::downgrade(self),
-            state: Mutex::new(State::default()),
+            state: Mutex::new(CohortState::default()),
             acquisition_due: Notify::new(),
             unused: Notify::new(),
         });
@@ -57,7 +57,7 @@ impl Cohorts {
     }
 
     /// Returns how many acquires wait for a name.
-    #[cfg(feature = "conformance")]
+    #[allow(dead_code, reason = "only the suites read it")]
     pub(in crate::engine) fn waiters(&self, name: &str) -> usize {
         let by_key = self.by_key.lock();
         let of_name = by_key.iter().filter(|(key, _)| key.name.as_str() == name);

@@ -20,13 +20,13 @@ pub(super) struct Waiter {
 /// The wait of one acquire. Dropping it leaves the cohort.
 ///
 /// A hold that was granted meanwhile is in the channel: it is dropped too, and so passed on.
-pub(super) struct Waiting {
+pub(super) struct LocalWait {
     cohort: Arc<Cohort>,
     number: u64,
     granted: oneshot::Receiver<Result<Hold>>,
 }
 
-impl Waiting {
+impl LocalWait {
     /// Joins the cohort at the end. Returns how many acquires of the process are ahead.
     pub(super) fn join(cohort: &Arc<Cohort>, max_hold: Option<Duration>) -> (Self, u32) {
         let (grant, granted) = oneshot::channel();
@@ -56,7 +56,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for LocalWait {
     fn drop(&mut self) {
         let mut state = self.cohort.state.lock();
         state.waiters.retain(|waiter| waiter.number != self.number);
