@@ -50,9 +50,13 @@ stores! {
     valkey: Server::start(Release::Valkey9), lacks [];
     redis_resp2: Server::resp2(), lacks [];
     redis_without_crash_detection: Server::without_crash_detection(), lacks [];
-    redis_sentinel: Watched::start(""), lacks [];
-    redis_sentinel_wait: Watched::start("&after-failover=wait&longest-lease=60m"), lacks [];
-    redis_cluster: Clustered::new(), lacks [];
+    redis_sentinel: Watched::by(&SENTINELS, ""), lacks [];
+    valkey_sentinel_wait: Watched::by(
+        &SENTINELS_OF_VALKEY,
+        "&after-failover=wait&longest-lease=60m"
+    ), lacks [];
+    redis_cluster: Clustered(&CLUSTER), lacks [];
+    valkey_cluster: Clustered(&CLUSTER_OF_VALKEY), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "shares", "cohorts"];
     plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"),
         lacks ["fifo", "shares", "cohorts"];
@@ -246,11 +250,16 @@ fn check_expiry(redis: &Redis) {
 
 /// One group of sentinels and servers for all tests. Each test uses fresh names.
 struct Watched {
+    group: &'static Sentinels,
     url: String,
 }
 
-static WATCHED: LazyLock<Sentinels> = LazyLock::new(|| {
-    let group = Sentinels::start();
+static SENTINELS: LazyLock<Sentinels> = LazyLock::new(|| sentinels_of(Release::Installed));
+static SENTINELS_OF_VALKEY: LazyLock<Sentinels> = LazyLock::new(|| sentinels_of(Release::Valkey9));
+
+fn sentinels_of(release: Release) -> Sentinels {
+    let setup = Redis::setup().release(release);
+    let group = Sentinels::of(&setup, &setup);
     let master = group.server(group.master());
     // The wait after a failover is over: a client has seen this master in 1970.
     let info = master.info("replication");
@@ -260,13 +269,12 @@ static WATCHED: LazyLock<Sentinels> = LazyLock::new(|| {
     let seen = format!("{:.10}0000000000000000", id.expect("a server has an id"));
     master.command(&["SET", "leasehold:{history}:since", &seen, "PX", "1000000"]);
     group
-});
+}
 
 impl Watched {
-    fn start(settings: &str) -> Self {
-        Self {
-            url: format!("{}?{}{settings}", WATCHED.url(), WATCHED.settings()),
-        }
+    fn by(group: &'static Sentinels, settings: &str) -> Self {
+        let url = format!("{}?{}{settings}", group.url(), group.settings());
+        Self { group, url }
     }
 }
 
@@ -282,27 +290,22 @@ impl Service for Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            check_expiry(WATCHED.server(WATCHED.master()));
+            check_expiry(self.group.server(self.group.master()));
         }
     }
 }
 
 /// One cluster for all tests. Each test uses fresh names, which are on any master.
-struct Clustered;
+struct Clustered(&'static Cluster);
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(Cluster::start);
-
-impl Clustered {
-    fn new() -> Self {
-        LazyLock::force(&CLUSTER);
-        Self
-    }
-}
+static CLUSTER_OF_VALKEY: LazyLock<Cluster> =
+    LazyLock::new(|| Cluster::of(&Redis::setup().release(Release::Valkey9)));
 
 #[async_trait]
 impl Service for Clustered {
     async fn connect(&self) -> Result<Arc<dyn Store>> {
-        let url = CLUSTER.url();
+        let url = self.0.url();
         Ok(Arc::new(stores::Redis::builder(&url)?.connect().await?))
     }
 }
@@ -310,7 +313,7 @@ impl Service for Clustered {
 impl Drop for Clustered {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            let nodes = (0..CLUSTER.count()).map(|number| CLUSTER.node(number));
+            let nodes = (0..self.0.count()).map(|number| self.0.node(number));
             nodes.filter(|node| is_master(node)).for_each(check_expiry);
         }
     }

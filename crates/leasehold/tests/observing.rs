@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lab_servers::{Redis, ZooKeeper};
+use lab_servers::{Cluster, Redis, ZooKeeper};
 use leasehold::Locks;
 use tokio::time::timeout;
 
@@ -56,6 +56,31 @@ async fn redis_observer_is_notified_after_a_reconnect() {
     timeout(Duration::from_secs(9), cycles)
         .await
         .expect("changes are pushed again");
+}
+
+/// An observer that only inspected once a second would need 20 seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observer_on_a_cluster_is_notified_after_its_slot_has_moved() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster.url()).await;
+    let mut observer = locks.observe("a").await.expect("observed");
+    assert!(observer.is_pushed());
+    observer.next().await.expect("inspected");
+
+    let slot = cluster.slot_of("leasehold:{a}");
+    let from = cluster.master_of(slot);
+    cluster.move_slot(slot, from, (from + 1) % 3);
+    let cycles = async {
+        for _ in 0..10 {
+            let guard = locks.mutex("a").acquire().await.expect("granted");
+            while observer.next().await.expect("inspected").entries.is_empty() {}
+            guard.release().await.expect("released");
+            while !observer.next().await.expect("inspected").entries.is_empty() {}
+        }
+    };
+    timeout(Duration::from_secs(9), cycles)
+        .await
+        .expect("the new master pushes changes");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::{Cluster, Redis};
+use lab_servers::{Cluster, Redis, Release};
 use leasehold::conformance::support::waiters;
 
 use super::{FAILOVER_MAX, acquire, name_per_master, open, slot_of};
@@ -20,10 +20,24 @@ async fn locks_of_all_masters_are_granted_listed_and_released() {
     }
 }
 
-/// The replica has the hold. So the client renews it on the new master.
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
-    let mut cluster = Cluster::start();
+    hold_survives(Release::Installed).await;
+}
+
+#[tokio::test]
+async fn hold_survives_a_killed_master_of_redis_6_2() {
+    hold_survives(Release::Redis62).await;
+}
+
+#[tokio::test]
+async fn hold_survives_a_killed_master_of_valkey() {
+    hold_survives(Release::Valkey9).await;
+}
+
+/// The replica has the hold. So the client renews it on the new master.
+async fn hold_survives(release: Release) {
+    let mut cluster = Cluster::of(&Redis::setup().release(release));
     let locks = open(&cluster, "crash-grace=20s").await;
     let other = open(&cluster, "").await;
     let held = locks.mutex("a").acquire().await.expect("granted");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::Sentinels;
+use lab_servers::{Redis, Release, Sentinels};
 use leasehold::conformance::support::waiters;
 use leasehold::{Guard, Locks};
 
@@ -28,22 +28,33 @@ impl Loss {
 
 #[tokio::test]
 async fn hold_survives_a_killed_master() {
-    hold_survives(Loss::Killed).await;
+    hold_survives(Loss::Killed, Release::Installed).await;
 }
 
 #[tokio::test]
 async fn hold_survives_a_paused_master() {
-    hold_survives(Loss::Paused).await;
+    hold_survives(Loss::Paused, Release::Installed).await;
 }
 
 #[tokio::test]
 async fn hold_survives_a_partitioned_master() {
-    hold_survives(Loss::Partitioned).await;
+    hold_survives(Loss::Partitioned, Release::Installed).await;
+}
+
+#[tokio::test]
+async fn hold_survives_a_killed_master_of_redis_6_2() {
+    hold_survives(Loss::Killed, Release::Redis62).await;
+}
+
+#[tokio::test]
+async fn hold_survives_a_killed_master_of_valkey() {
+    hold_survives(Loss::Killed, Release::Valkey9).await;
 }
 
 /// The replicas have the hold. So the client finds it on the new master, and renews it there.
-async fn hold_survives(loss: Loss) {
-    let mut group = Sentinels::start();
+async fn hold_survives(loss: Loss, release: Release) {
+    let servers = Redis::setup().release(release);
+    let mut group = Sentinels::of(&servers, &Redis::setup());
     let locks = open(&group, "crash-grace=20s").await;
     let other = open(&group, "").await;
     let held = locks.mutex("a").acquire().await.expect("granted");

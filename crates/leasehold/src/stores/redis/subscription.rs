@@ -77,7 +77,7 @@ impl Tracking {
     async fn begin(server: &Server, key: &str) -> Result<Self> {
         let pushed = Arc::<Notify>::default();
         let link = Link::spawn(LinkConfig {
-            endpoint: server.endpoint.clone(),
+            endpoint: server.endpoint.for_notifications(),
             channel: format!("leasehold:observer:{}", redis_client::fresh_client()),
             on_push: notify_of_invalidations(Arc::clone(&pushed)),
             handshake: track_keys(key.to_owned()),

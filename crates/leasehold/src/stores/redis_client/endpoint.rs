@@ -38,6 +38,20 @@ impl Endpoint {
         }
     }
 
+    /// Returns the endpoint for a connection that carries notifications only.
+    ///
+    /// The links to a node have a connection for requests and one for notifications, by RESP2.
+    /// Where no other request is sent, RESP3 serves with one.
+    pub(in crate::stores) fn for_notifications(&self) -> Self {
+        match self {
+            Self::Node(address) => Self::Node(Address {
+                old_protocol: false,
+                ..address.clone()
+            }),
+            Self::Server(_) | Self::Master(_) => self.clone(),
+        }
+    }
+
     /// Refuses a server that does not have the role, or not yet.
     pub(super) async fn verify(&self, session: &Session) -> Result<()> {
         match self {
