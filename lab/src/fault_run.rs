@@ -160,11 +160,9 @@ impl Outcome {
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
 /// servers may have been unreachable then.
 ///
-/// A process has two connections to each master. Each is a descriptor and a task. Servers without
-/// wires are masters with at least one replica each.
+/// A process has two connections to each server. Each is a descriptor and a task.
 fn resource_slack(testbed: &Testbed) -> usize {
-    let masters = testbed.redis().len() / 2;
-    2 + 2 * masters.max(testbed.wires.len())
+    2 + 2 * testbed.redis().len().max(testbed.wires.len())
 }
 
 impl FaultRun {

@@ -103,9 +103,9 @@ impl<S: ClusterNode> Cluster<S> {
     }
 
     /// Returns the connections to the node that announces `host`, and is receiving a slot.
-    pub(super) fn server_asked(&self, host: &Host) -> Arc<S> {
+    pub(super) fn receiving_server(&self, host: &Host) -> Arc<S> {
         let mut table = self.table.write();
-        table.server_asked(host, || self.connect_to(host))
+        table.receiving_server(host, || self.connect_to(host))
     }
 
     /// Completes an address without a name: it is that of the node that replied with it.

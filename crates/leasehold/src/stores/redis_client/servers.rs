@@ -154,9 +154,9 @@ async fn run_on<S: ClusterNode>(
                 }
             }
             Redirect::Ask(host) => {
-                let asked = cluster.server_asked(&cluster.named(host, &server));
+                let target = cluster.receiving_server(&cluster.named(host, &server));
                 let left = until.saturating_duration_since(Instant::now());
-                let session = via(&asked).session(left).await?;
+                let session = via(&target).session(left).await?;
                 let reply = call.script.ask(&session, call.keys, call.arguments).await;
                 if reply.as_ref().err().and_then(Redirect::of).is_none() {
                     return reply;

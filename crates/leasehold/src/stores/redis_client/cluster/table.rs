@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::slots::{Range, Ranges};
 use crate::stores::url::Host;
 
-/// For how long an older view is ignored. After that, the cluster must have been built anew. A node
-/// that is cut off counts the cluster as down much sooner.
+/// For how long an older view is ignored. After that, the cluster must have been built again.
+///
+/// A node that is cut off counts the cluster as down much sooner.
 const NEWER_VIEW_MAX: Duration = Duration::from_secs(60);
 
 /// The slots, and the connections to their masters.
@@ -18,9 +19,9 @@ pub(super) struct Table<S> {
     known: Ranges,
     /// When a node has last shown this view or a newer one.
     confirmed: Option<Instant>,
-    /// The nodes that have been asked for a moving slot since the last view. They may not have a
-    /// slot of their own yet.
-    asked: HashSet<Host>,
+    /// The nodes that have received requests about a moving slot since the last view. They may not
+    /// have a slot of their own yet.
+    receiving: HashSet<Host>,
     /// The masters of slots that have moved since then.
     moved: HashMap<u16, Host>,
     servers: HashMap<Host, Arc<S>>,
@@ -31,7 +32,7 @@ impl<S> Default for Table<S> {
         Self {
             known: Ranges::default(),
             confirmed: None,
-            asked: HashSet::new(),
+            receiving: HashSet::new(),
             moved: HashMap::new(),
             servers: HashMap::new(),
         }
@@ -51,8 +52,8 @@ impl<S> Table<S> {
         self.servers.get(host).cloned()
     }
 
-    pub(super) fn server_asked(&mut self, host: &Host, connect: impl FnOnce() -> S) -> Arc<S> {
-        self.asked.insert(host.clone());
+    pub(super) fn receiving_server(&mut self, host: &Host, connect: impl FnOnce() -> S) -> Arc<S> {
+        self.receiving.insert(host.clone());
         self.server_at_or(host, connect)
     }
 
@@ -98,9 +99,9 @@ impl<S> Table<S> {
         self.known = seen.clone();
 
         let is_master = |host: &Host| seen.ranges.iter().any(|range| range.master == *host);
-        let asked = std::mem::take(&mut self.asked);
+        let receiving = std::mem::take(&mut self.receiving);
         self.servers
-            .retain(|host, _| is_master(host) || asked.contains(host));
+            .retain(|host, _| is_master(host) || receiving.contains(host));
         for range in &seen.ranges {
             self.server_at_or(&range.master, || connect(&range.master));
         }
@@ -146,7 +147,7 @@ mod tests {
 
     /// A node that was cut off does not know of the last failover.
     #[test]
-    fn older_view_is_ignored_unless_the_cluster_was_built_anew() {
+    fn older_view_is_ignored_unless_the_cluster_was_built_again() {
         let mut table = Table::default();
         let begun = Instant::now();
         table.apply(&view(4, [1, 5]), begun, |host| host.port);
@@ -164,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_to_a_receiving_node_are_kept_while_it_is_asked() {
+    fn connections_to_a_receiving_node_are_kept_while_it_is_used() {
         let mut table = Table::default();
         let now = Instant::now();
         table.apply(&view(3, [1, 2]), now, |host| host.port);
-        let asked = table.server_asked(&host(7), || 7);
+        let used = table.receiving_server(&host(7), || 7);
         table.apply(&view(3, [1, 2]), now, |host| host.port);
-        let again = table.server_asked(&host(7), || 8);
-        assert!(Arc::ptr_eq(&asked, &again));
+        let again = table.receiving_server(&host(7), || 8);
+        assert!(Arc::ptr_eq(&used, &again));
 
         table.apply(&view(3, [1, 2]), now, |host| host.port);
         table.apply(&view(3, [1, 2]), now, |host| host.port);

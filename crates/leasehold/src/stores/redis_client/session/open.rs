@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Nobody polls the driver, so the request stays in its queue.
+    /// No task polls the driver, so the request stays in its queue.
     #[tokio::test]
     async fn request_that_the_driver_never_sees_fails_when_the_connection_closes() {
         let (client, server) = tokio::io::duplex(4096);
