@@ -156,6 +156,12 @@ impl Lock {
         Self(self.0.max_hold(max_hold), self.1)
     }
 
+    /// See [`leasehold::Lock::cohort`](crate::Lock::cohort).
+    #[must_use]
+    pub fn cohort(self, max: u32) -> Self {
+        Self(self.0.cohort(max), self.1)
+    }
+
     /// See [`leasehold::Lock::label`](crate::Lock::label).
     #[must_use]
     pub fn label(self, label: &str) -> Self {

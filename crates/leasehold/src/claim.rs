@@ -27,6 +27,12 @@ pub struct Claim {
     ///
     /// A claim without renewal lasts for its lease, even if its holder's connection breaks.
     pub auto_renew: bool,
+    /// How many tokens below its own the grant reserves, for passes inside the process.
+    ///
+    /// The token of the grant is larger than every earlier one by more than this number. A store
+    /// does so in the atomic step that grants, or its [`Guarantees`](crate::Guarantees) have no
+    /// `cohorts`. It is 0 for a claim without a [cohort](crate::Lock::cohort).
+    pub reserved: u32,
     /// The process behind the claim, in readable form.
     pub info: Arc<ClaimantInfo>,
 }
@@ -44,6 +50,7 @@ impl Claim {
             share,
             lease: Self::DEFAULT_LEASE,
             auto_renew: true,
+            reserved: 0,
             info,
         }
     }

@@ -33,6 +33,7 @@
     reason = "a suite reports a failure by a panic"
 )]
 
+mod cohorts;
 mod downgrade;
 mod exclusion;
 mod faults;
@@ -55,6 +56,12 @@ use async_trait::async_trait;
 
 use crate::{Result, Store};
 
+pub use cohorts::{
+    blocking_acquires_share_a_cohort, cancelled_acquire_of_cohort_leaves_nothing,
+    cohort_holds_have_limits_of_their_own, cohort_keeps_wait_limits,
+    cohort_overtakes_remote_waiter_at_most_max_times, cohort_passes_hold_without_request,
+    cohort_passes_no_lost_hold, cohort_tokens_rise_across_processes, grant_reserves_tokens,
+};
 pub use downgrade::{downgrade_is_not_reported_as_loss, downgrade_lets_readers_in};
 pub use exclusion::{
     holders_exclude_each_other, only_stores_with_tokens_give_fencing_tokens,
@@ -133,6 +140,11 @@ macro_rules! conformance_suites {
                 writers_are_not_starved
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
                 refused_claim_leaves_no_entry
+                cohort_passes_hold_without_request cohort_passes_no_lost_hold
+                cohort_tokens_rise_across_processes grant_reserves_tokens
+                cohort_holds_have_limits_of_their_own
+                cohort_overtakes_remote_waiter_at_most_max_times cohort_keeps_wait_limits
+                cancelled_acquire_of_cohort_leaves_nothing blocking_acquires_share_a_cohort
                 share_can_only_shrink only_stores_with_tokens_give_fencing_tokens
             ]
         }

@@ -5,6 +5,7 @@
 
 pub(crate) mod acquire;
 mod calls;
+mod cohort;
 mod depart;
 mod events;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use crate::{ClaimId, Error, Result, Store};
 pub use acquire::hold_from;
 pub(crate) use acquire::{AcquireOptions, WaitLimit};
 pub(crate) use calls::StoreCalls;
+use cohort::Cohorts;
 pub(crate) use hold::Hold;
 use renew::Renewals;
 #[allow(unused_imports, reason = "only the simulation reads it")]
@@ -39,6 +41,7 @@ pub use validity::safe_duration;
 pub(crate) struct Engine {
     calls: StoreCalls,
     renewals: Arc<Renewals>,
+    cohorts: Arc<Cohorts>,
     renewal_task: AbortHandle,
 }
 
@@ -55,6 +58,7 @@ impl Engine {
         Ok(Arc::new(Self {
             calls,
             renewals,
+            cohorts: Arc::default(),
             renewal_task,
         }))
     }
@@ -62,6 +66,12 @@ impl Engine {
     /// Ends this process's hold, if any, of a claim that is about to be broken.
     pub(crate) fn revoke(&self, id: ClaimId) {
         self.renewals.revoke(id);
+    }
+
+    /// Returns how many acquires of cohorts wait for a name in this process.
+    #[allow(dead_code, reason = "only the suites read it")]
+    pub(crate) fn local_waiters(&self, name: &str) -> usize {
+        self.cohorts.waiters(name)
     }
 
     pub(crate) fn calls(&self) -> &StoreCalls {

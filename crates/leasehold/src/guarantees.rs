@@ -29,6 +29,9 @@ pub struct Guarantees {
     ///
     /// Without it, only a crash or the holder itself ends a claim.
     pub lease_expiry: bool,
+    /// A grant can reserve tokens, so that a hold can be passed inside a process: see
+    /// [`Lock::cohort`](crate::Lock::cohort).
+    pub cohorts: bool,
     /// When the crash of a holder frees the lock.
     pub crash: CrashDetection,
 }
@@ -36,7 +39,7 @@ pub struct Guarantees {
 impl Guarantees {
     /// Creates the guarantees of a store that only excludes.
     ///
-    /// Such a store has mutexes only, and guarantees no order, no tokens and no expiry.
+    /// Such a store has mutexes only, and guarantees no order, no tokens, no expiry and no cohorts.
     #[must_use]
     pub fn new(crash: CrashDetection) -> Self {
         Self {
@@ -45,6 +48,7 @@ impl Guarantees {
             readers: false,
             slots: Slots::Unsupported,
             lease_expiry: false,
+            cohorts: false,
             crash,
         }
     }

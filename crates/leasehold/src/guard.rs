@@ -72,6 +72,8 @@ impl Guard {
     }
 
     /// Returns the id of this claim, which is drawn for each acquire.
+    ///
+    /// In a [cohort](crate::Lock::cohort), the holds that are passed on have one claim.
     #[must_use]
     pub fn claim_id(&self) -> ClaimId {
         self.hold.claim().id

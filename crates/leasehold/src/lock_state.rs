@@ -63,6 +63,8 @@ pub struct Entry {
     pub share: Share,
     /// Whether it holds or waits.
     pub standing: Standing,
+    /// How many tokens below its own the grant reserved, for passes inside the process.
+    pub reserved: u32,
     /// The process behind it.
     pub info: ClaimantInfo,
     /// How long the store keeps it without a renewal, if the format of another library shows that.
@@ -77,6 +79,7 @@ impl Entry {
             id,
             share,
             standing,
+            reserved: 0,
             info,
             lease_left: None,
         }
@@ -88,10 +91,37 @@ impl Entry {
         Self { lease_left, ..self }
     }
 
+    /// Sets how many tokens the grant reserved below its own.
+    #[must_use]
+    pub fn with_reserved(self, reserved: u32) -> Self {
+        Self { reserved, ..self }
+    }
+
     /// Returns the token of a claim that holds.
+    ///
+    /// If the grant [reserved](Self::reserved) tokens, it is the largest of them. The present hold
+    /// has this token or a reserved one.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         self.standing.token()
+    }
+
+    /// Returns whether a token belongs to the grant of this claim.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let locks = leasehold::open("memory:").await?;
+    /// let guard = locks.mutex("a").cohort(8).acquire().await?;
+    /// let lock_state = locks.inspect("a").await?;
+    /// assert!(lock_state.holders().next().unwrap().has_token(guard.token()));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn has_token(&self, token: Token) -> bool {
+        self.token().is_some_and(|last| {
+            let first = last.get().saturating_sub(u64::from(self.reserved));
+            (first..=last.get()).contains(&token.get())
+        })
     }
 }
 

@@ -57,20 +57,20 @@ stores! {
     ), lacks [];
     redis_cluster: Clustered(&CLUSTER), lacks [];
     valkey_cluster: Clustered(&CLUSTER_OF_VALKEY), lacks [];
-    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "readers", "slots"];
-    redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots"];
+    plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "readers", "slots", "cohorts"];
+    redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
     redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
-        lacks ["fifo", "readers", "slots"];
-    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "slots"];
+        lacks ["fifo", "readers", "slots", "cohorts"];
+    redisson_rw: Java::with("&lock=rw"), lacks ["fifo", "tokens", "slots", "cohorts"];
     redisson_semaphore: Java::with("&lock=semaphore&prefix=app:"),
-        lacks ["fifo", "tokens", "readers"];
+        lacks ["fifo", "tokens", "readers", "cohorts"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "readers", "slots"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "readers", "slots", "cohorts"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
-        lacks ["fifo", "tokens", "readers", "slots"];
-    zookeeper: Tree("/curator"), lacks ["lease_expiry"];
-    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry"];
+        lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
+    zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];
+    zookeeper_kazoo: Tree("/kazoo?dialect=kazoo"), lacks ["lease_expiry", "cohorts"];
 }
 
 /// The names of the guarantees that a store does not give.
@@ -81,6 +81,7 @@ fn lacking(guarantees: Guarantees) -> Vec<&'static str> {
         ("readers", guarantees.readers),
         ("slots", guarantees.slots != Slots::Unsupported),
         ("lease_expiry", guarantees.lease_expiry),
+        ("cohorts", guarantees.cohorts),
     ];
 
     let lacking = given.into_iter().filter(|(_, is_given)| !is_given);

@@ -1,5 +1,6 @@
 //! The figures that the benchmark measures, with one file for each figure.
 
+mod cohorts;
 mod commands;
 mod crash;
 mod handover;
@@ -32,6 +33,7 @@ const FIGURES: &[(&str, Show)] = figures!(
     commands,
     waits,
     waiting,
+    cohorts,
     utilisation,
     renewal,
     crash,

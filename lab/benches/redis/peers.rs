@@ -29,7 +29,7 @@ macro_rules! peers {
     };
 }
 
-peers!(raw, scripts, quorum, leasehold, rslock);
+peers!(raw, scripts, quorum, leasehold, leasehold_cohort, rslock);
 
 /// One client of a server.
 pub(crate) trait Peer {
@@ -55,7 +55,7 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 
 /// Returns the names of all libraries to compare with.
 pub(crate) fn others() -> Result<Vec<String>> {
-    let own = ["raw", "scripts", "quorum", "leasehold"];
+    let own = ["raw", "scripts", "quorum", "leasehold", "leasehold_cohort"];
     let in_rust = IN_RUST
         .iter()
         .map(|(name, _)| (*name).to_owned())

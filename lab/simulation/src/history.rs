@@ -27,6 +27,8 @@ pub struct Report {
     pub violation: Option<Violation>,
     /// The number of grants.
     pub grants: u32,
+    /// The number of holds that were passed on inside a process.
+    pub passes: u32,
     /// The number of faults that began while a client held.
     pub faults_with_hold: u32,
     /// The events, in order.
@@ -150,6 +152,7 @@ fn report(world: &World) -> Report {
     Report {
         violation: state.violation.take(),
         grants: state.grants,
+        passes: state.passes,
         faults_with_hold: state.faults_with_hold,
         events: std::mem::take(&mut state.events),
     }

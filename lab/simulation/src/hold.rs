@@ -14,6 +14,8 @@ pub(crate) struct HoldRecord {
     pub(crate) name: u8,
     pub(crate) share: Share,
     pub(crate) token: u64,
+    /// How often the claim is passed on inside the process.
+    pub(crate) passes_max: u32,
     pub(crate) granted_at: Nanos,
     /// No renewal extends the validity beyond this time of the client's clock.
     pub(crate) bound: BootInstant,

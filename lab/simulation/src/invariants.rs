@@ -92,7 +92,11 @@ impl World {
         let undisturbed_since = client.resumed_at;
 
         let began = now.saturating_sub(nanos(outage));
-        let waited = client.acquiring.values().any(|since| *since <= began + 1);
+        // An acquire of a cohort may wait for a hold of its own process.
+        let waited = client
+            .acquiring
+            .values()
+            .any(|acquiring| acquiring.since <= began + 1 && !acquiring.is_in_cohort);
         drop(state);
         if waited && !is_disturbed && undisturbed_since <= began {
             self.violate(

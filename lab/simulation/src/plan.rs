@@ -118,6 +118,8 @@ pub struct Operation {
     pub amount: u32,
     /// How long it waits.
     pub wait: Wait,
+    /// How often a hold is passed on inside the process; `None` without a cohort.
+    pub cohort: Option<u32>,
     /// How long it holds.
     pub hold: Duration,
     /// The bound of the hold.

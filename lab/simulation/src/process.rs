@@ -17,8 +17,8 @@ pub(crate) struct Client {
     pub(crate) is_paused: bool,
     /// When it last ran after a pause.
     pub(crate) resumed_at: Nanos,
-    /// The operations that have not returned, with the time of their beginning.
-    pub(crate) acquiring: BTreeMap<u64, Nanos>,
+    /// The acquires that have not returned.
+    pub(crate) acquiring: BTreeMap<u64, Acquiring>,
     /// The number of releases under way.
     pub(crate) releasing: u32,
     /// When each claim that leaves sent its first request to leave.
@@ -32,6 +32,13 @@ pub(crate) struct Client {
     pub(crate) requests: u32,
     pub(crate) poll_fault: Option<PollFault>,
     pub(crate) tasks: BTreeMap<u64, (TaskKind, Option<Waker>)>,
+}
+
+/// An acquire that has not returned.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acquiring {
+    pub(crate) since: Nanos,
+    pub(crate) is_in_cohort: bool,
 }
 
 /// The purpose of a task of a client.

@@ -70,6 +70,7 @@ impl Server {
                     client: claimed.client,
                     share: claimed.share,
                     token: None,
+                    reserved: claimed.reserved,
                     expires_at,
                     number: self.entries,
                 });
@@ -216,7 +217,7 @@ impl Server {
         let mut pushes = Vec::new();
         for entry in &mut queue.entries[..granted] {
             if entry.token.is_none() {
-                queue.last_token += 1;
+                queue.last_token += 1 + u64::from(entry.reserved);
                 entry.token = Token::new(queue.last_token);
                 if has_grace {
                     entry.expires_at = held_until;

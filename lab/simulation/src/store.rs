@@ -40,6 +40,7 @@ impl SimulatedStore {
             name: number_of(&claim.name),
             id: claim.id,
             share: claim.share,
+            reserved: claim.reserved,
         }
     }
 
@@ -85,6 +86,7 @@ impl Store for SimulatedStore {
         guarantees.tokens = true;
         guarantees.readers = true;
         guarantees.slots = Slots::WhileInUse;
+        guarantees.cohorts = true;
         guarantees.lease_expiry = profile.lease_expiry;
         guarantees
     }

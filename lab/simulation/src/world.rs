@@ -48,6 +48,7 @@ pub(crate) struct State {
     pub(crate) events: Vec<Event>,
     pub(crate) violation: Option<Violation>,
     pub(crate) grants: u32,
+    pub(crate) passes: u32,
     /// Whether the clients have done everything that the plan contains.
     pub(crate) workers_have_ended: bool,
     /// The number of faults that began while a client held.
@@ -83,6 +84,7 @@ impl World {
             events: Vec::new(),
             violation: None,
             grants: 0,
+            passes: 0,
             workers_have_ended: false,
             faults_with_hold: 0,
             network_rng: rng.fork(),

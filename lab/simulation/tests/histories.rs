@@ -13,9 +13,11 @@ const SEEDS: std::ops::Range<u64> = 0..400;
 #[test]
 fn histories_keep_all_invariants() {
     let mut met_hold = 0;
+    let mut passes = 0;
     for seed in SEEDS {
         let report = run(&Plan::draw(seed), Detail::Brief);
         met_hold += u32::from(report.faults_with_hold > 0);
+        passes += report.passes;
 
         if let Some(violation) = report.violation {
             panic!("{violation}; repeat with: cargo xtask simulate --from {seed} --seeds 1");
@@ -25,6 +27,7 @@ fn histories_keep_all_invariants() {
         met_hold >= 200,
         "only {met_hold} histories had a fault during a hold"
     );
+    assert!(passes >= 200, "only {passes} holds were passed on");
 }
 
 #[test]

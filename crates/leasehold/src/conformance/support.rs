@@ -88,6 +88,7 @@ pub fn claim(name: &str) -> Claim {
         share: Share::MUTEX,
         lease: Duration::from_secs(30),
         auto_renew: true,
+        reserved: 0,
         info: ClaimantInfo::here("").expect("a valid label").into(),
     }
 }

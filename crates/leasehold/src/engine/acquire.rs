@@ -15,7 +15,7 @@ use super::events::{AcquireEvents, HoldEvents};
 use super::outage::Outage;
 use super::validity::{Limit, Validity, safe_duration};
 use super::wait::wait_for_grant;
-use super::{Engine, Hold};
+use super::{Engine, Hold, cohort};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
@@ -41,13 +41,18 @@ pub(crate) async fn acquire(
     limit: WaitLimit,
 ) -> Result<Option<Hold>> {
     let events = AcquireEvents::begin(&engine.calls, &options.name);
-    let attempts = attempt_until_granted(engine, options, limit, &events);
-    let acquired = attempts.instrument(events.span()).await;
+    let acquiring = async {
+        match options.cohort {
+            Some(_) => Box::pin(cohort::acquire(engine, options, limit, &events)).await,
+            None => attempt_until_granted(engine, options, limit, &events).await,
+        }
+    };
+    let acquired = acquiring.instrument(events.span()).await;
     events.ended(&acquired);
     acquired
 }
 
-async fn attempt_until_granted(
+pub(super) async fn attempt_until_granted(
     engine: &Arc<Engine>,
     options: &AcquireOptions,
     limit: WaitLimit,
@@ -101,6 +106,7 @@ impl<'a> Attempt<'a> {
         let mut claim = Claim::new(options.name.clone(), options.share, info);
         claim.lease = options.lease;
         claim.auto_renew = !options.no_renewal;
+        claim.reserved = options.cohort.unwrap_or_default();
 
         Ok(Self {
             engine,
@@ -270,9 +276,12 @@ impl<'a> Attempt<'a> {
             reason: LossReason::MaxHoldExceeded,
         });
 
-        let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
-        let mut validity =
-            Validity::held(Arc::clone(&self.claim), grant.valid_until).with_events(events);
+        let mut validity = Validity::held(Arc::clone(&self.claim), grant.valid_until);
+        // The holds of a cohort have events of their own.
+        if self.options.cohort.is_none() {
+            let events = HoldEvents::begin(&self.engine.calls, &self.claim, grant.token);
+            validity = validity.with_events(events);
+        }
         // A store may keep claims for less than a fixed lease. The client then renews the claim
         // until the fixed lease ends.
         if fixed_end.is_some_and(|end| end.at <= grant.valid_until) {

@@ -64,6 +64,11 @@ impl StoreCalls {
         &self.url
     }
 
+    /// Returns whether the last request got no reply.
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.reachability.is_unreachable()
+    }
+
     pub(super) fn meters(&self) -> &Meters {
         &self.meters
     }

@@ -45,6 +45,18 @@ impl AcquireEvents {
         }
     }
 
+    /// The events of a claim that is acquired for a cohort. Each acquire of the cohort records its
+    /// own.
+    pub(super) fn of_cohort(calls: &StoreCalls, name: &Name) -> Self {
+        Self {
+            store: calls.shared_url(),
+            begun: Instant::now(),
+            span: Span::none(),
+            meters: Arc::clone(calls.meters().lock(name)),
+            has_ended: true,
+        }
+    }
+
     pub(super) fn span(&self) -> Span {
         self.span.clone()
     }
@@ -181,6 +193,10 @@ pub(super) struct Reachability {
 }
 
 impl Reachability {
+    pub(super) fn is_unreachable(&self) -> bool {
+        self.unreachable_since.lock().is_some()
+    }
+
     /// Notes the reply to a request, or its failure.
     pub(super) fn note<T>(&self, store: &str, reply: &Result<T>, meters: &Meters) {
         match reply {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tracing::{Instrument, Span};
 
+use super::cohort::Membership;
 use super::depart::{PendingEntry, depart};
 use super::events::HoldEvents;
 use super::validity::{End, Validity};
@@ -26,6 +27,10 @@ pub(crate) struct Hold {
     engine: Arc<Engine>,
     validity: Arc<Validity>,
     token: Token,
+    /// The token with which the store knows the claim. In a cohort it is the largest of the block.
+    store_token: Token,
+    /// `None` without a cohort, and once the hold was passed on or has departed.
+    membership: Option<Membership>,
     departed: bool,
     /// Every downgrade takes this mutex, and so does the departure: leaving must not overtake
     /// entering.
@@ -38,9 +43,33 @@ impl Hold {
             engine,
             validity,
             token,
+            store_token: token,
+            membership: None,
             departed: false,
             downgrading: Arc::default(),
         }
+    }
+
+    /// Creates a hold that can be passed on.
+    pub(super) fn in_cohort(origin: Origin, token: Token, membership: Membership) -> Self {
+        let mut hold = Self::new(origin.engine, origin.validity, token);
+        hold.store_token = origin.store_token;
+        hold.membership = Some(membership);
+        hold
+    }
+
+    /// Returns what the next hold of the claim takes from this one.
+    pub(super) fn origin(&self) -> Origin {
+        Origin {
+            engine: Arc::clone(&self.engine),
+            validity: Arc::clone(&self.validity),
+            store_token: self.store_token,
+        }
+    }
+
+    /// Drops the hold without leaving: another one has the claim now.
+    pub(super) fn pass_on(mut self) {
+        self.departed = true;
     }
 
     pub(super) fn log_grant(&self, waited: Duration, acquire: &Span) {
@@ -108,7 +137,9 @@ impl Hold {
 
     /// Waits for the loss, which the renewal task, the clock or the store may report first.
     pub(crate) async fn lost(&self) -> LossReason {
-        let held = Standing::Held { token: self.token };
+        let held = Standing::Held {
+            token: self.store_token,
+        };
         let mut backoff = Backoff::default();
 
         loop {
@@ -119,7 +150,7 @@ impl Hold {
                     End::Left => std::future::pending().await,
                 },
                 standing = self.changed(held, &mut backoff) => {
-                    if standing.token() != Some(self.token) {
+                    if standing.token() != Some(self.store_token) {
                         self.validity.revoke();
                     }
                 }
@@ -166,7 +197,7 @@ impl Hold {
         let mut claim = Claim::clone(&self.validity.claim);
         claim.share = share;
         let calls = self.engine.calls.clone();
-        let token = self.token;
+        let token = self.store_token;
         let validity = Arc::clone(&self.validity);
         let alone = Arc::clone(&self.downgrading);
         let shrinking = Detached::new(async move {
@@ -179,8 +210,13 @@ impl Hold {
     }
 
     /// Releases the lock and waits for the reply; only for a short time if the hold is lost.
+    ///
+    /// In a cohort, the hold may be passed on instead, without a request.
     pub(crate) async fn release(mut self) -> Result<()> {
         const LOST_WAIT_MAX: Duration = Duration::from_secs(1);
+        if self.pass() {
+            return Ok(());
+        }
         let lost = self.validity.ending().map(|_| self.validity.error());
         let reply_timeout = match lost {
             Some(_) => LOST_WAIT_MAX,
@@ -202,6 +238,23 @@ impl Hold {
             (Some(error), _) | (None, Err(error)) => Err(error),
         };
         released.map_err(|error| self.with_context("release", error))
+    }
+
+    /// Passes the hold to another acquire of this process; returns whether one waited.
+    fn pass(&mut self) -> bool {
+        let Some(membership) = self.membership.take() else {
+            return false;
+        };
+        let events = self.validity.events();
+        let held = events.map(HoldEvents::held);
+        self.departed = membership.pass(self);
+
+        if let (true, Some(events), Some(held)) = (self.departed, events, held) {
+            let claim = &self.validity.claim;
+            let release = events.release_span(claim);
+            release.in_scope(|| events.released(claim, held));
+        }
+        self.departed
     }
 
     /// Ends the validity, before any request is sent, and then leaves.
@@ -244,10 +297,17 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if !self.departed {
+        if !self.departed && !self.pass() {
             drop(self.depart());
         }
     }
+}
+
+/// What the next hold of a claim takes from the one before.
+pub(super) struct Origin {
+    pub(super) engine: Arc<Engine>,
+    pub(super) validity: Arc<Validity>,
+    pub(super) store_token: Token,
 }
 
 /// Enters again with a smaller share.
@@ -319,6 +379,7 @@ mod tests {
                 label: String::new(),
                 no_renewal: false,
                 max_hold: None,
+                cohort: None,
             };
             let acquired = acquire(&engine, &options, WaitLimit::Forever).await;
             let hold = acquired.expect("the store replies").expect("it is free");

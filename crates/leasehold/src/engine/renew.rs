@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::calls::{StoreCalls, WeakStoreCalls};
 use super::depart::{PendingEntry, depart};
-use super::validity::{End, Validity, safe_duration};
+use super::validity::{End, Phase, Validity, safe_duration};
 use crate::metric_labels::RenewalOutcome;
 use crate::runtime::clock::{BootInstant, BootTimer};
 use crate::runtime::detached::Detached;
@@ -63,23 +63,41 @@ async fn round(calls: StoreCalls, renewals: &Renewals, validities: Vec<Arc<Valid
         calls.meters().renewal(reply.outcome());
         match reply {
             RenewReply::Renewed(lease) => {
-                validity.set_late(false);
                 let until = sent_at.saturating_add(safe_duration(lease));
-                validity.extend(until);
-
-                let interval = renew_interval(validity, sent_at, until);
-                renewals.reschedule(validity, sent_at.saturating_add(interval));
+                apply_to_current(renewals, validity, |validity| {
+                    validity.set_late(false);
+                    validity.extend(until);
+                    sent_at.saturating_add(renew_interval(validity, sent_at, until))
+                });
             }
             RenewReply::Gone => {
                 validity.revoke();
                 renewals.revoke(validity.claim.id);
             }
-            RenewReply::Unknown => {
+            RenewReply::Unknown => apply_to_current(renewals, validity, |validity| {
                 validity.set_late(true);
                 let now = BootInstant::now();
-                let delay = retry_delay(validity, now);
-                renewals.reschedule(validity, now.saturating_add(delay));
-            }
+                now.saturating_add(retry_delay(validity, now))
+            }),
+        }
+    }
+}
+
+/// Applies a reply to the present hold of the claim, and schedules its next renewal.
+///
+/// The hold may be passed on at any time, also between these steps.
+fn apply_to_current(
+    renewals: &Renewals,
+    renewed: &Arc<Validity>,
+    apply: impl Fn(&Validity) -> BootInstant,
+) {
+    loop {
+        let validity = renewals.current(renewed);
+        let due = apply(&validity);
+
+        let is_superseded = renewals.reschedule(&validity, due);
+        if !is_superseded || validity.phase() == Phase::Waiting {
+            return;
         }
     }
 }

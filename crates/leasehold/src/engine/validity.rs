@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::cohort::CohortHold;
 use super::events::HoldEvents;
 use crate::runtime::clock::BootInstant;
 use crate::{Claim, Error, LossReason, RenewalStatus, Result};
@@ -20,7 +21,8 @@ use crate::{Claim, Error, LossReason, RenewalStatus, Result};
 ///   ├── the time passes, revoked, limit ──► Lost(reason)
 ///   └── leave ────────────────────────────► Left
 /// ```
-/// `valid_until` is 0 after the end. It is set after `ending`, so a reader that finds 0 finds the
+/// `valid_until` is when the claim ends without a renewal, regardless of the limit. It is 0 after
+/// the end. It is set after `ending`, so a reader that finds 0 finds the
 /// ending too.
 #[derive(Debug)]
 pub(crate) struct Validity {
@@ -37,6 +39,8 @@ pub(crate) struct Validity {
     became_late: Notify,
     /// For the log; `None` while the claim waits.
     events: Option<HoldEvents>,
+    /// Notified of a loss; `None` for a hold that is not passed on.
+    cohort: Option<CohortHold>,
 }
 
 /// The end of a validity that no renewal moves.
@@ -76,6 +80,7 @@ impl Validity {
             late: AtomicU64::new(0),
             became_late: Notify::new(),
             events: None,
+            cohort: None,
         }
     }
 
@@ -89,10 +94,8 @@ impl Validity {
 
     /// Ends the validity at the limit, if not earlier.
     pub(crate) fn with_limit(self, limit: Limit) -> Self {
-        let valid_until = self.expires_at().min(limit.at);
         Self {
             limit: Some(limit),
-            valid_until: AtomicU64::new(valid_until.as_nanos()),
             ..self
         }
     }
@@ -108,6 +111,14 @@ impl Validity {
     pub(crate) fn with_events(self, events: HoldEvents) -> Self {
         Self {
             events: Some(events),
+            ..self
+        }
+    }
+
+    /// Notifies the cohort if the hold is lost.
+    pub(super) fn with_cohort(self, cohort: CohortHold) -> Self {
+        Self {
+            cohort: Some(cohort),
             ..self
         }
     }
@@ -129,12 +140,13 @@ impl Validity {
     ///
     /// It reads the clock, and records the loss if the time has passed.
     pub(crate) fn valid_until(&self) -> Option<BootInstant> {
-        let until = self.valid_until.load(Ordering::Acquire);
-        if until == 0 {
+        let claim_ends_at = self.claim_ends_at();
+        if claim_ends_at.as_nanos() == 0 {
             return None;
         }
-        if BootInstant::now().as_nanos() < until {
-            return Some(BootInstant::from_nanos(until));
+        let until = self.limited(claim_ends_at);
+        if BootInstant::now() < until {
+            return Some(until);
         }
 
         self.end(End::Lost(self.loss_at(until)));
@@ -143,20 +155,22 @@ impl Validity {
 
     /// Returns when it ends by itself, whether or not the end has been recorded.
     pub(crate) fn expires_at(&self) -> BootInstant {
+        self.limited(self.claim_ends_at())
+    }
+
+    /// Returns when the claim ends without a renewal, regardless of the limit; 0 after the end.
+    pub(crate) fn claim_ends_at(&self) -> BootInstant {
         BootInstant::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
 
     /// Extends the validity unless it has ended; returns whether it is still valid.
     pub(crate) fn extend(&self, until: BootInstant) -> bool {
-        let until = self.limit.map_or(until, |limit| limit.at.min(until));
-        let until = until.as_nanos();
-
         loop {
-            let Some(current) = self.valid_until() else {
+            let current = self.claim_ends_at().as_nanos();
+            if self.valid_until().is_none() || current == 0 {
                 return false;
-            };
-            let current = current.as_nanos();
-            let longer = until.max(current);
+            }
+            let longer = until.as_nanos().max(current);
             let exchanged = self.valid_until.compare_exchange(
                 current,
                 longer,
@@ -179,6 +193,9 @@ impl Validity {
                 events.ended(&self.claim, ending.loss());
             }
             self.has_ended.notify_waiters();
+            if let Some(cohort) = self.cohort.as_ref().filter(|_| ending != End::Left) {
+                cohort.lost();
+            }
         }
         is_first
     }
@@ -190,12 +207,12 @@ impl Validity {
         self.valid_until().is_some() && self.end(End::Lost(LossReason::Revoked))
     }
 
-    /// Ends this validity because another one of the same claim replaces it; returns until when it
-    /// was valid.
+    /// Ends this validity because another one of the same claim replaces it; returns until when the
+    /// claim was valid, regardless of the limit of this validity.
     ///
     /// Returns `None` if it had already ended: the renewal task may then be making the claim leave.
     pub(crate) fn hand_over(&self) -> Option<BootInstant> {
-        let until = self.expires_at();
+        let until = self.claim_ends_at();
         self.end(End::Left).then_some(until)
     }
 
@@ -271,9 +288,14 @@ impl Validity {
         }
     }
 
-    fn loss_at(&self, until: u64) -> LossReason {
+    fn limited(&self, claim_ends_at: BootInstant) -> BootInstant {
+        self.limit
+            .map_or(claim_ends_at, |limit| limit.at.min(claim_ends_at))
+    }
+
+    fn loss_at(&self, until: BootInstant) -> LossReason {
         match self.limit {
-            Some(limit) if limit.at.as_nanos() == until => limit.reason,
+            Some(limit) if limit.at == until => limit.reason,
             _ => LossReason::RenewalTimedOut,
         }
     }

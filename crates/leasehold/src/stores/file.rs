@@ -185,6 +185,7 @@ impl Store for File {
             readers: true,
             slots: Slots::WhileInUse,
             lease_expiry: false,
+            cohorts: true,
             crash: CrashDetection::Immediate,
         }
     }

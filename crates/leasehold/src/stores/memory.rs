@@ -119,7 +119,7 @@ impl LockQueue {
         let granted = admitted(self.shares());
         for QueueEntry { entry, .. } in &mut self.entries[..granted] {
             if entry.token().is_none() {
-                self.last_token += 1;
+                self.last_token += 1 + u64::from(entry.reserved);
                 let token = Token::new(self.last_token).expect("the counter was just raised");
                 entry.standing = Standing::Held { token };
                 changed = true;
@@ -174,6 +174,7 @@ impl LockQueue {
                 id: claim.id,
                 share: claim.share,
                 standing: Standing::Queued { ahead: 0 },
+                reserved: claim.reserved,
                 info: ClaimantInfo::clone(&claim.info),
             };
             self.entries.push(QueueEntry { entry, expires_at });
@@ -199,6 +200,7 @@ impl Store for Memory {
             readers: true,
             slots: Slots::WhileInUse,
             lease_expiry: true,
+            cohorts: true,
             crash: CrashDetection::Immediate,
         }
     }

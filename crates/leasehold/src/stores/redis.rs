@@ -222,6 +222,7 @@ impl Store for Redis {
             readers: true,
             slots: Slots::WhileInUse,
             lease_expiry: true,
+            cohorts: true,
             crash,
         }
     }

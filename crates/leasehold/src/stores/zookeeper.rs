@@ -121,6 +121,7 @@ impl Store for ZooKeeper {
             readers: true,
             slots: Slots::WhileInUse,
             lease_expiry: false,
+            cohorts: false,
             crash: CrashDetection::Within(timeout),
         }
     }

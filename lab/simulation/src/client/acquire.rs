@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::event::What;
 use crate::plan::{Bound, LockKind, Operation, Wait, Work};
+use crate::process::Acquiring;
 use crate::server::{Nanos, nanos};
 use crate::store::name_of;
 use crate::world::World;
@@ -37,7 +38,7 @@ pub(crate) async fn acquire(
     locks: &Locks,
     operation: &Operation,
 ) -> Option<Held> {
-    let began = world.begin_acquire(client, operation.name);
+    let began = world.begin_acquire(client, operation);
     let waiting = acquire_within(locks, operation, world);
     let (acquired, was_dropped) = match operation.wait {
         Wait::DroppedAfter(time) => dropped(timeout(time, waiting).await.ok()),
@@ -102,7 +103,8 @@ async fn acquire_within(
     operation: &Operation,
     world: &World,
 ) -> Result<Option<Held>> {
-    let lock = with_bound(lock_of(locks, operation, world), operation, world);
+    let lock = lock_of(locks, operation, world);
+    let lock = with_bound(with_cohort(lock, operation), operation, world);
     if operation.work == Work::Nested {
         return acquire_nested(locks, operation, world).await;
     }
@@ -122,6 +124,13 @@ fn lock_of(locks: &Locks, operation: &Operation, world: &World) -> Lock {
         (LockKind::Slots(slots), permits) => locks.semaphore(&name, slots).permits(permits),
         (LockKind::ReadWrite, 1) => locks.rwlock(&name).shared(),
         (LockKind::ReadWrite, _) => locks.rwlock(&name).exclusive(),
+    }
+}
+
+fn with_cohort(lock: Lock, operation: &Operation) -> Lock {
+    match operation.cohort {
+        Some(max) => lock.cohort(max),
+        None => lock,
     }
 }
 
@@ -145,7 +154,7 @@ async fn acquire_nested(
     let lock = locks
         .reentrant(&name_of(operation.name))
         .configure(move |lock| {
-            let lock = lock.lease(lease);
+            let lock = with_cohort(lock, &bound).lease(lease);
             match bound.bound {
                 Bound::None => lock,
                 Bound::NoRenewal => lock.no_renewal(),
@@ -179,12 +188,16 @@ fn dropped<T>(acquired: Option<T>) -> (Option<T>, bool) {
 }
 
 impl World {
-    fn begin_acquire(&self, client: usize, name: u8) -> Began {
-        self.record(client, What::Acquiring(name));
+    fn begin_acquire(&self, client: usize, operation: &Operation) -> Began {
+        self.record(client, What::Acquiring(operation.name));
         let at = self.time();
         let mut state = self.state();
         let number = u64::try_from(state.events.len()).expect("few events");
-        state.clients[client].acquiring.insert(number, at);
+        let acquiring = Acquiring {
+            since: at,
+            is_in_cohort: operation.cohort.is_some(),
+        };
+        state.clients[client].acquiring.insert(number, acquiring);
 
         Began {
             world: self.shared(),

@@ -129,6 +129,7 @@ impl Operation {
             name,
             amount: 1,
             wait: Wait::AtMost(profile.lease * 3 + Duration::from_secs(60)),
+            cohort: None,
             hold: Duration::from_millis(1),
             bound: Bound::None,
             work: Work::Sleep,

@@ -36,6 +36,7 @@ impl World {
             name: operation.name,
             share: share_of(&self.profile, operation),
             token,
+            passes_max: operation.cohort.unwrap_or_default(),
             granted_at: time,
             bound: bound_of(operation, &self.profile, now),
             is_watched: false,
@@ -74,13 +75,24 @@ impl World {
             .next()
             .map(|earlier| (earlier.token, hold.token));
         let server_token = state.server.entry(id).and_then(|entry| entry.token);
+        let of_claim = state
+            .holds
+            .iter()
+            .filter(|earlier| earlier.probe.claim_id() == id);
+        let passes = of_claim.count();
         drop(state);
 
         if let Some((earlier, later)) = found {
             self.violate("tokens rise", format!("{later} follows {earlier}"));
         }
-        if server_token.is_some_and(|token| token.get() != hold.token) {
+        let reserved = u64::from(hold.passes_max);
+        let is_of_grant = |token: u64| (token - reserved..=token).contains(&hold.token);
+        if server_token.is_some_and(|token| !is_of_grant(token.get())) {
             self.violate("a guard has the token of its grant", format!("{id}"));
+        }
+        self.state().passes += u32::from(passes > 0);
+        if passes > hold.passes_max as usize {
+            self.violate("a claim is passed on at most max times", format!("{id}"));
         }
     }
 
@@ -89,7 +101,9 @@ impl World {
         self.record(client, What::Lost(id, reason.to_string()));
         let now = self.time();
         let state = self.state();
-        let Some(hold) = state.holds.iter().find(|hold| hold.probe.claim_id() == id) else {
+        // The holds of a cohort have one claim. The last one is lost.
+        let mut holds = state.holds.iter().rev();
+        let Some(hold) = holds.find(|hold| hold.probe.claim_id() == id) else {
             return;
         };
         let held_for = now - hold.granted_at;
@@ -144,10 +158,12 @@ impl World {
             .entry(id)
             .is_some_and(|entry| entry.expires_at > now);
         let ended = state.server.ended.get(&id).copied();
+        let mut holds = state.holds.iter();
+        let may_be_passed_on = holds.any(|hold| hold.probe.claim_id() == id && hold.passes_max > 0);
         drop(state);
 
         match reply {
-            Ok(()) if is_there => {
+            Ok(()) if is_there && !may_be_passed_on => {
                 self.violate(
                     "a release returns after the store has executed it",
                     format!("{id}"),

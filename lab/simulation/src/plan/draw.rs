@@ -23,11 +23,37 @@ pub(super) fn plan(seed: u64) -> Plan {
         .map(|_| fault(&mut rng, &profile))
         .collect();
 
-    Plan {
+    let mut plan = Plan {
         seed,
         profile,
         clients,
         faults,
+    };
+    form_cohorts(&mut plan);
+    plan
+}
+
+/// Lets the tasks of some clients pass holds on. These clients have more tasks than others.
+fn form_cohorts(plan: &mut Plan) {
+    let mut rng = Rng::with_seed(plan.seed ^ 0xC0_0057);
+    if plan.profile.kind != LockKind::Mutex || rng.u8(..3) == 0 {
+        return;
+    }
+
+    for client in &mut plan.clients {
+        if rng.bool() {
+            continue;
+        }
+        let max = rng.u32(1..=3);
+        let mut task = || (0..3).map(|_| operation(&mut rng, &plan.profile)).collect();
+        client.tasks.extend([task(), task()]);
+
+        for operation in client.tasks.iter_mut().flatten() {
+            operation.cohort = Some(max);
+            if matches!(operation.bound, Bound::NoRenewal) {
+                operation.bound = Bound::None;
+            }
+        }
     }
 }
 
@@ -104,6 +130,7 @@ fn operation(rng: &mut Rng, profile: &Profile) -> Operation {
         name: rng.u8(..profile.names),
         amount,
         wait: wait(rng, lease),
+        cohort: None,
         hold,
         bound: bound(rng, lease),
         work: work(rng, profile.kind),

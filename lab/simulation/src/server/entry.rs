@@ -22,6 +22,8 @@ pub(crate) struct QueueEntry {
     pub(crate) client: usize,
     pub(crate) share: Share,
     pub(crate) token: Option<Token>,
+    /// How many tokens below its own the grant reserves.
+    pub(crate) reserved: u32,
     pub(crate) expires_at: Nanos,
     /// A claim that enters again after its end is another entry.
     pub(crate) number: u64,
@@ -60,6 +62,7 @@ pub(crate) struct Claimed {
     pub(crate) name: u8,
     pub(crate) id: ClaimId,
     pub(crate) share: Share,
+    pub(crate) reserved: u32,
 }
 
 /// Returns a duration in nanoseconds.

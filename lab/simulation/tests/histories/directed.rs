@@ -75,6 +75,7 @@ fn one_holder(kind: FaultKind) -> Plan {
         name: 0,
         amount: 1,
         wait: Wait::Forever,
+        cohort: None,
         hold: LEASE * 3,
         bound: Bound::None,
         work: Work::WatchLoss,

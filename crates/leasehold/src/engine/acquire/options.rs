@@ -16,6 +16,18 @@ pub(crate) struct AcquireOptions {
     /// The lease is not renewed.
     pub(crate) no_renewal: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// How often a hold is passed on inside the process; `None` without a cohort.
+    pub(crate) cohort: Option<u32>,
+}
+
+impl AcquireOptions {
+    /// Returns the options of the claim of a cohort. Its holds have limits of their own.
+    pub(crate) fn for_store(&self) -> Self {
+        Self {
+            max_hold: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// How long the claim may wait in the queue.
@@ -37,7 +49,7 @@ impl WaitLimit {
         }
     }
 
-    pub(super) fn on_contention(self) -> OnContention {
+    pub(in crate::engine) fn on_contention(self) -> OnContention {
         match self {
             Self::Never => OnContention::Fail,
             Self::AtMost(limit) if limit.is_zero() => OnContention::Fail,

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use super::interval::renew_interval;
 use crate::ClaimId;
 use crate::claim::ById;
-use crate::engine::validity::Validity;
+use crate::engine::validity::{Phase, Validity};
 use crate::runtime::clock::BootInstant;
 
 /// The claims to renew, and when.
@@ -55,7 +55,7 @@ impl Renewals {
         schedule.may_hasten_at = now.saturating_add(INTERVAL_MIN);
 
         let entries = schedule.entries.values();
-        let validities: Vec<_> = entries.map(|(_, validity)| Arc::clone(validity)).collect();
+        let validities: Vec<_> = entries.map(|entry| Arc::clone(&entry.validity)).collect();
         for validity in validities {
             schedule.insert(validity, now, &self.rescheduled);
         }
@@ -82,14 +82,48 @@ impl Renewals {
         }
     }
 
-    /// Moves a validity to another time, unless it was removed or replaced meanwhile.
-    pub(super) fn reschedule(&self, validity: &Arc<Validity>, due: BootInstant) {
+    /// Renews a hold that was passed on when the hold before it would have been renewed.
+    ///
+    /// Frequent passes do not postpone a renewal. Returns `false` if the claim is no longer
+    /// renewed, because it was broken.
+    pub(in crate::engine) fn replace(&self, validity: Arc<Validity>) -> bool {
         let mut schedule = self.schedule.lock();
+        let Some(entry) = schedule.entries.get(&validity.claim.id) else {
+            return false;
+        };
+
+        let renew_at = entry.renew_at;
+        schedule.insert(validity, renew_at, &self.rescheduled);
+        true
+    }
+
+    /// Returns the validity that a reply about `validity` concerns: the hold may have been passed
+    /// on while the renewal was under way.
+    ///
+    /// A reply about a waiting claim does not concern its hold, whose lease may be shorter.
+    pub(super) fn current(&self, validity: &Arc<Validity>) -> Arc<Validity> {
+        let schedule = self.schedule.lock();
         let entry = schedule.entries.get(&validity.claim.id);
 
-        if entry.is_some_and(|(_, scheduled)| Arc::ptr_eq(scheduled, validity)) {
+        let is_held = |validity: &Validity| validity.phase() == Phase::Held;
+        entry
+            .filter(|entry| is_held(validity) && is_held(&entry.validity))
+            .map_or_else(|| Arc::clone(validity), |entry| Arc::clone(&entry.validity))
+    }
+
+    /// Moves a validity to another time, unless it was removed or replaced meanwhile. Returns
+    /// whether it was replaced.
+    pub(super) fn reschedule(&self, validity: &Arc<Validity>, due: BootInstant) -> bool {
+        let mut schedule = self.schedule.lock();
+        let Some(entry) = schedule.entries.get(&validity.claim.id) else {
+            return false;
+        };
+
+        let is_current = Arc::ptr_eq(&entry.validity, validity);
+        if is_current {
             schedule.insert(Arc::clone(validity), due, &self.rescheduled);
         }
+        !is_current
     }
 
     /// Returns the claims that are due, ordered by the end of their validity.
@@ -120,8 +154,17 @@ impl Renewals {
 }
 
 #[derive(Debug)]
+struct Scheduled {
+    /// When the task wakes up for it.
+    at: BootInstant,
+    /// When it is renewed, unless it ends before.
+    renew_at: BootInstant,
+    validity: Arc<Validity>,
+}
+
+#[derive(Debug)]
 struct Schedule {
-    entries: ById<(BootInstant, Arc<Validity>)>,
+    entries: ById<Scheduled>,
     order: BTreeSet<(BootInstant, ClaimId)>,
     /// An insertion at an earlier time wakes the task.
     next_wakeup: BootInstant,
@@ -131,14 +174,13 @@ struct Schedule {
 impl Schedule {
     /// Reschedules a claim that is being renewed to the end of its validity.
     fn claim_due(&mut self, id: ClaimId, now: BootInstant, sooner: &Notify) -> Arc<Validity> {
-        let (_, validity) = self.entries.get(&id).expect("entries and order agree");
-        let validity = Arc::clone(validity);
+        let entry = self.entries.get(&id).expect("entries and order agree");
+        let validity = Arc::clone(&entry.validity);
 
-        let expires_at = validity.expires_at();
-        if expires_at <= now {
+        if validity.expires_at() <= now {
             self.remove(id);
         } else {
-            self.insert(Arc::clone(&validity), expires_at, sooner);
+            self.insert(Arc::clone(&validity), validity.claim_ends_at(), sooner);
         }
         validity
     }
@@ -152,8 +194,8 @@ impl Schedule {
 
         let soon = self.order.iter().take_while(|(at, _)| *at <= window_end);
         let renewals = soon.filter(|(at, id)| {
-            let (_, validity) = self.entries.get(id).expect("entries and order agree");
-            let remaining = validity.expires_at().duration_since(*at);
+            let entry = self.entries.get(id).expect("entries and order agree");
+            let remaining = entry.validity.expires_at().duration_since(*at);
             at.duration_since(now) < remaining / 8
         });
         renewals.map(|(_, id)| *id).collect()
@@ -184,7 +226,12 @@ impl Schedule {
         };
 
         self.remove(id);
-        self.entries.insert(id, (at, validity));
+        let entry = Scheduled {
+            at,
+            renew_at,
+            validity,
+        };
+        self.entries.insert(id, entry);
         self.order.insert((at, id));
 
         if at < self.next_wakeup {
@@ -194,9 +241,9 @@ impl Schedule {
     }
 
     fn remove(&mut self, id: ClaimId) -> Option<Arc<Validity>> {
-        let (at, validity) = self.entries.remove(&id)?;
-        self.order.remove(&(at, id));
-        Some(validity)
+        let entry = self.entries.remove(&id)?;
+        self.order.remove(&(entry.at, id));
+        Some(entry.validity)
     }
 }
 

@@ -214,16 +214,16 @@ impl TokenCounter {
         Ok(second)
     }
 
-    /// Mints and writes the next token. A counter that [is spent](Self::is_spent) must
-    /// [`reserve`](Self::reserve) first.
-    pub(super) fn mint(&mut self, file: &File) -> io::Result<u64> {
+    /// Writes that the next `len` tokens are granted, and returns the last of them. A counter
+    /// without [room](Self::has_room_for) must [`reserve`](Self::reserve) first.
+    pub(super) fn mint(&mut self, len: u64, file: &File) -> io::Result<u64> {
         assert!(
-            self.last_token < self.reserved_up_to,
+            self.has_room_for(len),
             "a token above the reservation could be granted twice"
         );
 
         let next = Self {
-            last_token: self.last_token + 1,
+            last_token: self.last_token + len,
             ..*self
         }
         .next_generation();

@@ -3,7 +3,7 @@
 //! ```text
 //! 256 bytes, little-endian; a slot with the sequence number zero is free:
 //! sequence 8 · claim 16 · process 16 · weight 4 · capacity 4 · token 8 · since 8 (ms) · pid 4
-//! · host 1+64 · program 1+32 · label 1+64 · zero 21 · crc32 4
+//! · host 1+64 · program 1+32 · label 1+64 · reserved tokens 4 · zero 17 · crc32 4
 //! ```
 //!
 //! An entry lies within one page and is written in one call. A process that is killed leaves either
@@ -37,6 +37,7 @@ impl StoredClaim {
         stored.put_text(HOST_AT, &claim.info.host, ClaimantInfo::HOST_MAX);
         stored.put_text(PROGRAM_AT, &claim.info.program, ClaimantInfo::PROGRAM_MAX);
         stored.put_text(LABEL_AT, &claim.info.label, ClaimantInfo::LABEL_MAX);
+        stored.put(RESERVED_AT, &claim.reserved.to_le_bytes());
         stored
     }
 
@@ -91,6 +92,11 @@ impl StoredClaim {
 
     pub(super) fn token(&self) -> Option<Token> {
         Token::new(u64::from_le_bytes(self.field(TOKEN_AT)))
+    }
+
+    /// How many tokens below its own the grant reserves.
+    pub(super) fn reserved(&self) -> u32 {
+        u32::from_le_bytes(self.field(RESERVED_AT))
     }
 
     pub(super) fn info(&self) -> ClaimantInfo {
@@ -167,4 +173,5 @@ const PID_AT: usize = 64;
 const HOST_AT: usize = 68;
 const PROGRAM_AT: usize = HOST_AT + 1 + ClaimantInfo::HOST_MAX;
 const LABEL_AT: usize = PROGRAM_AT + 1 + ClaimantInfo::PROGRAM_MAX;
+const RESERVED_AT: usize = LABEL_AT + 1 + ClaimantInfo::LABEL_MAX;
 const CRC_AT: usize = ENTRY_LEN - 4;

@@ -37,7 +37,7 @@ pub(super) fn enter(
     let process = shared.own_process();
     match (flock, on_contention) {
         (Some(flock), _) => {
-            let token = transaction.mint()?;
+            let token = transaction.mint(claim.reserved)?;
             transaction.append(claim, process, Some(token))?;
             shared.flocks.lock().insert(claim.id, flock);
             Ok(Standing::Held { token })
@@ -135,6 +135,7 @@ pub(super) fn inspect(shared: &Shared, transaction: &Transaction, name: Name) ->
                 id: stored.id(),
                 share: stored.share(),
                 standing: transaction.standing(at),
+                reserved: stored.reserved(),
                 info: stored.info(),
             });
         }
@@ -241,7 +242,7 @@ fn grant(
         return Ok(Situation::BlockedExternally { ahead });
     };
 
-    let token = transaction.mint()?;
+    let token = transaction.mint(claim.reserved)?;
     transaction.grant(at, token)?;
     shared.flocks.lock().insert(claim.id, flock);
     Ok(Situation::Decided(Standing::Held { token }))

@@ -87,6 +87,7 @@ fn claim() -> Claim {
         share: Share::MUTEX,
         lease: Duration::from_secs(30),
         auto_renew: true,
+        reserved: 0,
         info: ClaimantInfo::here("label").expect("a good label").into(),
     }
 }

@@ -118,19 +118,21 @@ impl Transaction {
         }
 
         // A step that mints reports an error. A release does not mint, and goes on.
-        self.extend(MayWait::No).unwrap_or(false)
+        self.extend(1, MayWait::No).unwrap_or(false)
     }
 
-    /// Mints the next token.
-    pub(super) fn mint(&mut self) -> Result<Token> {
+    /// Mints the token of a grant, which is above the last one by one and the
+    /// [reserved](Claim::reserved) tokens.
+    pub(super) fn mint(&mut self, reserved: u32) -> Result<Token> {
         self.repair()?;
-        if self.counter.is_spent() {
-            self.extend(MayWait::Yes)?;
+        let len = 1 + u64::from(reserved);
+        if !self.counter.has_room_for(len) {
+            self.extend(len, MayWait::Yes)?;
         }
 
         let token = self
             .counter
-            .mint(&self.file)
+            .mint(len, &self.file)
             .map_err(|error| self.write_error(error))?;
         Ok(Token::new(token).expect("counters begin above zero"))
     }
@@ -200,19 +202,20 @@ impl Transaction {
     /// Takes a range for a counter that cannot be continued as it is.
     fn repair(&mut self) -> Result<()> {
         if self.needs_rewrite {
-            self.extend(MayWait::Yes)?;
+            self.extend(1, MayWait::Yes)?;
         }
         Ok(())
     }
 
     /// Takes a range of tokens from the folder's counter, above all tokens of this queue, and frees
     /// the torn slots. Returns `false` if this would have had to wait.
-    fn extend(&mut self, may_wait: MayWait) -> Result<bool> {
+    fn extend(&mut self, len_min: u64, may_wait: MayWait) -> Result<bool> {
         let len = if self.counter.is_fresh() {
             FIRST_RANGE
         } else {
             RANGE
         };
+        let len = len.max(len_min);
         let at_least = self.highest_token();
         let Some(range) = take_range(&self.folder, self.boot, at_least, len, may_wait)? else {
             return Ok(false);

@@ -100,6 +100,8 @@ impl Redis {
     ) -> EnterRequest<'a> {
         let (highest_token, expired) = self.observations.hint(&claim.name);
         let may_grant_fast = self.longest_lease().is_none();
+        // The fast path does not reserve tokens.
+        let may_grant_fast = may_grant_fast && claim.reserved == 0;
         let proposal = if may_grant_fast && claim.share.is_whole() && mode.adds_claim() {
             server.clock.micros().max(highest_token + 1)
         } else {

@@ -94,6 +94,7 @@ pub mod record {
     /// The version of the layout.
     pub const VERSION: Field = GRACE.then("version", 3);
     /// Words, each after a space: weight, capacity, lease in ms, since, pid, host, program, label.
+    /// A last word `+N` is there only if the grant reserves N tokens below its own.
     pub const WORDS: Field = VERSION.then("words", 0);
     /// All of them, in order.
     pub const FIELDS: &[Field] = &[

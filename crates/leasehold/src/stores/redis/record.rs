@@ -80,6 +80,9 @@ pub(super) fn record(claim: &Claim, id: &str, proposal: u64, liveness: &Liveness
     // Writing to a string cannot fail.
     let _ = write!(text, " {weight} {capacity} {}", millis(claim.lease));
     claim.info.write_words(&mut text);
+    if claim.reserved > 0 {
+        let _ = write!(text, " +{}", claim.reserved);
+    }
     text
 }
 
@@ -129,9 +132,13 @@ fn decode(text: &str, ahead: u32) -> Option<Result<Entry>> {
     let capacity = words.next()?.parse().ok()?;
     let _lease = words.next()?;
     let info = ClaimantInfo::parse_words(&mut words)?;
+    let reserved = match words.next() {
+        Some(word) => word.strip_prefix('+')?.parse().ok()?,
+        None => 0,
+    };
 
     let share = Share::from_parts(weight, capacity);
-    Some(share.map(|share| Entry::new(id, share, standing, info)))
+    Some(share.map(|share| Entry::new(id, share, standing, info).with_reserved(reserved)))
 }
 
 #[cfg(test)]
@@ -154,6 +161,7 @@ mod tests {
             lease: Duration::from_secs(30),
             info: Arc::new(ClaimantInfo::here(label).expect("a label")),
             auto_renew: true,
+            reserved: 0,
         }
     }
 

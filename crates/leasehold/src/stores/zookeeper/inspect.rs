@@ -82,6 +82,7 @@ fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], sta
             id,
             share: record.share,
             standing,
+            reserved: 0,
             info: record.info,
         };
     }
@@ -91,6 +92,7 @@ fn entry(dialect: Dialect, member: &Member, standing: Standing, data: &[u8], sta
         id: record::foreign_id(stat),
         share: member.share,
         standing,
+        reserved: 0,
         info: record::foreign_info(data, &dialect.to_string(), stat.ctime),
     }
 }

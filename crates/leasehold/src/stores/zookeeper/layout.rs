@@ -201,6 +201,7 @@ mod tests {
             share,
             lease: Duration::from_secs(30),
             auto_renew: true,
+            reserved: 0,
             info,
         }
     }

@@ -118,6 +118,7 @@ mod tests {
             share: Share::READER,
             lease: Duration::from_secs(30),
             auto_renew: true,
+            reserved: 0,
             info: Arc::new(info),
         }
     }

@@ -273,15 +273,18 @@ local function expire()
     end
 end
 
-local function token()
-    lock.last_token = math.max(lock.last_token + 1, now, lock.min_token + 1)
+-- Returns the token of a grant. The tokens that the claim reserves are below it, and above all
+-- earlier tokens.
+local function token(record)
+    local count = 1 + (match(record, ' %+(%d+)$') or 0)
+    lock.last_token = math.max(lock.last_token + count, now, lock.min_token + count)
     return format('%016d', lock.last_token)
 end
 
 -- Returns a waiter's record as the record of a holder.
 local function granted(record)
     local share_and_lease, rest = match(record, '^( %d+ %d+ %d+) %d+(.*)$', @record.words:first@)
-    return token() .. 'H' .. claim_of(record) .. NO_NONCE .. link_of(record) .. VERSION
+    return token(record) .. 'H' .. claim_of(record) .. NO_NONCE .. link_of(record) .. VERSION
         .. share_and_lease .. format(' %d', now / 1000) .. rest
 end
 

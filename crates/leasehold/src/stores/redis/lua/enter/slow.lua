@@ -155,7 +155,7 @@ end
 local alone = not lock.exclusive_holder and lock.count == 0
 if alone and weight == capacity and mode ~= 'F' and not withheld() then
     -- The record of fast path 1, with a token of the server.
-    local granted_token = token()
+    local granted_token = token(claim)
     call('SET', key, granted_token .. 'H' .. sub(claim, @record.claim:first@), 'PX', ARGV[2])
     return granted_token .. 'H' .. id
 end

@@ -46,7 +46,10 @@ if mode == 'W' and 'H' .. string.sub(state, @record.claim@) == ARGV[1] and not A
             redis.call('HDEL', claims, waiting[1])
             redis.call('ZREM', queue, waiting[1])
             local min_token = string.sub(state, @tail.min_token@)
-            local last = math.max(string.sub(state, @record.token@) + 1, now, min_token + 1)
+            -- The tokens that the claim reserves are below its own; see token() in queue.lua.
+            local count = 1 + (string.match(rest, ' %+(%d+)$') or 0)
+            local token_before = string.sub(state, @record.token@)
+            local last = math.max(token_before + count, now, min_token + count)
             local token = string.format('%016d', last)
             local holder = string.sub(entry, @stored.claim@) .. '-----------'
                 .. string.sub(entry, @stored.client..grace@)

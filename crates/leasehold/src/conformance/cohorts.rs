@@ -1,0 +1,426 @@
+//! Cohorts: a released hold is passed to the next acquire of the same process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::Service;
+use super::support::{
+    acquire, claim, empty, eventually, fresh_name, locks_over, release, store, waiters,
+    within_timeout,
+};
+use super::{Intercept, Intercepted};
+use crate::{
+    Claim, Entered, Guard, Lock, Locks, LossReason, OnContention, Result, Store, Token, blocking,
+};
+
+/// A released hold is passed on without a request, as often as the cohort permits. Each hold has a
+/// larger token than the one before, and the guard before is invalid.
+pub async fn cohort_passes_hold_without_request(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 3).await else {
+        return;
+    };
+    let mut guard = acquire(&cohort.lock).await;
+    let enters = cohort.enters();
+
+    for _ in 0..3 {
+        let next = cohort.waiter().await;
+        let token = guard.token();
+        release(guard).await;
+        guard = granted(next).await;
+        assert_eq!(guard.token().get(), token.get() + 1, "tokens of one block");
+        assert!(guard.check().is_ok());
+    }
+    assert_eq!(cohort.enters(), enters, "a pass sent a request");
+
+    let last = guard.token();
+    let next = cohort.waiter().await;
+    release(guard).await;
+    let guard = granted(next).await;
+    assert_eq!(cohort.enters(), enters + 1, "a fourth pass");
+    assert!(guard.token() > last, "tokens of two blocks");
+    release(guard).await;
+    empty(&cohort.locks, &cohort.name).await;
+}
+
+/// The tokens of all processes rise from grant to grant, whether a hold was passed on or not.
+pub async fn cohort_tokens_rise_across_processes(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 4).await else {
+        return;
+    };
+    let other = super::support::client(service).await;
+    let last = Arc::new(AtomicU64::new(0));
+
+    let mut tasks = Vec::new();
+    for at in 0..8 {
+        let mutex = match at {
+            0 | 1 => other.mutex(&cohort.name),
+            2 | 3 => other.mutex(&cohort.name).cohort(2),
+            _ => cohort.lock.clone(),
+        };
+        let last = Arc::clone(&last);
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                let guard = mutex.acquire().await.expect("granted");
+                let before = last.swap(guard.token().get(), Ordering::SeqCst);
+                assert!(before < guard.token().get(), "{before} {}", guard.token());
+                tokio::task::yield_now().await;
+                guard.release().await.expect("it was held");
+            }
+        }));
+    }
+    for task in tasks {
+        within_timeout("all are granted", task)
+            .await
+            .expect("rises");
+    }
+    empty(&other, &cohort.name).await;
+}
+
+/// A grant reserves tokens in the step in which it grants: to a claim that finds the lock free, and
+/// to a waiter.
+pub async fn grant_reserves_tokens(service: &dyn Service) {
+    // More than the microseconds between two grants, where tokens follow a clock.
+    const RESERVED: u32 = 60_000;
+    let store = store(service).await;
+    if !store.guarantees().cohorts {
+        return;
+    }
+    let name = fresh_name("reserved");
+    let reserving = || Claim {
+        reserved: RESERVED,
+        ..claim(&name)
+    };
+
+    let mut last = None;
+    let mut holder = reserving();
+    let entered = store.enter(&holder, OnContention::Queue).await;
+    let mut standing = entered.expect("entered").standing;
+    for _ in 0..3 {
+        let token = standing.token().expect("granted").get();
+        let first = token - u64::from(RESERVED);
+        assert!(
+            last.is_none_or(|last| last < first),
+            "{first} follows {last:?}"
+        );
+        let lock_state = store.inspect(&holder.name).await.expect("inspected");
+        let entry = lock_state.holders().next().expect("a holder");
+        assert_eq!(entry.reserved, RESERVED);
+        last = Some(token);
+
+        let waiter = reserving();
+        let queued = store.enter(&waiter, OnContention::Queue).await;
+        let queued = queued.expect("entered").standing;
+        assert!(store.leave(&holder).await.expect("left"));
+        let changed = within_timeout("the grant", store.changed(&waiter, queued)).await;
+        standing = changed.expect("the store replies");
+        holder = waiter;
+    }
+    store.leave(&holder).await.expect("left");
+
+    let again = reserving();
+    let entered = store.enter(&again, OnContention::Queue).await;
+    let token = entered.expect("entered").standing.token().expect("granted");
+    let last = standing.token().expect("granted");
+    assert!(token.get() - u64::from(RESERVED) > last.get());
+    store.leave(&again).await.expect("left");
+}
+
+/// At most `max` acquires of a cohort overtake a waiter of another process.
+pub async fn cohort_overtakes_remote_waiter_at_most_max_times(service: &dyn Service) {
+    const MAX: u32 = 3;
+    let Some(cohort) = CohortClient::new(service, MAX).await else {
+        return;
+    };
+    let other = super::support::client(service).await;
+    let mut guard = acquire(&cohort.lock).await;
+    let remote = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { remote.acquire().await });
+    waiters(&other, &cohort.name, 1).await;
+
+    let mut local = Vec::new();
+    for _ in 0..MAX + 2 {
+        local.push(cohort.waiter().await);
+    }
+    for next in local.drain(..MAX as usize) {
+        assert!(!remote.is_finished());
+        release(guard).await;
+        guard = granted(next).await;
+    }
+
+    release(guard).await;
+    let remote = granted(remote).await;
+    assert!(local.iter().all(|next| !next.is_finished()), "overtook");
+    release(remote).await;
+    for next in local {
+        release(granted(next).await).await;
+    }
+    empty(&other, &cohort.name).await;
+}
+
+/// A lost hold is not passed on: the next acquire enters the queue with a claim of its own.
+pub async fn cohort_passes_no_lost_hold(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
+        return;
+    };
+    let first = acquire(&cohort.lock).await;
+    let second = cohort.waiter().await;
+    release(first).await;
+    let second = granted(second).await;
+    let third = cohort.waiter().await;
+    let enters = cohort.enters();
+
+    let other = super::support::client(service).await;
+    let remote = other.mutex(&cohort.name);
+    let remote = tokio::spawn(async move { remote.acquire().await });
+    waiters(&other, &cohort.name, 1).await;
+
+    // Another process breaks the claim by the token of the second hold.
+    let broken = other.break_hold(&cohort.name, second.token()).await;
+    assert!(broken.expect("the store replies").is_some());
+    let reason = within_timeout("the loss is noticed", second.lost()).await;
+    assert_eq!(reason, LossReason::Revoked);
+
+    // The next acquire enters while the guard still exists.
+    let has_entered = || async { cohort.enters() > enters };
+    eventually("the next acquire enters", has_entered).await;
+    let token = second.token();
+    assert!(second.release().await.expect_err("it was lost").is_lost());
+    let remote = granted(remote).await;
+    assert!(remote.token() > token);
+    assert!(!third.is_finished(), "it got the lost hold");
+
+    let token = remote.token();
+    release(remote).await;
+    let third = granted(third).await;
+    assert!(third.token() > token);
+    assert_eq!(cohort.enters(), enters + 1);
+    release(third).await;
+    empty(&cohort.locks, &cohort.name).await;
+}
+
+/// Each hold has its own `max_hold`, which does not shorten the next hold.
+pub async fn cohort_holds_have_limits_of_their_own(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
+        return;
+    };
+    let short = cohort.lock.clone().max_hold(Duration::from_millis(500));
+    let first = acquire(&short).await;
+    let second = cohort.waiter().await;
+    release(first).await;
+    let second = granted(second).await;
+    assert!(
+        second.remaining() > Duration::from_secs(1),
+        "a limit is inherited"
+    );
+
+    let third = cohort.waiter_of(&short).await;
+    let fourth = cohort.waiter().await;
+    release(second).await;
+    let third = granted(third).await;
+    let reason = within_timeout("the limit ends it", third.lost()).await;
+    assert_eq!(reason, LossReason::MaxHoldExceeded);
+    let fourth = granted(fourth).await;
+    assert!(fourth.token() > third.token());
+    release(fourth).await;
+    drop(third);
+    empty(&cohort.locks, &cohort.name).await;
+}
+
+/// A dropped acquire of a cohort leaves nothing behind: no entry, no hold, and no acquire that
+/// waits for it.
+pub async fn cancelled_acquire_of_cohort_leaves_nothing(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
+        return;
+    };
+    let other = super::support::client(service).await;
+    let held = acquire(&other.mutex(&cohort.name)).await;
+
+    // The acquire that has begun the acquisition is dropped, then the last one.
+    let first = spawn(&cohort.lock);
+    waiters(&other, &cohort.name, 1).await;
+    let second = spawn(&cohort.lock);
+    first.abort();
+    assert!(first.await.expect_err("aborted").is_cancelled());
+    tokio::task::yield_now().await;
+    waiters(&other, &cohort.name, 1).await;
+    second.abort();
+    waiters(&other, &cohort.name, 0).await;
+    release(held).await;
+
+    // An acquire is dropped before, while, and after the hold is passed to it.
+    for polls in 0..40 {
+        let held = acquire(&cohort.lock).await;
+        let mut dropped = Box::pin(cohort.lock.acquire());
+        let is_granted = poll_once(&mut dropped).await;
+        assert!(!is_granted, "two hold");
+        let next = cohort.waiter().await;
+        release(held).await;
+        for _ in 0..polls % 4 {
+            tokio::task::yield_now().await;
+        }
+        drop(dropped);
+        release(granted(next).await).await;
+    }
+    empty(&other, &cohort.name).await;
+}
+
+/// An acquire that may not wait does not join the others. One with a time limit leaves them.
+pub async fn cohort_keeps_wait_limits(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 8).await else {
+        return;
+    };
+    let guard = acquire(&cohort.lock).await;
+    let refused = within_timeout("refused", cohort.lock.try_acquire()).await;
+    assert!(refused.expect("the store replies").is_none());
+    let brief = cohort.lock.try_acquire_for(Duration::from_millis(50));
+    let refused = within_timeout("the limit passes", brief).await;
+    assert!(refused.expect("the store replies").is_none());
+
+    release(guard).await;
+    let guard = cohort.lock.try_acquire().await.expect("the store replies");
+    let next = cohort.waiter().await;
+    release(guard.expect("it is free")).await;
+    release(granted(next).await).await;
+    empty(&cohort.locks, &cohort.name).await;
+}
+
+/// Threads of the blocking API share a cohort with each other and with async code.
+pub async fn blocking_acquires_share_a_cohort(service: &dyn Service) {
+    let Some(cohort) = CohortClient::new(service, 1_000).await else {
+        return;
+    };
+    let blocking = blocking::Locks::from(cohort.locks.clone());
+    let mutex = blocking.mutex(&cohort.name).cohort(1_000);
+    let guard = acquire(&cohort.lock).await;
+    let enters = cohort.enters();
+
+    let threads = (0..4).map(|_| {
+        let mutex = mutex.clone();
+        tokio::task::spawn_blocking(move || {
+            let mut tokens: Vec<Token> = Vec::new();
+            for _ in 0..10 {
+                let guard = mutex.acquire().expect("granted");
+                tokens.push(guard.token());
+                guard.release().expect("it was held");
+            }
+            tokens
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    cohort.waits(4).await;
+    release(guard).await;
+
+    let mut tokens = Vec::new();
+    for thread in threads {
+        tokens.extend(
+            within_timeout("all are granted", thread)
+                .await
+                .expect("runs"),
+        );
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), 40, "a token was used twice");
+    assert!(cohort.enters() - enters < 40, "nothing was passed on");
+    empty(&cohort.locks, &cohort.name).await;
+}
+
+/// One process with a cohort, and the requests that it sends.
+struct CohortClient {
+    locks: Locks,
+    name: String,
+    lock: Lock,
+    requests: Arc<AtomicU64>,
+}
+
+impl CohortClient {
+    /// Returns `None` if the store has no cohorts, after a check that it refuses them.
+    async fn new(service: &dyn Service, max: u32) -> Option<Self> {
+        let store = store(service).await;
+        let requests = Arc::new(AtomicU64::new(0));
+        let locks = locks_over(Arc::new(Intercepted(Counting {
+            store,
+            enters: Arc::clone(&requests),
+        })));
+        let name = fresh_name("cohort");
+        let lock = locks.mutex(&name).cohort(max);
+
+        if !locks.guarantees().cohorts {
+            let error = lock.acquire().await.expect_err("cohorts are refused");
+            assert!(error.is_unsupported(), "{error}");
+            assert!(error.to_string().contains("without a cohort"), "{error}");
+            return None;
+        }
+        Some(Self {
+            locks,
+            name,
+            lock,
+            requests,
+        })
+    }
+
+    fn enters(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
+    /// Starts an acquire that waits behind a hold of the cohort.
+    async fn waiter(&self) -> JoinHandle<Result<Guard>> {
+        self.waiter_of(&self.lock).await
+    }
+
+    async fn waiter_of(&self, lock: &Lock) -> JoinHandle<Result<Guard>> {
+        let before = self.waiting();
+        let waiter = spawn(lock);
+        self.waits(before + 1).await;
+        waiter
+    }
+
+    /// Waits until this number of acquires wait in the process.
+    async fn waits(&self, count: usize) {
+        eventually("the acquires wait", || async { self.waiting() == count }).await;
+    }
+
+    fn waiting(&self) -> usize {
+        self.locks.engine().local_waiters(&self.name)
+    }
+}
+
+/// Counts the requests to enter.
+#[derive(Debug)]
+struct Counting {
+    store: Arc<dyn Store>,
+    enters: Arc<AtomicU64>,
+}
+
+#[async_trait::async_trait]
+impl Intercept for Counting {
+    fn inner(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
+        self.enters.fetch_add(1, Ordering::SeqCst);
+        self.store.enter(claim, on_contention).await
+    }
+}
+
+fn spawn(lock: &Lock) -> JoinHandle<Result<Guard>> {
+    let lock = lock.clone();
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+async fn granted(waiter: JoinHandle<Result<Guard>>) -> Guard {
+    let granted = within_timeout("the waiter is granted", waiter).await;
+    granted.expect("the task runs").expect("the store replies")
+}
+
+async fn poll_once(acquire: &mut (impl Future<Output = Result<Guard>> + Unpin)) -> bool {
+    std::future::poll_fn(|context| {
+        let polled = std::pin::Pin::new(&mut *acquire).poll(context);
+        std::task::Poll::Ready(polled.is_ready())
+    })
+    .await
+}

@@ -1,0 +1,180 @@
+//! Cohorts: the acquires of one process pass a hold on, without a request to the store.
+//!
+//! The store has one claim for all of them. Its grant [reserves](crate::Claim::reserved) a token
+//! for each pass. docs/decisions.md, D-57, has the invariants.
+
+mod acquisition;
+mod pass;
+mod registry;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::acquire::{NO_REPLY_MIN, attempt_until_granted};
+use super::calls::timed_out;
+use super::events::AcquireEvents;
+use super::{AcquireOptions, Engine, Hold, WaitLimit};
+use crate::{ClaimId, OnContention, Result};
+
+use acquisition::Acquisition;
+pub(super) use pass::{CohortHold, Membership};
+pub(super) use registry::Cohorts;
+use registry::Key;
+use waiting::{LocalWait, Waiter};
+
+/// The acquires of one process that wait for one lock with the same options.
+///
+/// ```text
+///        join               grant                    release, an acquire waits
+/// Idle ────────► Acquiring ───────► Held, passable ──────────────────────────┐
+///  ▲                 ▲                │  │  ▲                                │
+///  │                 │ last pass,     │  │  └────────────────────────────────┘
+///  │                 │ loss           │  │
+///  │                 └── one waits ───┘  │
+///  └───── no acquire waits ──────────────┘
+/// ```
+/// The order of its locks: `state`, then the schedule of the renewals. No validity is lost while
+/// `state` is locked, because a loss locks it.
+#[derive(Debug)]
+pub(super) struct Cohort {
+    key: Key,
+    registry: Weak<Cohorts>,
+    state: Mutex<CohortState>,
+    /// Notified when a waiter has to begin an acquisition.
+    acquisition_due: Notify,
+    /// Notified when the last waiter has left.
+    unused: Notify,
+}
+
+#[derive(Debug, Default)]
+struct CohortState {
+    /// In order of arrival.
+    waiters: VecDeque<Waiter>,
+    joined: u64,
+    /// Whether a claim is being acquired for the waiters.
+    is_acquiring: bool,
+    /// The held claim that its holder passes on when it releases it.
+    passable: Option<ClaimId>,
+}
+
+/// Acquires a lock for one of the acquires of a cohort.
+///
+/// # Cancel safety
+/// As [`acquire`](super::acquire::acquire). If other acquires wait, the claim stays in the queue
+/// for them.
+pub(super) async fn acquire(
+    engine: &Arc<Engine>,
+    options: &AcquireOptions,
+    limit: WaitLimit,
+    events: &AcquireEvents,
+) -> Result<Option<Hold>> {
+    let cohort = engine.cohorts.get(options);
+
+    if limit.on_contention() == OnContention::Fail {
+        cohort.try_now(engine, options, limit, events).await
+    } else {
+        cohort.wait(engine, options, limit, events).await
+    }
+}
+
+impl Cohort {
+    /// Acquires without waiting: not behind the other acquires of the cohort either.
+    async fn try_now(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        options: &AcquireOptions,
+        limit: WaitLimit,
+        events: &AcquireEvents,
+    ) -> Result<Option<Hold>> {
+        if !self.state.lock().is_idle() {
+            return Ok(None);
+        }
+
+        let store_options = options.for_store();
+        let acquired = attempt_until_granted(engine, &store_options, limit, events).await?;
+        Ok(acquired.and_then(|hold| self.adopt(hold, options.max_hold)))
+    }
+
+    /// Waits until another acquire passes its hold on, or the store grants the claim of the cohort.
+    async fn wait(
+        self: &Arc<Self>,
+        engine: &Arc<Engine>,
+        options: &AcquireOptions,
+        limit: WaitLimit,
+        events: &AcquireEvents,
+    ) -> Result<Option<Hold>> {
+        let started = Instant::now();
+        let deadline = limit.deadline();
+        // It is dropped after `waiting`, and so it stops if nothing else waits.
+        let mut acquisition = None;
+        let (mut waiting, ahead) = LocalWait::join(self, options.max_hold);
+        let _queued = (ahead > 0).then(|| events.queued(ahead));
+
+        loop {
+            if acquisition.is_none() {
+                acquisition = Acquisition::begin_if_due(self, engine, options);
+            }
+
+            tokio::select! {
+                biased;
+                granted = waiting.granted() => return granted.map(Some),
+                () = run(&mut acquisition) => acquisition = None,
+                () = self.acquisition_due.notified() => {}
+                () = passed(deadline) => break,
+            }
+        }
+
+        let waited = started.elapsed();
+        if waited >= NO_REPLY_MIN && engine.calls.is_unreachable() {
+            return Err(timed_out(waited));
+        }
+        Ok(None)
+    }
+
+    /// Records that the store no longer has a claim, or that its hold is not passed on.
+    fn not_passable(&self, claim: ClaimId) {
+        self.state.lock().not_passable(claim, &self.acquisition_due);
+    }
+}
+
+impl CohortState {
+    fn is_idle(&self) -> bool {
+        self.waiters.is_empty() && !self.is_acquiring && self.passable.is_none()
+    }
+
+    /// Whether acquires wait, and nothing that is under way grants them the lock.
+    fn needs_acquisition(&self) -> bool {
+        !self.waiters.is_empty() && !self.is_acquiring && self.passable.is_none()
+    }
+
+    fn not_passable(&mut self, claim: ClaimId, acquisition_due: &Notify) {
+        if self.passable == Some(claim) {
+            self.passable = None;
+        }
+        if self.needs_acquisition() {
+            acquisition_due.notify_one();
+        }
+    }
+}
+
+/// Runs the acquisition, if this acquire has begun one.
+async fn run(acquisition: &mut Option<Acquisition>) {
+    match acquisition {
+        Some(acquisition) => acquisition.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn passed(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,150 @@
+//! Acquiring a claim in the store for all waiters of a cohort.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Cohort;
+use crate::engine::acquire::attempt_until_granted;
+use crate::engine::events::AcquireEvents;
+use crate::engine::{AcquireOptions, Engine, Hold, WaitLimit};
+use crate::runtime::background;
+use crate::{Error, Result};
+
+/// The acquisition of a claim. It ends with a hold or an error for the waiters, or when no acquire
+/// waits any more.
+///
+/// The acquire that has begun it polls it in place, which is fast. If that acquire is dropped or
+/// granted, and others wait, the background thread continues it.
+pub(super) struct Acquisition {
+    cohort: Arc<Cohort>,
+    /// `None` once it is complete.
+    future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Acquisition {
+    /// Begins an acquisition, if acquires wait and nothing under way grants them the lock.
+    pub(super) fn begin_if_due(
+        cohort: &Arc<Cohort>,
+        engine: &Arc<Engine>,
+        options: &AcquireOptions,
+    ) -> Option<Self> {
+        let mut state = cohort.state.lock();
+        if !state.needs_acquisition() {
+            return None;
+        }
+        state.is_acquiring = true;
+        drop(state);
+
+        let acquiring = Acquiring(Arc::clone(cohort));
+        let future = acquiring.run(Arc::clone(engine), options.for_store());
+        Some(Self {
+            cohort: Arc::clone(cohort),
+            future: Some(Box::pin(future)),
+        })
+    }
+}
+
+impl Future for Acquisition {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let future = self.future.as_mut();
+        let future = future.expect("a completed acquisition is not polled again");
+
+        let polled = future.as_mut().poll(context);
+        if polled.is_ready() {
+            self.future = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        let Some(future) = self.future.take() else {
+            return;
+        };
+        if !self.cohort.state.lock().waiters.is_empty() {
+            background::spawn(future);
+        }
+    }
+}
+
+/// Marks the cohort as acquiring while it exists.
+struct Acquiring(Arc<Cohort>);
+
+impl Acquiring {
+    async fn run(self, engine: Arc<Engine>, options: AcquireOptions) {
+        let events = AcquireEvents::of_cohort(&engine.calls, &options.name);
+        let acquired = tokio::select! {
+            biased;
+            acquired = attempt_until_granted(&engine, &options, WaitLimit::Forever, &events) => {
+                acquired
+            }
+            () = self.0.unused() => return,
+        };
+
+        match acquired {
+            Ok(Some(hold)) => self.0.deliver(hold),
+            Ok(None) => {}
+            Err(error) => self.0.fail(&error),
+        }
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        state.is_acquiring = false;
+        if state.needs_acquisition() {
+            self.0.acquisition_due.notify_one();
+        }
+    }
+}
+
+impl Cohort {
+    /// Waits until no acquire waits.
+    async fn unused(&self) {
+        loop {
+            self.unused.notified().await;
+            if self.state.lock().waiters.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Gives the hold to the first waiter. Without a waiter, the claim leaves.
+    fn deliver(self: &Arc<Self>, hold: Hold) {
+        let mut state = self.state.lock();
+        let Some(waiter) = state.waiters.pop_front() else {
+            drop(state);
+            drop(hold);
+            return;
+        };
+
+        let Some(first) = self.first_hold(&mut state, &hold, waiter.max_hold) else {
+            // It was lost before its first use. The waiters acquire again.
+            state.waiters.push_front(waiter);
+            drop(state);
+            drop(hold);
+            return;
+        };
+        hold.pass_on();
+        let undelivered = waiter.grant.send(Ok(first));
+        drop(state);
+        // A hold without a waiter is passed on.
+        drop(undelivered);
+    }
+
+    /// Ends the wait of all acquires.
+    fn fail(&self, error: &Error) {
+        let waiters = std::mem::take(&mut self.state.lock().waiters);
+        for waiter in waiters {
+            let failed: Result<Hold> = Err(error.clone());
+            // The acquire may have been dropped.
+            let _ = waiter.grant.send(failed);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! An acquire that waits in a cohort.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::Cohort;
+use crate::Result;
+use crate::engine::Hold;
+
+/// An acquire in the order of its cohort.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    number: u64,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) grant: oneshot::Sender<Result<Hold>>,
+}
+
+/// The wait of one acquire. Dropping it leaves the cohort.
+///
+/// A hold that was granted meanwhile is in the channel: it is dropped too, and so passed on.
+pub(super) struct LocalWait {
+    cohort: Arc<Cohort>,
+    number: u64,
+    granted: oneshot::Receiver<Result<Hold>>,
+}
+
+impl LocalWait {
+    /// Joins the cohort at the end. Returns how many acquires of the process are ahead.
+    pub(super) fn join(cohort: &Arc<Cohort>, max_hold: Option<Duration>) -> (Self, u32) {
+        let (grant, granted) = oneshot::channel();
+        let mut state = cohort.state.lock();
+
+        let ahead = state.waiters.len() + usize::from(state.passable.is_some());
+        let number = state.joined;
+        state.joined += 1;
+        state.waiters.push_back(Waiter {
+            number,
+            max_hold,
+            grant,
+        });
+        drop(state);
+
+        let waiting = Self {
+            cohort: Arc::clone(cohort),
+            number,
+            granted,
+        };
+        (waiting, u32::try_from(ahead).unwrap_or(u32::MAX))
+    }
+
+    pub(super) async fn granted(&mut self) -> Result<Hold> {
+        let granted = (&mut self.granted).await;
+        granted.expect("a waiter leaves its cohort with a hold or an error")
+    }
+}
+
+impl Drop for LocalWait {
+    fn drop(&mut self) {
+        let mut state = self.cohort.state.lock();
+        state.waiters.retain(|waiter| waiter.number != self.number);
+
+        if state.waiters.is_empty() && state.is_acquiring {
+            self.cohort.unused.notify_one();
+        }
+    }
+}
