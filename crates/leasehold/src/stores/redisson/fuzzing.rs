@@ -5,8 +5,14 @@ use crate::Token;
 
 /// Parses the field of a holder.
 pub fn fields(bytes: &[u8]) {
-    for counter in [None, Token::new(7)] {
-        let entry = field::holder(bytes, "1", counter);
+    for (kind, counter) in [("M", None), ("R", None), ("P", None), ("M", Token::new(7))] {
+        let holder = field::RawHolder {
+            field: bytes.to_vec(),
+            acquires: "1".to_owned(),
+            left: None,
+            kind: kind.to_owned(),
+        };
+        let entry = field::holder(&holder, counter, 5);
         let _shown = format!("{entry:?}");
     }
     if let Ok(text) = std::str::from_utf8(bytes) {
