@@ -399,8 +399,8 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "all-clocks-forward",
-        description: "all connections break, and the clocks of all masters jump forward by two days \
-            before clients connect again and read the clocks",
+        description: "all connections break, and the clocks of all masters jump forward by two \
+            days before clients connect again and read the clocks",
         evidence: "the masters report another time",
         needs: &[Masters, ServerClock],
         requires: Requirement::ServerClock,

@@ -55,9 +55,10 @@ async fn hold_survives_a_killed_master_of_valkey() {
 async fn hold_survives(loss: Loss, release: Release) {
     let servers = Redis::setup().release(release);
     let mut group = Sentinels::of(&servers, &Redis::setup());
-    let locks = open(&group, "crash-grace=20s").await;
+    let locks = open(&group, "crash-grace=40s").await;
     let other = open(&group, "").await;
-    let held = locks.mutex("a").acquire().await.expect("granted");
+    let lock = locks.mutex("a").lease(Duration::from_secs(60));
+    let held = lock.acquire().await.expect("granted");
     let waiting = wait_for(&other, "a").await;
     let old = group.master();
     group.wait_until_whole();
