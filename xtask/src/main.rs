@@ -9,6 +9,7 @@ mod lab;
 mod mutants;
 mod prerequisites;
 mod repository;
+mod scratch;
 mod simulate;
 mod step;
 mod tasks;

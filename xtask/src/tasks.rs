@@ -11,6 +11,7 @@ use crate::baselines;
 use crate::documents;
 use crate::prerequisites;
 use crate::repository;
+use crate::scratch::Scratch;
 use crate::simulate;
 use crate::step::{Step, succeeds};
 use crate::tidy;
@@ -40,7 +41,8 @@ pub(crate) fn test() -> Result<()> {
     prerequisites::install_for_tests()?;
     tidy::check()?;
     documents::check()?;
-    for step in test_steps()? {
+    let scratch = Scratch::create()?;
+    for step in test_steps(&scratch)? {
         step.run()?;
     }
     check_licences()?;
@@ -124,14 +126,15 @@ fn check_steps() -> Vec<Step> {
     ]
 }
 
-fn test_steps() -> Result<Vec<Step>> {
+fn test_steps(scratch: &Scratch) -> Result<Vec<Step>> {
     let mut steps = vec![
         format_step(),
         lint_step(),
         Step::cargo(
             "tests and doc tests",
             "test --workspace --all-features --no-fail-fast",
-        ),
+        )
+        .env("TMPDIR", &scratch.path()),
         simulate::test_step(),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
             .env("RUSTDOCFLAGS", "-D warnings"),
