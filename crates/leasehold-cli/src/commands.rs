@@ -163,9 +163,9 @@ pub(crate) enum Action {
     ///   servers           array, only on a store of several servers: server, state ("free",
     ///                     "held" or "unknown"), token (null unless held), last_token,
     ///                     remaining_ms, error (null if there is none)
-    /// A holder in the format of another library has lease_left_ms too, if its lease has an end, and
-    /// has no meaningful since and age_seconds. With --all, prints an array of such objects, one for
-    /// each format in which NAME is in use, with the field format first.
+    /// A holder in the format of another library has lease_left_ms too, if its lease has an end,
+    /// and has no meaningful since and age_seconds. With --all, prints an array of such objects,
+    /// one for each format in which NAME is in use, with the field format first.
     /// Tokens are strings of digits, because many JSON parsers round 64-bit numbers. Times are in
     /// the format of RFC 3339.
     #[command(verbatim_doc_comment)]

@@ -58,7 +58,8 @@ stores! {
     redis_cluster: Clustered(&CLUSTER), lacks [];
     valkey_cluster: Clustered(&CLUSTER_OF_VALKEY), lacks [];
     plain: Plain::with("", "\"\""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
-    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"), lacks ["fifo", "readers", "slots", "cohorts"];
+    plain_counted: Plain::with("&tokens=on&protocol=2", "Kgx"),
+        lacks ["fifo", "readers", "slots", "cohorts"];
     redisson: Java::with(""), lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
     redisson_fenced: Java::with("&lock=fenced&prefix=app:&protocol=2"),
         lacks ["fifo", "readers", "slots", "cohorts"];
@@ -66,7 +67,8 @@ stores! {
     redisson_semaphore: Java::with("&lock=semaphore&prefix=app:"),
         lacks ["fifo", "tokens", "readers", "cohorts"];
     // The lab has the tests of masters that lose their data.
-    redlock: Masters::start("quarantine=off&longest-lease=120s"), lacks ["fifo", "readers", "slots", "cohorts"];
+    redlock: Masters::start("quarantine=off&longest-lease=120s"),
+        lacks ["fifo", "readers", "slots", "cohorts"];
     redlock_classic: Masters::start("dialect=classic&longest-lease=120s"),
         lacks ["fifo", "tokens", "readers", "slots", "cohorts"];
     zookeeper: Tree("/curator"), lacks ["lease_expiry", "cohorts"];

@@ -91,7 +91,7 @@ fn reply(mut stream: TcpStream, frames: &[Vec<u8>]) -> io::Result<()> {
 
 /// Bounds the length of a list of children.
 ///
-/// The client library allocates what a list claims to need, which FOUND.md has as F-166.
+/// The client library allocates what a list claims to need, which FOUND.md has as F-151.
 fn with_short_list(reply: &[u8]) -> Vec<u8> {
     const AT: usize = 12;
     let mut reply = reply.to_vec();
