@@ -114,7 +114,7 @@ impl Setup {
     fn spec(self) -> io::Result<LaunchSpec> {
         let folder = tempfile::Builder::new().prefix("redis-").tempdir()?;
         let port = match self.kind {
-            Kind::ClusterNode => Port::reserve_below(CLUSTER_PORT_MAX),
+            Kind::ClusterNode => Port::reserve_with_second(CLUSTER_BUS_DISTANCE),
             Kind::Server | Kind::Sentinel => Port::reserve(),
         };
         let tls_port = self.tls.then(Port::reserve);
@@ -174,8 +174,8 @@ pub(super) enum Kind {
     ClusterNode,
 }
 
-/// A node of a cluster listens on a second port, which is 10,000 higher and at most 65,535.
-const CLUSTER_PORT_MAX: u16 = 55_535;
+/// A node of a cluster listens on a second port, which is higher by this number.
+const CLUSTER_BUS_DISTANCE: u16 = 10_000;
 
 /// Quotes a value for `redis.conf`. The value may contain any character.
 fn quoted(value: &str) -> String {
