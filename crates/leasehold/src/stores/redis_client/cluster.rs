@@ -110,16 +110,7 @@ impl<S: ClusterNode> Cluster<S> {
 
     /// Completes an address without a name: it is that of the node that replied with it.
     pub(super) fn named(&self, host: Host, replied: &Arc<S>) -> Host {
-        if !host.name.is_empty() {
-            return host;
-        }
-        let hosts = self.table.read().hosts();
-        let mut hosts = hosts.into_iter();
-        let known = hosts.find(|(_, server)| Arc::ptr_eq(server, replied));
-        known.map_or(host.clone(), |(known, _)| Host {
-            name: known.name,
-            ..host
-        })
+        self.table.read().named(host, replied)
     }
 
     pub(super) fn servers(&self) -> Vec<Arc<S>> {

@@ -73,6 +73,18 @@ impl<S> Table<S> {
             .collect()
     }
 
+    /// Completes an address without a name: it is that of the node that replied with it.
+    pub(super) fn named(&self, host: Host, replied: &Arc<S>) -> Host {
+        if !host.name.is_empty() {
+            return host;
+        }
+
+        let mut servers = self.servers.iter();
+        let known = servers.find(|(_, server)| Arc::ptr_eq(server, replied));
+        let name = known.map_or(host.name, |(known, _)| known.name.clone());
+        Host { name, ..host }
+    }
+
     /// Notes the new master of a slot.
     pub(super) fn moved(&mut self, slot: u16, host: &Host, connect: impl FnOnce() -> S) {
         self.server_at_or(host, connect);
@@ -143,6 +155,25 @@ mod tests {
         table.moved(100, &host(7), || 7);
         assert_eq!(port_of(&table, 100), Some(7));
         assert_eq!(port_of(&table, 101), Some(2));
+    }
+
+    #[test]
+    fn address_without_a_name_is_that_of_the_replying_node() {
+        let mut table = Table::default();
+        table.apply(&view(3, [1, 2]), Instant::now(), |host| host.port);
+        let replied = table.server_of(0).expect("known");
+
+        let nameless = Host {
+            name: String::new(),
+            port: 7,
+        };
+        assert_eq!(table.named(nameless.clone(), &replied), host(7));
+        assert_eq!(table.named(nameless.clone(), &Arc::new(1)), nameless);
+        let other = Host {
+            name: "b".to_owned(),
+            port: 7,
+        };
+        assert_eq!(table.named(other.clone(), &replied), other);
     }
 
     /// A node that was cut off does not know of the last failover.
