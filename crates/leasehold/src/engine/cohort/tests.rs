@@ -36,7 +36,7 @@ impl Intercept for SlowRenewals {
 
 /// A reply to a renewal extends the hold to which the claim was passed meanwhile. Without that, or
 /// if each pass postponed the next renewal, the claim could not be passed on for longer than half a
-/// lease.
+/// lease. A renewal that a busy machine has delayed prevents one pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frequent_passes_do_not_postpone_renewals() {
     let store = SlowRenewals::default();
@@ -49,18 +49,17 @@ async fn frequent_passes_do_not_postpone_renewals() {
         let lock = lock.clone();
         let enters = Arc::clone(&enters);
         let passes = Arc::clone(&passes);
-        tokio::spawn(async move {
-            while hold(&lock, &passes, &enters).await < PASSES {}
-        })
+        tokio::spawn(async move { while hold(&lock, &passes, &enters).await < PASSES {} })
     });
     for task in tasks.collect::<Vec<_>>() {
         task.await.expect("all holds are passed on");
     }
 }
 
-const LEASE: Duration = Duration::from_secs(2);
-/// They last for a lease and more.
+const LEASE: Duration = Duration::from_secs(1);
+/// They last for five half leases and more.
 const PASSES: u32 = 500;
+const ENTERS_MAX: u32 = 3;
 
 /// Holds until another acquire waits, and counts the pass.
 async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
@@ -71,7 +70,7 @@ async fn hold(lock: &Lock, passes: &AtomicU32, enters: &AtomicU32) -> u32 {
     // The last holds do not wait for another acquire.
     if number <= PASSES {
         let enters = enters.load(Ordering::SeqCst);
-        assert_eq!(enters, 1, "the hold was not passed on");
+        assert!(enters <= ENTERS_MAX, "{enters} claims for {number} holds");
     }
     while number < PASSES && lock.locks().engine().local_waiters("a") == 0 {
         tokio::task::yield_now().await;
