@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::store::{ClaimId, Standing};
-use leasehold::{Error, Result};
+use leasehold::{CrashDetection, Error, Result};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
@@ -255,10 +255,13 @@ impl World {
         }
     }
 
+    /// A store that notices a crash at once receives no message of a dead process.
     fn is_connected(&self, client: usize, epoch: u64) -> bool {
         let state = self.state();
-        let link = &state.clients[client].link;
-        link.outage.is_none() && link.epoch == epoch
+        let client = &state.clients[client];
+        let link = &client.link;
+        let is_gone = client.is_dead && self.profile.crash == CrashDetection::Immediate;
+        link.outage.is_none() && link.epoch == epoch && !is_gone
     }
 
     fn is_silent(&self, client: usize) -> bool {
