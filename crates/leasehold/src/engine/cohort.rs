@@ -124,7 +124,15 @@ impl Cohort {
 
             tokio::select! {
                 biased;
-                granted = waiting.granted() => return granted.map(Some),
+                granted = waiting.granted() => {
+                    let hold = granted?;
+                    if hold.check().is_ok() {
+                        return Ok(Some(hold));
+                    }
+                    // The process was stopped after the pass, for longer than the validity.
+                    drop(hold);
+                    waiting.rejoin();
+                }
                 () = run(&mut acquisition) => acquisition = None,
                 () = self.acquisition_due.notified() => {}
                 () = passed(deadline) => break,

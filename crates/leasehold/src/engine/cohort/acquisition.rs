@@ -35,9 +35,12 @@ impl Acquisition {
             return None;
         }
         state.is_acquiring = true;
+        let acquiring = Acquiring {
+            cohort: Arc::clone(cohort),
+            joined: state.joined,
+        };
         drop(state);
 
-        let acquiring = Acquiring(Arc::clone(cohort));
         let future = acquiring.run(Arc::clone(engine), options.for_store());
         Some(Self {
             cohort: Arc::clone(cohort),
@@ -73,7 +76,11 @@ impl Drop for Acquisition {
 }
 
 /// Marks the cohort as acquiring while it exists.
-struct Acquiring(Arc<Cohort>);
+struct Acquiring {
+    cohort: Arc<Cohort>,
+    /// How many acquires had joined when it began.
+    joined: u64,
+}
 
 impl Acquiring {
     async fn run(self, engine: Arc<Engine>, options: AcquireOptions) {
@@ -83,23 +90,23 @@ impl Acquiring {
             acquired = attempt_until_granted(&engine, &options, WaitLimit::Forever, &events) => {
                 acquired
             }
-            () = self.0.unused() => return,
+            () = self.cohort.unused() => return,
         };
 
         match acquired {
-            Ok(Some(hold)) => self.0.deliver(hold),
+            Ok(Some(hold)) => self.cohort.deliver(hold),
             Ok(None) => {}
-            Err(error) => self.0.fail(&error),
+            Err(error) => self.cohort.fail(self.joined, &error),
         }
     }
 }
 
 impl Drop for Acquiring {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock();
+        let mut state = self.cohort.state.lock();
         state.is_acquiring = false;
         if state.needs_acquisition() {
-            self.0.acquisition_due.notify_one();
+            self.cohort.acquisition_due.notify_one();
         }
     }
 }
@@ -138,9 +145,18 @@ impl Cohort {
         drop(undelivered);
     }
 
-    /// Ends the wait of all acquires.
-    fn fail(&self, error: &Error) {
-        let waiters = std::mem::take(&mut self.state.lock().waiters);
+    /// Ends the wait of the acquires that had joined when the acquisition began.
+    ///
+    /// The others did not wait in all of the outage. They acquire again.
+    fn fail(&self, joined: u64, error: &Error) {
+        let mut state = self.state.lock();
+        let later = state
+            .waiters
+            .partition_point(|waiter| waiter.number < joined);
+        let remaining = state.waiters.split_off(later);
+        let waiters = std::mem::replace(&mut state.waiters, remaining);
+        drop(state);
+
         for waiter in waiters {
             let failed: Result<Hold> = Err(error.clone());
             // The acquire may have been dropped.

@@ -12,7 +12,7 @@ use crate::engine::Hold;
 /// An acquire in the order of its cohort.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    number: u64,
+    pub(super) number: u64,
     pub(super) max_hold: Option<Duration>,
     pub(super) grant: oneshot::Sender<Result<Hold>>,
 }
@@ -23,6 +23,7 @@ pub(super) struct Waiter {
 pub(super) struct LocalWait {
     cohort: Arc<Cohort>,
     number: u64,
+    max_hold: Option<Duration>,
     granted: oneshot::Receiver<Result<Hold>>,
 }
 
@@ -45,9 +46,27 @@ impl LocalWait {
         let waiting = Self {
             cohort: Arc::clone(cohort),
             number,
+            max_hold,
             granted,
         };
         (waiting, u32::try_from(ahead).unwrap_or(u32::MAX))
+    }
+
+    /// Waits again, in the same position, after the granted hold was lost.
+    pub(super) fn rejoin(&mut self) {
+        let (grant, granted) = oneshot::channel();
+        self.granted = granted;
+        let waiter = Waiter {
+            number: self.number,
+            max_hold: self.max_hold,
+            grant,
+        };
+
+        let mut state = self.cohort.state.lock();
+        let ahead = state
+            .waiters
+            .partition_point(|waiter| waiter.number < self.number);
+        state.waiters.insert(ahead, waiter);
     }
 
     pub(super) async fn granted(&mut self) -> Result<Hold> {
