@@ -133,7 +133,7 @@ impl Step {
     }
 
     /// The command as a user types it in a shell.
-    fn command_line(&self) -> String {
+    pub(crate) fn command_line(&self) -> String {
         let program = match self.program.to_string_lossy() {
             path if self.program == cargo() && path.contains('/') => "cargo".to_owned(),
             program => quoted(&program),
