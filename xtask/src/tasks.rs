@@ -14,13 +14,10 @@ use crate::repository;
 use crate::scratch::Scratch;
 use crate::simulate;
 use crate::step::{Step, succeeds};
+use crate::suite;
 use crate::tidy;
 use crate::usage::check_names;
 
-/// The suites of all stores. Most of them wait for leases, so more run at a time than the machine
-/// has cores.
-const CONFORMANCE: &str = "conformance";
-const CONFORMANCE_THREADS: &str = "6";
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
 
@@ -46,7 +43,9 @@ pub(crate) fn test() -> Result<()> {
     tidy::check()?;
     documents::check()?;
     let scratch = Scratch::create()?;
-    run_all(&test_steps(&scratch)?)?;
+    let steps = test_steps(&scratch)?;
+    let first = [format_step().run(), lint_step().run(), suite::run(&scratch)];
+    failures_of(first.into_iter().chain(steps.iter().map(Step::run)))?;
     check_licences()?;
 
     println!("xtask: test passed in {} s", start.elapsed().as_secs());
@@ -128,12 +127,12 @@ fn check_steps() -> Vec<Step> {
     ]
 }
 
-/// Runs all steps, also after one that fails.
-fn run_all(steps: &[Step]) -> Result<()> {
-    let failures: Vec<String> = steps
-        .iter()
-        .filter_map(|step| step.run().err())
-        .map(|error| error.to_string())
+/// Returns what failed. All parts run, also after one that fails.
+fn failures_of(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
+    let failures: Vec<String> = results
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
         .collect();
 
     ensure!(failures.is_empty(), "{}", failures.join("\n"));
@@ -141,32 +140,16 @@ fn run_all(steps: &[Step]) -> Result<()> {
 }
 
 fn test_steps(scratch: &Scratch) -> Result<Vec<Step>> {
-    let metadata = metadata()?;
-    let others = targets_of(&metadata, "test").filter(|name| *name != CONFORMANCE);
-    let others: BTreeSet<&str> = others.collect();
-    let tests = |name, args: &str| {
-        let selection = "test --workspace --all-features --no-fail-fast";
-        Step::cargo(name, &format!("{selection} {args}")).env("TMPDIR", &scratch.path())
-    };
-
+    let doc_tests = "test --workspace --all-features --no-fail-fast --doc";
     let mut steps = vec![
-        format_step(),
-        lint_step(),
-        others
-            .iter()
-            .fold(tests("tests", "--lib --bins --examples"), |step, name| {
-                step.args(["--test", name])
-            }),
-        tests("conformance", &format!("--test {CONFORMANCE}"))
-            .env("RUST_TEST_THREADS", CONFORMANCE_THREADS),
-        tests("doc tests", "--doc"),
+        Step::cargo("doc tests", doc_tests).env("TMPDIR", &scratch.path()),
         simulate::test_step(),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
             .env("RUSTDOCFLAGS", "-D warnings"),
         feature_step("no features", ""),
     ];
 
-    for feature in features_of(&metadata, "leasehold")? {
+    for feature in features_of(&metadata()?, "leasehold")? {
         steps.push(feature_step(&format!("feature {feature} alone"), &feature));
     }
     Ok(steps)
@@ -198,15 +181,6 @@ fn metadata() -> Result<Value> {
     let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
 
     serde_json::from_str(&metadata).context("metadata is not JSON")
-}
-
-/// The names of all targets of a kind.
-fn targets_of<'a>(metadata: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a str> {
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let of_kind = targets.filter(move |target| target["kind"][0] == kind);
-
-    of_kind.filter_map(|target| target["name"].as_str())
 }
 
 /// The features of a package except `default`.
@@ -272,35 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn every_test_of_the_workspace_is_in_one_step() -> Result<()> {
-        let steps = test_steps(&Scratch::create()?)?;
-        let lines: Vec<String> = steps.iter().map(Step::command_line).collect();
-
-        let metadata = metadata()?;
-        let names: Vec<&str> = targets_of(&metadata, "test").collect();
-        assert!(names.contains(&"matrix"), "{names:?}");
-        for name in names {
-            let selection = format!(" --test {name}");
-            let count = lines.iter().filter(|line| {
-                line.contains(&format!("{selection} ")) || line.ends_with(&selection)
-            });
-            assert_eq!(count.count(), 1, "{name} in {lines:?}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn all_steps_run_and_every_failure_is_reported() {
+    fn all_parts_run_and_every_failure_is_reported() {
         let steps = [
             Step::program("false"),
             Step::program("true"),
             Step::program("ls").arg("/missing"),
         ];
-        let error = run_all(&steps).expect_err("two steps fail").to_string();
+        let error = failures_of(steps.iter().map(Step::run)).expect_err("two steps fail");
 
+        let error = error.to_string();
         assert!(error.contains("step `false` failed"), "{error}");
         assert!(error.contains("step `ls` failed"), "{error}");
-        run_all(&steps[1..2]).expect("true(1) succeeds");
+        failures_of(steps[1..2].iter().map(Step::run)).expect("true(1) succeeds");
     }
 
     #[test]
