@@ -2,6 +2,7 @@
 
 mod long_hold;
 mod plan;
+mod steady;
 
 use std::collections::HashMap;
 use std::fs;
@@ -100,6 +101,8 @@ pub struct FaultRun {
     pub testbed: Testbed,
     /// The running workers.
     pub workers: Vec<Process>,
+    /// More workers, which no fault kills or pauses.
+    pub steady: Vec<Process>,
     /// The configuration that all workers share.
     pub config: WorkerConfig,
     /// All injections so far.
@@ -155,6 +158,11 @@ impl Outcome {
             .into_iter()
             .try_for_each(|server| keep_folder(server.folder(), to))
     }
+
+    /// Returns the testbed, for another run.
+    pub(crate) fn into_testbed(self) -> Testbed {
+        self.testbed
+    }
 }
 
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
@@ -203,6 +211,7 @@ impl FaultRun {
         let mut run = Self {
             backend,
             workers: Vec::new(),
+            steady: Vec::new(),
             injections: Vec::new(),
             wait_limits: HashMap::new(),
             clocks: clocks(&testbed, cell.fault.requires)?,
@@ -514,7 +523,7 @@ impl FaultRun {
         self.backend.wait_until_ready(&self.testbed)?;
         fs::write(&self.stop_file, "")?;
         let end = now();
-        for worker in self.workers {
+        for worker in self.workers.into_iter().chain(self.steady) {
             let events = worker
                 .finish_within(DEADLINE)
                 .context("at the end of the run")?;
