@@ -107,12 +107,10 @@ fn soak_under_faults_goes_on_from_its_state() -> Result<()> {
 
     let first = soak(SoakStart::Resumed).run(WORKER)?;
     let second = soak(SoakStart::Resumed).run(WORKER)?;
-    let another = soak(SoakStart::New).run(WORKER)?;
 
     assert_eq!((first.rounds, first.next_seed), (1, 1), "{first}");
     assert_eq!((second.rounds, second.next_seed), (2, 2), "{second}");
     assert!(second.acquisitions > first.acquisitions, "{second}");
     assert!(first.faults > 0 && second.overlaps == 0, "{second}");
-    assert_eq!(another.rounds, 1, "{another}");
     Ok(())
 }
