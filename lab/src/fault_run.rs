@@ -523,6 +523,7 @@ impl FaultRun {
         self.backend.wait_until_ready(&self.testbed)?;
         fs::write(&self.stop_file, "")?;
         let end = now();
+        let all_names = self.all_names();
         for worker in self.workers.into_iter().chain(self.steady) {
             let events = worker
                 .finish_within(DEADLINE)
@@ -538,7 +539,7 @@ impl FaultRun {
         let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
-            names: long_hold::with_intruder_name(&self.config.names),
+            names: all_names,
             cycles: 1,
             stop_file: None,
             wait_micros: None,

@@ -13,7 +13,7 @@ mod state;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use crate::fault_run::{FaultRun, WorkloadProfile};
 use crate::faults::Requirement;
@@ -49,7 +49,7 @@ pub struct Soak {
 /// Where a soak begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SoakStart {
-    /// With the first seed, and totals of zero.
+    /// With the first seed, and totals of zero. It fails if there is a kept state.
     New,
     /// With the next seed and the totals of the kept state, if there is one.
     Resumed,
@@ -64,7 +64,7 @@ impl Soak {
     pub fn run(&self, worker: &str) -> Result<SoakState> {
         let cell = cell_named(&self.store, "mixed")?;
         let mut state = match self.start {
-            SoakStart::New => SoakState::of(&self.store),
+            SoakStart::New => SoakState::begin(&self.state_file, &self.store)?,
             SoakStart::Resumed => SoakState::load(&self.state_file, &self.store)?,
         };
 
@@ -161,16 +161,4 @@ impl Round<'_> {
             },
         ))
     }
-}
-
-/// Checks that a soak has done what its totals must at least contain.
-///
-/// # Errors
-/// If the soak has acquired nothing or met no fault.
-pub fn check_totals(state: &SoakState) -> Result<()> {
-    ensure!(
-        state.acquisitions > 0 && state.faults > 0,
-        "the soak did nothing: {state}"
-    );
-    Ok(())
 }

@@ -11,7 +11,7 @@ const LEN_MIN: usize = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     what: String,
-    /// Growth up to this is no leak: memory that the allocator keeps, or an entry that stays a
+    /// Growth up to this does not count: memory that the allocator keeps, or an entry that stays a
     /// while.
     slack: u64,
     values: Vec<u64>,
@@ -31,7 +31,7 @@ impl Series {
     }
 
     /// Compares the least value of the last quarter with the greatest of the second quarter. The
-    /// first quarter is the start of the process. A peak is no growth, and a leak never shrinks.
+    /// first quarter is the start of the process. A peak does not count, and a leak never shrinks.
     ///
     /// # Errors
     /// If the value has grown.
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn start_and_peaks_are_no_growth() {
+    fn start_and_peaks_do_not_count() {
         check((0..40).map(|at| at.min(10))).expect("it grows only at the start");
         check((0..40).map(|at| if at % 9 == 0 { 900 } else { 9 })).expect("peaks pass");
         check([1, 100, 10_000]).expect("too few values show nothing");

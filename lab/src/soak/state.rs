@@ -46,7 +46,17 @@ pub struct SoakState {
 }
 
 impl SoakState {
-    pub(super) fn of(store: &str) -> Self {
+    /// Begins a state. It replaces none: totals of many hours would be lost.
+    pub(super) fn begin(file: &Path, store: &str) -> Result<Self> {
+        ensure!(
+            !file.exists(),
+            "{} has the state of an earlier soak: go on with --resume, or delete the file",
+            file.display()
+        );
+        Ok(Self::of(store))
+    }
+
+    fn of(store: &str) -> Self {
         Self {
             store: store.to_owned(),
             ..Self::default()
@@ -133,13 +143,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_of_another_store_is_rejected() -> Result<()> {
+    fn kept_state_is_neither_replaced_nor_mixed_with_another_store() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("soak.json");
-        SoakState::of("redis").save(&file)?;
+        SoakState::begin(&file, "redis")?.save(&file)?;
 
         SoakState::load(&file, "redis")?;
         SoakState::load(&file, "file").expect_err("it is the state of redis");
+        SoakState::begin(&file, "redis").expect_err("it would be lost");
+        Ok(())
+    }
+
+    #[test]
+    fn entries_that_remain_are_detected() -> Result<()> {
+        let mut state = SoakState::of("redis");
+        let round = Figures::default();
+        state.add(&round, 5)?;
+
+        state.add(&round, 5 + REST_SLACK)?;
+        state.add(&round, 6 + REST_SLACK).expect_err("one more");
         Ok(())
     }
 }
