@@ -115,10 +115,12 @@ impl Round<'_> {
     ) -> Result<(Testbed, Figures)> {
         self.run_and_check(testbed, store_entries, state)
             .with_context(|| {
-                let command = self.cell.repeat_command(self.seed, self.time);
+                let seed = self.seed;
+                let minutes = self.time.as_secs_f64() / 60.0;
+                let store = self.cell.backend.name();
                 format!(
-                    "the round with seed {} failed; repeat with:\n  {command}\n ",
-                    self.seed
+                    "the round with seed {seed} failed; repeat with:\n  \
+                     cargo xtask soak --store {store} --minutes {minutes:.1} --resume\n "
                 )
             })
     }
