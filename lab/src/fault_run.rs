@@ -2,6 +2,7 @@
 
 mod long_hold;
 mod plan;
+mod steady;
 
 use std::collections::HashMap;
 use std::fs;
@@ -102,6 +103,8 @@ pub struct FaultRun {
     pub testbed: Testbed,
     /// The running workers.
     pub workers: Vec<Process>,
+    /// More workers, which no fault kills or pauses.
+    pub steady: Vec<Process>,
     /// The configuration that all workers share.
     pub config: WorkerConfig,
     /// All injections so far.
@@ -157,6 +160,11 @@ impl Outcome {
             .into_iter()
             .try_for_each(|server| keep_folder(server.folder(), to))
     }
+
+    /// Returns the testbed, for another run.
+    pub(crate) fn into_testbed(self) -> Testbed {
+        self.testbed
+    }
 }
 
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
@@ -206,6 +214,7 @@ impl FaultRun {
         let mut run = Self {
             backend,
             workers: Vec::new(),
+            steady: Vec::new(),
             injections: Vec::new(),
             wait_limits: HashMap::new(),
             clocks: clocks(&testbed, cell.fault.requires)?,
@@ -527,7 +536,8 @@ impl FaultRun {
         self.backend.wait_until_ready(&self.testbed)?;
         fs::write(&self.stop_file, "")?;
         let end = now();
-        for worker in self.workers {
+        let all_names = self.all_names();
+        for worker in self.workers.into_iter().chain(self.steady) {
             let events = worker
                 .finish_within(DEADLINE)
                 .context("at the end of the run")?;
@@ -542,7 +552,7 @@ impl FaultRun {
         let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
-            names: long_hold::with_intruder_name(&self.config.names),
+            names: all_names,
             cycles: 1,
             stop_file: None,
             wait_micros: None,

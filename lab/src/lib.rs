@@ -29,6 +29,7 @@ mod random;
 pub mod raw;
 pub mod report;
 pub mod resources;
+pub mod soak;
 mod testbed;
 pub mod worker;
 mod worker_config;

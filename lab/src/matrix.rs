@@ -128,12 +128,17 @@ impl Cell {
         let mut run = FaultRun::begin(self, testbed, seed, on_error, profile)?;
         run.run(self.fault, time, self.bound)?;
         let outcome = run.finish()?;
+        self.check_and_keep(&outcome, folder)
+    }
 
+    /// Checks a history, and writes a timeline to the folder. If the check fails, it also writes
+    /// the events and what the servers wrote.
+    pub(crate) fn check_and_keep(&self, outcome: &Outcome, folder: &Path) -> Result<Figures> {
         let base = folder.join(format!("{}-{}", self.backend, self.fault.name));
-        fs::write(base.with_extension("svg"), picture(self, &outcome)?)?;
-        let checked = check(self, &outcome);
+        fs::write(base.with_extension("svg"), picture(self, outcome)?)?;
+        let checked = check(self, outcome);
         if checked.is_err() {
-            fs::write(base.with_extension("events"), transcript(&outcome))?;
+            fs::write(base.with_extension("events"), transcript(outcome))?;
             outcome.keep_servers(&base.with_extension("servers"))?;
         }
         checked

@@ -75,6 +75,12 @@ impl Process {
         self.config.first_thread
     }
 
+    /// The id of the process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends the line that a thread waits for: to begin, or to release.
     ///
     /// # Errors

@@ -131,6 +131,13 @@ impl Testbed {
             .join(format!("notes/{}", self.scratch_files.get()))
     }
 
+    /// Deletes the files of [`scratch_file`](Self::scratch_file). No worker runs.
+    pub(crate) fn remove_scratch_files(&self) -> Result<()> {
+        let folder = self.folder.path().join("notes");
+        fs::remove_dir_all(&folder)?;
+        Ok(fs::create_dir(folder)?)
+    }
+
     /// The file of a name that `flock(1)` locks.
     #[must_use]
     pub fn lock_file(&self, name: &str) -> PathBuf {

@@ -12,6 +12,7 @@ mod prerequisites;
 mod repository;
 mod scratch;
 mod simulate;
+mod soak;
 mod step;
 mod suite;
 mod tasks;
@@ -74,8 +75,8 @@ enum Task {
     Simulate(simulate::Histories),
     /// Run kept and random inputs for everything that leasehold parses
     Fuzz(fuzz::Inputs),
-    /// Run a million cycles of acquire and release over eight processes
-    Soak,
+    /// Run a store under mixed faults for a long time, or a million cycles without faults
+    Soak(soak::Soaks),
     /// Run the benchmarks; their figures go to target/bench
     Bench {
         /// Run these only
@@ -129,7 +130,7 @@ fn run(task: &Task) -> Result<()> {
         }
         Task::Simulate(histories) => simulate::run(histories),
         Task::Fuzz(inputs) => fuzz::run(inputs),
-        Task::Soak => tasks::soak(),
+        Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Mutants(options) => mutants::run(options),

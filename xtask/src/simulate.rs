@@ -1,18 +1,20 @@
-//! Histories of the engine in virtual time.
+//! Histories in virtual time.
 
 use anyhow::Result;
 use clap::Args;
 
 use crate::step::Step;
 
-/// The histories that `cargo xtask test` runs. They need about 20 seconds of a core.
-pub(crate) const SEEDS_OF_TEST: u64 = 10_000;
+/// The histories of the engine that `cargo xtask test` runs. They need about 200 seconds of a core.
+const SEEDS: u64 = 100_000;
+/// The histories with scripts that it runs. They need about 35 seconds of a core.
+const SCRIPT_SEEDS: u64 = 1_000;
 
 /// Which histories run.
 #[derive(Args)]
 pub(crate) struct Histories {
     /// How many histories to run; each has a seed
-    #[arg(long, default_value_t = SEEDS_OF_TEST, default_value_if("scripts", "true", "1000"))]
+    #[arg(long, default_value_t = SEEDS, default_value_if("scripts", "true", "1000"))]
     seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]
@@ -30,13 +32,23 @@ pub(crate) fn run(histories: &Histories) -> Result<()> {
     step(histories).run_quietly()
 }
 
-/// Returns the step of `cargo xtask test`.
-pub(crate) fn test_step() -> Step {
+/// Returns the step of `cargo xtask test` that runs the engine.
+pub(crate) fn engine_step() -> Step {
     step(&Histories {
-        seeds: SEEDS_OF_TEST,
+        seeds: SEEDS,
         from: 0,
         jobs: 2,
         scripts: false,
+    })
+}
+
+/// Returns the step of `cargo xtask test` that runs the stores on Redis with their scripts.
+pub(crate) fn script_step() -> Step {
+    step(&Histories {
+        seeds: SCRIPT_SEEDS,
+        from: 0,
+        jobs: 2,
+        scripts: true,
     })
 }
 
@@ -48,9 +60,14 @@ fn step(histories: &Histories) -> Step {
         ("--jobs", histories.jobs),
     ];
 
+    let name = if histories.scripts {
+        "simulation of scripts"
+    } else {
+        "simulation"
+    };
     let step = numbers
         .iter()
-        .fold(Step::cargo("simulation", build), |step, (flag, number)| {
+        .fold(Step::cargo(name, build), |step, (flag, number)| {
             step.args([*flag, number.to_string().as_str()])
         });
     if histories.scripts {

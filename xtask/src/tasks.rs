@@ -52,19 +52,6 @@ pub(crate) fn test() -> Result<()> {
     Ok(())
 }
 
-/// The long soaks without faults, on files and on Redis. The test suite runs shorter ones.
-pub(crate) fn soak() -> Result<()> {
-    prerequisites::install_servers()?;
-
-    Step::cargo(
-        "a million cycles",
-        "test --release -p lab --test guarantees --",
-    )
-    .args(["--nocapture", "--test-threads=1", "soak_"])
-    .env("LAB_CYCLES", "1000000")
-    .run()
-}
-
 /// Runs all baselines, or the named ones, under all faults.
 pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
     let kinds = baselines::kinds_of(names)?;
@@ -143,7 +130,8 @@ fn test_steps(scratch: &Scratch) -> Result<Vec<Step>> {
     let doc_tests = "test --workspace --all-features --no-fail-fast --doc";
     let mut steps = vec![
         Step::cargo("doc tests", doc_tests).env("TMPDIR", &scratch.path()),
-        simulate::test_step(),
+        simulate::engine_step(),
+        simulate::script_step(),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
             .env("RUSTDOCFLAGS", "-D warnings"),
         feature_step("no features", ""),

@@ -95,10 +95,12 @@ pub fn run_scripts(plan: &ScriptPlan) -> ScriptReport {
         .build()
         .expect("a runtime without I/O needs no resources");
 
-    runtime.block_on(async {
-        let world = ScriptWorld::new(plan.clone());
-        let _scope = simulation::enter(Arc::clone(&world) as Arc<dyn simulation::World>);
+    let handle = runtime.handle().clone();
+    let _context = handle.enter();
+    let world = ScriptWorld::new(plan.clone());
+    let _scope = simulation::enter(Arc::clone(&world) as Arc<dyn simulation::World>);
 
+    runtime.block_on(async {
         tokio::select! {
             biased;
             () = world.violated.notified() => {}
@@ -106,8 +108,10 @@ pub fn run_scripts(plan: &ScriptPlan) -> ScriptReport {
                 world.violate("a client starves".to_owned());
             },
         }
-        world.report()
-    })
+    });
+    // Tasks that end here may spawn others, so the world outlives the runtime.
+    drop(runtime);
+    world.report()
 }
 
 /// Every wait is bounded by leases and outages.

@@ -19,7 +19,7 @@ pub(super) const SLACK: Duration = Duration::from_secs(3);
 const SLOWER: f64 = 0.2;
 
 /// The figures of one run.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// The store.
     pub backend: &'static str,

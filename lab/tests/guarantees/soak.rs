@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use lab::backends::{file, redis};
+use lab::soak::{Soak, SoakStart};
 use lab::{Api, DEADLINE, Testbed, WorkerConfig, check};
 use lab_servers::Redis;
 
@@ -91,4 +92,25 @@ fn api(number: u64) -> Api {
     } else {
         Api::Blocking
     }
+}
+
+/// The second run goes on from the state of the first: another seed, and totals that add up.
+#[test]
+fn soak_under_faults_goes_on_from_its_state() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let soak = |start| Soak {
+        store: "file".to_owned(),
+        time: Duration::from_secs(3),
+        state_file: folder.path().join("file.json"),
+        start,
+    };
+
+    let first = soak(SoakStart::Resumed).run(WORKER)?;
+    let second = soak(SoakStart::Resumed).run(WORKER)?;
+
+    assert_eq!((first.rounds, first.next_seed), (1, 1), "{first}");
+    assert_eq!((second.rounds, second.next_seed), (2, 2), "{second}");
+    assert!(second.acquisitions > first.acquisitions, "{second}");
+    assert!(first.faults > 0 && second.overlaps == 0, "{second}");
+    Ok(())
 }

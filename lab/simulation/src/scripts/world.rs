@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub(super) struct ScriptWorld {
     pub(super) plan: ScriptPlan,
     pub(super) violated: Notify,
     start: Instant,
+    standstill: Standstill,
     state: Mutex<ScriptState>,
 }
 
@@ -60,6 +62,7 @@ impl ScriptWorld {
             plan,
             violated: Notify::new(),
             start: Instant::now(),
+            standstill: Standstill::default(),
             state: Mutex::new(state),
         })
     }
@@ -148,6 +151,14 @@ impl ScriptWorld {
         BootInstant::from_nanos(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Ends a task that works on without a pause: time would never pass again.
+    fn check_pause(&self, now: BootInstant) {
+        if self.standstill.lasts_at(now.as_nanos()) {
+            self.violate("a task never pauses".to_owned());
+            panic!("a task never pauses");
+        }
+    }
+
     /// Draws how long a message takes.
     fn delay(&self) -> Duration {
         let mut state = self.state.lock();
@@ -187,7 +198,9 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 impl simulation::World for ScriptWorld {
     fn now(&self) -> BootInstant {
-        self.boot_time()
+        let now = self.boot_time();
+        self.check_pause(now);
+        now
     }
 
     fn instant_of(&self, time: BootInstant) -> Instant {
@@ -218,6 +231,26 @@ impl simulation::World for ScriptWorld {
         let world = self.me.upgrade().expect("the world exists while it runs");
         tokio::spawn(async move { host.serve(theirs, BreakingWire(world)).await });
         Ok(Box::new(ours))
+    }
+}
+
+/// How often the clock was read at its present time.
+#[derive(Default)]
+struct Standstill {
+    at: AtomicU64,
+    readings: AtomicU32,
+}
+
+impl Standstill {
+    /// Counts a reading of the clock; returns whether there were too many at this time.
+    fn lasts_at(&self, now: u64) -> bool {
+        /// The busiest moment of ten thousand histories needs fewer than a thousandth of these.
+        const READINGS_MAX: u32 = 1_000_000;
+
+        if self.at.swap(now, Ordering::Relaxed) != now {
+            self.readings.store(0, Ordering::Relaxed);
+        }
+        self.readings.fetch_add(1, Ordering::Relaxed) == READINGS_MAX
     }
 }
 

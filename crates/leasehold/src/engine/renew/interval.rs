@@ -21,6 +21,8 @@ use crate::runtime::clock::BootInstant;
 /// A holder that renews every tenth of its validity survives an outage of 0.6 of it that begins
 /// just before a renewal. The holder then has 0.3 of its validity left to reconnect, and
 /// `leasehold run` still has time to stop its command.
+///
+/// A reply may leave the claim no further time, and then the pause is [`PAUSE_MIN`].
 pub(super) fn renew_interval(
     validity: &Validity,
     sent_at: BootInstant,
@@ -30,25 +32,25 @@ pub(super) fn renew_interval(
     let length = until.duration_since(sent_at);
     let is_bounded_by_lease = length >= safe_duration(lease);
 
-    match validity.phase() {
+    let interval = match validity.phase() {
         Phase::Waiting => lease.min(length) / 3,
         Phase::Held if until == BootInstant::FAR_FUTURE => lease / 3,
         Phase::Held if is_bounded_by_lease => lease / 10,
         Phase::Held => (length / 10).min(HEARTBEAT_MAX),
-    }
+    };
+    interval.max(PAUSE_MIN)
 }
 
 /// Returns how soon to retry a renewal without a reply.
 ///
 /// It is at most half a heartbeat interval, and shrinks as the end of the validity comes near.
 pub(super) fn retry_delay(validity: &Validity, now: BootInstant) -> Duration {
-    const MIN: Duration = Duration::from_millis(10);
     let remaining = validity.expires_at().duration_since(now);
 
     (validity.claim.lease / 30)
         .min(HEARTBEAT_MAX / 2)
         .min(remaining / 20)
-        .max(MIN)
+        .max(PAUSE_MIN)
 }
 
 /// Returns how long to wait for a reply, so that a retry is possible before the first claim ends.
@@ -63,3 +65,5 @@ pub(super) fn reply_timeout(validities: &[Arc<Validity>], now: BootInstant) -> D
 
 /// The longest heartbeat interval of a holder whose liveness the store observes.
 const HEARTBEAT_MAX: Duration = Duration::from_secs(1);
+/// The shortest time between two renewals of a claim, so that the task never works without a pause.
+const PAUSE_MIN: Duration = Duration::from_millis(10);

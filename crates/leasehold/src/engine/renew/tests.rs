@@ -34,6 +34,18 @@ fn renew_interval_follows_phase_and_bound() {
         ("a tenth of the lease", &held, 30 * SECOND, 3_000),
         ("a third of the lease", &held, Duration::MAX, 10_000),
         ("a third while it waits", &waiting, 30 * SECOND, 9_994),
+        (
+            "a pause after the last of a hold",
+            &held,
+            Duration::ZERO,
+            10,
+        ),
+        (
+            "a pause after the last of a wait",
+            &waiting,
+            Duration::ZERO,
+            10,
+        ),
     ];
     for (case, validity, lease, expected) in cases {
         let until = sent_at.saturating_add(safe_duration(lease));

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use lab_simulation::scripts::{ScriptPlan, run_scripts};
+use lab_simulation::scripts::{ScriptPlan, ScriptReport, run_scripts};
 use parking_lot::Mutex;
 
 use crate::Arguments;
@@ -15,7 +15,8 @@ struct ScriptTotals {
     histories: AtomicU64,
     grants: AtomicU64,
     broke: AtomicU64,
-    failed: Mutex<Option<u64>>,
+    /// The first history with a violation. A second run of its seed may have none.
+    failed: Mutex<Option<(ScriptPlan, ScriptReport)>>,
 }
 
 /// Runs the histories, and prints the first one with a violation.
@@ -31,10 +32,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
     totals.print(started);
     let failed = totals.failed.lock().take();
-    let Some(seed) = failed else {
+    let Some((plan, report)) = failed else {
         return ExitCode::SUCCESS;
     };
-    explain(seed);
+    explain(&plan, &report);
     ExitCode::FAILURE
 }
 
@@ -59,7 +60,7 @@ fn run_job(arguments: &Arguments, totals: &ScriptTotals, job: u64) {
             println!("seed {seed} does not replay exactly");
         }
         if differs || report.violation.is_some() {
-            totals.failed.lock().get_or_insert(seed);
+            totals.failed.lock().get_or_insert((plan, report));
         }
     }
 }
@@ -79,11 +80,10 @@ impl ScriptTotals {
     }
 }
 
-fn explain(seed: u64) {
-    let plan = ScriptPlan::draw(seed);
-    let report = run_scripts(&plan);
-
+fn explain(plan: &ScriptPlan, report: &ScriptReport) {
     println!("{plan}");
     report.events.iter().for_each(|event| println!("{event}"));
+
+    let seed = plan.seed;
     println!("repeat with: cargo xtask simulate --scripts --from {seed} --seeds 1");
 }

@@ -1,0 +1,114 @@
+//! What the worker processes and the store use.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use lab_servers::ZooKeeper;
+
+use super::growth::Series;
+use crate::{Process, Testbed};
+
+/// In KiB: memory that the allocator keeps.
+const MEMORY_SLACK: u64 = 1_024;
+/// Two connections to a server that was unreachable at the start.
+const DESCRIPTOR_SLACK: u64 = 4;
+const THREAD_SLACK: u64 = 2;
+
+/// What one worker process uses over time.
+#[derive(Debug)]
+pub(super) struct WorkerSeries {
+    pid: u32,
+    memory: Series,
+    descriptors: Series,
+    threads: Series,
+}
+
+impl WorkerSeries {
+    pub(super) fn of(worker: &Process) -> Self {
+        let thread = worker.first_thread();
+        let series = |what: &str, slack| Series::new(&format!("{what} of worker {thread}"), slack);
+        Self {
+            pid: worker.pid(),
+            memory: series("KiB of memory", MEMORY_SLACK),
+            descriptors: series("descriptors", DESCRIPTOR_SLACK),
+            threads: series("threads", THREAD_SLACK),
+        }
+    }
+
+    /// Measures the process.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub(super) fn measure(&mut self) -> Result<()> {
+        let process = format!("/proc/{}", self.pid);
+        let status = fs::read_to_string(format!("{process}/status"))
+            .context("a worker that no fault kills has ended")?;
+
+        self.memory.push(number(&status, "RssAnon:")?);
+        self.threads.push(number(&status, "Threads:")?);
+        let descriptors = fs::read_dir(format!("{process}/fd"))?;
+        self.descriptors.push(descriptors.count() as u64);
+        Ok(())
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        self.memory.check()?;
+        self.descriptors.check()?;
+        self.threads.check()
+    }
+}
+
+impl fmt::Display for WorkerSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.memory, self.descriptors, self.threads)
+    }
+}
+
+/// The number in the line that begins with `key`.
+fn number(status: &str, key: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    Ok(word.with_context(|| format!("no {key}"))?.parse()?)
+}
+
+/// Counts the keys of all Redis servers, the nodes of the first ZooKeeper server that replies, and
+/// the files of a file store.
+pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
+    let keys = testbed.redis().into_iter().map(|server| {
+        let count = server.command(&["DBSIZE"]).int();
+        count.unsigned_abs()
+    });
+    let replies = |server: &&ZooKeeper| {
+        let reply = server.request("mntr");
+        reply.is_ok_and(|reply| reply.contains("zk_znode_count"))
+    };
+    let nodes = testbed
+        .zookeeper()
+        .into_iter()
+        .find(replies)
+        .map_or(0, |server| server.count("zk_znode_count"));
+
+    let folder = testbed.store();
+    let files = if folder.exists() {
+        count_files(&folder)?
+    } else {
+        0
+    };
+    Ok(keys.sum::<u64>() + nodes + files)
+}
+
+fn count_files(folder: &Path) -> Result<u64> {
+    let mut count = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A file may be removed between the two calls.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        count += 1;
+        if is_folder {
+            count += count_files(&entry.path())?;
+        }
+    }
+    Ok(count)
+}
