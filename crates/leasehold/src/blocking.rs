@@ -29,9 +29,11 @@
 //! [`Locks`] in a `static` (which is never dropped), uses other threads, or wants to wait for
 //! longer.
 
+mod election;
 mod guard;
 mod handle;
 mod multi;
+mod observer;
 mod reentrant;
 
 use std::time::Duration;
@@ -40,9 +42,14 @@ use crate::drain::drain_blocking;
 use crate::runtime::background::block_on;
 use crate::{Entry, Guarantees, LockState, Name, Result, Token};
 
+pub use election::{
+    BlockingElection as Election, BlockingLeaderObserver as LeaderObserver,
+    BlockingLeadership as Leadership,
+};
 pub use guard::Guard;
 use handle::Handle;
 pub use multi::{BlockingMultiGuard as MultiGuard, BlockingMultiLock as MultiLock, all};
+pub use observer::BlockingObserver as Observer;
 pub use reentrant::{Reentrant, ReentrantGuard};
 
 /// See [`leasehold::open`](crate::open).

@@ -33,6 +33,7 @@
     reason = "a suite reports a failure by a panic"
 )]
 
+mod blocking_election;
 mod cohorts;
 mod downgrade;
 mod exclusion;
@@ -56,6 +57,7 @@ use async_trait::async_trait;
 
 use crate::{Result, Store};
 
+pub use blocking_election::blocking_leader_is_elected_and_observed;
 pub use cohorts::{
     blocking_acquires_share_a_cohort, cancelled_acquire_of_cohort_leaves_nothing,
     cohort_holds_have_limits_of_their_own, cohort_keeps_wait_limits,
@@ -133,6 +135,7 @@ macro_rules! conformance_suites {
                 several_locks_are_granted_or_none loss_of_one_lock_is_loss_of_the_set
                 opposing_orders_do_not_deadlock
                 observer_receives_every_change leader_is_elected_and_observed
+                blocking_leader_is_elected_and_observed
                 nested_acquire_sends_no_request nested_acquire_never_waits owners_exclude_each_other
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in

@@ -159,6 +159,14 @@ impl Leadership {
     pub async fn resign(self) -> Result<()> {
         self.guard.release().await
     }
+
+    pub(crate) fn from_guard(guard: Guard) -> Self {
+        Self { guard }
+    }
+
+    pub(crate) fn into_guard(self) -> Guard {
+        self.guard
+    }
 }
 
 impl Deref for Leadership {

@@ -254,7 +254,9 @@ impl std::ops::Deref for TestGuard {
     }
 }
 
-async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
     tokio::task::spawn_blocking(work)
         .await
         .expect("the blocking API does not panic")

@@ -1,0 +1,164 @@
+//! Leader election.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::guard::block_on_timeout;
+use super::handle::Handle;
+use super::{Guard, Lock, Locks};
+use crate::runtime::background::block_on;
+use crate::{Leader, Result};
+
+impl Locks {
+    /// See [`leasehold::Locks::election`](crate::Locks::election).
+    #[must_use]
+    pub fn election(&self, name: &str) -> BlockingElection {
+        BlockingElection::from(self.0.election(name))
+    }
+}
+
+/// An election among the clients of one name; see [`leasehold::Election`](crate::Election).
+///
+/// ```
+/// let election = leasehold::blocking::open("memory:")?.election("scheduler");
+/// let leadership = election.campaign("10.0.0.5:8080")?;
+///
+/// let leader = election.leader()?.expect("this client leads");
+/// assert_eq!(leader.address, "10.0.0.5:8080");
+/// assert_eq!(leader.token, leadership.token());
+/// leadership.resign()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BlockingElection(crate::Election, Handle);
+
+impl BlockingElection {
+    /// The longest address, in bytes.
+    pub const ADDRESS_MAX: usize = crate::Election::ADDRESS_MAX;
+
+    /// See [`leasehold::Election::configure`](crate::Election::configure).
+    #[must_use]
+    pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
+        let change = |lock| change(Lock::from(lock)).0;
+        Self(self.0.configure(change), self.1)
+    }
+
+    /// See [`leasehold::Election::campaign`](crate::Election::campaign).
+    pub fn campaign(&self, address: &str) -> Result<BlockingLeadership> {
+        block_on(self.0.campaign(address)).map(BlockingLeadership::from)
+    }
+
+    /// See [`leasehold::Election::try_campaign_for`](crate::Election::try_campaign_for).
+    pub fn try_campaign_for(
+        &self,
+        address: &str,
+        timeout: Duration,
+    ) -> Result<Option<BlockingLeadership>> {
+        let leadership = block_on(self.0.try_campaign_for(address, timeout))?;
+        Ok(leadership.map(BlockingLeadership::from))
+    }
+
+    /// See [`leasehold::Election::leader`](crate::Election::leader).
+    pub fn leader(&self) -> Result<Option<Leader>> {
+        block_on(self.0.leader())
+    }
+
+    /// See [`leasehold::Election::observe`](crate::Election::observe).
+    pub fn observe(&self) -> Result<BlockingLeaderObserver> {
+        block_on(self.0.observe()).map(BlockingLeaderObserver::from)
+    }
+}
+
+impl From<crate::Election> for BlockingElection {
+    fn from(election: crate::Election) -> Self {
+        Self(election, Handle::new())
+    }
+}
+
+/// The leadership of this client; see [`leasehold::Leadership`](crate::Leadership).
+///
+/// It has all methods of a [`Guard`].
+#[derive(Debug)]
+#[must_use = "this client resigns when the leadership is dropped"]
+pub struct BlockingLeadership {
+    guard: Guard,
+}
+
+impl BlockingLeadership {
+    /// See [`leasehold::Leadership::resign`](crate::Leadership::resign).
+    pub fn resign(self) -> Result<()> {
+        self.guard.release()
+    }
+}
+
+impl Deref for BlockingLeadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl From<crate::Leadership> for BlockingLeadership {
+    fn from(leadership: crate::Leadership) -> Self {
+        Self {
+            guard: Guard::from(leadership.into_guard()),
+        }
+    }
+}
+
+/// Converts the leadership for async code; the hold stays the same.
+impl From<BlockingLeadership> for crate::Leadership {
+    fn from(leadership: BlockingLeadership) -> Self {
+        Self::from_guard(leadership.guard.into())
+    }
+}
+
+/// Observes which client leads; see [`leasehold::LeaderObserver`](crate::LeaderObserver).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let election = leasehold::blocking::open("memory:")?.election("scheduler");
+/// let mut observer = election.observe()?;
+/// assert_eq!(observer.next()?, None);
+///
+/// let leadership = election.campaign("10.0.0.5:8080")?;
+/// let leader = observer.next()?.expect("this client leads");
+/// assert_eq!(leader.token, leadership.token());
+/// assert!(observer.next_timeout(Duration::from_millis(1)).is_none());
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BlockingLeaderObserver(crate::LeaderObserver, Handle);
+
+impl BlockingLeaderObserver {
+    /// See [`leasehold::LeaderObserver::next`](crate::LeaderObserver::next).
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it has the name of the async API, and no end"
+    )]
+    pub fn next(&mut self) -> Result<Option<Leader>> {
+        block_on(self.0.next())
+    }
+
+    /// Calls [`next`](Self::next) for at most `timeout`; returns `None` if the leader has not
+    /// changed.
+    ///
+    /// No change is lost: the next call returns it.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Option<Leader>>> {
+        block_on_timeout(timeout, self.0.next())
+    }
+
+    /// See [`leasehold::LeaderObserver::is_pushed`](crate::LeaderObserver::is_pushed).
+    #[must_use]
+    pub fn is_pushed(&self) -> bool {
+        self.0.is_pushed()
+    }
+}
+
+impl From<crate::LeaderObserver> for BlockingLeaderObserver {
+    fn from(observer: crate::LeaderObserver) -> Self {
+        Self(observer, Handle::new())
+    }
+}

@@ -1,0 +1,60 @@
+//! Observing a lock.
+
+use std::time::Duration;
+
+use super::Locks;
+use super::guard::block_on_timeout;
+use super::handle::Handle;
+use crate::runtime::background::block_on;
+use crate::{LockState, Result};
+
+impl Locks {
+    /// See [`leasehold::Locks::observe`](crate::Locks::observe).
+    pub fn observe(&self, name: &str) -> Result<BlockingObserver> {
+        block_on(self.0.observe(name)).map(BlockingObserver::from)
+    }
+}
+
+/// Observes the state of a lock; see [`leasehold::Observer`](crate::Observer).
+///
+/// ```
+/// let locks = leasehold::blocking::open("memory:")?;
+/// let mut observer = locks.observe("nightly")?;
+/// assert_eq!(observer.next()?.holders().count(), 0);
+///
+/// let _guard = locks.mutex("nightly").acquire()?;
+/// assert_eq!(observer.next()?.holders().count(), 1);
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct BlockingObserver(crate::Observer, Handle);
+
+impl BlockingObserver {
+    /// See [`leasehold::Observer::next`](crate::Observer::next).
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it has the name of the async API, and no end"
+    )]
+    pub fn next(&mut self) -> Result<LockState> {
+        block_on(self.0.next())
+    }
+
+    /// Calls [`next`](Self::next) for at most `timeout`; returns `None` without a change.
+    ///
+    /// No change is lost: the next call returns it.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<LockState>> {
+        block_on_timeout(timeout, self.0.next())
+    }
+
+    /// See [`leasehold::Observer::is_pushed`](crate::Observer::is_pushed).
+    #[must_use]
+    pub fn is_pushed(&self) -> bool {
+        self.0.is_pushed()
+    }
+}
+
+impl From<crate::Observer> for BlockingObserver {
+    fn from(observer: crate::Observer) -> Self {
+        Self(observer, Handle::new())
+    }
+}

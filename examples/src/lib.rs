@@ -1,0 +1,5 @@
+//! What the programs in `src/bin` share. Copy what you need.
+
+pub mod lock_layer;
+pub mod settings;
+pub mod signals;
