@@ -14,6 +14,9 @@ use crate::step::Step;
 const PACKAGE: &str = "leasehold-cli";
 const PROGRAM: &str = "leasehold";
 
+/// The longest binary that may be released. Every machine that runs a job downloads it.
+const BYTES_MAX: u64 = 14_000_000;
+
 /// The shells, and the names of files in which they look for completions.
 const COMPLETIONS: [(&str, &str); 3] = [
     ("bash", "leasehold.bash"),
@@ -49,16 +52,13 @@ fn build_static() -> Result<PathBuf> {
     let target = host_target()?;
 
     // Without --target, the flags would apply to procedural macros, which cannot be static.
-    Step::cargo("static binary", "build --release --locked")
+    Step::cargo("static binary", "build --profile dist --locked")
         .args(["--package", PACKAGE, "--target", &target])
-        .env(
-            "RUSTFLAGS",
-            "-C target-feature=+crt-static -C strip=symbols",
-        )
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .run()?;
 
     let folder = target_folder()?;
-    Ok(folder.join(target).join("release").join(PROGRAM))
+    Ok(folder.join(target).join("dist").join(PROGRAM))
 }
 
 /// The target for which rustc builds by default.
@@ -110,6 +110,7 @@ impl Dist {
         };
         dist.copy(built, PROGRAM)?;
         dist.check_static()?;
+        dist.check_size()?;
         Ok(dist)
     }
 
@@ -135,6 +136,17 @@ impl Dist {
             .output()?;
 
         ensure!(!headers.contains("INTERP"), "the binary is not static");
+        Ok(())
+    }
+
+    fn check_size(&self) -> Result<()> {
+        let bytes = fs::metadata(self.path(PROGRAM))?.len();
+        println!("xtask: the binary has {bytes} bytes");
+
+        ensure!(
+            bytes <= BYTES_MAX,
+            "the binary has more than {BYTES_MAX} bytes"
+        );
         Ok(())
     }
 

@@ -18,7 +18,6 @@ mod man;
 mod process_state;
 mod release;
 mod run;
-#[cfg(feature = "serve")]
 mod serve;
 mod setup;
 mod show;
@@ -26,10 +25,6 @@ mod slots;
 mod usage;
 mod wait;
 mod watch;
-
-#[cfg(not(feature = "serve"))]
-#[path = "no_serve.rs"]
-mod serve;
 
 use std::process::ExitCode;
 

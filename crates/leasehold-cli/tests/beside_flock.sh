@@ -167,6 +167,15 @@ flock "$LOCK" sh -c 'kill -9 $$'
 leasehold run n -- sh -c 'kill -9 $$'
 END
 
+row "trap '' PIPE; flock FILE COMMAND" free 'PIPE IGNORE exit 0' 'PIPE IGNORE exit 0' << 'END'
+trap '' PIPE
+flock "$LOCK" sh -c 'env --list-signal-handling true 2>&1 | tr -s " " | sed -n "s/(13): //p"'
+---
+trap '' PIPE
+leasehold run n -- env --ignore-signal=PIPE \
+    sh -c 'env --list-signal-handling true 2>&1 | tr -s " " | sed -n "s/(13): //p"'
+END
+
 row 'COMMAND does not exist' free 'exit 69' 'exit 127' << 'END'
 flock "$LOCK" /nonexistent
 ---
