@@ -91,7 +91,7 @@ pub enum Contender {
     CompareDelete,
     /// A script with `EXISTS` and `SETEX`, and one that compares and deletes.
     ExistsSetex,
-    /// Redisson's `RLock`.
+    /// The `RLock` of Redisson itself, in a Java program.
     Redisson,
     /// The five steps of Redlock.
     Redlock,
@@ -149,7 +149,7 @@ impl Contender {
             Self::SetDel => "SET NX PX; DEL",
             Self::CompareDelete => "SET NX EX; compare, delete",
             Self::ExistsSetex => "EXISTS + SETEX in Lua; compare, delete",
-            Self::Redisson => "Redisson's RLock scripts",
+            Self::Redisson => "Redisson's RLock",
             Self::Redlock => "Redlock's five steps",
             Self::Recipe => "ZooKeeper's recipe",
             Self::LeaseholdFile => "leasehold file:",
@@ -190,6 +190,14 @@ impl Contender {
         matches!(self, Self::SetnxExpire | Self::Redlock | Self::Recipe)
     }
 
+    /// Prepares what the processes of this lock need, before the first of them starts.
+    pub(crate) fn prepare(self) -> Result<()> {
+        match self {
+            Self::Redisson => redisson::compile(),
+            _ => Ok(()),
+        }
+    }
+
     fn make(self, config: &BaselineConfig) -> Result<Box<dyn Baseline>> {
         Ok(match self {
             Self::Setnx => Box::new(setnx::Setnx::new(config)),
@@ -197,7 +205,7 @@ impl Contender {
             Self::SetDel => Box::new(set_del::SetDel::new(config)),
             Self::CompareDelete => Box::new(compare_delete::CompareDelete::new(config)),
             Self::ExistsSetex => Box::new(exists_setex::ExistsSetex::new(config)),
-            Self::Redisson => Box::new(redisson::Redisson::new(config)),
+            Self::Redisson => Box::new(redisson::Redisson::new(config)?),
             Self::Redlock => Box::new(redlock::Redlock::new(config)),
             Self::Recipe => Box::new(zookeeper::Recipe::new(config)?),
             _ => Box::new(leasehold::Leasehold::new(config)?),

@@ -5,7 +5,7 @@ use percent_encoding::percent_decode_str;
 use crate::Random;
 
 /// Each is a lock of its own.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 22] = [
     ".",
     "..",
     "/",
@@ -16,6 +16,8 @@ const NAMES: [&str; 20] = [
     "+",
     "{}",
     "a}b{c",
+    "{a}/b",
+    "{a}/b~:queue",
     "*",
     "?[a]",
     "\0",

@@ -29,7 +29,7 @@ const BASELINES: [Baseline; 13] = [
         "EXISTS + SETEX in Lua; compare, delete",
         "ExistsSetex",
     ),
-    baseline("redisson", "Redisson's RLock scripts", "Redisson"),
+    baseline("redisson", "Redisson's RLock", "Redisson"),
     baseline("redlock-steps", "Redlock's five steps", "Redlock"),
     baseline("zookeeper-recipe", "ZooKeeper's recipe", "Recipe"),
     baseline("file", "**leasehold file:**", "LeaseholdFile"),

@@ -30,6 +30,7 @@ use crate::{Error, Locks, Result, Store, stores};
 /// | `rediss+cluster://host1,host2,host3` | the same with TLS |
 /// | `redis://host:6379?dialect=plain` | the format of redis-py (`stores::RedisPlain`) |
 /// | `redis://host:6379?dialect=redisson` | the locks of Redisson (`stores::Redisson`) |
+/// | `redis+sentinel://s1,s2/mymaster?dialect=redisson` | the same on the master of sentinels |
 /// | `redlock://a,b,c` | Redis servers (`stores::Redlock`) of which a minority may fail |
 /// | `redlocks://a,b,c` | the same with TLS |
 /// | `zookeeper://host1,host2,host3/folder` | ZooKeeper (`stores::ZooKeeper`) |

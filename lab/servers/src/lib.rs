@@ -32,6 +32,7 @@ mod wait;
 mod wire;
 mod zookeeper;
 
+pub use certificates::Certificates;
 pub use clock::Clock;
 pub use postgres::{Postgres, PostgresSession};
 pub use redis::{Cluster, Raw, Redis, Release, Reply, Sentinels, Setup, request};

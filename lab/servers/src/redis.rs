@@ -115,6 +115,12 @@ impl Redis {
             .number()
     }
 
+    /// The port at which the nodes of a cluster meet and name each other.
+    fn announced_port(&self) -> u16 {
+        let tls_port = self.spec.tls_port.as_ref();
+        tls_port.map_or_else(|| self.port(), Port::number)
+    }
+
     /// The path of the server's Unix socket.
     #[must_use]
     pub fn socket_path(&self) -> PathBuf {

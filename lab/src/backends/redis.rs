@@ -246,10 +246,7 @@ pub(super) fn check_clean_by_lease(
 
 fn check_keys(server: &Server, names: &[String]) -> Result<()> {
     for key in server.command(&["KEYS", "*"]).texts() {
-        let name = key
-            .strip_prefix("leasehold:{")
-            .and_then(|rest| rest.strip_suffix('}'))
-            .map(hostile_names::decoded);
+        let name = name_of(key);
         ensure!(
             name.is_some_and(|name| names.contains(&name)),
             "left behind: {key}"
@@ -262,6 +259,18 @@ fn check_keys(server: &Server, names: &[String]) -> Result<()> {
     }
 
     Ok(())
+}
+
+/// Returns the name of a lock's key.
+fn name_of(key: &str) -> Option<String> {
+    let rest = key.strip_prefix("leasehold:{")?;
+    if let Some(encoded) = rest.strip_suffix('}') {
+        return Some(hostile_names::decoded(encoded));
+    }
+
+    let (tag, rest) = rest.strip_suffix('~')?.split_once("}~")?;
+    let tag = hostile_names::decoded(tag);
+    Some(format!("{{{tag}}}{}", hostile_names::decoded(rest)))
 }
 
 /// How many connections the server has besides the one that sends this command.

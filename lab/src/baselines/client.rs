@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{BaselineConfig, Reply, Request, Response};
 use crate::{DEADLINE, now, until};
@@ -32,7 +33,9 @@ impl Client {
         command
             .arg(serde_json::to_string(config)?)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            // The programs that a baseline starts are killed and paused with it.
+            .process_group(0);
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
@@ -119,7 +122,7 @@ impl Client {
     /// If the process had ended before.
     pub fn kill(mut self) -> Result<u64> {
         let at = now();
-        self.child.kill()?;
+        self.signal(Signal::KILL)?;
         self.child.wait()?;
         Ok(at)
     }
@@ -131,12 +134,9 @@ impl Client {
     pub fn pause(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         until("a process to be stopped", || {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-            Ok(stat
-                .rsplit(") ")
-                .next()
-                .is_some_and(|rest| rest.starts_with('T'))
-                .then_some(()))
+            let processes = self.processes()?;
+            let stopped: Result<Vec<bool>> = processes.into_iter().map(is_stopped).collect();
+            Ok(stopped?.into_iter().all(|stopped| stopped).then_some(()))
         })
     }
 
@@ -150,16 +150,31 @@ impl Client {
 
     fn signal(&self, signal: Signal) -> Result<()> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).context("a process has a number")?;
-        Ok(kill_process(pid, signal)?)
+        Ok(kill_process_group(pid, signal)?)
+    }
+
+    /// Returns the process, and the programs that it has started.
+    fn processes(&self) -> Result<Vec<u32>> {
+        let own = self.child.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"))?;
+        let children = children.split_whitespace().map(str::parse);
+        let children: Vec<u32> = children.collect::<Result<_, _>>()?;
+        Ok(std::iter::once(own).chain(children).collect())
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
         // Both fail if the process was killed and reaped before, which is fine.
-        let _ = self.child.kill();
+        let _ = self.signal(Signal::KILL);
         let _ = self.child.wait();
     }
+}
+
+fn is_stopped(process: u32) -> Result<bool> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let state = stat.rsplit(") ").next();
+    Ok(state.is_some_and(|state| state.starts_with('T')))
 }
 
 /// How long a free lock may take to be granted.

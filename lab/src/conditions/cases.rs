@@ -178,10 +178,7 @@ pub fn refused_frees(testbed: &BaselineTestbed) -> Result<bool> {
 pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
     let fixture = testbed.fixture();
     let mut holder = fixture.start(0, testbed.ample_millis())?;
-    let mut all = (1..=count)
-        .map(|worker| fixture.launch_direct(worker, testbed.ample_millis()))
-        .collect::<Result<Vec<Client>>>()?;
-    all.iter().try_for_each(|one| one.receive().map(drop))?;
+    let mut all = start_all(&fixture, count, testbed.ample_millis())?;
 
     holder.take()?;
     let requests_before = testbed.requests();
@@ -213,6 +210,24 @@ pub fn crowd(testbed: &BaselineTestbed, count: u32) -> Result<Crowd> {
             .zip(requests_before)
             .map(|(after, before)| after.saturating_sub(before).div_ceil(each)),
     })
+}
+
+/// Starts clients and waits until all are ready. The start of a Java program takes seconds, so only
+/// a few start at once.
+fn start_all(fixture: &Fixture<'_>, count: u32, lease_millis: u64) -> Result<Vec<Client>> {
+    const AT_ONCE: usize = 10;
+    let workers: Vec<u32> = (1..=count).collect();
+    let mut all = Vec::with_capacity(workers.len());
+
+    for workers in workers.chunks(AT_ONCE) {
+        let started = workers
+            .iter()
+            .map(|worker| fixture.launch_direct(*worker, lease_millis))
+            .collect::<Result<Vec<Client>>>()?;
+        started.iter().try_for_each(|one| one.receive().map(drop))?;
+        all.extend(started);
+    }
+    Ok(all)
 }
 
 fn two(fixture: &Fixture<'_>) -> Result<(Client, Client)> {

@@ -132,8 +132,8 @@ A lock between machines should meet four conditions:
 - *fault tolerance*: the lock stays available while most of its servers are.
 
 Articles and libraries build such a lock in different ways. For this comparison, each of these
-baselines is written as in its article or library. All of them, and the stores of leasehold, go
-through the same faults.
+baselines is written as in its article. `RLock` is Redisson itself, in Java programs. All of them,
+and the stores of leasehold, go through the same faults.
 
 ";
 

@@ -50,6 +50,7 @@ impl BaselineTestbed {
     /// # Errors
     /// If no lock is granted.
     pub fn start(program: &Path, contender: Contender) -> Result<Self> {
+        contender.prepare()?;
         let servers = match contender.service() {
             Service::Folder => Servers::None,
             Service::Redis => Servers::Redis(vec![Redis::start()]),

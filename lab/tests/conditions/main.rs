@@ -46,6 +46,24 @@ fn unconditional_del_releases_the_lock_of_another_client() -> Result<()> {
     Ok(())
 }
 
+/// The library itself, in a Java program: a paused holder is not notified of its loss, and its late
+/// release does not free the lock of the next holder.
+#[test]
+fn paused_redisson_continues_while_the_next_client_holds() -> Result<()> {
+    let testbed = testbed(Contender::Redisson)?;
+    ensure!(!cases::refused_frees(&testbed)?);
+    let (paused, late_freed) = cases::pause(&testbed)?;
+    ensure!(late_freed == Some(false), "{late_freed:?}");
+    ensure!(
+        paused.next_held && paused.both_claimed && paused.lost.unfenced == 1,
+        "{paused:?}"
+    );
+
+    let crash = cases::crash(&testbed, Request::Acquire(1_000))?;
+    ensure!(crash.next_millis.is_some(), "{crash:?}");
+    Ok(())
+}
+
 /// The lock of the articles in leasehold's version: another client never takes the lock from its
 /// holder. A holder that was stopped finds that its lock is lost. A resource that checks tokens
 /// rejects the holder's late write. Other resources lose it.

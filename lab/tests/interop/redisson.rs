@@ -1,6 +1,7 @@
 //! Redisson's own locks and leasehold, on one Redis server.
 
 mod peer;
+mod sentinel;
 mod shares;
 
 use std::thread;

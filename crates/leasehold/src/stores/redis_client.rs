@@ -46,6 +46,7 @@ pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};
 pub(super) use scan::{Scan, ScanLimits, list, pattern_of};
 pub(super) use script::{Script, script};
+pub(super) use sentinel::PORT as SENTINEL_PORT;
 pub(super) use servers::{ServerCall, StoreServers};
 pub(super) use session::{INVALIDATION, PushHandler, Session};
 pub(super) use topology::Topology;

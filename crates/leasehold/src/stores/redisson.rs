@@ -1,4 +1,5 @@
-//! The locks of Redisson, the library of most Java services, on one Redis server.
+//! The locks of Redisson, the library of most Java services, on one Redis server, or on
+//! the master that sentinels name.
 //!
 //! The server keeps the holder and the lease, and no queue. A release is published on the channel
 //! of the lock. So a waiter subscribes, tries again at each message, and at the end of the holder's
@@ -91,8 +92,8 @@ impl RedissonBuilder {
 
     /// Examines risks to locks on the server.
     pub(crate) async fn examine(&self) -> Result<Examination> {
-        let server = std::slice::from_ref(&self.address.server);
-        redis_examination::examine(Kind::Plain, server).await
+        let servers = self.address.topology.to_examine().await?;
+        redis_examination::examine(Kind::Plain, &servers).await
     }
 
     /// Connects to the server. The store reconnects by itself whenever a connection breaks.
@@ -116,7 +117,7 @@ impl RedissonBuilder {
 impl Redisson {
     /// Parses the URL of a server with `dialect=redisson`:
     /// `redis://[user[:password]@]host[:port]`, `rediss://…` with TLS, or
-    /// `redis+unix:///path/to/socket`.
+    /// `redis+unix:///path/to/socket`. On sentinels it is `redis+sentinel://s1,s2,s3/mymaster`.
     ///
     /// | setting | |
     /// |---|---|
@@ -127,7 +128,8 @@ impl Redisson {
     /// | `lock=semaphore` | `RPermitExpirableSemaphore`: a mutex is a semaphore of one permit |
     /// | `watchdog=30s` | the lease of holds that are renewed, as `lockWatchdogTimeout` |
     /// | `prefix=app:` | put before each name, as by a `NameMapper` |
-    /// | `password-file`, `ca`, `db`, `protocol` | as with `redis://` |
+    /// | `password-file`, `ca`, `cert`, `key`, `server-name`, `db`, `protocol` | as with `redis://` |
+    /// | `sentinel-user`, `sentinel-password-file`, `address-map` | as with `redis+sentinel://` |
     ///
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the URL is malformed, or has another dialect.
@@ -141,9 +143,11 @@ impl Redisson {
         let clock = Arc::<ServerClock>::default();
         let channels = Arc::<Channels>::default();
 
+        let endpoint = address.topology.endpoint();
+        let endpoint = endpoint.expect("the URL of a cluster is refused");
         let link = |purpose: &str, on_push: PushHandler, runtime| {
             Link::spawn(LinkConfig {
-                endpoint: address.server.clone().into(),
+                endpoint: endpoint.clone(),
                 channel: format!("leasehold:{purpose}:{client}"),
                 on_push,
                 handshake: handshake(Arc::clone(&clock)),

@@ -5,6 +5,8 @@
 mod masters;
 mod opening;
 mod slots;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::time::Duration;
 

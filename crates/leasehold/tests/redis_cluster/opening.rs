@@ -5,7 +5,7 @@ use leasehold::Locks;
 
 use super::{name_per_master, open, slot_of};
 
-async fn use_all(cluster: &Cluster, locks: &Locks) {
+pub(super) async fn use_all(cluster: &Cluster, locks: &Locks) {
     for name in name_per_master(cluster) {
         let held = locks.mutex(&name).acquire().await.expect("granted");
         held.release().await.expect("released");

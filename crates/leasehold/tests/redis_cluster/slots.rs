@@ -1,5 +1,6 @@
 //! Slots that move from one master to another while clients use their locks.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -129,4 +130,59 @@ async fn moved_slot_is_followed_to_a_node_without_a_name() {
     held.release().await.expect("released");
     let held = acquire(&open(&cluster, "").await, "a").await;
     held.release().await.expect("released");
+}
+
+/// All keys of a tenant are in one slot, so one master runs all scripts for its locks.
+#[tokio::test]
+async fn names_with_one_tag_share_a_slot() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, "").await;
+    let names = ["{tenant}/a", "{tenant}/b", "{tenant}:claims"];
+    for node in 0..cluster.count() {
+        cluster.node(node).command(&["CONFIG", "RESETSTAT"]);
+    }
+
+    let held = locks.all(names).acquire().await.expect("granted");
+    let waiter = locks.mutex(names[0]);
+    let waiting = tokio::spawn(async move { waiter.acquire().await });
+    waiters(&locks, names[0], 1).await;
+
+    let keys: Vec<String> = (0..3)
+        .flat_map(|master| keys_of(&cluster, master))
+        .collect();
+    assert!(
+        keys.len() > names.len(),
+        "a queue has keys of its own: {keys:?}"
+    );
+    let slots: BTreeSet<u16> = keys.iter().map(|key| cluster.slot_of(key)).collect();
+    assert_eq!(
+        slots,
+        BTreeSet::from([cluster.slot_of("tenant")]),
+        "{keys:?}"
+    );
+    let masters = (0..3).filter(|master| has_run_scripts(&cluster, *master));
+    assert_eq!(masters.count(), 1);
+
+    let listed = locks.list("{tenant}", 10).await.expect("listed");
+    assert!(
+        listed.iter().map(leasehold::Name::as_str).eq(names),
+        "{listed:?}"
+    );
+    held.release().await.expect("released");
+    let granted = waiting.await.expect("no panic").expect("granted");
+    granted.release().await.expect("released");
+}
+
+fn keys_of(cluster: &Cluster, node: usize) -> Vec<String> {
+    let keys = cluster.node(node).command(&["KEYS", "*"]);
+    keys.texts().iter().map(|key| (*key).to_owned()).collect()
+}
+
+/// Whether a node has run a script for a lock since its statistics were reset. The handshake of a
+/// connection runs scripts without keys.
+fn has_run_scripts(cluster: &Cluster, node: usize) -> bool {
+    cluster
+        .node(node)
+        .info("commandstats")
+        .contains("cmdstat_set:")
 }

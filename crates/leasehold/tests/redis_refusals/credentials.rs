@@ -31,7 +31,7 @@ async fn wrong_passwords_are_refused() {
 }
 
 /// Ends all connections of other clients than the one that sends the request.
-fn kill_clients(admin: &mut lab_servers::Raw) {
+pub(super) fn kill_clients(admin: &mut lab_servers::Raw) {
     for kind in ["normal", "pubsub"] {
         let reply = admin
             .request(&["CLIENT", "KILL", "TYPE", kind])
@@ -41,7 +41,7 @@ fn kill_clients(admin: &mut lab_servers::Raw) {
 }
 
 /// Waits until the server has replied on connections that were made since `kill_clients`.
-async fn reconnected(locks: &Locks, server: &Redis) {
+pub(super) async fn reconnected(locks: &Locks, server: &Redis) {
     let reconnects = async {
         while locks.mutex("probe").try_acquire().await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -88,10 +88,10 @@ async fn hold_survives_a_rotated_password_in_its_file() {
     held.release().await.expect("released");
 }
 
-/// A reconnect does not read the file of authorities again, even if the file has changed or is
-/// missing. Only a rejection of the server causes another read.
+/// A reconnect reads the file of authorities again. If the file is missing, the earlier authorities
+/// count.
 #[tokio::test]
-async fn authorities_are_read_again_only_after_a_rejection() {
+async fn reconnect_survives_a_missing_file_of_authorities() {
     let server = Redis::setup().tls().start();
     let mut admin = server.connection();
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -3,6 +3,7 @@
 #![cfg(all(feature = "redis", feature = "tls"))]
 #![allow(missing_docs)]
 
+mod client_certificates;
 mod credentials;
 mod requests;
 mod servers;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab_servers::{Redis, Sentinels};
+use lab_servers::{Certificates, Redis, Sentinels};
 
 use super::open;
 
@@ -71,6 +71,42 @@ async fn sentinels_and_servers_are_reached_with_tls() {
         .await
         .expect_err("another authority");
     assert!(error.is_denied(), "{error}");
+}
+
+/// Sentinels and servers require a certificate, and the certificates have a name of no host.
+#[tokio::test]
+async fn client_certificate_is_presented_to_sentinels_and_servers() {
+    let certificates = Certificates::of_servers("DNS:redis.lab");
+    let setup = Redis::setup().tls_of(&certificates).client_certificates();
+    let group = Sentinels::of(&setup, &setup);
+    let reached = |server: &Redis| format!("127.0.0.1:{}", server.tls_port());
+    let url = group.url_through("rediss+sentinel://", reached);
+    let mapped = group.settings_with(reached);
+    let file = |name: &str| certificates.file(name).display().to_string();
+    let identity = |name: &str| {
+        let certificate = file(&format!("{name}.crt"));
+        let key = file(&format!("{name}.key"));
+        format!("&cert={certificate}&key={key}")
+    };
+    let trusted = format!("{url}?{mapped}&ca={}", file("ca.crt"));
+    let named = format!("{trusted}&server-name=redis.lab");
+
+    let right = format!("{named}{}", identity("client"));
+    let locks = leasehold::open(&right).await.expect("accepted");
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    held.release().await.expect("released");
+
+    let wrong = format!("{named}{}", identity("other-client"));
+    let unnamed = format!("{trusted}{}", identity("client"));
+    for (url, remedy) in [
+        (named, "cert="),
+        (wrong, "cert="),
+        (unnamed, "server-name="),
+    ] {
+        let error = leasehold::open(&url).await.expect_err("refused");
+        assert!(error.is_denied(), "{error}");
+        assert!(error.to_string().contains(remedy), "{remedy}: {error}");
+    }
 }
 
 #[tokio::test]

@@ -71,7 +71,7 @@ impl Cluster {
 
     fn introduce(&self) {
         for node in &self.nodes[1..] {
-            let port = node.port().to_string();
+            let port = node.announced_port().to_string();
             self.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port]);
         }
         until("all nodes to know each other", || {
@@ -105,6 +105,15 @@ impl Cluster {
     pub fn url(&self) -> String {
         let addresses: Vec<String> = self.nodes[..MASTERS].iter().map(Redis::address).collect();
         format!("redis+cluster://{}", addresses.join(","))
+    }
+
+    /// The URL for clients with TLS: `rediss+cluster://HOST:A,HOST:B,HOST:C`.
+    #[must_use]
+    pub fn tls_url(&self, host: &str) -> String {
+        let masters = self.nodes[..MASTERS].iter();
+        let addresses = masters.map(|node| format!("{host}:{}", node.tls_port()));
+        let addresses: Vec<String> = addresses.collect();
+        format!("rediss+cluster://{}", addresses.join(","))
     }
 
     /// The number of nodes.
@@ -160,7 +169,7 @@ impl Cluster {
     pub fn hand_over_master(&self, old: usize, slot: u16) -> usize {
         const TRIES: usize = 10;
         const TRY_MAX: Duration = Duration::from_secs(6);
-        let port = format!("master_port:{}\r\n", self.nodes[old].port());
+        let port = format!("master_port:{}\r\n", self.nodes[old].announced_port());
         let follows = |node: &&Redis| node.info("replication").contains(&port);
         for _ in 0..TRIES {
             if let Some(replica) = self.nodes.iter().find(follows) {
@@ -227,7 +236,7 @@ impl Cluster {
     }
 
     fn move_key(&self, key: &str, from: usize, to: usize) {
-        let port = self.nodes[to].port().to_string();
+        let port = self.nodes[to].announced_port().to_string();
         let request = ["MIGRATE", "127.0.0.1", &port, key, "0", "5000"];
         self.nodes[from].command(&request);
     }

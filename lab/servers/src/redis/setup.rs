@@ -6,7 +6,7 @@ use std::io;
 use tempfile::TempDir;
 
 use super::{CONFIGURATION, LaunchSpec, Redis, Release};
-use crate::certificates;
+use crate::certificates::{self, Certificates};
 use crate::clock::Clock;
 use crate::port::Port;
 
@@ -25,6 +25,7 @@ pub struct Setup {
     lines: Vec<String>,
     password: Option<String>,
     tls: bool,
+    certificates: Option<Certificates>,
     cpu: Option<usize>,
     release: Release,
     own_clock: bool,
@@ -62,6 +63,18 @@ impl Setup {
         self
     }
 
+    /// Opens a TLS port as [`tls`](Self::tls) does, with certificates that other servers share.
+    pub fn tls_of(mut self, certificates: &Certificates) -> Self {
+        self.certificates = Some(certificates.clone());
+        self.tls()
+    }
+
+    /// Opens a TLS port as [`tls`](Self::tls) does, and accepts only clients with a certificate of
+    /// the authority.
+    pub fn client_certificates(self) -> Self {
+        self.tls().config("tls-auth-clients", "yes")
+    }
+
     /// Makes the server a replica of a master, which must be running.
     pub fn replica_of(self, master: &Redis) -> Self {
         let follows = self.config("replicaof", &format!("127.0.0.1 {}", master.port()));
@@ -80,7 +93,13 @@ impl Setup {
     /// Makes the server a node of a cluster.
     pub(super) fn cluster_node(mut self) -> Self {
         self.kind = Kind::ClusterNode;
-        self.config("cluster-enabled", "yes")
+        let node = self.config("cluster-enabled", "yes");
+        if node.tls {
+            node.config("tls-cluster", "yes")
+                .config("tls-replication", "yes")
+        } else {
+            node
+        }
     }
 
     /// Selects the release of the server.
@@ -113,13 +132,19 @@ impl Setup {
 
     fn spec(self) -> io::Result<LaunchSpec> {
         let folder = tempfile::Builder::new().prefix("redis-").tempdir()?;
-        let port = match self.kind {
-            Kind::ClusterNode => Port::reserve_with_second(CLUSTER_BUS_DISTANCE),
-            Kind::Server | Kind::Sentinel => Port::reserve(),
+        // The nodes of a cluster with TLS meet at their ports with TLS.
+        let reserve = |is_tls: bool| match self.kind {
+            Kind::ClusterNode if is_tls == self.tls => {
+                Port::reserve_with_second(CLUSTER_BUS_DISTANCE)
+            }
+            _ => Port::reserve(),
         };
-        let tls_port = self.tls.then(Port::reserve);
-        if self.tls {
-            certificates::make(folder.path());
+        let port = reserve(false);
+        let tls_port = self.tls.then(|| reserve(true));
+        match &self.certificates {
+            Some(certificates) => certificates.copy_to(folder.path()),
+            None if self.tls => certificates::make(folder.path()),
+            None => {}
         }
 
         fs::write(
@@ -149,6 +174,8 @@ impl Setup {
         let tls = tls_port.map(|port| {
             format!(
                 "tls-port {}\ntls-cert-file {folder}/server.crt\ntls-key-file {folder}/server.key\n\
+                 tls-client-cert-file {folder}/client.crt\n\
+                 tls-client-key-file {folder}/client.key\n\
                  tls-ca-cert-file {folder}/ca.crt\ntls-auth-clients no\n",
                 port.number()
             )

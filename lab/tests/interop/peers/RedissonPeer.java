@@ -12,7 +12,8 @@ import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
 
 /**
- * Uses locks of Redisson: RedissonPeer ADDRESS WATCHDOG_MS PREFIX.
+ * Uses locks of Redisson: RedissonPeer ADDRESS[,ADDRESS…] WATCHDOG_MS PREFIX. Several addresses are
+ * those of sentinels.
  *
  * <p>Reads a command from each line, and prints one line for each: an answer, or `error` and the
  * exception. `cycle` prints one line per hold, with the times of its begin and end.
@@ -84,6 +85,7 @@ public class RedissonPeer {
         switch (words[0]) {
             case "lock": lock.lock(); return System.nanoTime() + "";
             case "lock-for": lock.lock(Long.parseLong(words[3]), TimeUnit.MILLISECONDS); return "held";
+            case "wait": return lock.tryLock(Long.parseLong(words[3]), TimeUnit.MILLISECONDS) + "";
             case "try": return lock.tryLock() + "";
             case "token": return ((RFencedLock) lock).lockAndGetToken() + "";
             case "unlock": lock.unlock(); return System.nanoTime() + "";
@@ -112,12 +114,26 @@ public class RedissonPeer {
                 return name.substring(prefix.length());
             }
         });
-        config.useSingleServer()
-                .setAddress(arguments[0])
-                .setConnectionMinimumIdleSize(1)
-                .setConnectionPoolSize(4)
-                .setSubscriptionConnectionMinimumIdleSize(1)
-                .setSubscriptionConnectionPoolSize(2);
+        String[] addresses = arguments[0].split(",");
+        if (addresses.length == 1) {
+            config.useSingleServer()
+                    .setAddress(addresses[0])
+                    .setConnectionMinimumIdleSize(1)
+                    .setConnectionPoolSize(4)
+                    .setSubscriptionConnectionMinimumIdleSize(1)
+                    .setSubscriptionConnectionPoolSize(2);
+        } else {
+            config.useSentinelServers()
+                    .setMasterName("main")
+                    .addSentinelAddress(addresses)
+                    .setScanInterval(500)
+                    .setMasterConnectionMinimumIdleSize(1)
+                    .setMasterConnectionPoolSize(4)
+                    .setSlaveConnectionMinimumIdleSize(1)
+                    .setSlaveConnectionPoolSize(4)
+                    .setSubscriptionConnectionMinimumIdleSize(1)
+                    .setSubscriptionConnectionPoolSize(2);
+        }
         client = Redisson.create(config);
         System.out.println("ready");
 

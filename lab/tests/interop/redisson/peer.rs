@@ -23,12 +23,18 @@ pub(super) struct Peer {
 impl Peer {
     /// Starts the program, and waits until it is connected.
     pub(super) fn start(redis: &Redis, watchdog: Duration, prefix: &str) -> Result<Self> {
+        Self::start_at(&format!("redis://{}", redis.address()), watchdog, prefix)
+    }
+
+    /// Starts the program as [`start`](Self::start) does, with the address of a server, or those of
+    /// several sentinels.
+    pub(super) fn start_at(addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
         let clock_offset = suspended();
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "java"])
             .args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .args(["-cp", &CLASS_PATH, "RedissonPeer"])
-            .arg(format!("redis://{}", redis.address()))
+            .arg(addresses)
             .args([&watchdog.as_millis().to_string(), prefix])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -46,7 +46,7 @@ impl Redis {
                 },
                 &scripts::LIST,
                 limits,
-                record::name_of,
+                |key| record::name_of(key).filter(|name| name.as_str().starts_with(prefix)),
             );
             names.extend(listed.await?);
         }

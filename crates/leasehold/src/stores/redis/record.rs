@@ -1,12 +1,13 @@
 //! The record of a claim: its encoding for the scripts, and its decoding for inspection.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use percent_encoding::{percent_decode_str, utf8_percent_encode};
+use percent_encoding::{PercentEncode, percent_decode_str, utf8_percent_encode};
 
 use super::layout::record;
 use super::liveness::LivenessRef;
@@ -25,21 +26,52 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the key of a lock.
 ///
-/// The encoding has no brace, so that the keys of a lock are in one slot of a cluster.
+/// | name | key | slot of a cluster |
+/// |---|---|---|
+/// | `a/b` | `leasehold:{a/b}` | that of `a/b` |
+/// | `{a}/b` | `leasehold:{a}~/b~` | that of `a` |
+///
+/// The encoding has neither a brace nor a tilde. So the other keys of a lock are in the same slot,
+/// and end with neither of them.
 pub(super) fn key_of(name: &Name) -> String {
-    format!("{PREFIX}{}}}", utf8_percent_encode(name.as_str(), PLAIN))
+    match tag_of(name.as_str()) {
+        Some((tag, rest)) => format!("{PREFIX}{}}}~{}~", encoded(tag), encoded(rest)),
+        None => format!("{PREFIX}{}}}", encoded(name.as_str())),
+    }
 }
 
-/// Returns the pattern of the keys of names that begin with `prefix`.
+/// Returns the pattern of the keys of names that begin with `prefix`. Other names may match too.
 pub(super) fn pattern_of(prefix: &str) -> String {
+    if prefix.is_empty() || prefix.starts_with('{') {
+        return format!("{PREFIX}*");
+    }
     // Neither a percent sign nor a plain character has a meaning in a pattern.
-    format!("{PREFIX}{}*}}", utf8_percent_encode(prefix, PLAIN))
+    format!("{PREFIX}{}*}}", encoded(prefix))
 }
 
 /// Returns the name of a lock's key.
 pub(super) fn name_of(key: &str) -> Option<Name> {
-    let encoded = key.strip_prefix(PREFIX)?.strip_suffix('}')?;
-    Name::parse(&percent_decode_str(encoded).decode_utf8().ok()?).ok()
+    let rest = key.strip_prefix(PREFIX)?;
+    if let Some(encoded) = rest.strip_suffix('}') {
+        return Name::parse(&decoded(encoded)?).ok();
+    }
+
+    let (tag, rest) = rest.strip_suffix('~')?.split_once("}~")?;
+    Name::parse(&format!("{{{}}}{}", decoded(tag)?, decoded(rest)?)).ok()
+}
+
+/// Returns the text in the braces at the beginning of a name, and the rest of the name.
+fn tag_of(name: &str) -> Option<(&str, &str)> {
+    let (tag, rest) = name.strip_prefix('{')?.split_once('}')?;
+    (!tag.is_empty()).then_some((tag, rest))
+}
+
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, PLAIN)
+}
+
+fn decoded(text: &str) -> Option<Cow<'_, str>> {
+    percent_decode_str(text).decode_utf8().ok()
 }
 
 /// Draws nonces that differ from all earlier ones, of this client and of any other.
@@ -196,6 +228,51 @@ mod tests {
             assert_eq!(key.matches('}').count(), 1, "{key}");
         }
         assert_eq!(name_of("leasehold:{a}:queue"), None);
+    }
+
+    /// All names of up to five characters that have a meaning in keys.
+    #[test]
+    fn names_with_braces_have_keys_of_their_own() {
+        let mut names = vec![String::new()];
+        for length in 0..5 {
+            let longest: Vec<String> = names
+                .iter()
+                .filter(|name| name.len() == length)
+                .cloned()
+                .collect();
+            for name in longest {
+                names.extend("{}~:a%".chars().map(|c| format!("{name}{c}")));
+            }
+        }
+
+        let mut keys = HashSet::new();
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            let name = Name::parse(name).expect("a name");
+            let key = key_of(&name);
+            assert_eq!(name_of(&key), Some(name), "{key}");
+            for part in [":claims", ":queue", ":holders", ":since"] {
+                let part = format!("{key}{part}");
+                assert_eq!(name_of(&part), None, "{part}");
+                assert!(keys.insert(part), "two locks have a part {key}");
+            }
+            assert!(key.starts_with(PREFIX));
+            assert!(keys.insert(key.clone()), "two names have the key {key}");
+        }
+    }
+
+    #[test]
+    fn names_without_a_tag_keep_their_keys() {
+        for (name, key) in [
+            ("a/b:c@d-e_f.g", "leasehold:{a/b:c@d-e_f.g}"),
+            ("x{a}", "leasehold:{x%7Ba%7D}"),
+            ("{}a", "leasehold:{%7B%7Da}"),
+            ("{a", "leasehold:{%7Ba}"),
+            ("{a}", "leasehold:{a}~~"),
+            ("{a}/b", "leasehold:{a}~/b~"),
+            ("{a}{b}~", "leasehold:{a}~%7Bb%7D%7E~"),
+        ] {
+            assert_eq!(key_of(&Name::parse(name).expect("a name")), key);
+        }
     }
 
     #[test]

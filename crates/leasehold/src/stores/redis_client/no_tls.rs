@@ -7,6 +7,18 @@ use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TcpStream;
 
+/// What a build with TLS keeps of its files.
+#[derive(Clone)]
+pub(in crate::stores) struct Loaded;
+
+#[allow(
+    clippy::unnecessary_wraps,
+    reason = "it has the signature of the function with TLS"
+)]
+pub(in crate::stores) fn check_identity(_tls: &Tls) -> Result<()> {
+    Ok(())
+}
+
 #[allow(
     clippy::unused_async,
     reason = "it has the signature of the function with TLS"

@@ -171,6 +171,18 @@ const ROWS: &[Row] = &[
         "write redis://host:6379 for a single server",
     ),
     (
+        "received fatal alert: CertificateRequired",
+        denied,
+        "the server requires a client certificate",
+        "name its PEM files with cert=/path/to/cert.pem and key=/path/to/key.pem",
+    ),
+    (
+        "received fatal alert",
+        denied,
+        "the server rejected the client certificate",
+        "give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem",
+    ),
+    (
         "DB index is out of range",
         invalid,
         "the server has no such database",

@@ -26,7 +26,7 @@ use crate::runtime::background;
 use crate::{Error, Result};
 use view::{Sighting, View};
 
-pub(in crate::stores) use address::SentinelAddress;
+pub(in crate::stores) use address::{PORT, SentinelAddress};
 
 /// The channel on which a sentinel publishes the end of a failover.
 const SWITCHES: &str = "+switch-master";

@@ -1,9 +1,7 @@
 //! TLS, always verified.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -14,28 +12,40 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use super::address::Tls;
 use super::stream::tcp;
 use crate::runtime::background;
-use crate::stores::tls::{client_config, untrusted};
+use crate::stores::tls::{PemFiles, PemPaths, untrusted};
 use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
 
-/// The configuration for each set of files.
+/// The files of TLS as they were read last, and the configuration that they give.
 ///
-/// Reading and parsing the files takes a few milliseconds, too long for each connect.
-static CONFIGS: Mutex<BTreeMap<Tls, Arc<ClientConfig>>> = Mutex::new(BTreeMap::new());
+/// Parsing the authorities takes a few milliseconds, too long for each connect.
+#[derive(Clone)]
+pub(in crate::stores) struct Loaded {
+    files: Arc<PemFiles>,
+    config: Arc<ClientConfig>,
+}
 
 pub(in crate::stores) async fn connect(host: &str, port: u16, tls: &Tls) -> Result<Encrypted> {
     let name = tls.server_name.as_deref().unwrap_or(host);
-    let known = CONFIGS.lock().get(tls).cloned();
+    let config = current(tls).await?;
+    let connected = encrypted(host, port, name, config).await;
 
-    if let Some(config) = known {
-        match encrypted(host, port, name, config).await {
-            // The authorities may have changed since they were read.
-            Err(error) if error.is_denied() => {}
-            connected => return connected,
-        }
+    let is_denied = connected.as_ref().is_err_and(Error::is_denied);
+    if is_denied && tls.authority.is_none() {
+        // The authorities of the system may have changed since they were read.
+        *tls.loaded.lock() = None;
     }
-    encrypted(host, port, name, load(tls).await?).await
+    connected
+}
+
+/// Checks the files of the client's certificate, before a connect needs them.
+pub(in crate::stores) fn check_identity(tls: &Tls) -> Result<()> {
+    if tls.certificate.is_none() {
+        return Ok(());
+    }
+    let files = PemFiles::read(paths(tls))?;
+    files.client_config().map(drop)
 }
 
 async fn encrypted(
@@ -51,26 +61,59 @@ async fn encrypted(
     TlsConnector::from(config)
         .connect(name, stream)
         .await
-        .map_err(|error| untrusted(error, "redis://"))
+        .map_err(|error| untrusted(error, "redis://", " (or write it as server-name=)"))
+}
+
+/// Returns the configuration of the files as they are now.
+///
+/// If they cannot be used, the configuration stays as it was: new files may be about to replace
+/// the old ones.
+async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
+    let earlier = tls.loaded.lock().clone();
+    match (load(tls, earlier.clone()).await, earlier) {
+        (Ok(loaded), _) => {
+            let config = Arc::clone(&loaded.config);
+            *tls.loaded.lock() = Some(loaded);
+            Ok(config)
+        }
+        (Err(error), Some(earlier)) => {
+            tracing::warn!(
+                %error,
+                "the files of TLS cannot be used; connecting with their earlier content"
+            );
+            Ok(earlier.config)
+        }
+        (Err(error), None) => Err(error),
+    }
 }
 
 /// Reads the files on a thread that may block, as a connect may run on the only background thread.
-async fn load(tls: &Tls) -> Result<Arc<ClientConfig>> {
-    let files = tls.clone();
-    let reading = background::handle().spawn_blocking(move || config(&files));
-    let read = reading
+async fn load(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
+    let tls = tls.clone();
+    let reading = background::handle().spawn_blocking(move || read(&tls, earlier));
+    reading
         .await
-        .map_err(|error| Error::unavailable("the files of TLS cannot be read").caused_by(error))?;
-
-    let config = Arc::new(read?);
-    CONFIGS.lock().insert(tls.clone(), Arc::clone(&config));
-    Ok(config)
+        .map_err(|error| Error::unavailable("the files of TLS cannot be read").caused_by(error))?
 }
 
-fn config(tls: &Tls) -> Result<ClientConfig> {
-    let identity = tls.certificate.as_deref().zip(tls.key.as_deref());
-    let mut config = client_config(tls.authority.as_deref(), identity)?;
+fn read(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
+    let files = PemFiles::read(paths(tls))?;
+    if let Some(earlier) = earlier.filter(|earlier| *earlier.files == files) {
+        return Ok(earlier);
+    }
+
+    let mut config = files.client_config()?;
     // A resumed session would not show its certificate.
     config.resumption = Resumption::disabled();
-    Ok(config)
+    Ok(Loaded {
+        files: Arc::new(files),
+        config: Arc::new(config),
+    })
+}
+
+fn paths(tls: &Tls) -> PemPaths<'_> {
+    PemPaths {
+        authority: tls.authority.as_deref(),
+        identity: tls.certificate.as_deref().zip(tls.key.as_deref()),
+    }
 }

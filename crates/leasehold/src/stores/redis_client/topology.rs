@@ -4,8 +4,10 @@ use std::fmt;
 
 use super::address::{Address, Settings};
 use super::cluster::ClusterAddress;
+use super::endpoint::Endpoint;
 use super::sentinel::{SentinelAddress, WatchedMaster};
 use crate::Result;
+use crate::stores::url::StoreUrl;
 
 #[derive(Clone, Debug)]
 pub(in crate::stores) enum Topology {
@@ -27,6 +29,23 @@ impl Topology {
             return ClusterAddress::parse(url).map(Self::Cluster);
         }
         Address::parse(url).map(Self::Single)
+    }
+
+    /// Returns the server, or the sentinels and their master, of a URL with a dialect.
+    pub(in crate::stores) fn of_dialect(url: &StoreUrl) -> Result<Self> {
+        if url.scheme.ends_with("+sentinel") {
+            return SentinelAddress::of_url(url).map(Self::Sentinel);
+        }
+        Address::of_server(url).map(Self::Single)
+    }
+
+    /// Returns what a link connects to, if one server at a time has all keys.
+    pub(in crate::stores) fn endpoint(self) -> Option<Endpoint> {
+        match self {
+            Self::Single(address) => Some(Endpoint::Server(address)),
+            Self::Sentinel(address) => Some(address.endpoint()),
+            Self::Cluster(_) => None,
+        }
     }
 
     /// Returns the servers whose risks to locks are examined: of a cluster, the nodes that the URL

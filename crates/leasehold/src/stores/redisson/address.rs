@@ -1,4 +1,4 @@
-//! The URL of a Redis server with `dialect=redisson`.
+//! The URL of a Redis server, or of sentinels, with `dialect=redisson`.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::class::Class;
 use super::keys::KeyMapper;
-use crate::stores::redis_client::{self, Address};
+use crate::stores::redis_client::{self, Topology};
 use crate::stores::url::{UrlForm, duration};
 use crate::{Error, Result};
 
 /// A server, and the settings of the store on it.
 #[derive(Clone, Debug)]
 pub(super) struct RedissonAddress {
-    pub(super) server: Address,
+    pub(super) topology: Topology,
     pub(super) mapper: KeyMapper,
     /// The lease of holds that are renewed, if it replaces that of the lock.
     pub(super) watchdog: Option<Duration>,
@@ -33,8 +33,34 @@ static FORM: UrlForm = UrlForm {
         "protocol",
         "password-file",
         "ca",
+        "cert",
+        "key",
+        "server-name",
     ],
 };
+static SENTINEL_FORM: UrlForm = UrlForm {
+    store: "Redisson on Sentinel",
+    schemes: &["redis+sentinel", "rediss+sentinel"],
+    example: SENTINEL_EXAMPLE,
+    default_port: redis_client::SENTINEL_PORT,
+    settings: &[
+        "dialect",
+        "lock",
+        "watchdog",
+        "prefix",
+        "db",
+        "protocol",
+        "password-file",
+        "sentinel-user",
+        "sentinel-password-file",
+        "address-map",
+        "ca",
+        "cert",
+        "key",
+        "server-name",
+    ],
+};
+const SENTINEL_EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster?dialect=redisson";
 const EXAMPLE: &str = "redis://host:6379?dialect=redisson";
 /// The shortest timeout of the watchdog. A shorter one would lose locks in a short delay.
 const WATCHDOG_MIN: Duration = Duration::from_secs(1);
@@ -42,7 +68,11 @@ const WATCHDOG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl RedissonAddress {
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let url = FORM.parse(text)?;
+        let scheme = text.split_once("://").map_or(text, |(scheme, _)| scheme);
+        check_topology(scheme)?;
+        let is_sentinel = scheme.ends_with("+sentinel");
+        let form = if is_sentinel { &SENTINEL_FORM } else { &FORM };
+        let url = form.parse(text)?;
         if url.settings.get("dialect") != Some("redisson") {
             let error = Error::invalid("the URL does not name the dialect redisson");
             return Err(error.help(format!("write {EXAMPLE}")));
@@ -50,7 +80,7 @@ impl RedissonAddress {
 
         let prefix = url.settings.get("prefix").unwrap_or_default();
         Ok(Self {
-            server: Address::of_server(&url)?,
+            topology: Topology::of_dialect(&url)?,
             mapper: KeyMapper {
                 prefix: prefix.to_owned(),
                 class: url
@@ -73,8 +103,20 @@ impl RedissonAddress {
             none if none.is_empty() => none,
             prefix => format!("&prefix={prefix}"),
         };
-        format!("{}?dialect=redisson{lock}{prefix}", self.server)
+        format!("{}?dialect=redisson{lock}{prefix}", self.topology)
     }
+}
+
+/// Refuses a cluster: there, Redisson publishes releases on the channels of shards.
+fn check_topology(scheme: &str) -> Result<()> {
+    if scheme.ends_with("+cluster") {
+        let error = Error::unsupported("dialect=redisson does not work on a cluster");
+        return Err(error.help(
+            "share locks with Redisson through one server or sentinels; redis+cluster:// without \
+             a dialect has locks of leasehold",
+        ));
+    }
+    Ok(())
 }
 
 fn watchdog(text: &str) -> Result<Duration> {
@@ -94,7 +136,6 @@ mod tests {
     fn settings_of_redisson_are_parsed() {
         let url = "redis://h/2?dialect=redisson&lock=fenced&watchdog=10s&prefix=app%3A";
         let address = RedissonAddress::parse(url).expect("good");
-        assert_eq!(address.server.database, 2);
         assert_eq!(address.mapper.prefix, "app:");
         assert_eq!(address.mapper.class, Class::Fenced);
         assert_eq!(address.watchdog, Some(Duration::from_secs(10)));
@@ -112,6 +153,7 @@ mod tests {
             ("a?dialect=redisson&watchdog=1ms", "watchdog"),
             ("a?dialect=redisson&crash-grace=5s", "not a setting"),
             ("a,b?dialect=redisson", "one host"),
+            ("a?dialect=redisson&address-map=a:1=b:2", "not a setting"),
         ] {
             let error = RedissonAddress::parse(&format!("redis://:secret@{rest}"));
             let error = error.expect_err(rest);
@@ -121,5 +163,18 @@ mod tests {
             );
             assert!(!format!("{error:?}").contains("secret"), "{rest}");
         }
+    }
+
+    #[test]
+    fn sentinels_are_parsed_and_clusters_are_refused() {
+        let url = "redis+sentinel://:secret@a,b/main?dialect=redisson&lock=fenced&db=2";
+        let address = RedissonAddress::parse(url).expect("good");
+        let shown = "redis+sentinel://a:26379,b:26379/main?dialect=redisson&lock=fenced";
+        assert_eq!(address.shown_url(), shown);
+
+        let url = "redis+cluster://:secret@a,b?dialect=redisson";
+        let error = RedissonAddress::parse(url).expect_err("refused");
+        assert!(error.is_unsupported(), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
 }

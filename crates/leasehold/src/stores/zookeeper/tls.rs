@@ -1,7 +1,6 @@
 //! TLS of the ZooKeeper store. Certificates are always verified.
 
 use std::future::poll_fn;
-use std::io;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,14 +13,14 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig};
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::address::{Identity, TlsFiles};
 use super::reply_error::store_error;
-use crate::stores::tls::{client_config, untrusted};
+use crate::stores::tls::{PemFiles, PemPaths, client_rejected, rejects_client, untrusted};
 use crate::stores::url::Host;
 use crate::{Error, Result};
 
@@ -83,10 +82,9 @@ async fn refusal_of(server: &Host, config: Arc<ClientConfig>) -> Option<Error> {
             let mut buffer = ReadBuf::new(&mut byte);
             let reading = poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut buffer));
             let error = reading.await.err()?;
-            is_alert(&error).then(|| refused(error))
+            rejects_client(&error).then(|| client_rejected(error))
         }
-        Err(error) if is_alert(&error) => Some(refused(error)),
-        Err(error) => Some(untrusted(error, "zookeeper://")),
+        Err(error) => Some(untrusted(error, "zookeeper://", "")),
     }
 }
 
@@ -99,26 +97,14 @@ fn certificate_name(server: &Host) -> Result<ServerName<'static>> {
     })
 }
 
-fn is_alert(error: &io::Error) -> bool {
-    let tls_error = error
-        .get_ref()
-        .and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(tls_error, Some(rustls::Error::AlertReceived(_)))
-}
-
-fn refused(error: io::Error) -> Error {
-    Error::denied(format!(
-        "the server rejected the client certificate, or requires one and none is configured: \
-         {error}"
-    ))
-    .help("give one that the server trusts, with cert=/path/to/cert.pem and key=/path/to/key.pem")
-    .caused_by(error)
-}
-
 fn config(tls: &TlsFiles) -> Result<ClientConfig> {
     let identity = tls.identity.as_ref();
     let identity = identity.map(|files| (files.certificate.as_path(), files.key.as_path()));
-    client_config(tls.authority.as_deref(), identity)
+    let paths = PemPaths {
+        authority: tls.authority.as_deref(),
+        identity,
+    };
+    PemFiles::read(paths)?.client_config()
 }
 
 fn read(path: &Path) -> Result<String> {

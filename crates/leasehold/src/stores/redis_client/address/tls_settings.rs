@@ -1,11 +1,16 @@
 //! The settings of TLS in a URL.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+
+use crate::stores::redis_client::tls::{Loaded, check_identity};
 use crate::{Error, Result};
 
 /// TLS of a connection. The certificate of the server is always verified.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Default)]
 pub(in crate::stores) struct Tls {
     /// The file of the authority to trust instead of those of the system.
     pub(in crate::stores) authority: Option<PathBuf>,
@@ -15,6 +20,8 @@ pub(in crate::stores) struct Tls {
     pub(in crate::stores) key: Option<PathBuf>,
     /// The name in the server's certificate, if it is not the host of the connection.
     pub(in crate::stores) server_name: Option<String>,
+    /// The files as they were read last. All connections of an address share them.
+    pub(in crate::stores) loaded: Arc<Mutex<Option<Loaded>>>,
 }
 
 impl Tls {
@@ -32,10 +39,33 @@ impl Tls {
 
     pub(super) fn check(&self) -> Result<()> {
         if self.certificate.is_some() == self.key.is_some() {
-            return Ok(());
+            return check_identity(self);
         }
         Err(Error::invalid("the URL has only one of cert= and key=")
             .help("name the PEM files of the client's certificate and of its key"))
+    }
+}
+
+/// The files are compared by their paths.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.authority == other.authority
+            && self.certificate == other.certificate
+            && self.key == other.key
+            && self.server_name == other.server_name
+    }
+}
+
+impl Eq for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authority", &self.authority)
+            .field("certificate", &self.certificate)
+            .field("key", &self.key)
+            .field("server_name", &self.server_name)
+            .finish_non_exhaustive()
     }
 }
 

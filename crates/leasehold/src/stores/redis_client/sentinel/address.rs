@@ -21,7 +21,8 @@ pub(in crate::stores) struct SentinelAddress {
     is_tls: bool,
 }
 
-const PORT: u16 = 26379;
+/// The default port of a sentinel.
+pub(in crate::stores) const PORT: u16 = 26379;
 
 static FORM: UrlForm = UrlForm {
     store: "Redis Sentinel",
@@ -50,18 +51,22 @@ const EXAMPLE: &str = "redis+sentinel://host1,host2,host3/mymaster";
 impl SentinelAddress {
     pub(in crate::stores) fn parse(text: &str) -> Result<Self> {
         let url = FORM.parse(text)?;
+        let mut address = Self::of_url(&url)?;
+        address.server.settings = Settings::parse(&url)?;
+        Ok(address)
+    }
+
+    /// Returns the sentinels and the master of a URL with the scheme `redis+sentinel` or
+    /// `rediss+sentinel`.
+    pub(in crate::stores) fn of_url(url: &StoreUrl) -> Result<Self> {
         let is_tls = url.scheme == "rediss+sentinel";
         let sentinels = url.servers()?.iter();
-        let sentinels = sentinels.map(|host| sentinel(&url, host, is_tls));
-        let sentinels: Vec<Address> = sentinels.collect::<Result<_>>()?;
-
-        let mut server = Address::of_target(&url, address::tcp(&url.servers()?[0], is_tls), 0)?;
-        server.settings = Settings::parse(&url)?;
+        let sentinels = sentinels.map(|host| sentinel(url, host, is_tls));
         Ok(Self {
-            sentinels,
-            master: master_name(&url)?,
-            server,
-            addresses: AddressMap::parse(&url)?,
+            sentinels: sentinels.collect::<Result<_>>()?,
+            master: master_name(url)?,
+            server: Address::of_target(url, address::tcp(&url.servers()?[0], is_tls), 0)?,
+            addresses: AddressMap::parse(url)?,
             is_tls,
         })
     }
