@@ -13,8 +13,8 @@ use super::{MutantsArgs, run};
 /// How many mutants such a run tries at least, however long they take.
 pub(super) const DRAWN_MIN: usize = 2;
 
-/// In minutes: no further mutant of `cargo xtask test` begins after this time. The first build takes
-/// most of it.
+/// In minutes: no further mutant of `cargo xtask test` begins after this time. The first build
+/// takes most of it.
 const BUDGET: u64 = 3;
 
 /// Tries the mutants that the commit decides; a step of `cargo xtask test`.
