@@ -75,8 +75,8 @@ fn number(status: &str, key: &str) -> Result<u64> {
     Ok(word.with_context(|| format!("no {key}"))?.parse()?)
 }
 
-/// Counts the lasting keys of all Redis servers, the nodes of the first ZooKeeper server that replies, and
-/// the files of a file store.
+/// Counts the lasting keys of all Redis servers, the nodes of the first ZooKeeper server that
+/// replies, and the files of a file store.
 pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
     let keys = testbed.redis().into_iter().map(count_lasting_keys);
     let replies = |server: &&ZooKeeper| {
