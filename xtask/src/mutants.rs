@@ -27,6 +27,7 @@ use clap::Args;
 use crate::repository;
 use crate::usage::UsageError;
 use check::Verdict;
+pub(crate) use draw::run_drawn;
 pub(crate) use listed::{SeededBug, seeded_bugs};
 use patch::Mutant;
 use results::{Outcome, Record, Results};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::iter;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use crate::baselines;
 use crate::documents;
+use crate::mutants;
 use crate::prerequisites;
 use crate::repository;
 use crate::scratch::Scratch;
@@ -45,7 +47,9 @@ pub(crate) fn test() -> Result<()> {
     let scratch = Scratch::create()?;
     let steps = test_steps(&scratch)?;
     let first = [format_step().run(), lint_step().run(), suite::run(&scratch)];
-    failures_of(first.into_iter().chain(steps.iter().map(Step::run)))?;
+    let rest = steps.iter().map(Step::run);
+    let last = iter::once_with(mutants::run_drawn);
+    failures_of(first.into_iter().chain(rest).chain(last))?;
     check_licences()?;
 
     println!("xtask: test passed in {} s", start.elapsed().as_secs());

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use lab_servers::ZooKeeper;
+use lab_servers::{Redis, ZooKeeper};
 
 use super::growth::Series;
 use crate::{Process, Testbed};
@@ -15,6 +15,8 @@ const MEMORY_SLACK: u64 = 1_024;
 /// Two connections to a server that was unreachable at the start.
 const DESCRIPTOR_SLACK: u64 = 4;
 const THREAD_SLACK: u64 = 2;
+/// In milliseconds: keys with a shorter life are not counted. Their number follows from the load.
+const SHORT_LIFE: i64 = 60_000;
 
 /// What one worker process uses over time.
 #[derive(Debug)]
@@ -73,13 +75,10 @@ fn number(status: &str, key: &str) -> Result<u64> {
     Ok(word.with_context(|| format!("no {key}"))?.parse()?)
 }
 
-/// Counts the keys of all Redis servers, the nodes of the first ZooKeeper server that replies, and
-/// the files of a file store.
+/// Counts the lasting keys of all Redis servers, the nodes of the first ZooKeeper server that
+/// replies, and the files of a file store.
 pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
-    let keys = testbed.redis().into_iter().map(|server| {
-        let count = server.command(&["DBSIZE"]).int();
-        count.unsigned_abs()
-    });
+    let keys = testbed.redis().into_iter().map(count_lasting_keys);
     let replies = |server: &&ZooKeeper| {
         let reply = server.request("mntr");
         reply.is_ok_and(|reply| reply.contains("zk_znode_count"))
@@ -97,6 +96,17 @@ pub(super) fn entries(testbed: &Testbed) -> Result<u64> {
         0
     };
     Ok(keys.sum::<u64>() + nodes + files)
+}
+
+fn count_lasting_keys(server: &Redis) -> u64 {
+    const NO_EXPIRY: i64 = -1;
+    let keys = server.command(&["KEYS", "*"]);
+
+    let lasts = |key: &&str| {
+        let life = server.command(&["PTTL", key]).int();
+        life == NO_EXPIRY || life > SHORT_LIFE
+    };
+    keys.texts().into_iter().filter(lasts).count() as u64
 }
 
 fn count_files(folder: &Path) -> Result<u64> {

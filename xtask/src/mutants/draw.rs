@@ -1,15 +1,39 @@
-//! The order in which a run of CI tries mutants.
+//! The mutants that a run of CI tries, and their order.
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use sha1_smol::Sha1;
 
 use super::patch::Mutant;
+use super::{MutantsArgs, run};
 
 /// How many mutants such a run tries at least, however long they take.
 pub(super) const DRAWN_MIN: usize = 2;
+
+/// In minutes: no further mutant of `cargo xtask test` begins after this time. The first build
+/// takes most of it.
+const BUDGET: u64 = 3;
+
+/// Tries the mutants that the commit decides; a step of `cargo xtask test`.
+pub(crate) fn run_drawn() -> Result<()> {
+    let start = Instant::now();
+    println!("xtask: seeded bugs …");
+
+    run(&MutantsArgs {
+        names: Vec::new(),
+        results: None,
+        budget: Some(BUDGET),
+        drawn: true,
+        compile_only: false,
+    })?;
+
+    let seconds = start.elapsed().as_secs();
+    println!("xtask: seeded bugs passed in {seconds} s");
+    Ok(())
+}
 
 /// Sorts mutants by a digest of the commit and their names. So each commit tries others, and the
 /// same commit the same ones.
