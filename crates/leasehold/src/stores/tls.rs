@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -18,7 +18,7 @@ pub(super) fn client_config(
     authority: Option<&Path>,
     identity: Option<(&Path, &Path)>,
 ) -> Result<ClientConfig> {
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
         .with_root_certificates(roots(authority)?);
@@ -44,6 +44,12 @@ pub(super) fn client_config(
     config
         .with_client_auth_cert(certificates, key)
         .map_err(|error| unusable(&error))
+}
+
+/// Returns the provider that the program has installed, or else aws-lc-rs.
+fn provider() -> Arc<CryptoProvider> {
+    let installed = CryptoProvider::get_default().cloned();
+    installed.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()))
 }
 
 /// Reads the authorities in a file, or those of the system without a file.
