@@ -29,7 +29,8 @@ pub(crate) use disk::Disk;
 /// All backends, in the order of the report.
 pub const BACKENDS: &[&dyn Backend] = &[
     &file::File,
-    &redis::Redis,
+    &redis::SINGLE,
+    &redis::COHORT,
     &replica::Replica,
     &sentinel::PLAIN,
     &sentinel::REPLICATED,
@@ -46,6 +47,11 @@ pub const BACKENDS: &[&dyn Backend] = &[
 pub trait Backend: fmt::Debug + Sync {
     /// The figures and capabilities of the store.
     fn profile(&self) -> Profile;
+
+    /// How many times the threads of a worker pass a hold on. `None` if every acquire is a claim.
+    fn cohort(&self) -> Option<u32> {
+        None
+    }
 
     /// Starts the servers of the store with the set-up that a fault requires.
     ///

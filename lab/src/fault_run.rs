@@ -38,6 +38,8 @@ const MISSES_MAX: usize = 20;
 const NESTS: usize = 2;
 /// The workers with two threads.
 const PAIRS: [usize; 2] = [3, 4];
+/// The threads of a worker that pass holds on to each other.
+const COHORT: u32 = 3;
 /// The shortest and the longest pause between two injections.
 const PAUSE_MILLIS: (u64, u64) = (100, 500);
 /// Longer than a third of a lease, so that a loss is reported during the hold.
@@ -185,6 +187,7 @@ impl FaultRun {
             store: testbed.worker_url.clone(),
             lease_millis: Some(u64::try_from(lease.as_millis())?),
             names: names(cell.fault.requires, seed),
+            cohort: backend.cohort(),
             on_error,
             cycles: u64::MAX,
             stop_file: Some(stop_file.display().to_string()),
@@ -291,8 +294,17 @@ impl FaultRun {
             kinds: self.kinds(number),
             names: names[..if nests { SHARED } else { names.len() }].to_vec(),
             max_nesting: if nests { 3 } else { 0 },
-            threads: if PAIRS.contains(&number) { 2 } else { 1 },
+            cohort: self.config.cohort.filter(|_| !nests),
+            threads: self.threads_of(number),
             ..self.config.clone()
+        }
+    }
+
+    fn threads_of(&self, number: usize) -> u32 {
+        match (PAIRS.contains(&number), self.config.cohort) {
+            (false, _) => 1,
+            (true, None) => 2,
+            (true, Some(_)) => COHORT,
         }
     }
 
@@ -300,7 +312,8 @@ impl FaultRun {
     /// semaphore with two slots, of which one worker of four takes both.
     fn kinds(&self, number: usize) -> HashMap<String, LockKind> {
         let guarantees = self.testbed.locks().guarantees();
-        if !guarantees.readers || guarantees.slots == Slots::Unsupported {
+        let are_mutexes = self.config.cohort.is_some();
+        if are_mutexes || !guarantees.readers || guarantees.slots == Slots::Unsupported {
             return HashMap::new();
         }
         let is_whole = number % 4 == 1;

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::check;
 
+/// The label of a claim that several threads share.
+pub(crate) const COHORT_LABEL: &str = "cohort";
+
 /// The only argument of the `worker` program, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerConfig {
@@ -25,6 +28,8 @@ pub struct WorkerConfig {
     pub max_nesting: u32,
     /// The API of the library.
     pub api: Api,
+    /// How many times the threads of the process pass a hold on. `None` if they do not.
+    pub cohort: Option<u32>,
     /// The number of threads or tasks that acquire locks.
     pub threads: u32,
     /// The number of the first of them.
@@ -205,6 +210,7 @@ impl Default for WorkerConfig {
             kind: LockKind::Mutex,
             kinds: HashMap::new(),
             max_nesting: 0,
+            cohort: None,
             api: Api::Blocking,
             threads: 1,
             first_thread: 0,
@@ -263,5 +269,15 @@ impl WorkerConfig {
             .get(&self.names[usize::from(name)])
             .copied()
             .unwrap_or(self.kind)
+    }
+
+    /// The label of the claims of a thread. It is the thread's number, so that the observer can
+    /// identify them. The claim of a cohort belongs to no single thread.
+    #[must_use]
+    pub fn label(&self, thread: u32) -> String {
+        match self.cohort {
+            None => thread.to_string(),
+            Some(_) => COHORT_LABEL.to_owned(),
+        }
     }
 }

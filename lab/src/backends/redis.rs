@@ -9,9 +9,41 @@ use super::{Backend, CANARY, Capability, Disk, Profile, USER, disk, wait_for_emp
 use crate::faults::Requirement;
 use crate::{Testbed, WorkerConfig, hostile_names, until, until_within};
 
-/// `redis:`, one server.
+/// `redis:`, one server. The threads of a worker may pass a hold on.
 #[derive(Debug)]
-pub(super) struct Redis;
+pub(super) struct Redis {
+    name: &'static str,
+    cohort: Option<u32>,
+    has: &'static [Capability],
+}
+
+pub(super) const SINGLE: Redis = Redis {
+    name: "redis",
+    cohort: None,
+    has: &[
+        Capability::Network,
+        Capability::ServerProcess,
+        Capability::ServerClock,
+        Capability::RedisCommands,
+        Capability::SingleRedis,
+        Capability::SmallDisk,
+        Capability::FifoQueue,
+        Capability::ImmediateRemoval,
+    ],
+};
+
+/// The queue has one claim for all threads of a worker, so it does not show their order.
+pub(super) const COHORT: Redis = Redis {
+    name: "redis-cohort",
+    cohort: Some(3),
+    has: &[
+        Capability::Network,
+        Capability::ServerProcess,
+        Capability::RedisCommands,
+        Capability::SingleRedis,
+        Capability::ImmediateRemoval,
+    ],
+};
 
 pub(super) const LEASE: Duration = Duration::from_millis(1_500);
 pub(super) const SETTINGS: &str = "crash-grace=500ms";
@@ -33,23 +65,18 @@ const SLOW_START: [(&str, &str); 3] = [
 impl Backend for Redis {
     fn profile(&self) -> Profile {
         Profile {
-            name: "redis",
+            name: self.name,
             lease: LEASE,
             requested_lease: LEASE,
             recovery_seconds: 10,
             token_slack: 0,
             load_min: 10.0,
-            has: &[
-                Capability::Network,
-                Capability::ServerProcess,
-                Capability::ServerClock,
-                Capability::RedisCommands,
-                Capability::SingleRedis,
-                Capability::SmallDisk,
-                Capability::FifoQueue,
-                Capability::ImmediateRemoval,
-            ],
+            has: self.has,
         }
+    }
+
+    fn cohort(&self) -> Option<u32> {
+        self.cohort
     }
 
     fn start(&self, worker: &str, requires: Requirement) -> Result<Testbed> {

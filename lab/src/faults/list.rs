@@ -36,6 +36,7 @@ const OUTAGE: Fault = Fault {
 /// The stores with a wire in front of each server.
 const REMOTE: &[&str] = &[
     "redis",
+    "redis-cohort",
     "replica",
     "plain",
     "redlock",
@@ -43,7 +44,7 @@ const REMOTE: &[&str] = &[
     "ensemble",
 ];
 /// The stores of which one server is all.
-const SINGLE_SERVER: &[&str] = &["redis", "plain", "zookeeper"];
+const SINGLE_SERVER: &[&str] = &["redis", "redis-cohort", "plain", "zookeeper"];
 /// The stores that work with a majority of their servers.
 const SEVERAL_SERVERS: &[&str] = &["redlock"];
 
@@ -380,6 +381,7 @@ pub const FAULTS: &[Fault] = &[
         requires: Requirement::ServerClock,
         exceptions: &[
             ("redis", T, 10),
+            ("redis-cohort", T, 10),
             ("plain", T, 10),
             ("redisson", T, 10),
             ("redlock", T, 12),
@@ -544,7 +546,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain", "redisson"],
+        losses: &["redis", "redis-cohort", "plain", "redisson"],
         inject: redis_state::writes_refused,
         ..OUTAGE
     },
@@ -556,7 +558,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain", "redisson"],
+        losses: &["redis", "redis-cohort", "plain", "redisson"],
         inject: redis_state::read_only,
         ..OUTAGE
     },
@@ -578,7 +580,7 @@ pub const FAULTS: &[Fault] = &[
         requires: Requirement::DedicatedUser,
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain", "redisson"],
+        losses: &["redis", "redis-cohort", "plain", "redisson"],
         inject: redis_state::rights_revoked,
         ..OUTAGE
     },
@@ -590,7 +592,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         guarantee: R,
         exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "plain", "redisson"],
+        losses: &["redis", "redis-cohort", "plain", "redisson"],
         inject: clients::busy_script,
         ..OUTAGE
     },
@@ -611,8 +613,8 @@ pub const FAULTS: &[Fault] = &[
         evidence: "connections closed for this reason",
         needs: &[RedisCommands],
         recovery_seconds: 12,
-        exceptions: &[("redis", E, 10)],
-        losses: &["redis", "plain"],
+        exceptions: &[("redis", E, 10), ("redis-cohort", E, 10)],
+        losses: &["redis", "redis-cohort", "plain"],
         inject: clients::evicted,
         ..OUTAGE
     },
@@ -855,7 +857,7 @@ pub const FAULTS: &[Fault] = &[
         guarantee: R,
         recovery_seconds: 12,
         exceptions: &[("file", E, 10)],
-        losses: &["redis", "plain"],
+        losses: &["redis", "redis-cohort", "plain"],
         inject: files::disk_full,
         ..OUTAGE
     },

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use super::{network, processes};
 use crate::backends::Capability;
 use crate::fault_run::{Effect, FaultRun};
+use crate::worker_config::COHORT_LABEL;
 use crate::{Random, hostile_names, until};
 
 /// The names are hostile during the whole run. The second fault makes the store use them in every
@@ -27,7 +28,8 @@ pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<O
             name.len()
         );
     }
-    // All entries belong to workers. Their labels are numbers, or empty while they nest.
+    // All entries belong to workers. Their labels are numbers, or `cohort`, or empty while they
+    // nest.
     for name in &run.config.names {
         // The inspecting client may have lost its connections too.
         for entry in until("the queue to be inspected", || {
@@ -36,9 +38,10 @@ pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<O
         .entries
         {
             let label = &entry.info.label;
+            let is_of_thread = label.parse::<u32>().is_ok();
             ensure!(
-                label.is_empty() || label.parse::<u32>().is_ok(),
-                "{name:?}: {entry:?}"
+                label.is_empty() || label == COHORT_LABEL || is_of_thread,
+                "the entry of another client is in the queue of {name:?}: {entry:?}"
             );
         }
     }

@@ -12,7 +12,7 @@ use crate::fault_run::{Effect, Injection, Outcome};
 const CHECKED_WITHIN: u64 = 100_000_000;
 
 /// Checks that the faults of a run met holds. A fault that outlasts a lease must have cost a hold
-/// on the stores that the fault names.
+/// on the stores that the fault names. With a cohort, a hold must have been passed on.
 ///
 /// # Errors
 /// If the run proves nothing.
@@ -33,7 +33,20 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Powe
         !cell.must_open() || outcome.opened_during_faults > 0,
         "no new client could open the store during a fault"
     );
+    ensure!(
+        cell.backend.cohort().is_none() || passes(all) > 0,
+        "no hold was passed on"
+    );
     Ok(power)
+}
+
+/// How many holds were passed on. The store's tokens are times, so only a pass has the next token.
+fn passes(all: &[Hold]) -> usize {
+    let mut tokens: Vec<_> = all.iter().map(|hold| (hold.name, hold.token)).collect();
+    tokens.sort_unstable();
+
+    let is_next = |pair: &&[(u16, u64)]| pair[0].0 == pair[1].0 && pair[0].1 + 1 == pair[1].1;
+    tokens.windows(2).filter(is_next).count()
 }
 
 /// What the effects of a fault met.
@@ -84,5 +97,20 @@ impl Figures {
             opened: outcome.opened_during_faults,
             ..self
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::samples::mutex;
+
+    #[test]
+    fn only_holds_with_successive_tokens_were_passed_on() {
+        let granted = [mutex(1_000, 10, 20), mutex(1_008, 20, 30)];
+        assert_eq!(passes(&granted), 0);
+
+        let passed = [mutex(1_001, 20, 30), mutex(1_000, 10, 20)];
+        assert_eq!(passes(&passed), 1);
     }
 }

@@ -139,11 +139,14 @@ fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
     options(config, lock, thread)
 }
 
-/// The label of a claim is its thread's number, so that the observer can identify it.
 fn options(config: &WorkerConfig, lock: Lock, thread: u32) -> Lock {
     let lock = match config.lease_millis {
         Some(millis) => lock.lease(Duration::from_millis(millis)),
         None => lock,
     };
-    lock.label(&thread.to_string())
+    let lock = match config.cohort {
+        Some(max) => lock.cohort(max),
+        None => lock,
+    };
+    lock.label(&config.label(thread))
 }

@@ -86,7 +86,6 @@ fn acquire(config: &WorkerConfig, recorder: Recorder<'_>, lock: &Lock) -> Result
     }
 }
 
-/// The label of a claim is its thread's number, so that the observer can identify it.
 fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
     let text = &config.names[usize::from(name)];
     let lock = match config.kind_of(name) {
@@ -99,5 +98,9 @@ fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
         || lock.clone(),
         |millis| lock.clone().lease(Duration::from_millis(millis)),
     );
-    lock.label(&thread.to_string())
+    let lock = match config.cohort {
+        Some(max) => lock.cohort(max),
+        None => lock,
+    };
+    lock.label(&config.label(thread))
 }

@@ -23,6 +23,16 @@ const LAB_ONLY: &[(&str, &str)] = &[
          output-buffer-overflow clients-evicted keys-renamed aof-truncated disk-full clock-slow",
     ),
     (
+        "redis-cohort",
+        "restarted-stale keys-persisted read-only evicted jitter tiny-segments \
+         output-buffer-overflow clients-evicted keys-renamed aof-truncated half-open latency \
+         scripts-flushed keys-deleted connections-reset packet-loss busy-script loading \
+         hostile-names waiter-killed waiter-paused partition-one-way replies-delayed wrong-type \
+         writes-refused rights-revoked client-wall-clock killed-at-step paused-at-step \
+         out-of-memory network-chaos server-paused restarted-empty connections-killed \
+         holder-killed mixed flushall",
+    ),
+    (
         "sentinel",
         "master-paused master-partition holder-paused hostile-names",
     ),
