@@ -138,6 +138,11 @@ fn test_steps(scratch: &Scratch) -> Result<Vec<Step>> {
         simulate::script_step(),
         Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
             .env("RUSTDOCFLAGS", "-D warnings"),
+        Step::cargo(
+            "docs without features",
+            "doc -p leasehold --no-default-features --no-deps --lib",
+        )
+        .env("RUSTDOCFLAGS", "-D warnings"),
         feature_step("no features", ""),
     ];
 

@@ -56,7 +56,7 @@ impl Program {
         match found.await {
             Ok(Some(rest)) => rest,
             Ok(None) => panic!("the program has ended without {start:?}: {others:?}"),
-            Err(_) => panic!("the program does not print {start:?}: {others:?}"),
+            Err(limit) => panic!("{limit}: no line {start:?} in {others:?}"),
         }
     }
 

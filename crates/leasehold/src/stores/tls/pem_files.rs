@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -58,7 +58,7 @@ impl PemFiles {
 
     /// Returns the configuration of a client that trusts the authority and has the identity.
     pub(in crate::stores) fn client_config(&self) -> Result<ClientConfig> {
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
             .with_root_certificates(self.roots()?);
@@ -153,4 +153,10 @@ impl std::fmt::Debug for PemFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "PemFile({})", self.path.display())
     }
+}
+
+/// Returns the provider that the program has installed, or else aws-lc-rs.
+fn provider() -> Arc<CryptoProvider> {
+    let installed = CryptoProvider::get_default().cloned();
+    installed.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()))
 }
