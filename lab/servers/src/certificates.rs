@@ -84,11 +84,11 @@ fn make_all(folder: &Path, names: &str) {
         ("other-client", "client", "other"),
     ] {
         let subject = format!("/CN={name}");
-        let signer = format!("{authority}.crt");
-        let signer_key = format!("{authority}.key");
-        let signed = ["-extensions", section, "-subj", &subject, "-CA", &signer];
-        let signed = [&signed[..], &["-CAkey", &signer_key]].concat();
-        certificate(folder, names, name, &signed);
+        let by = format!("{authority}.crt");
+        let by_key = format!("{authority}.key");
+        let output = ["-extensions", section, "-subj", &subject, "-CA", &by];
+        let output = [&output[..], &["-CAkey", &by_key]].concat();
+        certificate(folder, names, name, &output);
     }
 }
 

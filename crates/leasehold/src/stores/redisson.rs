@@ -128,7 +128,8 @@ impl Redisson {
     /// | `lock=semaphore` | `RPermitExpirableSemaphore`: a mutex is a semaphore of one permit |
     /// | `watchdog=30s` | the lease of holds that are renewed, as `lockWatchdogTimeout` |
     /// | `prefix=app:` | put before each name, as by a `NameMapper` |
-    /// | `password-file`, `ca`, `cert`, `key`, `server-name`, `db`, `protocol` | as with `redis://` |
+    /// | `ca`, `cert`, `key`, `server-name` | as with `redis://` |
+    /// | `password-file`, `db`, `protocol` | as with `redis://` |
     /// | `sentinel-user`, `sentinel-password-file`, `address-map` | as with `redis+sentinel://` |
     ///
     /// # Errors

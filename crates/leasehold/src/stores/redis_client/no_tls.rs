@@ -7,9 +7,8 @@ use crate::{Error, Result};
 
 pub(in crate::stores) type Encrypted = TcpStream;
 
-/// What a build with TLS keeps of its files.
-#[derive(Clone)]
-pub(in crate::stores) struct Loaded;
+/// A build with TLS keeps its files; this one has none.
+pub(in crate::stores) use std::convert::Infallible as LoadedFiles;
 
 #[allow(
     clippy::unnecessary_wraps,

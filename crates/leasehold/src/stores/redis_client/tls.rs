@@ -21,7 +21,7 @@ pub(in crate::stores) type Encrypted = TlsStream<TcpStream>;
 ///
 /// Parsing the authorities takes a few milliseconds, too long for each connect.
 #[derive(Clone)]
-pub(in crate::stores) struct Loaded {
+pub(in crate::stores) struct LoadedFiles {
     files: Arc<PemFiles>,
     config: Arc<ClientConfig>,
 }
@@ -88,7 +88,7 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
 }
 
 /// Reads the files on a thread that may block, as a connect may run on the only background thread.
-async fn load(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
+async fn load(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
     let tls = tls.clone();
     let reading = background::handle().spawn_blocking(move || read(&tls, earlier));
     reading
@@ -96,7 +96,7 @@ async fn load(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
         .map_err(|error| Error::unavailable("the files of TLS cannot be read").caused_by(error))?
 }
 
-fn read(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
+fn read(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
     let files = PemFiles::read(paths(tls))?;
     if let Some(earlier) = earlier.filter(|earlier| *earlier.files == files) {
         return Ok(earlier);
@@ -105,7 +105,7 @@ fn read(tls: &Tls, earlier: Option<Loaded>) -> Result<Loaded> {
     let mut config = files.client_config()?;
     // A resumed session would not show its certificate.
     config.resumption = Resumption::disabled();
-    Ok(Loaded {
+    Ok(LoadedFiles {
         files: Arc::new(files),
         config: Arc::new(config),
     })

@@ -25,12 +25,12 @@ pub(in crate::stores) struct PemPaths<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::stores) struct PemFiles {
     authority: Option<PemFile>,
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
 }
 
 /// The client's certificate and its key.
 #[derive(Debug, PartialEq, Eq)]
-struct Identity {
+struct ClientIdentity {
     certificate: PemFile,
     key: PemFile,
 }
@@ -45,7 +45,7 @@ impl PemFiles {
     pub(in crate::stores) fn read(paths: PemPaths<'_>) -> Result<Self> {
         let authority = paths.authority.map(read_authority).transpose()?;
         let identity = paths.identity.map(|(certificate, key)| {
-            Ok(Identity {
+            Ok(ClientIdentity {
                 certificate: read_certificate(certificate)?,
                 key: read_key(key)?,
             })
@@ -62,7 +62,7 @@ impl PemFiles {
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
             .with_root_certificates(self.roots()?);
-        let Some(Identity { certificate, key }) = &self.identity else {
+        let Some(ClientIdentity { certificate, key }) = &self.identity else {
             return Ok(config.with_no_client_auth());
         };
 

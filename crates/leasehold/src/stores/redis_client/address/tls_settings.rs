@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::stores::redis_client::tls::{Loaded, check_identity};
+use crate::stores::redis_client::tls::{LoadedFiles, check_identity};
 use crate::{Error, Result};
 
 /// TLS of a connection. The certificate of the server is always verified.
@@ -21,7 +21,7 @@ pub(in crate::stores) struct Tls {
     /// The name in the server's certificate, if it is not the host of the connection.
     pub(in crate::stores) server_name: Option<String>,
     /// The files as they were read last. All connections of an address share them.
-    pub(in crate::stores) loaded: Arc<Mutex<Option<Loaded>>>,
+    pub(in crate::stores) loaded: Arc<Mutex<Option<LoadedFiles>>>,
 }
 
 impl Tls {
