@@ -28,7 +28,7 @@ pub(crate) use elect::Elect;
 pub(crate) use hold::{Acquire, Hold, Release};
 pub(crate) use inspection::{Ls, Show, Wait, Watch};
 pub(crate) use mistakes::is_shell_line;
-pub(crate) use options::{LockOptions, LogFormat, LogOptions, Store, duration};
+pub(crate) use options::{BusyExit, LockOptions, LogFormat, LogOptions, Store, duration};
 pub(crate) use run::{OnLost, Run};
 pub(crate) use serve::Serve;
 
@@ -242,7 +242,8 @@ pub(crate) enum Action {
     ///
     /// A process removes the files of a lock about a second after it left the lock free. A crashed
     /// process leaves them, and so does a process that may not remove the files of another user.
-    /// Run it daily, as root or as the owner of the folder. It may run while locks are used.
+    /// Run it daily, as the owner of the folder; a folder that users share may belong to root. It
+    /// may run while locks are used.
     /// Files that cannot be removed are named on standard error, and the exit code stays 0.
     /// Only the file store has such files.
     Gc {

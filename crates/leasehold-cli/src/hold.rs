@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use tokio::time::timeout;
 
-use crate::commands::{Hold, LockOptions, Store};
+use crate::commands::{BusyExit, Hold, LockOptions, Store};
 use crate::exit::{Exit, print_error};
 use crate::format::Escaped;
 use crate::guards::{Guards, LossReport};
@@ -39,6 +39,7 @@ pub(crate) async fn hold(args: Hold) -> Result<Exit> {
         name: &args.name,
         store: &args.store,
         options: &args.lock,
+        busy: args.busy,
         label: &label,
     };
     holding.run(owner, Reader::StandardOutput, signals).await
@@ -67,6 +68,7 @@ struct Holding<'a> {
     name: &'a str,
     store: &'a Store,
     options: &'a LockOptions,
+    busy: BusyExit,
     label: &'a str,
 }
 
@@ -90,7 +92,7 @@ impl Holding<'_> {
         };
         let guards = match acquired {
             Acquired::Granted(guards) => guards,
-            Acquired::TimedOut => return Ok(Exit::NOT_IN_TIME),
+            Acquired::TimedOut => return Ok(self.busy.exit()),
             Acquired::Interrupted(signal) => return Ok(Exit::by_signal(signal)),
         };
 

@@ -8,14 +8,14 @@ use tracing_subscriber::prelude::*;
 use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::commands::{LogFormat, LogOptions};
-use crate::exit::StandardError;
+use crate::exit::{StandardError, print_error};
 
 /// Starts the log if `LEASEHOLD_LOG` or --verbose requests it.
 ///
 /// Otherwise no filter is built, because building one takes longer than acquiring a lock.
 pub(crate) fn start(options: &LogOptions) {
     let filter = match std::env::var_os("LEASEHOLD_LOG") {
-        Some(filter) if !filter.is_empty() => EnvFilter::from_env("LEASEHOLD_LOG"),
+        Some(filter) if !filter.is_empty() => parse(&filter.to_string_lossy()),
         _ if options.verbose => EnvFilter::new("leasehold=info"),
         _ => return,
     };
@@ -35,6 +35,17 @@ pub(crate) fn start(options: &LogOptions) {
             registry().with(filter).with(lines).init();
         }
     }
+}
+
+/// Reads a filter. One that cannot be read is reported, and the log has the level `info`.
+fn parse(filter: &str) -> EnvFilter {
+    EnvFilter::try_new(filter).unwrap_or_else(|error| {
+        print_error(format_args!(
+            "LEASEHOLD_LOG={filter:?} is not a log filter: {error}; \
+             write a level, such as info or leasehold=debug"
+        ));
+        EnvFilter::new("leasehold=info")
+    })
 }
 
 fn is_event(metadata: &Metadata<'_>) -> bool {

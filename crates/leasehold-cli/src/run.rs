@@ -71,7 +71,7 @@ pub(crate) async fn run(mut args: Run) -> Result<Exit> {
             let held = hold(guards, locks, &args, &stopping, &mut signals).await?;
             Ok(held.exit)
         }
-        Acquired::TimedOut => Ok(args.busy_exit_code.map_or(Exit::NOT_IN_TIME, Exit::from)),
+        Acquired::TimedOut => Ok(args.busy.exit()),
         Acquired::Interrupted(signal) => Ok(Exit::by_signal(signal)),
     }
 }

@@ -27,14 +27,14 @@ pub(crate) async fn wait(args: &Wait) -> Result<Exit> {
     }
     if args.limit == Some(Duration::ZERO) {
         print_timed_out(args, &last_seen);
-        return Ok(Exit::NOT_IN_TIME);
+        return Ok(args.busy.exit());
     }
 
     let mut observer = retry.until_available(|| locks.observe(name)).await?;
     while !is_free(&last_seen) {
         let Some(changed) = before(deadline, observer.next()).await else {
             print_timed_out(args, &last_seen);
-            return Ok(Exit::NOT_IN_TIME);
+            return Ok(args.busy.exit());
         };
         last_seen = match changed {
             Ok(lock_state) => lock_state,

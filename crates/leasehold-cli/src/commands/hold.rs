@@ -4,7 +4,7 @@
 use clap::Args;
 use leasehold::Token;
 
-use super::options::{LockOptions, Store};
+use super::options::{BusyExit, LockOptions, Store};
 
 #[derive(Debug, Args)]
 pub(crate) struct Hold {
@@ -16,6 +16,9 @@ pub(crate) struct Hold {
 
     #[command(flatten)]
     pub(crate) lock: LockOptions,
+
+    #[command(flatten)]
+    pub(crate) busy: BusyExit,
 
     /// Hold until the process PID ends, and do not read standard input
     #[arg(long, value_name = "PID")]
@@ -32,6 +35,9 @@ pub(crate) struct Acquire {
 
     #[command(flatten)]
     pub(crate) lock: LockOptions,
+
+    #[command(flatten)]
+    pub(crate) busy: BusyExit,
 
     /// Hold until the process PID ends [default: the parent process of leasehold]
     ///

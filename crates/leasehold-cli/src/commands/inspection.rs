@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::dialect::InspectedStore;
-use super::options::{Store, duration};
+use super::options::{BusyExit, Store, duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
@@ -77,6 +77,9 @@ pub(crate) struct Wait {
     /// Do not wait, as with --wait 0
     #[arg(short, long, alias = "nb", overrides_with = "limit")]
     nonblock: bool,
+
+    #[command(flatten)]
+    pub(crate) busy: BusyExit,
 
     /// Print errors only
     #[arg(short, long)]

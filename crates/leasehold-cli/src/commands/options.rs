@@ -8,6 +8,26 @@ use jiff::SpanRelativeTo;
 use jiff::fmt::friendly::SpanParser;
 
 use crate::crash_grace::{self, CrashGrace};
+use crate::exit::Exit;
+
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(crate) struct BusyExit {
+    /// The exit code if --wait is over [default: 75]
+    #[arg(
+        short = 'E',
+        long = "busy-exit-code",
+        alias = "conflict-exit-code",
+        value_name = "N"
+    )]
+    code: Option<u8>,
+}
+
+impl BusyExit {
+    /// How leasehold ends if the lock is not granted, or not free, in time.
+    pub(crate) fn exit(self) -> Exit {
+        self.code.map_or(Exit::NOT_IN_TIME, Exit::from)
+    }
+}
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Store {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::options::{LockOptions, Store, duration};
+use super::options::{BusyExit, LockOptions, Store, duration};
 
 #[derive(Debug, Args)]
 #[command(override_usage = "leasehold run [OPTIONS] NAME… -- COMMAND…\n       \
@@ -59,9 +59,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) lock: LockOptions,
 
-    /// The exit code if the lock is not granted within --wait [default: 75]
-    #[arg(short = 'E', long, alias = "conflict-exit-code", value_name = "N")]
-    pub(crate) busy_exit_code: Option<u8>,
+    #[command(flatten)]
+    pub(crate) busy: BusyExit,
 
     /// Hold the lock at least this long, even if COMMAND ends sooner
     ///
@@ -118,7 +117,7 @@ impl Run {
             store,
             also_store: None,
             lock,
-            busy_exit_code: None,
+            busy: BusyExit::default(),
             hold_at_least: None,
             on_lost: OnLost::Term,
             kill_after: None,

@@ -134,6 +134,7 @@ pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
         name: &args.name,
         store: &args.store,
         options: &args.lock,
+        busy: args.busy,
         label: &label,
     };
     holding.run(owner, Reader::Caller(caller), signals).await

@@ -193,9 +193,19 @@ async fn give_back(guards: Guards) {
     drop(timeout(RELEASE_MAX, guards.release()).await);
 }
 
+/// The variable from which --also-store is read without that option.
+const ALSO_STORE: &str = "LEASEHOLD_ALSO_STORE";
+
 fn same_store() -> Error {
-    Error::invalid("--store and --also-store are the same store")
-        .help("give the old store and the new one")
+    let error = Error::invalid("--store and --also-store are the same store");
+
+    // A run inside a run with --also-store inherits the variable.
+    if std::env::var_os(ALSO_STORE).is_some_and(|url| !url.is_empty()) {
+        return error.help(format!(
+            "give the old store and the new one, or unset {ALSO_STORE}"
+        ));
+    }
+    error.help("give the old store and the new one")
 }
 
 fn enclosed_in_one_store() -> Error {

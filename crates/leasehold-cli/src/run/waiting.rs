@@ -211,7 +211,7 @@ fn missing_holder_text(lock_state: &LockState) -> String {
             let first = claimant(&first.info);
             format!("no holder is visible; next is {first}, which does not take its turn")
         }
-        None => "held by an unknown process".to_owned(),
+        None => "no holder is visible".to_owned(),
     }
 }
 

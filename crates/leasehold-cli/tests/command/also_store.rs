@@ -200,6 +200,19 @@ fn second_store_may_come_from_the_environment() {
     held.end().assert(0, "", "");
 }
 
+/// A run inside a run with `--also-store` has the second store from the environment.
+#[test]
+fn inherited_second_store_is_named_in_the_refusal() {
+    let stores = Move::begin();
+    let new = stores.server.url();
+    let inner = ["--wait", "0", "--store", &new, "b", "--", "true"];
+
+    let mut run = stores.sandbox.leasehold(&["run"]);
+    run.args(inner).env("LEASEHOLD_ALSO_STORE", &new);
+    let done: Finished = run.output().unwrap().into();
+    done.assert(64, "", "unset LEASEHOLD_ALSO_STORE");
+}
+
 #[test]
 fn same_store_twice_is_refused() {
     let stores = Move::begin();

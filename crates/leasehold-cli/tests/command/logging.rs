@@ -63,6 +63,21 @@ fn log_is_off_by_default_and_filtered_by_the_variable() {
 }
 
 #[test]
+fn filter_that_cannot_be_read_is_reported_and_the_log_has_its_usual_level() {
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.leasehold(&["run", "a", "--", "true"]);
+    let done: Finished = run.env("LEASEHOLD_LOG", "][").output().unwrap().into();
+
+    assert_eq!(done.code(), 0, "{done:?}");
+    let first = done.err.lines().next().unwrap();
+    assert!(
+        first.starts_with("leasehold: LEASEHOLD_LOG=\"][\" is not a log filter"),
+        "{done:?}"
+    );
+    assert!(done.err.contains(" INFO granted store="), "{done:?}");
+}
+
+#[test]
 fn loss_is_logged_with_its_reason() {
     let sandbox = Sandbox::new();
     let holder = sandbox.holder("a", &JSON);

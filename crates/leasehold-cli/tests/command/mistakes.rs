@@ -221,6 +221,19 @@ fn busy_exit_code_is_75_unless_stated_and_does_not_change_other_codes() {
             .code(),
         0
     );
+    for waiting in [
+        ["hold", "-qn", "-E", "3", "a"],
+        ["acquire", "-qn", "-E", "3", "a"],
+        ["wait", "-qn", "-E", "3", "a"],
+    ] {
+        let own_pid = std::process::id().to_string();
+        let owner: &[&str] = match waiting[0] {
+            "wait" => &[],
+            _ => &["--while-pid", &own_pid],
+        };
+        let done = sandbox.done(&[&waiting, owner].concat());
+        assert_eq!(done.code(), 3, "{waiting:?}: {done:?}");
+    }
     refused(
         &sandbox.done(&["run", "-E", "256", "a", "--", "true"]),
         "256",
