@@ -100,7 +100,7 @@ async fn show_progress(locks: &Locks, name: &str, wait: WaitOptions) -> Infallib
 
 /// Whether standard error is a terminal that can replace a line.
 fn has_spinner() -> bool {
-    stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Reports the queue position at once, and again after each interval.

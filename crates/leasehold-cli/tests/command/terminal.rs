@@ -189,10 +189,14 @@ fn spinner_shows_the_queue_position() {
 #[test]
 fn dumb_terminal_gets_the_queue_position_as_a_line() {
     let sandbox = Sandbox::new();
-    let holder = sandbox.holder("a", &[]);
-    let mut terminal = Terminal::with(&sandbox, "$LEASEHOLD run a -- echo ran");
-    terminal.until_shows("leasehold: waiting for a: 1st in the queue, held by leasehold[");
-    holder.end();
-    terminal.until_shows("leasehold: a granted after ");
-    terminal.until_shows("ran");
+    for unset in ["", "unset TERM; "] {
+        let holder = sandbox.holder("a", &[]);
+        let line = format!("{unset}$LEASEHOLD run a -- echo ran");
+        let mut terminal = Terminal::with(&sandbox, &line);
+
+        terminal.until_shows("leasehold: waiting for a: 1st in the queue, held by leasehold[");
+        holder.end();
+        terminal.until_shows("leasehold: a granted after ");
+        terminal.until_shows("ran");
+    }
 }
