@@ -5,7 +5,8 @@
 //! executes COMMAND.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -109,14 +110,38 @@ fn die_with(parent: &OsStr) -> io::Result<()> {
     }
 }
 
+/// What to do about a program that the kernel has not found. It may also miss the interpreter that
+/// the first line of a script names.
+fn hint_for_missing(program: &str) -> String {
+    if is_shell_line(program) {
+        return "; to run a line in a shell, write -c in place of --".to_owned();
+    }
+
+    match interpreter(program) {
+        Some(interpreter) => format!("; its interpreter is {}", Escaped(&interpreter)),
+        None => String::new(),
+    }
+}
+
+/// The interpreter of a script: `/bin/sh` for the first line `#!/bin/sh -e`. None for a name without
+/// a folder, which was searched in PATH.
+fn interpreter(script: &str) -> Option<String> {
+    script.contains('/').then_some(())?;
+    let mut start = [0; 256];
+    let len = File::open(script).ok()?.read(&mut start).ok()?;
+
+    let text = String::from_utf8_lossy(&start[..len]);
+    let line = text.lines().next()?.strip_prefix("#!")?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
 /// Executes the command. Returns only if this fails, after printing the reason.
 pub(crate) fn become_command(command: &mut Command) -> Exit {
     let error = command.exec();
     let program = command.get_program().to_string_lossy();
-    let hint = if error.kind() == io::ErrorKind::NotFound && is_shell_line(&program) {
-        "; to run a line in a shell, write -c in place of --"
-    } else {
-        ""
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => hint_for_missing(&program),
+        _ => String::new(),
     };
     print_error(format_args!(
         "cannot execute {}: {error}{hint}",

@@ -36,6 +36,13 @@ fn unexecutable_command_exits_126_or_127() {
         "",
         "leasehold: cannot execute ./plain: Permission denied",
     );
+    std::fs::write(sandbox.path("no-sh"), "#!/missing/sh -e\n").unwrap();
+    std::fs::set_permissions(sandbox.path("no-sh"), PermissionsExt::from_mode(0o755)).unwrap();
+    sandbox.done(&["run", "a", "--", "./no-sh"]).assert(
+        127,
+        "",
+        "./no-sh: No such file or directory (os error 2); its interpreter is /missing/sh\n",
+    );
     std::fs::write(
         sandbox.path("script"),
         "echo from a script without a first line\n",
