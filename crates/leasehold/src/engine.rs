@@ -93,6 +93,7 @@ impl Drop for Engine {
 fn renewal_timer(runtime: &Handle) -> Result<BootTimer> {
     let _entered = runtime.enter();
     BootTimer::new().map_err(|error| {
-        Error::unavailable("the timer for renewals cannot be created").caused_by(error)
+        let message = format!("the timer for renewals cannot be created: {error}");
+        Error::unavailable(message).caused_by(error)
     })
 }

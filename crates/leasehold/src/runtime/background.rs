@@ -28,7 +28,8 @@ pub(crate) fn start() -> Result<&'static Handle> {
 
     if HANDLE.get().is_none() {
         let handle = spawn_thread().map_err(|error| {
-            Error::unavailable("the background thread cannot be started").caused_by(error)
+            let message = format!("the background thread cannot be started: {error}");
+            Error::unavailable(message).caused_by(error)
         })?;
         HANDLE.set(handle).expect("the mutex admits one thread");
     }
