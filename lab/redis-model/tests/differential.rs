@@ -106,6 +106,11 @@ fn is_same(words: &[&str], real: &RealReply, model: &RealReply) -> bool {
         (RealReply::Int(real), RealReply::Int(model)) if asks_for("PTTL") => {
             real == model || *real > 0 && *model > 0 && (real - model).abs() < 5_000
         }
+        // A script may return the remaining time among other values.
+        (RealReply::List(real), RealReply::List(model)) if asks_for("PTTL") => {
+            let pairs = || real.iter().zip(model);
+            real.len() == model.len() && pairs().all(|(real, model)| is_same(words, real, model))
+        }
         (RealReply::List(real), RealReply::List(model)) if asks_for("TIME") => {
             real.len() == model.len() || words[0] == "EVAL"
         }
