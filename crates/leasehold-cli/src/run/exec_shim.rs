@@ -123,8 +123,8 @@ fn hint_for_missing(program: &str) -> String {
     }
 }
 
-/// The interpreter of a script: `/bin/sh` for the first line `#!/bin/sh -e`. None for a name without
-/// a folder, which was searched in PATH.
+/// The interpreter of a script: `/bin/sh` for the first line `#!/bin/sh -e`. None for a name that
+/// was searched in PATH.
 fn interpreter(script: &str) -> Option<String> {
     script.contains('/').then_some(())?;
     let mut start = [0; 256];
