@@ -2,8 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_BOOTTIME`, which is the same for all processes of a machine and never
-/// jumps.
+/// Returns the nanoseconds of `CLOCK_BOOTTIME`. This clock is the same for all processes of a
+/// machine, and never jumps.
 #[must_use]
 pub fn now() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

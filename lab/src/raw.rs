@@ -91,7 +91,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Starts the program; `program` is its path, which only a benchmark knows.
+    /// Starts the program at the path `program`, which cargo passes only to benchmarks and tests.
     ///
     /// # Errors
     /// If the process cannot be started.

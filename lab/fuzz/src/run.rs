@@ -16,7 +16,7 @@ use crate::targets::Target;
 pub struct Budget {
     /// The seed of the first random input; each further one has the next seed.
     pub seed: u64,
-    /// How long random inputs run, after the kept ones.
+    /// How long the target runs on random inputs, after the inputs of the corpus.
     pub time: Duration,
 }
 

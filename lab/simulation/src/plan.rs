@@ -120,13 +120,13 @@ pub struct Operation {
     pub wait: Wait,
     /// How often a hold is passed on inside the process; `None` without a cohort.
     pub cohort: Option<u32>,
-    /// How long it holds.
+    /// How long the task holds the lock.
     pub hold: Duration,
     /// The bound of the hold.
     pub bound: Bound,
-    /// What it does while it holds.
+    /// What the task does while it holds the lock.
     pub work: Work,
-    /// How it ends.
+    /// How the hold ends.
     pub ending: Ending,
 }
 

@@ -14,7 +14,7 @@ use super::REPLY_TIMEOUT;
 pub const INTRUDER_NAME: &str = "intruder";
 /// The lease of the first claim, where the store ends claims by time.
 const SHORT_LEASE: Duration = Duration::from_millis(60);
-/// How often the intruder tries whether the first claim has ended.
+/// How often the intruder checks whether the first claim has ended.
 const RETRY: Duration = Duration::from_millis(20);
 /// How many times the second claim may be refused until the first one has ended.
 const TRIES: usize = 20;
@@ -119,7 +119,7 @@ fn claim(name: &Name, lease: Duration) -> Result<Claim> {
     Ok(claim)
 }
 
-/// `None` if the store did not reply in time, or refused.
+/// Returns the reply, or `None` if the store did not reply in time or refused the request.
 async fn reply<T>(request: impl Future<Output = leasehold::Result<T>>) -> Option<T> {
     timeout(REPLY_TIMEOUT, request).await.ok()?.ok()
 }

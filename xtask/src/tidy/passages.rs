@@ -1,4 +1,4 @@
-//! The prose of a file, in passages with their lines: comments, strings, documents, test names.
+//! Finds the prose of a file and its line numbers: comments, strings, documents, test names.
 
 use std::sync::LazyLock;
 

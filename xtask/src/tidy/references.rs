@@ -124,7 +124,7 @@ impl<'ast> Visit<'ast> for References {
         visit::visit_path(self, path);
     }
 
-    /// Most macros take expressions.
+    /// Visits the arguments of a macro as expressions, because most macros take expressions.
     fn visit_macro(&mut self, call: &'ast syn::Macro) {
         type Arguments = syn::punctuated::Punctuated<syn::Expr, syn::Token![,]>;
 

@@ -123,7 +123,7 @@ fn head(out: &mut String, metric: &str, help: &str) {
     let _ = writeln!(out, "# HELP {metric} {help}\n# TYPE {metric} gauge");
 }
 
-/// A label value, with the characters escaped that would end it.
+/// Escapes the characters that would end a label value.
 fn escaped(value: &str) -> String {
     value
         .replace('\\', "\\\\")

@@ -7,8 +7,8 @@ use tokio::runtime;
 
 use crate::drain::drain_blocking;
 
-/// A part of every value of this module. When a process drops its last handle, the drop waits for
-/// the departures.
+/// Counts the values of the blocking API, each of which contains a handle. When a process drops its
+/// last handle, the drop waits for the departures.
 #[derive(Debug)]
 pub(super) struct Handle(());
 

@@ -188,7 +188,7 @@ impl HoldEvents {
 /// Whether the store replies, as its last requests show it. Changes are logged.
 #[derive(Debug, Default)]
 pub(super) struct Reachability {
-    /// The first request without a reply; `None` while the store replies.
+    /// When the first request without a reply was sent; `None` while the store replies.
     unreachable_since: Mutex<Option<BootInstant>>,
 }
 

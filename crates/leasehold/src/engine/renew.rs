@@ -119,7 +119,7 @@ impl RenewReply {
     }
 }
 
-/// Renews claims together, or each alone if the error may concern one of them.
+/// Renews claims in one request, or each alone if that request fails because of one of them.
 ///
 /// A damaged queue, for example, must not keep the client from renewing the others.
 async fn renew_batch(

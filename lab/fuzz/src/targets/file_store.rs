@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 /// A disk is too slow for thousands of inputs.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// The files that an input may be. An input begins with one of these names and a line feed.
+/// The files whose content an input can be. An input begins with the file's name and a line feed.
 const FILES: &[&str] = &[
     "job.queue",
     ".counter",

@@ -130,7 +130,7 @@ fn documents_of_monitoring_name_exported_metrics_only() {
     }
 }
 
-/// The words that look like a metric.
+/// Returns the words that look like names of metrics.
 fn names_in(text: &str) -> Vec<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words

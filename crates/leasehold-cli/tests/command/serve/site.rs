@@ -9,7 +9,7 @@ use crate::sandbox::{Sandbox, Started};
 
 pub(super) struct Site {
     _process: Started,
-    /// Such as `http://127.0.0.1:4711`.
+    /// The beginning of every URL, such as `http://127.0.0.1:4711`.
     base: String,
 }
 

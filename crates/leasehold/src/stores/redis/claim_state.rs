@@ -32,8 +32,8 @@ pub struct ClaimState {
     is_absence_noted: bool,
     /// When the caller received this claim as held.
     passed_on: Option<BootInstant>,
-    /// Whether a script that ran after the grant has returned. Only then a ping is enough to renew
-    /// the hold.
+    /// Whether a script that ran after the grant has returned. Before that, a ping is not enough to
+    /// renew the hold.
     is_confirmed: bool,
     /// The highest token in a reply.
     ///

@@ -6,7 +6,7 @@
 use super::layout::expand;
 use crate::stores::redis_client::Script;
 
-/// A script that begins with a fast path.
+/// Builds a script that tries a fast path before the general one.
 macro_rules! queue_script {
     ($operation:literal) => {
         Script::from_template(

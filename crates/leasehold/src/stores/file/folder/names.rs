@@ -23,7 +23,7 @@ const CONTINUED: char = '+';
 /// The characters that are not encoded.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// The path of `name` below `folder`, with `ending` such as `.lock`.
+/// Returns the path of `name` below `folder`, with an `ending` such as `.lock`.
 ///
 /// Letters, digits, `-`, `_` and `.` are kept, and every other byte becomes `%XX`. A dot at the
 /// beginning is encoded too. So no file is hidden, and no name adds a `..` or a `/` to a path.
