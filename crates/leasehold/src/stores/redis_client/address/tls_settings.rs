@@ -21,6 +21,7 @@ pub(in crate::stores) struct Tls {
     /// The name in the server's certificate, if it is not the host of the connection.
     pub(in crate::stores) server_name: Option<String>,
     /// The files as they were read last. All connections of an address share them.
+    #[allow(dead_code, reason = "a build without TLS loads no files")]
     pub(in crate::stores) loaded: Arc<Mutex<Option<LoadedFiles>>>,
 }
 
