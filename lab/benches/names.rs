@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     let mut released = Vec::new();
     let mut guards = Vec::new();
     for name in 0..NAMES {
-        let lock = testbed.locks().mutex(&name.to_string());
+        let lock = testbed.locks().mutex(name.to_string());
         let begun = Instant::now();
         guards.push(testbed.run(lock.acquire())?);
         acquired.push(begun.elapsed());

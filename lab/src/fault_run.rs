@@ -14,10 +14,10 @@ use anyhow::{Context, Result, ensure};
 use lab_servers::{Clock, Wire};
 use leasehold::{Guarantees, Slots};
 
-use crate::backends::{Backend, keep_folder};
-use crate::faults::{Fault, Requirement};
+use crate::backends::{Backend, Capability, keep_folder};
+use crate::faults::{Fault, Guarantee, Requirement};
 use crate::matrix::Cell;
-use crate::observer::{Observed, Observer};
+use crate::observer::{Grants, Observed, Observer};
 use crate::testbed::Route;
 use crate::{
     Api, DEADLINE, Event, EventKind, HoldWork, LockKind, Observation, OnError, Process, Random,
@@ -170,9 +170,17 @@ impl Outcome {
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
 /// servers may have been unreachable then.
 ///
-/// A process has two connections to each server. Each is a descriptor and a task.
-fn resource_slack(testbed: &Testbed) -> usize {
-    2 + 2 * testbed.redis().len().max(testbed.wires.len())
+/// A process has two connections to each server. Each is a descriptor and a task. In a folder it
+/// keeps two files of each name open.
+fn resource_slack(testbed: &Testbed, backend: &dyn Backend, names: usize) -> usize {
+    let connections = 2 * testbed.redis().len().max(testbed.wires.len());
+    let files = if backend.has(Capability::Folder) {
+        2 * names
+    } else {
+        0
+    };
+
+    2 + connections + files
 }
 
 impl FaultRun {
@@ -191,16 +199,18 @@ impl FaultRun {
         let stop_file = testbed.scratch_file();
         let lease = backend.profile().requested_lease;
         let lease_of_store = backend.lease();
+        let names = names(cell.fault.requires, seed);
+        let resource_slack = resource_slack(&testbed, backend, names.len());
         let config = WorkerConfig {
             store: testbed.worker_url.clone(),
             lease_millis: Some(u64::try_from(lease.as_millis())?),
-            names: names(cell.fault.requires, seed),
+            names,
             cohort: backend.cohort(),
             on_error,
             cycles: u64::MAX,
             stop_file: Some(stop_file.display().to_string()),
             wait_micros: (profile == WorkloadProfile::Bounded).then_some(700_000),
-            resource_slack: resource_slack(&testbed),
+            resource_slack,
             ..WorkerConfig::default()
         };
         let long_hold_micros = if profile == WorkloadProfile::LongHolds {
@@ -209,6 +219,10 @@ impl FaultRun {
             40_000
         };
 
+        let grants = match cell.guarantee {
+            Guarantee::TokensOnly => Grants::MayBeLost,
+            Guarantee::Exclusion | Guarantee::Refuses => Grants::Kept,
+        };
         backend.plant(&testbed)?;
         testbed.holder_route = Route::beside(&testbed.wires, &testbed.worker_url);
         let mut run = Self {
@@ -221,7 +235,11 @@ impl FaultRun {
             events: Vec::new(),
             long_hold_micros,
             stop_file,
-            observer: Observer::begin(testbed.url(), long_hold::with_long_name(&config.names)),
+            observer: Observer::begin(
+                testbed.url(),
+                long_hold::with_long_name(&config.names),
+                grants,
+            ),
             long_hold: LongHold::of(lease_of_store),
             plan: Plan::of(seed, 0, lease_of_store),
             testbed,

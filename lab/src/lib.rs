@@ -39,7 +39,7 @@ pub use clock::now;
 pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
-pub use observer::{INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
+pub use observer::{Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
 pub use process::Process;
 pub use random::Random;
 pub use testbed::{Route, Server, Servers, Testbed};

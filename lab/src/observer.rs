@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use crate::now;
 
 use stale_claim::use_stale_claim;
-pub use stale_claim::{INTRUDER_NAME, StaleClaim};
+pub use stale_claim::{Grants, INTRUDER_NAME, StaleClaim};
 
 /// The pauses between two inspections of all queues, and between two intrusions.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(15);
@@ -71,11 +71,12 @@ pub struct Observed {
 impl Observer {
     /// Starts to inspect these locks.
     #[must_use]
-    pub fn begin(url: String, names: Vec<String>) -> Self {
+    pub fn begin(url: String, names: Vec<String>, grants: Grants) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let both = ObserverThread {
             url,
             names,
+            grants,
             is_over: Arc::clone(&is_over),
         };
         Self {
@@ -106,6 +107,7 @@ impl Drop for Observer {
 struct ObserverThread {
     url: String,
     names: Vec<String>,
+    grants: Grants,
     is_over: Arc<AtomicBool>,
 }
 
@@ -155,7 +157,7 @@ impl ObserverThread {
             for name in &names {
                 count += usize::from(intrude(&*store, name).await?);
             }
-            count += usize::from(use_stale_claim(&*store, &own).await?);
+            count += usize::from(use_stale_claim(&*store, &own, self.grants).await?);
             sleep(INTRUDE_EVERY).await;
         }
         Ok(count)

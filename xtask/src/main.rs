@@ -9,6 +9,7 @@ mod gauge;
 mod lab;
 mod mutants;
 mod prerequisites;
+mod publishable;
 mod repository;
 mod scratch;
 mod simulate;
@@ -85,6 +86,11 @@ enum Task {
     /// Build the files of a release in target/dist: a static binary, man pages, completions, a
     /// Debian package, a Dockerfile and checksums
     Dist,
+    /// Try to publish both crates without uploading them, and compare the API with a release
+    Publishable {
+        /// The tag or commit of the earlier release, the last tag without it
+        baseline: Option<String>,
+    },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
     Mutants(mutants::MutantsArgs),
 }
@@ -133,6 +139,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Soak(soaks) => soak::run(soaks),
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
+        Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
         Task::Mutants(options) => mutants::run(options),
     }
 }

@@ -28,6 +28,44 @@ fn stated_numbers_of_dependencies_are_true() {
     }
 }
 
+#[test]
+fn readme_states_the_same_numbers() {
+    let count = |features| dependencies(features).len();
+    let redis = count("redis");
+    let zookeeper = count("zookeeper");
+    let of_redis = count("redis,tls,aws-lc-rs") - redis;
+    let of_zookeeper = count("zookeeper,tls") - zookeeper;
+    let stated = format!(
+        "({} packages; `redis` needs {redis}, `zookeeper` {zookeeper}, `tls` {of_redis} or \
+         {of_zookeeper} more)",
+        count("file")
+    );
+
+    let page = fs::read_to_string(root().join("README.md")).expect("it exists");
+    assert!(page.contains(&stated), "README.md does not have: {stated}");
+}
+
+#[test]
+fn tls_without_aws_lc_rs_has_no_cryptography_of_its_own() {
+    let without = dependencies("redis,tls");
+    for package in ["aws-lc-rs", "aws-lc-sys", "ring"] {
+        assert!(!contains(&without, package), "{package} is compiled");
+    }
+
+    let with = dependencies("redis,tls,aws-lc-rs");
+    assert!(contains(&with, "aws-lc-sys"), "{with:?}");
+}
+
+#[test]
+fn aws_lc_rs_without_tls_adds_no_package() {
+    assert_eq!(dependencies("redis,aws-lc-rs"), dependencies("redis"));
+}
+
+fn contains(packages: &BTreeSet<String>, name: &str) -> bool {
+    let prefix = format!("{name} v");
+    packages.iter().any(|package| package.starts_with(&prefix))
+}
+
 /// The features that a cell names in code spans. The other words are remarks.
 fn features(cell: &str) -> String {
     let spans: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();

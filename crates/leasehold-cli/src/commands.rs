@@ -12,6 +12,7 @@ mod run;
 mod serve;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::builder::Resettable;
@@ -325,12 +326,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
     let parsed = match parsed {
         Ok((_, true)) => Err(mistakes::name_behind_line(&arguments)),
         Ok((command, false)) => mistakes::check(command, &arguments),
-        Err(error) if is_output(&error) => {
-            // Where the message cannot be printed, the exit code still reports the outcome.
-            let _ = error.print();
-            let is_error = error.use_stderr();
-            return Err(if is_error { Exit::USAGE } else { Exit::DONE });
-        }
+        Err(error) if is_output(&error) => return Err(print_output(&error)),
         Err(error) => Err(mistakes::describe(&error, &arguments)),
     };
 
@@ -338,6 +334,17 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         print_error(message);
         Exit::USAGE
     })
+}
+
+/// Prints help, the version or a usage error.
+fn print_output(output: &clap::Error) -> Exit {
+    let printed = output.print().and_then(|()| io::stdout().flush());
+    match printed {
+        // Where the message cannot be printed, the exit code still reports the mistake.
+        _ if output.use_stderr() => Exit::USAGE,
+        Ok(()) => Exit::DONE,
+        Err(error) => exit::report(&error.into()),
+    }
 }
 
 /// Whether the parser ended because it prints what was requested, or help for an empty command.

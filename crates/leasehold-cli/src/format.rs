@@ -7,7 +7,7 @@ use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
 use jiff::{Timestamp, Unit};
 use leasehold::{ClaimantInfo, Entry, ExternalHolder};
 
-use crate::process_state::is_stopped;
+use crate::process_state::{is_command_stopped, is_stopped};
 
 /// Displays a text from another program with its control characters escaped.
 pub(crate) struct Escaped<'a>(pub(crate) &'a str);
@@ -55,9 +55,15 @@ pub(crate) fn claimant_and_age(entry: &Entry) -> String {
     )
 }
 
-/// Returns `, stopped` for a stopped process of this machine.
+/// Returns the words for a process of this machine that is stopped, or whose command is.
 pub(crate) fn stopped(info: &ClaimantInfo) -> &'static str {
-    if is_stopped(info) { ", stopped" } else { "" }
+    if is_stopped(info) {
+        ", stopped"
+    } else if is_command_stopped(info) {
+        ", its command is stopped"
+    } else {
+        ""
+    }
 }
 
 /// Returns the time since a claim was queued or granted.

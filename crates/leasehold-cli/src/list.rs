@@ -9,6 +9,7 @@ use crate::commands::Ls;
 use crate::exit::{Exit, print_error};
 use crate::format::{claimant, known_age};
 use crate::show::LockJson;
+use crate::slots;
 use crate::usage::Usage;
 
 /// The most names that are listed: more than a user reads, but few enough to fetch in seconds.
@@ -27,6 +28,7 @@ pub(crate) async fn list(args: &Ls) -> Result<Exit> {
         exit = if exit == Exit::DONE { outcome } else { exit };
     }
     listed.sort_by(|one, other| one.1.name.cmp(&other.1.name));
+    let listed = without_slot_numbers(&listed);
 
     let mut out = io::stdout().lock();
     if args.json {
@@ -77,8 +79,23 @@ async fn inspect_all(
 
 const COLUMNS: [&str; 7] = ["NAME", "FORMAT", "KIND", "HELD", "WAITERS", "AGE", "HOLDER"];
 
+/// A lock with its format, if several formats are listed.
+type Listed<'a> = (Option<&'a str>, LockState);
+
+/// Leaves out the locks that number the slots of a listed semaphore.
+fn without_slot_numbers<'a>(listed: &'a [Listed<'a>]) -> Vec<&'a Listed<'a>> {
+    let find = |name: &str| {
+        let mut states = listed.iter().map(|(_, state)| state);
+        states.find(|state| state.name.as_str() == name)
+    };
+    listed
+        .iter()
+        .filter(|(_, state)| !slots::is_number(state, find))
+        .collect()
+}
+
 /// Formats locks with their formats. The column for these is left out unless there are several.
-fn table(listed: &[(Option<&str>, LockState)], has_formats: bool) -> String {
+fn table(listed: &[&Listed<'_>], has_formats: bool) -> String {
     let mut rows: Vec<Vec<String>> = vec![COLUMNS.map(str::to_owned).into()];
     rows.extend(listed.iter().map(|(format, state)| row(*format, state)));
     if !has_formats {
@@ -125,13 +142,7 @@ mod tests {
         let locks = leasehold::open("memory:").await.unwrap();
         let mut guards = Vec::new();
         for number in 0..=NAMES_MAX {
-            guards.push(
-                locks
-                    .mutex(&format!("{number:05}"))
-                    .acquire()
-                    .await
-                    .unwrap(),
-            );
+            guards.push(locks.mutex(format!("{number:05}")).acquire().await.unwrap());
         }
         let (lock_states, _) = inspect_all(&locks, "", false).await.unwrap();
         assert_eq!(lock_states.len(), NAMES_MAX);

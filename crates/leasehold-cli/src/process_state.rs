@@ -4,15 +4,53 @@ use std::fs;
 
 use leasehold::ClaimantInfo;
 
+use crate::run::watchdog::is_watchdog;
+
 /// Whether the claim's process runs on this machine and is stopped.
 ///
 /// A stopped process keeps its lock or its position in the queue, but makes no progress.
 pub(crate) fn is_stopped(info: &ClaimantInfo) -> bool {
-    let is_here = ClaimantInfo::here("").is_ok_and(|here| here.host == info.host);
-    is_here && stat(info.pid).is_some_and(|stat| stat.is_stopped && stat.is_program(&info.program))
+    is_here(info)
+        && stat(info.pid).is_some_and(|stat| stat.is_stopped && stat.is_program(&info.program))
+}
+
+/// Whether the claim's process is a `leasehold` of this machine whose command is stopped.
+pub(crate) fn is_command_stopped(info: &ClaimantInfo) -> bool {
+    is_leasehold_here(info) && command_of(info.pid).is_some_and(|command| command.is_stopped)
+}
+
+fn is_here(info: &ClaimantInfo) -> bool {
+    ClaimantInfo::here("").is_ok_and(|here| here.host == info.host)
+}
+
+/// Whether the claim's process runs on this machine and runs this program.
+pub(crate) fn is_leasehold_here(info: &ClaimantInfo) -> bool {
+    let is_same = ClaimantInfo::here("").is_ok_and(|here| here.program == info.program);
+    is_same && is_here(info) && stat(info.pid).is_some_and(|stat| stat.is_program(&info.program))
+}
+
+/// The processes that this one descends from, its parent first.
+pub(crate) fn ancestors() -> Vec<u32> {
+    let parent = |pid: &u32| stat(*pid).map(|stat| stat.parent).filter(|pid| *pid > 0);
+    let own = std::process::id();
+
+    std::iter::successors(parent(&own), parent).collect()
+}
+
+/// The command of a `leasehold`: its child that leads a group and is not the watchdog.
+fn command_of(leasehold: u32) -> Option<Stat> {
+    let pids = fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find_map(|pid| {
+        let stat = stat(pid)?;
+        let is_command = stat.parent == leasehold && stat.group == pid && !is_watchdog(pid);
+        is_command.then_some(stat)
+    })
 }
 
 struct Stat {
+    parent: u32,
+    group: u32,
     /// The first 15 bytes of the program's file name.
     program: String,
     is_stopped: bool,
@@ -25,13 +63,17 @@ impl Stat {
     }
 }
 
-/// Reads `/proc/PID/stat`: the id, the program in parentheses, and the state.
+/// Reads `/proc/PID/stat`: the id, the program in parentheses, the state, the parent and the group.
 fn stat(pid: u32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (head, tail) = text.rsplit_once(") ")?;
     let (_, program) = head.split_once('(')?;
 
+    let mut numbers = tail.split(' ').skip(1).map(str::parse);
+
     Some(Stat {
+        parent: numbers.next()?.ok()?,
+        group: numbers.next()?.ok()?,
         program: program.to_owned(),
         // A process that a debugger has stopped is in the state t.
         is_stopped: tail.starts_with(['T', 't']),

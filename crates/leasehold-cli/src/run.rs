@@ -5,6 +5,7 @@ pub(crate) mod elect;
 pub(crate) mod exec_shim;
 mod job_control;
 pub(crate) mod nested;
+mod own_script;
 mod process_table;
 pub(crate) mod retry;
 pub(crate) mod signals;
@@ -118,7 +119,7 @@ async fn hold(
         stopping,
         store: locks.url(),
         jobs: started.jobs,
-        watchdog: started.watchdog.as_ref(),
+        watchdog: started.watchdog.as_mut(),
         until_all_end: args.until_all_end,
         stage: Stage::Held,
         forwarded: Vec::new(),

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::format::{
     Escaped, age, claimant, external_holder, stopped, time, whole_seconds, whole_unit,
 };
-use crate::process_state::is_stopped;
+use crate::process_state::{is_command_stopped, is_stopped};
 use crate::usage::{Kind, Usage};
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
@@ -193,6 +193,7 @@ struct ClaimantJson<'a> {
     program: &'a str,
     label: &'a str,
     stopped: bool,
+    command_stopped: bool,
 }
 
 #[derive(Serialize)]
@@ -278,6 +279,7 @@ impl<'a> From<&'a Entry> for ClaimantJson<'a> {
             program: &info.program,
             label: &info.label,
             stopped: is_stopped(info),
+            command_stopped: is_command_stopped(info),
         }
     }
 }

@@ -90,6 +90,28 @@ pub(crate) async fn take_numbers(
     Ok(Numbering::Taken(taking.taken))
 }
 
+/// Whether a lock is the number of a slot in use. `find` returns the lock with a name, if it is
+/// shown.
+pub(crate) fn is_number<'a>(
+    lock: &LockState,
+    find: impl FnOnce(&str) -> Option<&'a LockState>,
+) -> bool {
+    let Some((semaphore, _)) = lock.name.as_str().rsplit_once("/slot/") else {
+        return false;
+    };
+    let Some(semaphore) = find(semaphore) else {
+        return false;
+    };
+
+    let claims: HashSet<String> = semaphore
+        .holders()
+        .map(|entry| entry.id.to_string())
+        .collect();
+    lock.entries
+        .iter()
+        .all(|entry| claims.contains(&entry.info.label))
+}
+
 struct Taking<'a> {
     locks: &'a Locks,
     semaphore: &'a Guard,

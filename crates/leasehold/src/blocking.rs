@@ -90,31 +90,31 @@ impl From<crate::Locks> for Locks {
 impl Locks {
     /// See [`leasehold::Locks::mutex`](crate::Locks::mutex).
     #[must_use]
-    pub fn mutex(&self, name: &str) -> Lock {
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
         Lock::from(self.0.mutex(name))
     }
 
     /// See [`leasehold::Locks::rwlock`](crate::Locks::rwlock).
     #[must_use]
-    pub fn rwlock(&self, name: &str) -> RwLock {
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock(self.0.rwlock(name), Handle::new())
     }
 
     /// See [`leasehold::Locks::semaphore`](crate::Locks::semaphore).
     #[must_use]
-    pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
+    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
         Lock::from(self.0.semaphore(name, slots))
     }
 
     /// See [`leasehold::Locks::reentrant`](crate::Locks::reentrant).
     #[must_use]
-    pub fn reentrant(&self, name: &str) -> Reentrant {
+    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
         Reentrant(self.0.reentrant(name), Handle::new())
     }
 
     /// See [`leasehold::Locks::inspect`](crate::Locks::inspect).
-    pub fn inspect(&self, name: &str) -> Result<LockState> {
-        block_on(self.0.inspect(name))
+    pub fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
+        block_on(self.0.inspect(name.as_ref()))
     }
 
     /// See [`leasehold::Locks::list`](crate::Locks::list).
@@ -123,8 +123,8 @@ impl Locks {
     }
 
     /// See [`leasehold::Locks::break_hold`](crate::Locks::break_hold).
-    pub fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
-        block_on(self.0.break_hold(name, token))
+    pub fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
+        block_on(self.0.break_hold(name.as_ref(), token))
     }
 
     /// See [`leasehold::Locks::guarantees`](crate::Locks::guarantees).

@@ -38,7 +38,7 @@ pub struct Election {
 impl Locks {
     /// Creates an election. Its name is that of a [mutex](Self::mutex).
     #[must_use]
-    pub fn election(&self, name: &str) -> Election {
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
         Election {
             lock: self.mutex(name),
         }

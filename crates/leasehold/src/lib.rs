@@ -87,6 +87,7 @@
 //! | `redis` | the stores on Redis servers |
 //! | `zookeeper` | the store on ZooKeeper |
 //! | `tls` | TLS for the stores on a network |
+//! | `aws-lc-rs` (default) | the cryptography of `tls` for programs that install no provider |
 //! | `metrics` | the metrics of the module `metrics`, by the facade of that name |
 //! | `conformance` | suites that test any store |
 //!

@@ -51,17 +51,18 @@ impl Locks {
 
     /// Creates a lock that one claim holds at a time.
     ///
+    /// The name is a text or a [`Name`], owned or borrowed.
     /// On one name it excludes the readers and writers of [`rwlock`](Self::rwlock). A name of 0 or
     /// more than 512 bytes is rejected when the lock is acquired.
     #[must_use]
-    pub fn mutex(&self, name: &str) -> Lock {
-        self.lock(name, Ok(Share::MUTEX))
+    pub fn mutex(&self, name: impl AsRef<str>) -> Lock {
+        self.lock(name.as_ref(), Ok(Share::MUTEX))
     }
 
     /// Creates a lock that many readers or one writer hold at a time; neither side starves.
     #[must_use]
-    pub fn rwlock(&self, name: &str) -> RwLock {
-        RwLock::new(self.clone(), name)
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.clone(), name.as_ref())
     }
 
     /// Creates a lock on one slot of a semaphore with `slots` slots; [`Lock::permits`] takes more.
@@ -69,13 +70,13 @@ impl Locks {
     /// All clients give the same number of slots for a name. While the name is in use, a claim with
     /// another number is rejected as a [mismatch](crate::Error::is_mismatch).
     #[must_use]
-    pub fn semaphore(&self, name: &str, slots: u32) -> Lock {
-        self.lock(name, Share::slots(1, slots))
+    pub fn semaphore(&self, name: impl AsRef<str>, slots: u32) -> Lock {
+        self.lock(name.as_ref(), Share::slots(1, slots))
     }
 
     /// Creates a mutex that its owner may acquire again while it holds it.
     #[must_use]
-    pub fn reentrant(&self, name: &str) -> Reentrant {
+    pub fn reentrant(&self, name: impl AsRef<str>) -> Reentrant {
         Reentrant::new(self.mutex(name))
     }
 
@@ -83,7 +84,8 @@ impl Locks {
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
-    pub async fn inspect(&self, name: &str) -> Result<LockState> {
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
+        let name = name.as_ref();
         let name =
             Name::parse(name).map_err(|error| error.during("inspect", self.url(), Some(name)))?;
         on_background(self.engine.calls().inspect(&name)).await
@@ -123,7 +125,7 @@ impl Locks {
     ///
     /// # Cancel safety
     /// A dropped call may have ended the hold. It can be repeated.
-    pub async fn break_hold(&self, name: &str, token: Token) -> Result<Option<Entry>> {
+    pub async fn break_hold(&self, name: impl AsRef<str>, token: Token) -> Result<Option<Entry>> {
         let lock_state = self.inspect(name).await?;
         let by_token = |entry: &&Entry| entry.has_token(token);
         let Some(entry) = lock_state.holders().find(by_token).cloned() else {

@@ -47,7 +47,8 @@ impl Locks {
     ///
     /// # Cancel safety
     /// It only reads; dropping it has no effect.
-    pub async fn observe(&self, name: &str) -> Result<Observer> {
+    pub async fn observe(&self, name: impl AsRef<str>) -> Result<Observer> {
+        let name = name.as_ref();
         let parsed = Name::parse(name);
         let name = parsed.map_err(|error| error.during("observe", self.url(), Some(name)))?;
         let engine = Arc::clone(self.engine());

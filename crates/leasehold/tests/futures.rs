@@ -116,3 +116,33 @@ async fn invalid_options_are_refused_by_name() {
         );
     }
 }
+
+/// Callers have names as texts of their own, and as the names that `list` returns.
+#[tokio::test]
+async fn names_are_taken_as_texts_and_as_names() {
+    let locks = leasehold::open("memory:").await.expect("opened");
+    let text = String::from("a");
+    let held = locks.mutex(&text).acquire().await.expect("granted");
+    let names = locks.list("", 10).await.expect("listed");
+    let name = names.first().expect("it is in use");
+
+    let again = locks.mutex(name).try_acquire().await.expect("read");
+    assert!(again.is_none(), "the name is another lock");
+    assert_eq!(
+        locks.inspect(name).await.expect("read").holders().count(),
+        1
+    );
+    assert_eq!(
+        locks.inspect(text).await.expect("read").holders().count(),
+        1
+    );
+
+    let token = held.token();
+    assert!(
+        locks
+            .break_hold(name.clone(), token)
+            .await
+            .expect("broken")
+            .is_some()
+    );
+}

@@ -23,7 +23,7 @@ async fn run() -> Result<()> {
     let pool = PgPool::connect(&setting::<String>("DATABASE_URL")?).await?;
     let account: i32 = setting("ACCOUNT")?;
 
-    let lock = locks.mutex(&format!("accounts/{account}")).lease(LEASE);
+    let lock = locks.mutex(format!("accounts/{account}")).lease(LEASE);
     let guard = lock.acquire().await?;
     println!("granted");
     let amount = long_calculation().await?;

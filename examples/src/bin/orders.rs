@@ -53,7 +53,7 @@ async fn charge(
     State(orders): State<Orders>,
     Path(order): Path<u64>,
 ) -> Result<String, (StatusCode, String)> {
-    let lock = orders.locks.mutex(&format!("orders/{order}"));
+    let lock = orders.locks.mutex(format!("orders/{order}"));
     let guard = lock.try_acquire_for(WAIT).await.map_err(unavailable)?;
     let Some(guard) = guard else {
         return Err((StatusCode::CONFLICT, "the order is in use".to_owned()));

@@ -9,6 +9,7 @@ mod pairs;
 mod redisson;
 mod redlock;
 mod renewal;
+mod telemetry;
 mod uncontended;
 mod utilisation;
 mod waiting;
@@ -35,6 +36,7 @@ const FIGURES: &[(&str, Show)] = figures!(
     waiting,
     cohorts,
     utilisation,
+    telemetry,
     renewal,
     crash,
     redlock

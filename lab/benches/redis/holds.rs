@@ -128,6 +128,34 @@ impl HoldSpans {
         inside.map(|span| span.granted - span.requested).collect()
     }
 
+    /// Returns the longest time from a grant to the last release before another process is granted.
+    pub(crate) fn longest_turn(&self) -> u64 {
+        self.turns()
+            .map(|turn| turn[turn.len() - 1].releasing - turn[0].granted)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Returns the longest time for which a process had no grant between two of its turns.
+    pub(crate) fn longest_absence(&self) -> u64 {
+        let turns: Vec<&[HoldSpan]> = self.turns().collect();
+        turns
+            .windows(3)
+            .map(|three| three[2][0].granted - three[0][three[0].len() - 1].releasing)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Returns the acquisitions of one process without another process between them.
+    fn turns(&self) -> impl Iterator<Item = &[HoldSpan]> {
+        let inside = |turn: &&[HoldSpan]| {
+            turn[0].granted >= self.from && turn[turn.len() - 1].releasing <= self.until
+        };
+        self.all
+            .chunk_by(|one, other| one.client == other.client)
+            .filter(inside)
+    }
+
     /// Returns the time for which the lock was free, per hand-over.
     pub(crate) fn idle_times(&self) -> Vec<u64> {
         self.neighbours().map(idle).collect()

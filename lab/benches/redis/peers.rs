@@ -29,7 +29,17 @@ macro_rules! peers {
     };
 }
 
-peers!(raw, scripts, quorum, leasehold, leasehold_cohort, rslock);
+peers!(
+    raw,
+    scripts,
+    quorum,
+    leasehold,
+    leasehold_cohort,
+    leasehold_logged,
+    leasehold_metered,
+    leasehold_traced,
+    rslock
+);
 
 /// One client of a server.
 pub(crate) trait Peer {
@@ -55,7 +65,16 @@ pub(crate) fn serve(peer: &str, url: &str) -> Result<()> {
 
 /// Returns the names of all libraries to compare with.
 pub(crate) fn others() -> Result<Vec<String>> {
-    let own = ["raw", "scripts", "quorum", "leasehold", "leasehold_cohort"];
+    let own = [
+        "raw",
+        "scripts",
+        "quorum",
+        "leasehold",
+        "leasehold_cohort",
+        "leasehold_logged",
+        "leasehold_metered",
+        "leasehold_traced",
+    ];
     let in_rust = IN_RUST
         .iter()
         .map(|(name, _)| (*name).to_owned())

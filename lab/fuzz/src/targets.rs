@@ -31,11 +31,18 @@ impl Target {
     }
 }
 
+/// The parser of the `redis` crate makes room for 4,096 pairs of values in each of 100 levels, if a
+/// reply announces as many: 46 MB.
+const REDIS_REPLY: usize = 48 * 1024 * 1024;
+
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target::new("url", url::run),
     Target::new("redis-texts", fuzzing::redis_texts),
-    Target::new("redis-reply", fuzzing::redis_reply),
+    Target {
+        memory: REDIS_REPLY,
+        ..Target::new("redis-reply", fuzzing::redis_reply)
+    },
     Target::new("vote-texts", fuzzing::vote_texts),
     Target::new("redlock-record", fuzzing::redlock_record),
     Target::new("redisson-fields", fuzzing::redisson_fields),
@@ -51,7 +58,7 @@ pub const TARGETS: &[Target] = &[
         ..Target::new("file-store", file_store::run)
     },
     Target {
-        memory: 8 * 1024 * 1024,
+        memory: REDIS_REPLY,
         ..Target::new("redis-server", redis_server::run)
     },
     Target {

@@ -24,6 +24,16 @@ const TRIES: usize = 20;
 pub struct StaleClaim {
     past: Claim,
     present: Claim,
+    grants: Grants,
+}
+
+/// Whether the store may lose grants that it has confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grants {
+    /// It keeps them.
+    Kept,
+    /// A failover may lose the last ones.
+    MayBeLost,
 }
 
 impl StaleClaim {
@@ -33,7 +43,7 @@ impl StaleClaim {
     ///
     /// # Errors
     /// If the host has no valid name.
-    pub async fn make(store: &dyn Store, name: &Name) -> Result<Option<Self>> {
+    pub async fn make(store: &dyn Store, name: &Name, grants: Grants) -> Result<Option<Self>> {
         let past = claim(name, SHORT_LEASE)?;
         let present = claim(name, Duration::from_secs(1))?;
 
@@ -44,7 +54,11 @@ impl StaleClaim {
         }
         let is_held = was_held && enters(store, &present).await;
 
-        let stale = Self { past, present };
+        let stale = Self {
+            past,
+            present,
+            grants,
+        };
         if is_held {
             return Ok(Some(stale));
         }
@@ -67,6 +81,9 @@ impl StaleClaim {
         let was_renewed = renewed
             .as_ref()
             .is_some_and(|leases| leases.iter().any(Option::is_some));
+        if (was_renewed || left == Some(true)) && self.is_present_lost(store).await {
+            return Ok(false);
+        }
         ensure!(!was_renewed, "a claim that had ended was renewed: {past:?}");
         // Of several masters, a minority may still have votes for the ended claim.
         let has_votes = store.extensions().votes.is_some();
@@ -75,6 +92,16 @@ impl StaleClaim {
             "a claim that had ended was released: {past:?}"
         );
         Ok(renewed.is_some() && left.is_some())
+    }
+
+    /// Whether a failover has lost the grant of the present claim. To the new master, the ended
+    /// claim is then the last one that held.
+    async fn is_present_lost(&self, store: &dyn Store) -> bool {
+        if self.grants == Grants::Kept {
+            return false;
+        }
+        let renewed = reply(store.renew(std::slice::from_ref(&self.present))).await;
+        renewed.is_none_or(|leases| leases.iter().all(Option::is_none))
     }
 
     /// Leaves with both claims. If the store does not reply, their leases end them.
@@ -89,8 +116,12 @@ impl StaleClaim {
 ///
 /// # Errors
 /// If the ended claim was renewed or released.
-pub(super) async fn use_stale_claim(store: &dyn Store, name: &Name) -> Result<bool> {
-    let Some(stale) = StaleClaim::make(store, name).await? else {
+pub(super) async fn use_stale_claim(
+    store: &dyn Store,
+    name: &Name,
+    grants: Grants,
+) -> Result<bool> {
+    let Some(stale) = StaleClaim::make(store, name, grants).await? else {
         return Ok(false);
     };
 

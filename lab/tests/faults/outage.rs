@@ -100,7 +100,7 @@ async fn spread_holders(url: &str, bound: Bound) -> Result<Vec<Guard>> {
             tokio::time::sleep(spread * run / runs).await;
             let locks = leasehold::open(&url).await?;
             locks
-                .mutex(&format!("job-{run}"))
+                .mutex(format!("job-{run}"))
                 .lease(bound.lease)
                 .acquire()
                 .await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lab::backends::BACKENDS;
 use lab::faults::Requirement;
-use lab::{StaleClaim, Testbed};
+use lab::{Grants, StaleClaim, Testbed};
 use leasehold::Name;
 use leasehold::conformance::support::open_store;
 
@@ -48,7 +48,7 @@ async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
 
     let store = open_store(&testbed.url()).await?;
     let name = Name::parse("owner")?;
-    let stale = StaleClaim::make(&*store, &name).await?;
+    let stale = StaleClaim::make(&*store, &name, Grants::Kept).await?;
     let stale = stale.context("the store did not grant the claims")?;
     let is_held = async || Ok::<_, anyhow::Error>(store.inspect(&name).await?.holders().count());
 

@@ -93,6 +93,9 @@ pub(crate) fn detach_if_background() -> Option<Vec<OsString>> {
         return None;
     }
 
+    // It was started as /proc/self/exe, so the kernel calls it `exe`. Users see the name, and other
+    // processes compare it with the program of a claim.
+    let _ = fs::write("/proc/self/comm", "leasehold");
     // It fails only for the leader of a process group, which a new process is not.
     let _ = setsid();
     close_inherited();

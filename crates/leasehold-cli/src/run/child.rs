@@ -75,6 +75,11 @@ impl Child {
         })
     }
 
+    /// Adds a child of leasehold that the command did not start.
+    pub(crate) fn add_other(&mut self, pid: i32) {
+        self.others.push(pid);
+    }
+
     /// The process group.
     pub(crate) fn group(&self) -> Pid {
         self.pid

@@ -1,6 +1,5 @@
 //! Supervises the command from its start to its end.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
@@ -43,7 +42,7 @@ pub(crate) struct Supervision<'a> {
     /// The store's URL without its password.
     pub(crate) store: &'a str,
     pub(crate) jobs: JobControl,
-    pub(crate) watchdog: Option<&'a Watchdog>,
+    pub(crate) watchdog: Option<&'a mut Watchdog>,
     /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
@@ -75,7 +74,7 @@ impl Supervision<'_> {
         if self.until_all_end {
             self.descendants_ended().await?;
         }
-        if self.watchdog.is_some_and(Watchdog::has_acted) {
+        if self.watchdog.as_deref().is_some_and(Watchdog::has_acted) {
             self.stage = Stage::Killed;
         }
         self.stop_the_rest().await;
@@ -110,8 +109,8 @@ impl Supervision<'_> {
                 signal = self.signals.next() => Event::Received(signal),
                 () = self.stage.is_over(self.guard, self.stopping) => Event::StageIsOver,
                 () = self.jobs.retry() => Event::Retry,
-                never = self.stage.follow(self.watchdog, self.guard, self.stopping) => {
-                    match never {}
+                () = self.stage.follow(self.watchdog.as_deref(), self.guard, self.stopping) => {
+                    Event::WatchdogEnded
                 }
             };
 
@@ -121,6 +120,24 @@ impl Supervision<'_> {
                 Event::Received(signal) => self.forward(signal)?,
                 Event::StageIsOver => self.next_stage(),
                 Event::Retry => self.retry_for_terminal()?,
+                Event::WatchdogEnded => self.replace_watchdog(),
+            }
+        }
+    }
+
+    /// Starts a new watchdog after another process has killed the old one.
+    fn replace_watchdog(&mut self) {
+        let Some(watchdog) = &mut self.watchdog else {
+            return;
+        };
+        match watchdog.replace() {
+            Ok(pid) => self.child.add_other(pid),
+            Err(error) => {
+                print_error(format_args!(
+                    "cannot start another watchdog: {error}; \
+                     the command runs on if leasehold itself is stopped"
+                ));
+                self.watchdog = None;
             }
         }
     }
@@ -287,13 +304,9 @@ impl Stage {
         }
     }
 
-    /// Sends the watchdog the time until which the command may run.
-    async fn follow(
-        self,
-        watchdog: Option<&Watchdog>,
-        guard: &Guards,
-        stopping: &Stopping,
-    ) -> Infallible {
+    /// Sends the watchdog the time until which the command may run. Returns when the watchdog has
+    /// ended.
+    async fn follow(self, watchdog: Option<&Watchdog>, guard: &Guards, stopping: &Stopping) {
         let Some(watchdog) = watchdog else {
             return pending().await;
         };
@@ -303,7 +316,7 @@ impl Stage {
             Self::Held => watchdog.follow(|| stopping.unattended(guard)).await,
             Self::Terminating { kill_at } => {
                 let until_kill = || kill_at.saturating_duration_since(Instant::now());
-                watchdog.follow(|| until_kill() + margin / 2).await
+                watchdog.follow(|| until_kill() + margin / 2).await;
             }
             Self::Killed | Self::Ignored => pending().await,
         }
@@ -316,4 +329,6 @@ enum Event {
     StageIsOver,
     /// The command is stopped because it lacks the terminal, and may get it now.
     Retry,
+    /// Another process has killed the watchdog.
+    WatchdogEnded,
 }

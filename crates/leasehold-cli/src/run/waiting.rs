@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval, sleep, timeout};
 
 use super::child::reap_as_init;
+use super::own_script;
 use super::retry::Retry;
 use super::signals::Signals;
 use crate::exit::{is_stderr_writable, print_error};
@@ -169,7 +170,10 @@ impl Drop for Spinner {
 /// Returns `None` if the store fails. The pending acquire then fails too, and prints its error.
 async fn position_text(locks: &Locks, name: &str) -> Option<String> {
     let lock_state = locks.inspect(name).await.ok()?;
-    let held = holder_text(&lock_state);
+    let mut held = holder_text(&lock_state);
+    if let Some(advice) = own_script::advice(&lock_state) {
+        held = format!("{held}; {advice}");
+    }
 
     Some(match lock_state.waiters().position(is_own) {
         Some(ahead) => format!(
@@ -234,7 +238,11 @@ pub(crate) async fn print_timed_out(locks: &Locks, name: &str, wait: WaitOptions
         !lock_state.entries.is_empty() || !lock_state.external_holders.is_empty()
     });
     let held = held
-        .map(|lock_state| format!(": {}", holder_text(&lock_state)))
+        .map(|lock_state| {
+            let advice = own_script::advice(&lock_state);
+            let advice = advice.map_or_else(String::new, |advice| format!("; {advice}"));
+            format!(": {}{advice}", holder_text(&lock_state))
+        })
         .unwrap_or_default();
 
     print_error(format_args!(

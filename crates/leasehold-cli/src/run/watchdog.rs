@@ -11,7 +11,7 @@
 //! A hold without an expiry time needs no watchdog: on the file store the kernel keeps the lock as
 //! long as the processes exist.
 
-use std::convert::Infallible;
+use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -46,11 +46,30 @@ pub(crate) struct Watchdog {
     socket: UnixStream,
     pid: Pid,
     group: i32,
+    others: Vec<i32>,
 }
 
 impl Watchdog {
     /// Starts the watchdog. It ignores the processes in `others`, which COMMAND did not start.
     pub(crate) fn start(others: &[i32]) -> io::Result<Self> {
+        let (socket, pid) = Self::spawn(others)?;
+        Ok(Self {
+            socket,
+            pid,
+            group: 0,
+            others: others.to_vec(),
+        })
+    }
+
+    /// Starts another watchdog in place of this one, which has ended. Returns its pid.
+    pub(crate) fn replace(&mut self) -> io::Result<i32> {
+        let (socket, pid) = Self::spawn(&self.others)?;
+        self.socket = socket;
+        self.pid = pid;
+        Ok(self.pid())
+    }
+
+    fn spawn(others: &[i32]) -> io::Result<(UnixStream, Pid)> {
         // leasehold's end of the socket must not block: a stopped watchdog does not read.
         let (own, other) = UnixStream::pair()?;
         own.set_nonblocking(true)?;
@@ -69,11 +88,8 @@ impl Watchdog {
 
         let child = child?;
         let pid = i32::try_from(child.id()).expect("the kernel numbers processes with 22 bits");
-        Ok(Self {
-            socket: own,
-            pid: Pid::from_raw(pid).expect("a child has a number above 0"),
-            group: 0,
-        })
+        let pid = Pid::from_raw(pid).expect("a child has a number above 0");
+        Ok((own, pid))
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -101,21 +117,32 @@ impl Watchdog {
         has_acted
     }
 
-    /// Sends the end of the hold at intervals, without returning. `remaining` returns how long the
-    /// hold stays valid.
+    /// Sends the end of the hold at intervals. `remaining` returns how long the hold stays valid.
+    ///
+    /// Returns when the watchdog has ended, at most a second later.
     ///
     /// # Cancel safety
     ///
     /// Cancel safe: the last end that was sent applies.
-    pub(crate) async fn follow(&self, remaining: impl Fn() -> Duration) -> Infallible {
+    pub(crate) async fn follow(&self, remaining: impl Fn() -> Duration) {
         const LONGEST: Duration = Duration::from_secs(1);
         const SHORTEST: Duration = Duration::from_millis(20);
 
         loop {
             let left = self.send(&remaining);
+            if self.has_ended() {
+                return;
+            }
             // A renewal that is reported late must not look like the end of the hold.
             tokio::time::sleep((left / 16).clamp(SHORTEST, LONGEST)).await;
         }
+    }
+
+    /// Whether the watchdog has closed its end of the socket.
+    fn has_ended(&self) -> bool {
+        let mut descriptors = [PollFd::new(&self.socket, PollFlags::empty())];
+        let polled = poll(&mut descriptors, Some(&Timespec::default()));
+        polled.is_ok() && descriptors[0].revents().contains(PollFlags::HUP)
     }
 
     /// Sends the end of the hold, and returns how long the hold stays valid.
@@ -194,6 +221,13 @@ pub(crate) fn run_if_watchdog() -> Option<Exit> {
             Some(Exit::INTERNAL)
         }
     }
+}
+
+/// Whether a process is the watchdog of a `leasehold`.
+pub(crate) fn is_watchdog(pid: u32) -> bool {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut arguments = arguments.split(|byte| *byte == 0);
+    arguments.nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
 }
 
 fn watch(mut others: Vec<i32>) -> io::Result<()> {

@@ -70,12 +70,18 @@ fn row(lock_state: &LockState) -> String {
     let waiters = waiters(lock_state);
 
     format!(
-        "<tr><th scope=\"row\"><bdi>{name}</bdi></th>\
-         <td data-label=\"Kind\">{kind}</td>\
-         <td data-label=\"Held\">{held}</td>\
-         <td data-label=\"Holders\">{holders}</td>\
-         <td data-label=\"Waiters\">{waiters}</td></tr>\n"
+        "<tr role=\"row\"><th role=\"rowheader\" scope=\"row\"><bdi>{name}</bdi></th>\
+         {}{}{}{}</tr>\n",
+        cell("Kind", kind),
+        cell("Held", &held),
+        cell("Holders", &holders),
+        cell("Waiters", &waiters),
     )
+}
+
+/// A cell with this HTML. On a phone its label comes first.
+fn cell(label: &str, html: &str) -> String {
+    format!("<td role=\"cell\" data-label=\"{label}\">{html}</td>")
 }
 
 fn holders(lock_state: &LockState) -> String {

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::snapshot::Snapshot;
+use crate::slots;
 
 /// Reads the locks when a request needs them. Without requests it sends nothing to the store.
 #[derive(Debug)]
@@ -117,6 +118,7 @@ impl Scanner {
             }
         }
         skipped.sort_unstable();
+        remove_slot_numbers(&mut locks);
 
         Ok(Snapshot {
             at,
@@ -134,6 +136,19 @@ impl Scanner {
             lock_state.servers.clear();
         }
         (name, lock_state)
+    }
+}
+
+/// Leaves out the locks that number the slots of a semaphore, as `leasehold ls` does.
+fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
+    let numbers = locks
+        .values()
+        .filter(|lock_state| slots::is_number(lock_state, |name| locks.get(name)))
+        .map(|lock_state| lock_state.name.to_string());
+    let numbers: Vec<String> = numbers.collect();
+
+    for name in numbers {
+        locks.remove(&name);
     }
 }
 

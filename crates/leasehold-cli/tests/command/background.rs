@@ -6,9 +6,57 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
 use crate::scripts::holding;
+
+#[test]
+fn stopped_background_holder_is_named_and_has_the_name_of_the_program() {
+    let sandbox = Sandbox::new();
+    let acquired = sandbox.done(&["acquire", "a", "--detach"]);
+    assert_eq!(acquired.code(), 0, "{acquired:?}");
+    let pid = sandbox.holders("a")[0]["pid"].to_string();
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    assert_eq!(name, "leasehold\n");
+
+    let pid = Pid::from_raw(pid.parse().unwrap());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    until("the holder is shown as stopped", || {
+        sandbox.holders("a")[0]["stopped"] == true
+    });
+    kill(pid, Signal::SIGCONT).unwrap();
+    let release = ["release", "a", "--token", acquired.out.trim()];
+    sandbox.done(&release).assert(0, "", "");
+}
+
+/// The script waits for the run, which waits for the end of the script.
+#[test]
+fn run_says_that_its_own_script_holds_the_lock() {
+    let sandbox = Sandbox::new();
+    let text = "token=$(leasehold acquire a) || exit
+                echo $$ $token
+                sh -c 'leasehold run a --wait 1s -- true' 2> own
+                leasehold release a --token $token
+                leasehold acquire a --detach > token
+                leasehold run a --wait 1s -- true 2> detached
+                leasehold release a --token $(cat token)";
+    let done = sandbox.run_script("sh", text);
+    assert_eq!(done.code(), 0, "{done:?}");
+
+    let (pid, token) = done.out.trim().split_once(' ').unwrap();
+    let advice = format!(
+        "its owner, process {pid}, has started this command; to release it: leasehold release a \
+         --token {token}"
+    );
+    let own = sandbox.read("own");
+    assert_eq!(own.matches(&advice).count(), 2, "{own}");
+    assert!(
+        !sandbox
+            .read("detached")
+            .contains("has started this command")
+    );
+}
 
 #[test]
 fn script_holds_a_lock_over_several_commands() {

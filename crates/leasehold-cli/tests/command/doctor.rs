@@ -1,7 +1,10 @@
 //! `leasehold doctor` on real servers that are configured badly.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 
 use lab_servers::{Ensemble, Redis, Setup, ZooKeeper};
@@ -64,6 +67,41 @@ fn check_documented(finding: &Value) {
         "{row}: {finding}"
     );
     assert!(!finding["remedy"].as_str().unwrap().is_empty(), "{finding}");
+}
+
+/// The page has no row of a finding that does not exist, and the program no finding without a row.
+#[test]
+fn page_lists_the_findings_of_the_program() {
+    let page = include_str!("../../../../docs/doctor.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let documented: BTreeSet<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+
+    let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../leasehold/src/stores");
+    let mut sources = Vec::new();
+    read_examinations(&stores, &mut sources);
+    let found: BTreeSet<&str> = sources.iter().flat_map(|source| codes(source)).collect();
+    assert_eq!(documented, found);
+}
+
+/// Reads the files that examine stores.
+fn read_examinations(folder: &Path, sources: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_examinations(&path, sources);
+        } else if path.to_str().unwrap().contains("examination") {
+            sources.push(fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// The codes of the findings that a source creates.
+fn codes(source: &str) -> impl Iterator<Item = &str> {
+    let findings = ["Finding::danger(", "Finding::warning("];
+    let created = findings
+        .into_iter()
+        .flat_map(|call| source.split(call).skip(1));
+    created.filter_map(|arguments| arguments.trim_start().strip_prefix('"')?.split('"').next())
 }
 
 /// A server with which nothing is wrong.
@@ -144,6 +182,29 @@ fn replicas_are_compared_with_the_url() {
             .contains(&"danger not-a-master".to_owned()),
         "{examined:?}"
     );
+}
+
+#[test]
+fn node_of_a_cluster_is_found() {
+    let server = good().config("cluster-enabled", "yes").start();
+    let examined = Examined::of(&server.url());
+    assert_eq!(examined.code, 2);
+    assert!(
+        examined.findings.contains(&"danger cluster".to_owned()),
+        "{examined:?}"
+    );
+}
+
+/// Linux connects this address, which is not one of loopback, to the same machine.
+#[test]
+fn connection_without_tls_is_found() {
+    let exposed = |url: String| url.replace("127.0.0.1", "0.0.0.0");
+    let server = good().start();
+    Examined::of(&exposed(server.url())).assert(1, &["warning no-tls"]);
+
+    let server = ZooKeeper::start();
+    let examined = Examined::of(&exposed(server.url()));
+    examined.assert(1, &["warning one-server", "warning no-tls"]);
 }
 
 #[test]
@@ -280,13 +341,52 @@ fn folders_in_memory_and_open_to_all_are_found() {
     let url = format!("file:{}", folder.path().display());
     Examined::of(&url).assert(1, &["warning memory-file-system"]);
 
-    fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
-    let examined = Examined::of(&url);
-    let is_found = examined
-        .findings
-        .iter()
-        .any(|one| one == "warning world-writable" || one == "danger refused");
-    assert!(is_found, "{examined:?}");
+    let mode = |mode| fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+    let mut findings = vec!["warning memory-file-system", "warning world-writable"];
+    mode(0o777);
+    Examined::of(&url).assert(1, &findings);
+
+    mode(0o1777);
+    if ["regular", "fifos"].into_iter().any(is_unprotected) {
+        findings.push("warning protected-files");
+    }
+    Examined::of(&url).assert(1, &findings);
+}
+
+/// Whether the kernel lets a user put this kind of file where another user expects one.
+fn is_unprotected(kind: &str) -> bool {
+    let setting = fs::read_to_string(format!("/proc/sys/fs/protected_{kind}")).unwrap();
+    setting.trim() == "0"
+}
+
+#[test]
+fn overlays_and_full_disks_are_found() {
+    let folder = TempDir::new_in("/dev/shm").unwrap();
+    let script = "mount -t tmpfs -o size=8m none \"$D\"; cd \"$D\"
+        \"$L\" doctor --json --store \"file:$D/small\" || echo \"exit $?\"
+        mkdir lower upper work merged
+        mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work none merged
+        \"$L\" doctor --json --store \"file:$D/merged/store\" || echo \"exit $?\"";
+    let mut shell = Command::new("unshare");
+    shell
+        .args(["--map-root-user", "--mount", "sh", "-ec", script])
+        .env("L", env!("CARGO_BIN_EXE_leasehold"))
+        .env("D", folder.path());
+    let done: Finished = shell.output().unwrap().into();
+
+    assert_eq!(done.code(), 0, "{done:?}");
+    let [small, overlay] = &done.out.split("exit 1\n").collect::<Vec<_>>()[..2] else {
+        panic!("{done:?}");
+    };
+    for code in ["memory-file-system", "disk-full"] {
+        assert!(small.contains(&format!("\"code\":\"{code}\"")), "{small}");
+    }
+    for code in ["overlay", "disk-full"] {
+        assert!(
+            overlay.contains(&format!("\"code\":\"{code}\"")),
+            "{overlay}"
+        );
+    }
 }
 
 #[test]

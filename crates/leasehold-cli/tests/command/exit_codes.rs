@@ -288,3 +288,30 @@ fn standard_input_goes_to_the_command() {
     let done: Finished = run.stdin(input).output().unwrap().into();
     done.assert(0, &sandbox.read("in"), "");
 }
+
+/// A full disk behind standard output is an error of every subcommand that prints.
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("a", &[]);
+    let cases: [&[&str]; 7] = [
+        &["--help"],
+        &["--version"],
+        &["run", "--help"],
+        &["man"],
+        &["completions", "bash"],
+        &["ls", "--json"],
+        &["show", "a"],
+    ];
+    for arguments in cases {
+        let full = std::fs::File::create("/dev/full").expect("opened");
+        let mut command = sandbox.leasehold(arguments);
+        let output = command.stdout(full).output().expect("started");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(70), "{arguments:?}: {text}");
+        assert!(
+            text.contains("No space left on device"),
+            "{arguments:?}: {text}"
+        );
+    }
+}

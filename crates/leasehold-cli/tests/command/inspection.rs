@@ -97,6 +97,7 @@ impl Queue {
                 "program": "leasehold",
                 "label": "first",
                 "stopped": false,
+                "command_stopped": false,
             }],
             "waiters": [
                 {
@@ -111,6 +112,7 @@ impl Queue {
                     "program": "leasehold",
                     "label": "true",
                     "stopped": false,
+                    "command_stopped": false,
                 },
                 {
                     "position": 2,
@@ -124,6 +126,7 @@ impl Queue {
                     "program": "leasehold",
                     "label": "true",
                     "stopped": false,
+                    "command_stopped": false,
                 },
             ],
             "external_holders": [],

@@ -1,6 +1,8 @@
 //! The log on standard error, and messages that name a stopped process.
 
-use nix::sys::signal::Signal;
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
@@ -150,6 +152,39 @@ fn stopped_holder_is_named_in_show_and_in_the_refusal() {
 
     holder.signal(Signal::SIGCONT);
     assert_eq!(holder.end().code(), 0);
+}
+
+#[test]
+fn stopped_command_is_named_in_show_and_in_the_refusal() {
+    let sandbox = Sandbox::new();
+    let holder = sandbox.started(&[
+        "run",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        "echo $$ > pid; exec sleep 1000",
+    ]);
+    let command = sandbox.pid("pid");
+    assert_eq!(sandbox.holders("a")[0]["command_stopped"], false);
+    kill(command, Signal::SIGSTOP).unwrap();
+    until("the command is shown as stopped", || {
+        sandbox.holders("a")[0]["command_stopped"] == true
+    });
+
+    let shown = sandbox.done(&["show", "a"]).out;
+    assert!(
+        shown.contains(", its command is stopped, exclusive, "),
+        "{shown}"
+    );
+    let done = sandbox.done(&["run", "-n", "a", "--", "true"]);
+    assert!(
+        done.code() == 75 && done.err.ends_with("s, its command is stopped\n"),
+        "{done:?}"
+    );
+
+    kill(command, Signal::SIGKILL).unwrap();
+    assert_eq!(holder.wait().status.signal(), Some(Signal::SIGKILL as i32));
 }
 
 #[test]

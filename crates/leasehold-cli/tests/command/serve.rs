@@ -71,6 +71,16 @@ fn prefix_selects_names() {
     assert_eq!(part.locks(""), ["b"]);
 }
 
+/// As `leasehold ls`, the page leaves them out beside their semaphore.
+#[test]
+fn numbers_of_slots_are_not_served() {
+    let sandbox = Sandbox::new();
+    let _holder = sandbox.holder("gpu", &["--slots", "4"]);
+    let _own = sandbox.holder("gpu/slot/own", &[]);
+    let site = Site::start(&sandbox, &[]);
+    assert_eq!(site.locks(""), ["gpu", "gpu/slot/own"]);
+}
+
 #[test]
 fn hostile_name_is_neither_tag_nor_metric() {
     let sandbox = Sandbox::new();

@@ -137,3 +137,15 @@ fn number_that_is_not_free_is_waited_for_as_long_as_the_option_says() {
     }
     holder.end().assert(0, "", "");
 }
+
+/// The numbers are locks of their own, which `ls` does not show beside the semaphore.
+#[test]
+fn numbers_of_slots_are_not_listed_beside_their_semaphore() {
+    let sandbox = Sandbox::new();
+    let (_holder, numbers) = slot_holder(&sandbox, &["--slots", "4"]);
+    let _own = sandbox.holder("gpu/slot/own", &[]);
+    sandbox.done(&["ls"]).assert_names(&["gpu", "gpu/slot/own"]);
+
+    let number = format!("gpu/slot/{}", numbers[0]);
+    sandbox.done(&["ls", &number]).assert_names(&[&number]);
+}

@@ -185,7 +185,7 @@ fn first_run_on_new_masters_waits_with_the_reason() {
     assert_eq!((count(&done, UNAVAILABLE), count(&done, AVAILABLE)), (1, 1));
 }
 
-/// A release without a limit takes ten seconds.
+/// A release without a limit takes ten seconds. The limit of this test includes the end of the run.
 #[test]
 fn release_without_server_ends_within_a_second() {
     for is_killed in [false, true] {
@@ -204,7 +204,7 @@ fn release_without_server_ends_within_a_second() {
         done.assert(0, "", "leasehold: cannot release a: ");
         assert_eq!(done.err.lines().count(), 1, "{done:?}");
         assert!(
-            took < Duration::from_secs(3),
+            took < Duration::from_millis(1_500),
             "killed: {is_killed}, {took:?}"
         );
     }
@@ -301,7 +301,7 @@ fn holder_sends_a_heartbeat_each_second() {
     });
 
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(9), "{took:?}");
+    assert!(took < Duration::from_secs(7), "{took:?}");
     holder.end().assert(0, "", "");
 }
 

@@ -12,7 +12,7 @@ use crate::{Leader, Result};
 impl Locks {
     /// See [`leasehold::Locks::election`](crate::Locks::election).
     #[must_use]
-    pub fn election(&self, name: &str) -> BlockingElection {
+    pub fn election(&self, name: impl AsRef<str>) -> BlockingElection {
         BlockingElection::from(self.0.election(name))
     }
 }

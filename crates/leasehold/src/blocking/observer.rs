@@ -10,8 +10,8 @@ use crate::{LockState, Result};
 
 impl Locks {
     /// See [`leasehold::Locks::observe`](crate::Locks::observe).
-    pub fn observe(&self, name: &str) -> Result<BlockingObserver> {
-        block_on(self.0.observe(name)).map(BlockingObserver::from)
+    pub fn observe(&self, name: impl AsRef<str>) -> Result<BlockingObserver> {
+        block_on(self.0.observe(name.as_ref())).map(BlockingObserver::from)
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn downgrade_lets_readers_in(service: &dyn Service) {
     release(held).await;
     release(other).await;
 
-    let mutex = acquire(&ours.mutex(&fresh_name("no-readers"))).await;
+    let mutex = acquire(&ours.mutex(fresh_name("no-readers"))).await;
     let refused = mutex.downgrade().await;
     let error = refused.expect_err("a mutex has no readers");
     assert!(error.is_unsupported(), "{error}");
@@ -99,7 +99,7 @@ async fn downgrade_while_loss_is_awaited(service: &dyn Service) {
 }
 
 async fn downgrade_is_refused(locks: &Locks) {
-    let writer = acquire(&locks.rwlock(&fresh_name("downgrade-refused")).exclusive()).await;
+    let writer = acquire(&locks.rwlock(fresh_name("downgrade-refused")).exclusive()).await;
 
     let done = writer.while_held(writer.downgrade()).await;
     let refused = done.expect("still held");

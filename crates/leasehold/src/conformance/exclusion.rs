@@ -65,7 +65,7 @@ pub async fn tokens_increase(service: &dyn Service, kind: LockKind) {
 /// A guard gives a fencing token only if a resource can compare it with others.
 pub async fn only_stores_with_tokens_give_fencing_tokens(service: &dyn Service) {
     let locks = client(service).await;
-    let guard = locks.mutex(&fresh_name("fencing")).acquire().await;
+    let guard = locks.mutex(fresh_name("fencing")).acquire().await;
     let guard = guard.expect("granted");
     let fencing = guard.fencing_token();
 

@@ -111,9 +111,9 @@ pub async fn names_are_listed(service: &dyn Service) {
 
     let mut held = Vec::new();
     for name in ["b", "a", "c/d", "ä"] {
-        held.push(acquire(&locks.mutex(&format!("{base}/{name}"))).await);
+        held.push(acquire(&locks.mutex(format!("{base}/{name}"))).await);
     }
-    release(acquire(&locks.mutex(&format!("{base}/free"))).await).await;
+    release(acquire(&locks.mutex(format!("{base}/free"))).await).await;
 
     let listed = async |prefix: &str, count_max| {
         let names = locks.list(prefix, count_max).await.expect("listed");

@@ -89,7 +89,7 @@ pub async fn owners_exclude_each_other(service: &dyn Service) {
 
 /// Threads of one owner that acquire again at the same moment do not block each other.
 pub async fn nested_acquire_never_waits(service: &dyn Service) {
-    let lock = client(service).await.reentrant(&fresh_name("nested"));
+    let lock = client(service).await.reentrant(fresh_name("nested"));
     let owner = Owner::new();
     let outer = lock.acquire(&owner).await.expect("granted");
 

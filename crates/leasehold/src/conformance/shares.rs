@@ -16,7 +16,7 @@ pub(super) async fn clients_with_readers(service: &dyn Service) -> Option<(Locks
 pub(super) async fn clients_with_slots(service: &dyn Service) -> Option<(Locks, Locks)> {
     let locks = client(service).await;
     if locks.guarantees().slots == Slots::Unsupported {
-        refuses(locks.semaphore(&fresh_name("refused"), 3)).await;
+        refuses(locks.semaphore(fresh_name("refused"), 3)).await;
         return None;
     }
     Some((locks, client(service).await))
@@ -30,7 +30,7 @@ pub(super) async fn without_readers(service: &dyn Service) -> bool {
     if locks.guarantees().readers {
         return false;
     }
-    refuses(locks.rwlock(&fresh_name("refused")).shared()).await;
+    refuses(locks.rwlock(fresh_name("refused")).shared()).await;
     true
 }
 

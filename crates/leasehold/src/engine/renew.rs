@@ -34,7 +34,10 @@ pub(crate) async fn run(calls: WeakStoreCalls, renewals: Arc<Renewals>, timer: B
             .into_iter()
             .partition(|validity| validity.valid_until().is_some());
 
-        if let Some(calls) = calls.upgrade() {
+        // A task that keeps the store open for a moment could be the last one that does. Then it
+        // would close the store while the process exits.
+        let has_work = !(expired.is_empty() && valid.is_empty());
+        if has_work && let Some(calls) = calls.upgrade() {
             for validity in expired {
                 depart_expired(&calls, &validity);
             }

@@ -25,6 +25,7 @@
 //! | [`process`] | crash detection and the inbox of each process |
 //! | [`counter`], [`entry`] | the format of the queue file |
 //! | [`folder_counter`] | the tokens of all names |
+//! | [`kept_files`] | files that stay open between two uses of a name |
 //! | [`housekeeping`], [`lock_file`] | the removal of the files of free names |
 //! | [`folder`] | the folder, its files, and the encoding of names |
 
@@ -38,6 +39,7 @@ mod folder_counter;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod housekeeping;
+mod kept_files;
 mod lock_file;
 mod process;
 mod protocol;
@@ -261,7 +263,7 @@ impl Store for File {
         let was_present = transact(&self.shared, &claim.name, Missing::Keep, step).await;
 
         // The file is unlocked even if the entry could not be removed.
-        self.shared.flocks.lock().remove(&claim.id);
+        protocol::release_flock(&self.shared, claim);
         Ok(was_present?.unwrap_or(false))
     }
 
@@ -322,7 +324,7 @@ impl Housekeeping for File {
 impl InheritableFds for File {
     fn inheritable_fds(&self, claim: &Claim) -> Result<Vec<OwnedFd>> {
         let mut descriptors = vec![self.shared.process.read().inheritable_fd()?];
-        if let Some(flock) = self.shared.flocks.lock().get(&claim.id) {
+        if let Some(flock) = self.shared.flocks.lock().get_mut(&claim.id) {
             let at = self.shared.folder.lock_path(&claim.name);
             descriptors.push(flock.inheritable_fd(&at)?);
         }

@@ -62,12 +62,8 @@ impl Memory {
     /// assert!(guard.check().unwrap_err().is_lost());
     /// # Ok(()) }
     /// ```
-    #[expect(
-        clippy::must_use_candidate,
-        reason = "a test that revokes a hold need not count it"
-    )]
-    pub fn revoke(&self, name: &str) -> usize {
-        let Ok(name) = Name::parse(name) else {
+    pub fn revoke(&self, name: impl AsRef<str>) -> usize {
+        let Ok(name) = Name::parse(name.as_ref()) else {
             return 0;
         };
         self.queue(&name, |queue| {

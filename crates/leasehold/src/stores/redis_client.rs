@@ -40,7 +40,7 @@ mod topology;
 pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
-pub(super) use handshake::{ServerClock, ServerId, field, handshake, info_section, micros_of};
+pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};
 pub(super) use ids::{PLAIN, fresh_client, id_from, id_text};
 pub(super) use link::{DoHandshake, Epochs, Handshake, Link, LinkConfig, State};
 pub(super) use reply::{READ_TIMEOUT, reply_timeout, text, with_reply_timeout};

@@ -1,5 +1,7 @@
 //! The authorities that the network stores trust, the identity of a client, and the errors of TLS.
 
+#[cfg_attr(not(feature = "aws-lc-rs"), path = "tls/no_built_in.rs")]
+pub(super) mod built_in;
 mod pem_files;
 
 use std::io;

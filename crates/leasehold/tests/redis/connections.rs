@@ -69,7 +69,7 @@ async fn waiting_for_replicas_does_not_cost_other_locks() {
     let others: Vec<_> = (0..8)
         .map(|n| {
             tokio::spawn({
-                let lock = locks.mutex(&format!("other-{n}"));
+                let lock = locks.mutex(format!("other-{n}"));
                 async move { lock.acquire().await }
             })
         })

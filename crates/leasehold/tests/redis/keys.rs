@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lab_servers::Redis;
+use lab_servers::{Redis, Wire};
 use leasehold::conformance::support::{eventually, within_timeout};
 
 use super::{commands, monitor, open, requests, use_once, wait_behind};
@@ -35,6 +35,34 @@ async fn tokens_increase_in_any_locale() {
         assert!(guard.token().get() > last, "token {last} was given again");
         guard.release().await.expect("released");
     }
+}
+
+/// The reply with the server's clock may take long to arrive, so the client's copy of that clock is
+/// late. After a failover, the new master may lack the tokens that the old one gave meanwhile.
+#[tokio::test]
+async fn token_is_not_behind_the_servers_clock() {
+    const DELAY: Duration = Duration::from_millis(500);
+    let server = Redis::start();
+    let wire = Wire::to(server.address());
+    wire.delay(DELAY);
+    let late = open(&wire.url_of("redis"), "").await;
+    wire.delay(Duration::ZERO);
+    let locks = open(&server.url(), "").await;
+    use_once(&locks.mutex("a")).await;
+
+    // The client's proposal must exceed the last token for the fast path.
+    let last = server.time();
+    eventually(
+        "the late copy of the clock exceeds the last token",
+        async || server.time() > last + 2 * i64::try_from(DELAY.as_micros()).expect("short"),
+    )
+    .await;
+    let before = u64::try_from(server.time()).expect("after 1970");
+    let guard = late.mutex("a").acquire().await.expect("granted");
+    assert!(
+        guard.token().get() >= before,
+        "the token is behind the clock"
+    );
 }
 
 /// Keys that only renewals touch live for as long as the renewals come.
@@ -202,7 +230,7 @@ async fn damaged_key_leaves_the_renewal_of_others_one_request() {
     let mut held = Vec::new();
     for number in 0..50 {
         let lock = locks
-            .mutex(&format!("lock-{number}"))
+            .mutex(format!("lock-{number}"))
             .lease(Duration::from_secs(6));
         held.push(lock.acquire().await.expect("granted"));
     }

@@ -9,6 +9,7 @@ mod keys;
 mod late_requests;
 mod queue;
 mod redisson;
+mod round_trips;
 
 use std::time::Duration;
 

@@ -152,7 +152,7 @@ async fn acquire_nested(
     let bound = operation.clone();
     let lease = world.profile.lease;
     let lock = locks
-        .reentrant(&name_of(operation.name))
+        .reentrant(name_of(operation.name))
         .configure(move |lock| {
             let lock = with_cohort(lock, &bound).lease(lease);
             match bound.bound {

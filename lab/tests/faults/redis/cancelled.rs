@@ -145,13 +145,13 @@ impl Case {
 
     async fn drop_after(self, theirs: &Locks, leasehold: &Locks, wire: &Wire) -> Result<()> {
         let mut holder = if self.contended {
-            Some(theirs.mutex(&self.name()).acquire().await?)
+            Some(theirs.mutex(self.name()).acquire().await?)
         } else {
             None
         };
         begin(wire, self.replies);
 
-        let lock = leasehold.mutex(&self.name());
+        let lock = leasehold.mutex(self.name());
         let pause = Duration::from_millis(if self.replies == Replies::AreLate {
             5
         } else {

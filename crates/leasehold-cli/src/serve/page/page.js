@@ -3,6 +3,7 @@
 
 const ROWS_MAX = 300; // The most rows that are drawn; page.rs has the same number.
 const CHANGES_MAX = 50; // The most lines of the list of changes.
+const ROWS_MS = 4; // How long rows are drawn in one frame, which also has to lay them out.
 
 const locks = new Map(); // The locks in use, by name.
 const rows = new Map(); // The rows that are drawn, by name.
@@ -10,6 +11,8 @@ const mayBreak = document.body.dataset.breaking === "true";
 const find = (id) => document.getElementById(id);
 const body = document.querySelector("#locks tbody");
 let state = { at: "", complete: true, error: null, skipped: [] };
+let names = []; // The names of the locks in use, in order.
+let drawing = null; // The rows that are still to be drawn.
 let isDrawing = false;
 
 function element(tag, text, attributes = {}) {
@@ -72,7 +75,7 @@ function held(lock) {
 }
 
 function cell(label, content) {
-  const made = element("td", "", { "data-label": label });
+  const made = element("td", "", { role: "cell", "data-label": label });
   made.append(content);
   return made;
 }
@@ -84,8 +87,8 @@ function list(tag, items) {
 }
 
 function newRow(lock) {
-  const row = document.createElement("tr");
-  const name = element("th", "", { scope: "row" });
+  const row = element("tr", "", { role: "row" });
+  const name = element("th", "", { role: "rowheader", scope: "row" });
   name.append(element("bdi", visible(lock.name)));
   const external = lock.external_holders.map((holder) => {
     const item = document.createElement("li");
@@ -103,42 +106,56 @@ function newRow(lock) {
   return row;
 }
 
-// Draws once per frame, however many changes have come.
+// Draws the latest state, however many changes have come since the last frame.
 function draw() {
+  drawing = null;
   if (isDrawing) return;
   isDrawing = true;
-  requestAnimationFrame(() => {
-    isDrawing = false;
-    drawNow();
-  });
+  requestAnimationFrame(drawFrame);
 }
 
-function drawNow() {
+// Draws rows for a few milliseconds, and the rest of them in the next frames.
+function drawFrame() {
+  const begun = performance.now();
+  drawing ??= beginDrawing();
+  while (drawing.left.length > 0 && performance.now() - begun < ROWS_MS) {
+    drawing.before = drawRow(drawing.left.pop(), drawing.before);
+  }
+
+  isDrawing = drawing.left.length > 0;
+  if (isDrawing) requestAnimationFrame(drawFrame);
+}
+
+// Removes rows that are no longer shown, and returns the names to draw, the first one last.
+function beginDrawing() {
   const prefix = find("prefix").value;
-  const names = [...locks.keys()].filter((name) => name.startsWith(prefix)).sort();
-  const shown = names.slice(0, ROWS_MAX);
-  const kept = new Set(shown);
+  const shown = prefix === "" ? names : names.filter((name) => name.startsWith(prefix));
+  const drawn = shown.slice(0, ROWS_MAX);
+  const kept = new Set(drawn);
   for (const [name, row] of rows) {
     if (kept.has(name)) continue;
     row.element.remove();
     rows.delete(name);
   }
 
-  let before = null;
-  for (const name of shown) {
-    const lock = locks.get(name);
-    let row = rows.get(name);
-    if (row?.lock !== lock) {
-      const fresh = newRow(lock);
-      if (row) replace(row.element, fresh);
-      row = { lock, element: fresh };
-      rows.set(name, row);
-    }
-    const next = before ? before.nextSibling : body.firstChild;
-    if (next !== row.element) body.insertBefore(row.element, next);
-    before = row.element;
+  drawSummary(shown, drawn.length);
+  return { left: drawn.reverse(), before: null };
+}
+
+// Draws the row of a name behind another row, and returns it.
+function drawRow(name, before) {
+  const lock = locks.get(name);
+  let row = rows.get(name);
+  if (row?.lock !== lock) {
+    const fresh = newRow(lock);
+    if (row) replace(row.element, fresh);
+    row = { lock, element: fresh };
+    rows.set(name, row);
   }
-  drawSummary(names, shown.length);
+
+  const next = before ? before.nextSibling : body.firstChild;
+  if (next !== row.element) body.insertBefore(row.element, next);
+  return row.element;
 }
 
 // Replaces a row, marks it for a moment, and keeps the focus on its button.
@@ -150,11 +167,11 @@ function replace(old, fresh) {
   setTimeout(() => fresh.classList.remove("changed"), 1500);
 }
 
-function drawSummary(names, shown) {
-  const waiters = names.reduce((sum, name) => sum + locks.get(name).waiters.length, 0);
-  const limit = names.length > shown ? `, the first ${shown} are shown` : "";
+function drawSummary(shown, drawn) {
+  const waiters = shown.reduce((sum, name) => sum + locks.get(name).waiters.length, 0);
+  const limit = shown.length > drawn ? `, the first ${drawn} are shown` : "";
   find("summary").textContent =
-    `${names.length} locks in use, ${waiters} waiters, at ${state.at}${limit}`;
+    `${shown.length} locks in use, ${waiters} waiters, at ${state.at}${limit}`;
 
   const problems = state.error ? [`The store cannot be read: ${state.error}`] : [];
   if (!state.error && !state.complete) problems.push("There are more locks than these.");
@@ -195,6 +212,7 @@ function showAll(message) {
   if (rows.size === 0) body.replaceChildren();
   locks.clear();
   for (const lock of message.locks) locks.set(lock.name, lock);
+  names = [...locks.keys()].sort();
   draw();
 }
 
@@ -202,13 +220,26 @@ function showChanges(message) {
   take(message);
   for (const lock of message.changed) {
     describe(locks.get(lock.name), lock);
+    if (!locks.has(lock.name)) names.splice(place(lock.name), 0, lock.name);
     locks.set(lock.name, lock);
   }
   for (const name of message.removed) {
     describe(locks.get(name), undefined);
-    locks.delete(name);
+    if (locks.delete(name)) names.splice(place(name), 1);
   }
   draw();
+}
+
+// Returns where a name is, or would be, among the names.
+function place(name) {
+  let from = 0;
+  let to = names.length;
+  while (from < to) {
+    const middle = (from + to) >> 1;
+    if (names[middle] < name) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }
 
 function openBreak(lock, holder) {

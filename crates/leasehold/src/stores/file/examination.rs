@@ -10,9 +10,14 @@ use crate::local_fs::system_number;
 
 /// Examines the folder of a store that can be opened.
 pub(crate) fn examine(folder: &Path) -> Examination {
-    let findings = [file_system(folder), space(folder), other_users(folder)];
     let mut examination = Examination::default();
-    examination.findings.extend(findings.into_iter().flatten());
+    let findings = &mut examination.findings;
+    findings.extend(file_system(folder));
+    findings.extend(space(folder));
+    if let Ok(status) = std::fs::metadata(folder) {
+        findings.extend(other_users(status.mode()));
+        findings.extend(protection(status.mode(), is_switched_off));
+    }
     for finding in &mut examination.findings {
         finding.server = folder.display().to_string();
     }
@@ -57,14 +62,62 @@ fn space(folder: &Path) -> Option<Finding> {
     Some(Finding::warning("disk-full", message, remedy))
 }
 
-fn other_users(folder: &Path) -> Option<Finding> {
-    let mode = std::fs::metadata(folder).ok()?.mode();
-    (mode & 0o002 != 0).then(|| {
+fn other_users(mode: u32) -> Option<Finding> {
+    (mode & WRITABLE_BY_ALL != 0).then(|| {
+        let mode = mode & 0o7777;
         let message = format!("every user of the machine may write to the folder (mode {mode:o})");
         let remedy = "chmod o-w, and a group for the users that share the locks";
         Finding::warning("world-writable", message, remedy)
     })
 }
 
+/// In a sticky folder, the kernel can refuse to open the file or the FIFO that another user has put
+/// where a program expects its own.
+fn protection(mode: u32, is_switched_off: impl Fn(&str) -> bool) -> Option<Finding> {
+    if mode & STICKY == 0 || mode & WRITABLE_BY_ALL == 0 {
+        return None;
+    }
+    let mut sysctls = vec!["fs.protected_regular", "fs.protected_fifos"];
+    sysctls.retain(|sysctl| is_switched_off(sysctl));
+    if sysctls.is_empty() {
+        return None;
+    }
+
+    let message = format!(
+        "every user may put files of locks into the folder, and the kernel does not protect other \
+         users from them: {} is 0",
+        sysctls.join(" and ")
+    );
+    let remedy = "sysctl -w fs.protected_regular=1 fs.protected_fifos=1";
+    Some(Finding::warning("protected-files", message, remedy))
+}
+
+/// Whether a setting of the kernel is 0.
+fn is_switched_off(sysctl: &str) -> bool {
+    let path = Path::new("/proc/sys").join(sysctl.replace('.', "/"));
+    std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "0")
+}
+
+const STICKY: u32 = 0o1000;
+const WRITABLE_BY_ALL: u32 = 0o002;
 const BYTES_MIN: u64 = 16 << 20;
 const FILES_MIN: u64 = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unprotected_files_of_a_sticky_folder_are_a_warning() {
+        let message = |mode, off: &'static [&str]| {
+            let found = protection(mode, |sysctl| off.contains(&sysctl));
+            found.map(|finding| finding.message)
+        };
+        let fifos = message(0o1777, &["fs.protected_fifos"]).expect("a finding");
+        assert!(fifos.ends_with(": fs.protected_fifos is 0"), "{fifos}");
+
+        assert_eq!(message(0o1777, &[]), None);
+        assert_eq!(message(0o3770, &["fs.protected_fifos"]), None);
+        assert_eq!(message(0o777, &["fs.protected_fifos"]), None);
+    }
+}

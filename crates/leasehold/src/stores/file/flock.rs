@@ -2,51 +2,96 @@
 
 mod waiters;
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{FlockOperation, OFlags, flock, major, minor};
 use rustix::io::Errno;
 
 use super::folder::location::Location;
-use super::folder::{Folder, is_at, not_a_file, status_of, touch};
+use super::folder::{Folder, touch};
+use super::kept_files::{KeptFiles, OpenFile};
 use super::lock_file;
 use crate::local_fs::io_error;
-use crate::{ExternalHolder, Result, Share};
+use crate::{ExternalHolder, Name, Result, Share};
 
 pub(super) use waiters::FlockWaiters;
 
 /// The locked file. Dropping it unlocks the file, even if another process inherited the descriptor.
 #[derive(Debug)]
 pub(super) struct FlockGuard {
-    file: File,
+    /// `None` once the file was unlocked.
+    file: Option<OpenFile>,
     mode: FlockMode,
+    /// Whether a process that outlives the hold may have the file open too.
+    is_inherited: bool,
 }
 
 impl FlockGuard {
     /// Locks the file without waiting; `None` if a process outside the queue has it locked.
-    pub(super) fn acquire(folder: &Folder, at: &Location, mode: FlockMode) -> Result<Option<Self>> {
+    pub(super) fn acquire(
+        folder: &Folder,
+        kept: &KeptFiles,
+        name: &Name,
+        mode: FlockMode,
+    ) -> Result<Option<Self>> {
+        let at = folder.lock_path(name);
         loop {
-            let (file, status) = open_lock_file(folder, at)?;
-            match flock(&file, mode.nonblocking()) {
+            let file = match kept.take(name) {
+                Some(file) => file,
+                None => open_lock_file(folder, &at)?,
+            };
+            match flock(file.file(), mode.nonblocking()) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    lock_file::keep_if_locked_by_others(at, &folder.members());
+                    lock_file::keep_if_locked_by_others(&at, &folder.members());
                     return Ok(None);
                 }
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(io_error(error, "lock", &at.path())),
             }
-            if is_at(&status, at)? {
-                return Ok(Some(Self { file, mode }));
+            let guard = Self::of_locked(file, mode);
+            if guard.serves(&at)? {
+                return Ok(Some(guard));
             }
+        }
+    }
+
+    fn of_locked(file: OpenFile, mode: FlockMode) -> Self {
+        Self {
+            file: Some(file),
+            mode,
+            is_inherited: false,
+        }
+    }
+
+    /// Unlocks the file, and keeps it open for the next hold of this process.
+    ///
+    /// A file that another process inherited is closed. If that process kept a later hold's file
+    /// open, the lock would outlive the holder.
+    pub(super) fn release(mut self, kept: &KeptFiles, name: &Name) {
+        self.unlock();
+        if !self.is_inherited
+            && let Some(file) = self.file.take()
+        {
+            kept.keep(name, file);
         }
     }
 
     /// Whether the locked file is still the file at the path, and not one that was deleted.
     pub(super) fn serves(&self, at: &Location) -> Result<bool> {
-        let status = status_of(&self.file, at)?;
-        is_at(&status, at)
+        Ok(self.locked().status_at(at)?.is_some())
+    }
+
+    fn locked(&self) -> &OpenFile {
+        self.file.as_ref().expect("only a release takes the file")
+    }
+
+    fn unlock(&self) {
+        if let Some(file) = &self.file {
+            // Unlocking fails only on an invalid descriptor, and this one is open.
+            let _ = flock(file.file(), FlockOperation::Unlock);
+        }
     }
 
     pub(super) fn satisfies(&self, mode: FlockMode) -> bool {
@@ -54,9 +99,11 @@ impl FlockGuard {
     }
 
     /// A descriptor that keeps the file locked after this process ends.
-    pub(super) fn inheritable_fd(&self, at: &Location) -> Result<OwnedFd> {
+    pub(super) fn inheritable_fd(&mut self, at: &Location) -> Result<OwnedFd> {
+        self.is_inherited = true;
         let file = self
-            .file
+            .locked()
+            .file()
             .try_clone()
             .map_err(|error| io_error(error, "keep open", &at.path()))?;
         Ok(file.into())
@@ -64,12 +111,12 @@ impl FlockGuard {
 
     /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
-        touch(&self.file);
+        touch(self.locked().file());
     }
 
     /// Lets others share the lock. The kernel converts it without a gap.
     pub(super) fn downgrade(&mut self, at: &Location) -> Result<()> {
-        flock(&self.file, FlockMode::Shared.nonblocking())
+        flock(self.locked().file(), FlockMode::Shared.nonblocking())
             .map_err(|error| io_error(error, "share", &at.path()))?;
         self.mode = FlockMode::Shared;
         Ok(())
@@ -78,8 +125,7 @@ impl FlockGuard {
 
 impl Drop for FlockGuard {
     fn drop(&mut self) {
-        // Unlocking fails only on an invalid descriptor, and this one is open.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        self.unlock();
     }
 }
 
@@ -140,7 +186,7 @@ pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
 /// Opens the lock file, and makes it if it is missing.
 ///
 /// A file that another user or program made is accepted.
-fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
+fn open_lock_file(folder: &Folder, at: &Location) -> Result<OpenFile> {
     // Without NONBLOCK, a FIFO at this path would block until another process opens it for writing.
     let opened = folder.open_or_make_file(
         at,
@@ -148,13 +194,7 @@ fn open_lock_file(folder: &Folder, at: &Location) -> Result<(File, Metadata)> {
         lock_file::CONTENT,
         "open",
     )?;
-
-    let file = File::from(opened);
-    let status = status_of(&file, at)?;
-    if !status.is_file() {
-        return Err(not_a_file(at));
-    }
-    Ok((file, status))
+    OpenFile::inspect(File::from(opened), at)
 }
 
 /// The process in a line such as `3: FLOCK  ADVISORY  WRITE 4711 fe:00:264 0 EOF`, if the line is

@@ -245,6 +245,8 @@ fn open(shared: &Shared, name: &Name, missing: Missing) -> Result<QueueAccess> {
 
 /// Removes the files of a locked queue if it is empty, and wakes waiters if it is not.
 fn remove_files(shared: &Shared, transaction: Transaction, name: &Name) -> Result<NameRemoval> {
+    shared.kept_queue_files.close(name);
+    shared.kept_lock_files.close(name);
     let outcome = if transaction.entries().is_empty() {
         remove_both(shared, &transaction, name)
     } else {

@@ -99,7 +99,7 @@ pub(super) fn poll(
 pub(super) fn leave(shared: &Shared, transaction: &mut Transaction, claim: &Claim) -> Result<bool> {
     // The file is unlocked first: once the queue admits the next waiter, that waiter must find the
     // file unlocked.
-    shared.flocks.lock().remove(&claim.id);
+    release_flock(shared, claim);
 
     let Some(at) = transaction.position(claim.id) else {
         // The hold was broken. The process that broke it may have been killed before it woke the
@@ -278,7 +278,15 @@ fn flock_for(shared: &Shared, claim: &Claim) -> Result<Option<FlockGuard>> {
     let kept = shared.flocks.lock().remove(&claim.id);
     match kept {
         Some(flock) if flock.satisfies(mode) && flock.serves(&at)? => Ok(Some(flock)),
-        _ => FlockGuard::acquire(&shared.folder, &at, mode),
+        _ => FlockGuard::acquire(&shared.folder, &shared.kept_lock_files, &claim.name, mode),
+    }
+}
+
+/// Unlocks the lock file of a claim, if the claim has locked it.
+pub(super) fn release_flock(shared: &Shared, claim: &Claim) {
+    let flock = shared.flocks.lock().remove(&claim.id);
+    if let Some(flock) = flock {
+        flock.release(&shared.kept_lock_files, &claim.name);
     }
 }
 

@@ -4,7 +4,7 @@
 //! and each waiter. It is changed in a [transaction](super::transaction), under a short flock(2) on
 //! the file itself.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -14,16 +14,17 @@ use rustix::io::Errno;
 use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
-use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
+use super::folder::{Folder, open_error};
+use super::kept_files::OpenFile;
 use super::shared::Shared;
 use super::transaction::Transaction;
 use crate::local_fs::io_error;
-use crate::{Error, Result};
+use crate::{Error, Name, Result};
 
 /// An open queue file that is not locked yet.
 #[derive(Debug)]
 pub(super) struct QueueFile {
-    file: File,
+    file: OpenFile,
     at: Location,
 }
 
@@ -55,16 +56,27 @@ impl QueueFile {
             },
         };
 
-        Ok(Some(Self {
-            file: File::from(file),
-            at,
-        }))
+        let file = OpenFile::inspect(File::from(file), &at)?;
+        Ok(Some(Self { file, at }))
+    }
+
+    /// Opens the file, unless this process has kept it open.
+    pub(super) fn open_or_reuse(
+        shared: &Shared,
+        name: &Name,
+        missing: Missing,
+    ) -> Result<Option<Self>> {
+        let at = shared.folder.queue_path(name);
+        match shared.kept_queue_files.take(name) {
+            Some(file) => Ok(Some(Self { file, at })),
+            None => Self::open(&shared.folder, at, missing),
+        }
     }
 
     /// Locks the file without sleeping.
     pub(super) fn try_lock(self) -> Result<TryLock> {
         for _ in 0..TRIES_MAX {
-            match flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            match flock(self.file.file(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(TryLock::Locked(LockedQueueFile(self))),
                 Err(Errno::WOULDBLOCK) => std::thread::yield_now(),
                 Err(Errno::INTR) => {}
@@ -82,7 +94,7 @@ impl QueueFile {
     /// Locks the file, and sleeps until that succeeds.
     pub(super) fn lock(self) -> Result<LockedQueueFile> {
         loop {
-            match flock(&self.file, FlockOperation::LockExclusive) {
+            match flock(self.file.file(), FlockOperation::LockExclusive) {
                 Ok(()) => return Ok(LockedQueueFile(self)),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(io_error(error, "lock the queue file", &self.at.path())),
@@ -102,12 +114,12 @@ impl LockedQueueFile {
     /// opens it again.
     pub(super) fn read(self, shared: &Shared) -> Result<Option<Transaction>> {
         let QueueFile { file, at } = self.0;
-        let status = status_of(&file, &at)?;
-        if !is_at(&status, &at)? {
+        let Some(status) = file.status_at(&at)? else {
             return Ok(None);
-        }
+        };
 
-        let bytes = read_all(&file, &status, &at)?;
+        let len = u64::try_from(status.st_size).unwrap_or_default();
+        let bytes = read_all(file.file(), len, &at)?;
         let content = parse(&bytes, shared.boot, &at)?;
         Ok(Some(Transaction::begin(shared, file, at, content)))
     }
@@ -207,10 +219,7 @@ pub(super) fn read_entries(slots: &[u8]) -> (Vec<StoredClaim>, Vec<usize>) {
     (entries, torn)
 }
 
-fn read_all(file: &File, status: &Metadata, at: &Location) -> Result<Vec<u8>> {
-    if !status.is_file() {
-        return Err(not_a_file(at));
-    }
+fn read_all(file: &File, len: u64, at: &Location) -> Result<Vec<u8>> {
     let read = |len: u64| {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
         file.read_exact_at(&mut bytes, 0)
@@ -218,7 +227,7 @@ fn read_all(file: &File, status: &Metadata, at: &Location) -> Result<Vec<u8>> {
             .map_err(|error| io_error(error, "read", &at.path()))
     };
 
-    if status.len() > IDLE_LEN_MAX {
+    if len > IDLE_LEN_MAX {
         // A file of another program may be larger than the memory. Its first bytes show that it is
         // not leasehold's.
         let head = read(COUNTER_LEN as u64)?;
@@ -229,12 +238,12 @@ fn read_all(file: &File, status: &Metadata, at: &Location) -> Result<Vec<u8>> {
         if !is_ours {
             return Ok(head);
         }
-        if status.len() > LEN_MAX {
+        if len > LEN_MAX {
             let message = format!("{} is longer than any queue", at.path().display());
             return Err(Error::damaged(message).help(removal_help(&at.path())));
         }
     }
-    read(status.len())
+    read(len)
 }
 
 fn removal_help(path: &Path) -> String {

@@ -10,6 +10,7 @@ use super::counter::Boot;
 use super::flock::{FlockGuard, FlockWaiters};
 use super::folder::Folder;
 use super::housekeeping::IdleNames;
+use super::kept_files::KeptFiles;
 use super::process::{Inbox, Process, ProcessId, Wakeups};
 use super::transact::NameLocks;
 use super::wakeups::Wakers;
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub(super) flock_waiters: FlockWaiters,
     pub(super) transaction_locks: NameLocks,
     pub(super) idle_names: IdleNames,
+    pub(super) kept_queue_files: KeptFiles,
+    pub(super) kept_lock_files: KeptFiles,
 }
 
 impl Shared {
@@ -42,6 +45,8 @@ impl Shared {
             flock_waiters: FlockWaiters::default(),
             transaction_locks: NameLocks::default(),
             idle_names: IdleNames::default(),
+            kept_queue_files: KeptFiles::default(),
+            kept_lock_files: KeptFiles::default(),
         }
     }
 

@@ -4,6 +4,7 @@ mod cleaners;
 mod folders;
 mod format;
 mod housekeeping;
+mod kept_files;
 mod threads;
 mod tokens;
 mod waiting;

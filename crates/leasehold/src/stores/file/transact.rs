@@ -32,8 +32,7 @@ where
     T: Send + 'static,
     W: FnOnce(&Shared, &mut Transaction) -> Result<T> + Send + 'static,
 {
-    let at = shared.folder.queue_path(name);
-    let Some(file) = QueueFile::open(&shared.folder, at, missing)? else {
+    let Some(file) = QueueFile::open_or_reuse(shared, name, missing)? else {
         return Ok(None);
     };
     let TryLock::Locked(locked) = file.try_lock()? else {
@@ -155,7 +154,9 @@ fn commit<T>(
 ) -> Result<T> {
     let reply = work(shared, &mut transaction);
     let is_idle = transaction.entries().is_empty();
-    wake(shared, transaction.close());
+    let (file, to_wake) = transaction.unlock();
+    shared.kept_queue_files.keep(name, file);
+    wake(shared, to_wake);
 
     if is_idle {
         housekeeping::note(shared, name);

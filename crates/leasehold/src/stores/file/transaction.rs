@@ -3,7 +3,6 @@
 //! [`transact`](super::transact::transact) begins it, and a step of the
 //! [protocol](super::protocol) makes the changes.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -13,8 +12,9 @@ use super::Shared;
 use super::counter::{Boot, COUNTER_LEN, FIRST_RANGE, RANGE, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
-use super::folder::{Folder, is_at, status_of, touch};
+use super::folder::{Folder, touch};
 use super::folder_counter::{MayWait, take_range};
+use super::kept_files::OpenFile;
 use super::process::ProcessId;
 use super::queue_file::{Content, IDLE_LEN_MAX};
 use super::wakeups::{Position, to_wake, watches};
@@ -24,7 +24,7 @@ use crate::{Claim, ClaimId, Error, Result, Share, Standing, Token, admitted};
 /// A queue that is being changed. Every change is written at once, so a process that is killed
 /// leaves a sound queue.
 pub(super) struct Transaction {
-    file: File,
+    file: OpenFile,
     at: Location,
     folder: Arc<Folder>,
     boot: Boot,
@@ -39,7 +39,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    pub(super) fn begin(shared: &Shared, file: File, at: Location, content: Content) -> Self {
+    pub(super) fn begin(shared: &Shared, file: OpenFile, at: Location, content: Content) -> Self {
         let before = positions(&content.entries);
         Self {
             file,
@@ -132,7 +132,7 @@ impl Transaction {
 
         let token = self
             .counter
-            .mint(len, &self.file)
+            .mint(len, self.file.file())
             .map_err(|error| self.write_error(error))?;
         Ok(Token::new(token).expect("counters begin above zero"))
     }
@@ -182,21 +182,27 @@ impl Transaction {
 
     /// Keeps the times of the file recent, so that cleaners do not delete it.
     pub(super) fn touch(&self) {
-        touch(&self.file);
+        touch(self.file.file());
     }
 
-    /// Unlocks the file. Returns the claims to wake: they may be granted, or they must watch
-    /// another process than before.
-    pub(super) fn close(self) -> Vec<(ProcessId, ClaimId)> {
+    /// Unlocks the file. Returns it, and the claims to wake: they may be granted, or they must
+    /// watch another process than before.
+    pub(super) fn unlock(self) -> (OpenFile, Vec<(ProcessId, ClaimId)>) {
         if self.entries.is_empty() && self.len > IDLE_LEN_MAX {
             // The slots are free. If truncation fails, the long file only uses disk space.
-            let _ = self.file.set_len(COUNTER_LEN as u64);
+            let _ = self.file.file().set_len(COUNTER_LEN as u64);
         }
         // Closing alone would not unlock: a child that was forked meanwhile has the file open too.
-        // If unlocking fails, closing is all that is left to do.
-        let _ = flock(&self.file, FlockOperation::Unlock);
+        // Unlocking fails only on an invalid descriptor, and this one is open.
+        let _ = flock(self.file.file(), FlockOperation::Unlock);
 
-        to_wake(&self.before, &positions(&self.entries))
+        let to_wake = to_wake(&self.before, &positions(&self.entries));
+        (self.file, to_wake)
+    }
+
+    /// Unlocks and closes the file. Returns the claims to wake.
+    pub(super) fn close(self) -> Vec<(ProcessId, ClaimId)> {
+        self.unlock().1
     }
 
     /// Takes a range for a counter that cannot be continued as it is.
@@ -225,7 +231,7 @@ impl Transaction {
             self.free(slot)?;
         }
         self.counter
-            .extend(&range, self.boot, &self.file)
+            .extend(&range, self.boot, self.file.file())
             .map_err(|error| self.write_error(error))?;
         self.needs_rewrite = false;
         Ok(true)
@@ -234,6 +240,7 @@ impl Transaction {
     /// Frees a slot by writing zeros: a slot with the sequence number zero is free.
     fn free(&self, slot: usize) -> Result<()> {
         self.file
+            .file()
             .write_all_at(&[0; ENTRY_LEN], offset_of(slot))
             .map_err(|error| self.write_error(error))
     }
@@ -257,13 +264,14 @@ impl Transaction {
 
     fn write(&self, stored: &StoredClaim) -> Result<()> {
         self.file
+            .file()
             .write_all_at(&stored.to_bytes(), offset_of(stored.slot))
             .map_err(|error| self.write_error(error))
     }
 
     /// Whether the locked file is still at this place.
     pub(super) fn is_at(&self, at: &Location) -> Result<bool> {
-        is_at(&status_of(&self.file, &self.at)?, at)
+        Ok(self.file.status_at(at)?.is_some())
     }
 
     #[cold]

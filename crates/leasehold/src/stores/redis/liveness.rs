@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join;
 use parking_lot::Mutex;
 
 use super::Redis;
@@ -145,15 +146,23 @@ pub(super) fn background_handshake(
         let check = checks.lock().next(session.epoch);
 
         Box::pin(async move {
-            if check.is_multiple_of(CHECKS_PER_HANDSHAKE) || !crash_detection.is_on() {
-                redis_client::handshake(&session, &clock).await?;
-            }
-            if settings.crash_grace.is_none() {
-                crash_detection.decide(false);
-                return Ok(None);
-            }
+            let checking = async {
+                if check.is_multiple_of(CHECKS_PER_HANDSHAKE) || !crash_detection.is_on() {
+                    redis_client::handshake(&session, &clock).await?;
+                }
+                Ok(())
+            };
+            let reading = async {
+                match settings.crash_grace {
+                    Some(_) => server_id.read(&session, &channel).await,
+                    None => Ok(None),
+                }
+            };
 
-            let server = server_id.read(&session, &channel).await?;
+            // Both send their requests at once.
+            let (checked, server) = join(checking, reading).await;
+            checked?;
+            let server = server?;
             crash_detection.decide(server.is_some());
             Ok(server)
         })

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use futures_util::future::join5;
 use redis::Value;
 
 use super::ids::fresh_client;
@@ -50,9 +51,59 @@ pub(in crate::stores) fn micros_of(seconds: u64, micros: u64) -> Option<u64> {
 
 /// Checks version, eviction policy, role, clock and scripts of a server.
 pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock) -> Result<()> {
-    check_version(&info_section(session, "server").await?)?;
-    check_memory(&info_section(session, "memory").await?)?;
-    check_role(&info_section(session, "replication").await?)?;
+    Report::read(session, clock).await?.check()
+}
+
+/// What a server replied about itself.
+pub(in crate::stores) struct Report {
+    server: String,
+    memory: String,
+    replication: String,
+    clock: Result<()>,
+    probe: Result<Value>,
+}
+
+impl Report {
+    /// Sends all requests at once, so that the replies take one round trip.
+    pub(in crate::stores) async fn read(session: &Session, clock: &ServerClock) -> Result<Self> {
+        let (server, memory, replication, clock, probe) = join5(
+            info_section(session, "server"),
+            info_section(session, "memory"),
+            info_section(session, "replication"),
+            read_clock(session, clock),
+            PROBE.send_text(session, &[PROBE_KEY], &[]),
+        )
+        .await;
+
+        Ok(Self {
+            server: server?,
+            memory: memory?,
+            replication: replication?,
+            clock,
+            probe,
+        })
+    }
+
+    /// Refuses a server on which locks would not be safe.
+    pub(in crate::stores) fn check(self) -> Result<()> {
+        check_version(&self.server)?;
+        check_memory(&self.memory)?;
+        check_role(&self.replication)?;
+        self.clock?;
+        check_scripts(self.probe)
+    }
+
+    pub(in crate::stores) fn role(&self) -> &str {
+        field(&self.replication, "role").unwrap_or_default()
+    }
+
+    /// The id of the server's process.
+    pub(in crate::stores) fn run_id(&self) -> &str {
+        field(&self.server, "run_id").unwrap_or_default()
+    }
+}
+
+async fn read_clock(session: &Session, clock: &ServerClock) -> Result<()> {
     let time = session
         .send(&redis::cmd("TIME"))
         .await
@@ -62,7 +113,7 @@ pub(in crate::stores) async fn handshake(session: &Session, clock: &ServerClock)
         redis::from_redis_value(time).map_err(|_| reply_error::protocol_error())?;
     let time = micros_of(seconds, micros).ok_or_else(reply_error::protocol_error)?;
     clock.set(time, read);
-    check_scripts(PROBE.run(session, &[PROBE_KEY], &[]).await)
+    Ok(())
 }
 
 /// The largest time that a token has digits for: the year 2286, in microseconds.
@@ -176,7 +227,8 @@ impl ServerId {
         channel: &str,
     ) -> Result<Handshake> {
         let unused = format!("{channel}:{}", fresh_client());
-        let reply = match SERVER_ID.run(session, &[], &[channel, &unused]).await {
+        let arguments = [channel, &unused];
+        let reply = match SERVER_ID.send_text(session, &[], &arguments).await {
             Err(error) if error.is_denied() => None,
             reply => redis::from_redis_value::<(String, String, String)>(reply?).ok(),
         };

@@ -82,10 +82,20 @@ impl Script {
         }
 
         // The server executed nothing, so the same arguments may be sent again.
-        session
-            .send(&call("EVAL", &source.text, keys, arguments))
-            .await
-            .map_err(super::reply_error::store_error)
+        self.send_text(session, keys, arguments).await
+    }
+
+    /// Sends the text of the script, so that one round trip is enough on every server. This is for
+    /// short scripts.
+    pub(in crate::stores) async fn send_text(
+        &self,
+        session: &Session,
+        keys: &[&str],
+        arguments: &[&str],
+    ) -> Result<Value> {
+        let request = call("EVAL", &self.source().text, keys, arguments);
+        let reply = session.send(&request).await;
+        reply.map_err(super::reply_error::store_error)
     }
 
     /// Runs the script on a node of a cluster that is receiving the slot of its keys.

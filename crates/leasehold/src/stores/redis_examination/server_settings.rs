@@ -106,3 +106,46 @@ fn clients(facts: &Facts) -> Option<Finding> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examination::Severity;
+
+    fn facts(info: &str, settings: &[(&str, &str)]) -> Facts {
+        let settings = settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Facts {
+            info: Some(info.to_owned()),
+            config: Some(settings.collect()),
+        }
+    }
+
+    #[test]
+    fn old_version_is_a_danger() {
+        let found = |number| version(&facts(&format!("redis_version:{number}\r\n"), &[]));
+        assert_eq!(found("6.2.0"), None);
+        assert_eq!(found("7.0.15"), None);
+
+        for old in ["6.0.16", "5.9"] {
+            let found = found(old).expect("a finding");
+            assert_eq!((found.code, found.severity), ("version", Severity::Danger));
+        }
+    }
+
+    #[test]
+    fn used_connections_are_a_warning_before_they_are_a_danger() {
+        let severity = |used| {
+            let facts = facts(
+                &format!("connected_clients:{used}\r\n"),
+                &[("maxclients", "100")],
+            );
+            clients(&facts).map(|finding| finding.severity)
+        };
+        assert_eq!(severity(80), None);
+        assert_eq!(severity(81), Some(Severity::Warning));
+        assert_eq!(severity(98), Some(Severity::Warning));
+        assert_eq!(severity(99), Some(Severity::Danger));
+    }
+}

@@ -4,12 +4,12 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::system_roots;
+use super::{built_in, system_roots};
 use crate::{Error, Result};
 
 /// The paths of the files.
@@ -58,7 +58,7 @@ impl PemFiles {
 
     /// Returns the configuration of a client that trusts the authority and has the identity.
     pub(in crate::stores) fn client_config(&self) -> Result<ClientConfig> {
-        let config = ClientConfig::builder_with_provider(provider())
+        let config = ClientConfig::builder_with_provider(provider()?)
             .with_safe_default_protocol_versions()
             .map_err(|error| Error::unsupported("this build has no TLS").caused_by(error))?
             .with_root_certificates(self.roots()?);
@@ -155,8 +155,14 @@ impl std::fmt::Debug for PemFile {
     }
 }
 
-/// Returns the provider that the program has installed, or else aws-lc-rs.
-fn provider() -> Arc<CryptoProvider> {
+/// Returns the provider that the program has installed, or else the one of this build.
+fn provider() -> Result<Arc<CryptoProvider>> {
     let installed = CryptoProvider::get_default().cloned();
-    installed.unwrap_or_else(|| Arc::new(aws_lc_rs::default_provider()))
+
+    installed.or_else(built_in::provider).ok_or_else(|| {
+        Error::unsupported("TLS needs a cryptography provider, and none is installed").help(
+            "call CryptoProvider::install_default of rustls before opening the store, or add the \
+             Cargo feature aws-lc-rs of leasehold",
+        )
+    })
 }

@@ -146,15 +146,13 @@ fn handshake(clock: Arc<ServerClock>, quarantine: Arc<Quarantine>) -> DoHandshak
         let clock = Arc::clone(&clock);
         let quarantine = Arc::clone(&quarantine);
         Box::pin(async move {
-            let replication = redis_client::info_section(&session, "replication").await?;
-            let role = redis_client::field(&replication, "role");
-            quarantine.check_role(role.unwrap_or_default())?;
-            redis_client::handshake(&session, &clock).await?;
+            let report = redis_client::Report::read(&session, &clock).await?;
+            let run_id = report.run_id().to_owned();
+            quarantine.check_role(report.role())?;
+            report.check()?;
 
-            let server = redis_client::info_section(&session, "server").await?;
-            let run_id = redis_client::field(&server, "run_id").unwrap_or_default();
-            quarantine.check_distinct(run_id)?;
-            let found = read_incarnation(&session, run_id, &quarantine).await?;
+            quarantine.check_distinct(&run_id)?;
+            let found = read_incarnation(&session, &run_id, &quarantine).await?;
             Ok(quarantine.learn(found))
         })
     })

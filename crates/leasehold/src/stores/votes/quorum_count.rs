@@ -10,7 +10,31 @@ pub(super) struct QuorumCount {
     succeeded: usize,
     /// Failures that a retry cannot fix.
     refused: usize,
-    errors: Vec<String>,
+    errors: Vec<MissingVote>,
+}
+
+/// Why the vote of a master is missing.
+#[derive(Debug)]
+pub(super) struct MissingVote {
+    /// `None` if the text names the masters.
+    url: Option<String>,
+    text: String,
+}
+
+impl MissingVote {
+    pub(super) fn of(url: &str, error: &Error) -> Self {
+        Self {
+            url: Some(url.to_owned()),
+            text: error.to_string(),
+        }
+    }
+
+    pub(super) fn because(text: impl Into<String>) -> Self {
+        Self {
+            url: None,
+            text: text.into(),
+        }
+    }
 }
 
 impl QuorumCount {
@@ -42,7 +66,7 @@ impl QuorumCount {
 
     /// Records a failure of any kind.
     pub(super) fn note_failure(&mut self, url: &str, error: &Error) {
-        self.errors.push(format!("{url}: {error}"));
+        self.errors.push(MissingVote::of(url, error));
     }
 
     /// Starts again with other successes, and keeps the errors.
@@ -71,12 +95,8 @@ pub(super) fn no_quorum_without(missing: usize, masters: usize) -> bool {
 }
 
 /// Returns the error that only `succeeded` of the masters have replied.
-pub(super) fn too_few(masters: usize, succeeded: usize, errors: &[String]) -> Error {
-    let reasons = if errors.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", errors.join("; "))
-    };
+pub(super) fn too_few(masters: usize, succeeded: usize, errors: &[MissingVote]) -> Error {
+    let reasons = reasons(errors);
     if masters == 1 {
         return Error::unavailable(format!("the server does not reply{reasons}"));
     }
@@ -86,4 +106,47 @@ pub(super) fn too_few(masters: usize, succeeded: usize, errors: &[String]) -> Er
         "only {succeeded} of {masters} masters vote, and a majority is {quorum}{reasons}"
     ))
     .help("start the other masters, restore the network to them, or wait until their votes count")
+}
+
+/// Returns the failures in parentheses. A failure that several masters have in common is named
+/// once, after their URLs.
+fn reasons(errors: &[MissingVote]) -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for error in errors {
+        match groups.iter_mut().find(|(text, _)| *text == error.text) {
+            Some((_, urls)) => urls.extend(error.url.as_deref()),
+            None => groups.push((&error.text, Vec::from_iter(error.url.as_deref()))),
+        }
+    }
+    if groups.is_empty() {
+        return String::new();
+    }
+
+    let groups: Vec<String> = groups
+        .iter()
+        .map(|(text, urls)| match urls.as_slice() {
+            [] => (*text).to_owned(),
+            urls => format!("{}: {text}", urls.join(", ")),
+        })
+        .collect();
+    format!(" ({})", groups.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cause_of_several_masters_is_named_once() {
+        let down = || Error::unavailable("the server cannot be reached").help("start it");
+        let mut count = QuorumCount::of(3);
+        count.note_failure("redis://a", &down());
+        count.note_failure("redis://b", &Error::unavailable("the connection broke"));
+        count.note_failure("redis://c", &down());
+
+        let text = count.error().to_string();
+        let causes = "(redis://a, redis://c: the server cannot be reached; start it; \
+                      redis://b: the connection broke)";
+        assert!(text.contains(causes), "{text}");
+    }
 }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::VotingStore;
 use super::master::{Route, Via};
 use super::master_set::MasterSet;
+use super::quorum_count::MissingVote;
 use super::requests::{MasterReply, MasterVote};
 use super::voting::{Tally, TallyOutcome, quorum};
 use crate::runtime::background;
@@ -130,7 +131,9 @@ impl VotingStore {
             MasterVote::Granted => result.tally.granted += 1,
             MasterVote::Quarantined => {
                 result.tally.unknown += 1;
-                result.errors.push(self.quarantine_message(at));
+                result
+                    .errors
+                    .push(MissingVote::because(self.quarantine_message(at)));
             }
             // The vote is taken back if the claim loses the round.
             MasterVote::Restored => result.tally.refused += 1,
@@ -188,7 +191,7 @@ pub(super) struct RoundResult {
     pub(super) refused_by: MasterSet,
     /// The longest remaining lease of another holder, if it has an end.
     pub(super) remaining: Option<Duration>,
-    pub(super) errors: Vec<String>,
+    pub(super) errors: Vec<MissingVote>,
     /// The errors that a retry cannot fix, if too few other masters remain for a quorum.
     pub(super) refusals: Vec<Error>,
 }
@@ -228,7 +231,7 @@ impl RoundResult {
 
     fn fail(&mut self, url: &str, error: Error) {
         self.tally.unknown += 1;
-        self.errors.push(format!("{url}: {error}"));
+        self.errors.push(MissingVote::of(url, &error));
         if !error.is_unavailable() {
             self.refusals.push(error);
         }
@@ -238,7 +241,7 @@ impl RoundResult {
         self.tally.unknown = masters - self.tally.granted - self.tally.refused;
         if masters > 1 {
             let error = "the other masters did not reply in time";
-            self.errors.push(error.to_owned());
+            self.errors.push(MissingVote::because(error));
         }
     }
 }

@@ -114,6 +114,7 @@ async fn server(host: &Host, is_encrypted: bool) -> Examination {
         Ok(status) => {
             server.version = version(&status).map(|version| format!("ZooKeeper {version}"));
             findings.extend(server.version.as_deref().and_then(old_version));
+            findings.extend(lost_writes(&status));
             match request(host, "mntr").await {
                 Ok(counts) if counts.starts_with("zk_") => findings.extend(digests(&counts)),
                 _ => examination.unknown.push(format!(
@@ -140,17 +141,43 @@ fn version(status: &str) -> Option<&str> {
     line.split([' ', '-', ',']).nth(2)
 }
 
-fn old_version(product: &str) -> Option<Finding> {
-    let version = product.split(' ').nth(1)?;
+fn numbers(version: &str) -> (u32, u32, u32) {
     let mut numbers = version
         .split('.')
         .map(|part| part.parse::<u32>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
-    let number = (next(), next(), next());
-    (number < (3, 5, 3)).then(|| {
+
+    (next(), next(), next())
+}
+
+fn old_version(product: &str) -> Option<Finding> {
+    let version = product.split(' ').nth(1)?;
+    (numbers(version) < (3, 5, 3)).then(|| {
         let message = format!("the server is {product}, and leasehold needs 3.5.3");
         Finding::danger("version", message, "install ZooKeeper 3.5.3 or newer")
     })
+}
+
+/// Releases whose servers may forget a write after a change of the leader. A single server has no
+/// other leader.
+fn lost_writes(status: &str) -> Option<Finding> {
+    if status.contains("Mode: standalone") {
+        return None;
+    }
+    let version = version(status)?;
+    let issue = match numbers(version) {
+        (3, 9, 3) => "ZOOKEEPER-4925",
+        (3, 9, 0..=1) => "ZOOKEEPER-4785",
+        number if number < (3, 8, 4) => "ZOOKEEPER-4785",
+        _ => return None,
+    };
+
+    let message = format!(
+        "servers of ZooKeeper {version} may forget a write after a change of their leader \
+         ({issue}): a lock may be granted twice"
+    );
+    let remedy = "install ZooKeeper 3.9.4 or newer";
+    Some(Finding::warning("lost-writes", message, remedy))
 }
 
 fn digests(counts: &str) -> Option<Finding> {
@@ -191,6 +218,45 @@ mod tests {
         assert_eq!(digests(&counts(0)), None);
         let found = digests(&counts(2)).expect("a finding");
         assert_eq!(found.code, "digest-mismatch");
+    }
+
+    #[test]
+    fn releases_that_lose_writes_are_warnings_unless_a_server_is_alone() {
+        let found = |version: &str, mode: &str| {
+            let status =
+                format!("Zookeeper version: {version}-5a02a05e, built on x\nMode: {mode}\n");
+            lost_writes(&status).map(|finding| finding.message)
+        };
+        for (version, issue) in [
+            ("3.6.3", 4785),
+            ("3.8.3", 4785),
+            ("3.9.1", 4785),
+            ("3.9.3", 4925),
+        ] {
+            let message = found(version, "follower").expect("a finding");
+            assert!(message.contains(&format!("ZOOKEEPER-{issue}")), "{message}");
+            assert_eq!(found(version, "standalone"), None);
+        }
+        for version in ["3.8.4", "3.8.5", "3.9.2", "3.9.4", "3.10.0"] {
+            assert_eq!(found(version, "leader"), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn one_server_and_even_numbers_are_warnings() {
+        let code = |servers| size(servers).map(|finding| finding.code);
+        assert_eq!(code(1), Some("one-server"));
+        assert_eq!([code(2), code(4)], [Some("even-ensemble"); 2]);
+        assert_eq!([code(3), code(5)], [None; 2]);
+    }
+
+    #[test]
+    fn slow_replies_are_judged_by_the_session() {
+        let slow = |millis| {
+            let trip = RoundTrip::of(vec![Duration::from_millis(millis)]).expect("a sample");
+            slowness(trip, Duration::from_secs(10)).is_some()
+        };
+        assert!(!slow(499) && slow(501));
     }
 
     #[test]

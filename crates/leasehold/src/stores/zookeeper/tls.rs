@@ -14,13 +14,15 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::ServerName;
 use zookeeper_client::{Connector, TlsOptions};
 
 use super::address::{Identity, TlsFiles};
 use super::reply_error::store_error;
-use crate::stores::tls::{PemFiles, PemPaths, client_rejected, rejects_client, untrusted};
+use crate::stores::tls::{
+    PemFiles, PemPaths, built_in, client_rejected, rejects_client, untrusted,
+};
 use crate::stores::url::Host;
 use crate::{Error, Result};
 
@@ -30,9 +32,11 @@ pub(super) fn encrypted(
     servers: &[Host],
     tls: &TlsFiles,
 ) -> Result<Connector> {
-    if CryptoProvider::get_default().is_none() {
+    if CryptoProvider::get_default().is_none()
+        && let Some(provider) = built_in::provider()
+    {
         // This fails if another thread was faster. The provider of that thread is used then.
-        let _ = aws_lc_rs::default_provider().install_default();
+        let _ = Arc::unwrap_or_clone(provider).install_default();
     }
 
     // These two calls report errors in the files and names. The client library would panic at some

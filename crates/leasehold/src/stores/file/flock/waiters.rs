@@ -1,7 +1,6 @@
 //! Waiting for the flock(2) of a process outside the queue.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::super::folder::Folder;
 use super::super::folder::location::Location;
+use super::super::kept_files::OpenFile;
 use super::{FlockGuard, FlockMode, open_lock_file};
 use crate::Result;
 use crate::local_fs::io_error;
@@ -60,7 +60,7 @@ impl FlockWaiters {
     }
 
     fn spawn(&self, folder: &Folder, at: &Location, mode: FlockMode) -> Result<Arc<FlockThread>> {
-        let (file, _) = open_lock_file(folder, at)?;
+        let file = open_lock_file(folder, at)?;
         let waiter = Arc::new(FlockThread::default());
 
         let idle = Arc::clone(&self.idle);
@@ -116,10 +116,10 @@ impl FlockThread {
     }
 }
 
-fn sleep_until_locked(file: File, mode: FlockMode, path: &Path) -> Result<FlockGuard> {
+fn sleep_until_locked(file: OpenFile, mode: FlockMode, path: &Path) -> Result<FlockGuard> {
     loop {
-        match flock(&file, mode.blocking()) {
-            Ok(()) => return Ok(FlockGuard { file, mode }),
+        match flock(file.file(), mode.blocking()) {
+            Ok(()) => return Ok(FlockGuard::of_locked(file, mode)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(io_error(error, "lock", path)),
         }

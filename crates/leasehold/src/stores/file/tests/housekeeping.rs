@@ -257,3 +257,19 @@ async fn lock_file_that_another_program_made_is_kept() {
     drop(locks);
     assert_eq!(files(&test_folder), [".counter", ".members", "a.lock"]);
 }
+
+/// A program may exit as soon as it has closed the store, so nothing may be left for the background
+/// thread.
+#[tokio::test]
+async fn closed_store_has_removed_the_files_of_its_last_lock() {
+    let test_folder = TestFolder::new();
+
+    for round in 0..3_000 {
+        let locks = locks_of(tidy_store(&test_folder, THIS));
+        use_once(&locks, "a").await;
+        drop(locks);
+
+        let left = files(&test_folder);
+        assert_eq!(left, [".counter", ".members"], "round {round}");
+    }
+}

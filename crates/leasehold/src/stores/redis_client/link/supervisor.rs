@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -146,7 +147,7 @@ async fn connect_to(
 
     let opening = async move {
         begins.store(true, Ordering::Release);
-        Session::open(&address, &channel, epoch, on_push).await
+        Session::connect(&address, &channel, epoch, on_push).await
     };
 
     let handshaken = async {
@@ -158,8 +159,15 @@ async fn connect_to(
             ));
         };
         let session = Arc::new(opened?);
-        config.endpoint.verify(&session).await?;
-        let handshake_result = (config.handshake)(Arc::clone(&session)).await?;
+        let checking = async {
+            config.endpoint.verify(&session).await?;
+            (config.handshake)(Arc::clone(&session)).await
+        };
+
+        // The server executes the subscription first. The checks do not wait for its reply.
+        let (subscribed, checked) = join(session.subscribe(), checking).await;
+        subscribed?;
+        let handshake_result = checked?;
         Ok(Connected {
             session,
             address: located,

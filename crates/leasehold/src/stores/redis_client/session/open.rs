@@ -32,6 +32,20 @@ impl Session {
         epoch: u32,
         on_push: PushHandler,
     ) -> Result<Self> {
+        let session = Self::connect(address, channel, epoch, on_push).await?;
+        session.subscribe().await?;
+        Ok(session)
+    }
+
+    /// Connects. The first request of the connection must be to [`subscribe`](Self::subscribe).
+    ///
+    /// The current runtime drives the connection.
+    pub(in crate::stores) async fn connect(
+        address: &Address,
+        channel: &str,
+        epoch: u32,
+        on_push: PushHandler,
+    ) -> Result<Self> {
         let address = &address.with_current_password().await;
         if address.old_protocol {
             return Self::open_old(address, channel, epoch, on_push).await;
@@ -73,13 +87,10 @@ impl Session {
 
         let closed = Arc::<Closed>::default();
         let tasks = vec![drive(driver, &closed)];
-        let session = Self::new(epoch, channel, connection, closed, tasks);
-        let subscribed = session.connection.clone().subscribe(channel).await;
-        subscribed.map_err(|error| Refused::For(reply_error::store_error(error)))?;
-        Ok(session)
+        Ok(Self::new(epoch, channel, connection, closed, tasks))
     }
 
-    /// RESP2: a connection for requests, and one for the subscription.
+    /// RESP2: a connection for requests, and one that is subscribed already.
     async fn open_old(
         address: &Address,
         channel: &str,
@@ -99,6 +110,14 @@ impl Session {
         let mut session = Self::new(epoch, channel, connection, closed, vec![driving, receiving]);
         session.subscription = Some(subscription);
         Ok(session)
+    }
+
+    /// Subscribes to the channel of the session, unless that was done before.
+    pub(in crate::stores) async fn subscribe(&self) -> Result<()> {
+        match &self.subscription {
+            Some(_) => Ok(()),
+            None => self.listen(&self.channel).await,
+        }
     }
 
     fn new(

@@ -3,8 +3,8 @@
 -- layout   Names between at signs stand for the positions of fields; layout.rs has the table.
 -- KEYS[1]  the lock: leasehold:{name}
 -- ARGV[1]  the claim's record as the lock's only holder. Its token is a proposal: the server's
---          clock as the client knows it, or more than the last token that the client received.
---          Zeros disable the fast path.
+--          clock as the client knows it, or more than the last token that the client received. The
+--          server's clock replaces a proposal that is behind it. Zeros disable the fast path.
 -- ARGV[2]  the life of that record in ms: its lease and a day
 -- ARGV[3]  the request's settings: mode, token hint, a fresh nonce, and the absences that have
 --          lasted for their grace. Modes: Q queue, R refuse to wait, F refresh a claim that is
@@ -27,6 +27,12 @@ local key, claim = KEYS[1], ARGV[1]
 local state = redis.call('GET', key) or ''
 local last, mode = string.sub(state, @record.token@), string.sub(state, @record.mode@)
 local proposal = string.sub(claim, @record.token@)
+-- The master before a failover may have given tokens up to this moment, and this one may lack them.
+local earliest = string.format('%010d%06d', clock[1], clock[2])
+if proposal < earliest and proposal ~= '0000000000000000' then
+    proposal = earliest
+    claim = earliest .. string.sub(claim, @record.mode:first@)
+end
 if mode == '~' and last < proposal and string.sub(last, 1, 9) == string.sub(proposal, 1, 9) then
     redis.call('SET', key, claim, 'PX', ARGV[2])
     return string.sub(claim, @record.token..claim@)

@@ -1,0 +1,52 @@
+//! A wait for a lock that the script of this command holds.
+//!
+//! `leasehold acquire` holds a lock until a process ends, by default the calling script. If this
+//! script then runs a command under the same lock, both wait for each other.
+
+use std::fs;
+
+use leasehold::{Entry, LockState};
+
+use crate::format::Escaped;
+use crate::process_state::{ancestors, is_leasehold_here};
+
+/// Returns what to type if a holder keeps the lock until an ancestor of this process ends.
+pub(super) fn advice(lock_state: &LockState) -> Option<String> {
+    let ancestors = ancestors();
+    let mut holders = lock_state.holders();
+    let (holder, owner) = holders.find_map(|holder| {
+        let watched = watched_processes(holder);
+        let owner = ancestors.iter().find(|pid| watched.contains(pid))?;
+        Some((holder, *owner))
+    })?;
+
+    let name = Escaped(lock_state.name.as_str());
+    let token = holder.token()?;
+    Some(format!(
+        "its owner, process {owner}, has started this command; to release it: leasehold release \
+         {name} --token {token}"
+    ))
+}
+
+/// The processes whose end the process of a holder waits for: it has a descriptor of each one.
+fn watched_processes(holder: &Entry) -> Vec<u32> {
+    if !is_leasehold_here(&holder.info) {
+        return Vec::new();
+    }
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{}/fdinfo", holder.info.pid)) else {
+        return Vec::new();
+    };
+
+    let texts = descriptors.flatten();
+    texts
+        .filter_map(|entry| {
+            let text = fs::read_to_string(entry.path()).ok()?;
+            let mut lines = text.lines();
+            lines
+                .find_map(|line| line.strip_prefix("Pid:"))?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .collect()
+}

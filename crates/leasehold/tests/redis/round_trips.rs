@@ -1,0 +1,104 @@
+//! The round trips that a client needs before it holds a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lab_servers::Redis;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Bytes that follow the bytes before them within this time belong to the same flight.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// A proxy that counts the flights: the bytes that a client sends without a reply between them.
+struct Proxy {
+    url: String,
+    flights: Arc<AtomicU64>,
+    accepting: JoinHandle<()>,
+}
+
+impl Proxy {
+    async fn start(server: &Redis) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+        let address = listener.local_addr().expect("bound");
+        let flights = Arc::<AtomicU64>::default();
+        let server = server.address();
+        let counts = Arc::clone(&flights);
+
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.expect("it runs");
+                let (mut replies, to_server) = server.into_split();
+                let (requests, mut to_client) = client.into_split();
+                tokio::spawn(forward_flights(requests, to_server, Arc::clone(&counts)));
+                tokio::spawn(async move { copy(&mut replies, &mut to_client).await });
+            }
+        });
+        Self {
+            url: format!("redis://{address}"),
+            flights,
+            accepting,
+        }
+    }
+
+    fn flights(&self) -> u64 {
+        self.flights.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn forward_flights(
+    mut requests: OwnedReadHalf,
+    mut to_server: OwnedWriteHalf,
+    flights: Arc<AtomicU64>,
+) {
+    loop {
+        let mut flight = Vec::new();
+        while let Ok(Ok(1..)) = timeout(QUIET, requests.read_buf(&mut flight)).await {}
+        if flight.is_empty() {
+            // The client waits for a reply, or has closed the connection.
+            match requests.readable().await {
+                Ok(()) if requests.peek(&mut [0]).await.is_ok_and(|count| count > 0) => continue,
+                _ => return,
+            }
+        }
+
+        flights.fetch_add(1, Ordering::SeqCst);
+        if to_server.write_all(&flight).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Each of the two connections says hello, and then sends all checks at once. So a client far away
+/// waits for two round trips, and for the TCP connection, before it can send its first request.
+#[tokio::test]
+async fn open_takes_two_round_trips_and_an_acquire_takes_one() {
+    let server = Redis::start();
+    let first = leasehold::open(&server.url()).await.expect("opened");
+    let guard = first.mutex("a").acquire().await.expect("granted");
+    guard.release().await.expect("the server knows the scripts");
+
+    let proxy = Proxy::start(&server).await;
+    let locks = leasehold::open(&proxy.url).await.expect("opened");
+    assert_eq!(proxy.flights(), 4, "two flights on each connection");
+
+    locks
+        .mutex("a")
+        .acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("held");
+    assert_eq!(proxy.flights(), 6, "one flight to enter, and one to leave");
+}

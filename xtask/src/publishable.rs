@@ -1,0 +1,38 @@
+//! Whether both crates can be published.
+
+use anyhow::{Result, bail};
+
+use crate::step::{Step, succeeds};
+
+/// Builds the packages as crates.io would, and checks that the version fits the changes of the API
+/// since the baseline.
+pub(crate) fn check(baseline: Option<&str>) -> Result<()> {
+    let packages = "publish --dry-run -p leasehold -p leasehold-cli";
+    Step::cargo("packages", packages).run()?;
+
+    if let Some(baseline) = baseline.map(str::to_owned).or_else(last_tag) {
+        return compare(&baseline);
+    }
+    println!("xtask: the API is NOT compared: no commit has a tag; name the baseline");
+    Ok(())
+}
+
+fn compare(baseline: &str) -> Result<()> {
+    if !succeeds("cargo-semver-checks", &["--version"]) {
+        bail!("cargo-semver-checks is missing; cargo install --locked cargo-semver-checks");
+    }
+
+    Step::cargo(
+        "API",
+        "semver-checks -p leasehold --all-features --baseline-rev",
+    )
+    .arg(baseline)
+    .run()
+}
+
+fn last_tag() -> Option<String> {
+    let tags = Step::program("git").args(["tag", "--list", "--sort=-creatordate"]);
+    let tags = tags.output().ok()?;
+
+    tags.lines().next().map(str::to_owned)
+}
