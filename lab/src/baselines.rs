@@ -23,6 +23,8 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::redisson_class_path;
+
 pub use client::Client;
 pub use process::{Reply, Request, Response, run};
 
@@ -193,7 +195,7 @@ impl Contender {
     /// Prepares what the processes of this lock need, before the first of them starts.
     pub(crate) fn prepare(self) -> Result<()> {
         match self {
-            Self::Redisson => redisson::compile(),
+            Self::Redisson => redisson_class_path().map(drop),
             _ => Ok(()),
         }
     }

@@ -335,24 +335,32 @@ impl FaultRun {
         }
     }
 
-    /// By the seed, the last name is a reader-writer lock that one worker of four writes, or a
-    /// semaphore with two slots, of which one worker of four takes both.
+    /// The last name is a reader-writer lock that one worker of four writes, or a semaphore with
+    /// two slots, of which one worker of four takes both. Where a store has both, the seed decides.
     fn kinds(&self, number: usize) -> HashMap<String, LockKind> {
-        let guarantees = self.testbed.locks().guarantees();
-        let are_mutexes = self.config.cohort.is_some();
-        if are_mutexes || !guarantees.readers || guarantees.slots == Slots::Unsupported {
+        if self.config.cohort.is_some() {
             return HashMap::new();
         }
+
         let is_whole = number % 4 == 1;
-        let kind = match (self.seed.is_multiple_of(2), is_whole) {
-            (true, true) => LockKind::Writer,
-            (true, false) => LockKind::Reader,
-            (false, _) => LockKind::Slots {
-                permits: 1 + u32::from(is_whole),
-                slots: 2,
-            },
+        let reader_or_writer = if is_whole {
+            LockKind::Writer
+        } else {
+            LockKind::Reader
+        };
+        let slots = LockKind::Slots {
+            permits: 1 + u32::from(is_whole),
+            slots: 2,
         };
 
+        let guarantees = self.testbed.locks().guarantees();
+        let has_slots = guarantees.slots != Slots::Unsupported;
+        let kind = match (guarantees.readers, has_slots) {
+            (false, false) => return HashMap::new(),
+            (true, true) if self.seed.is_multiple_of(2) => reader_or_writer,
+            (true, false) => reader_or_writer,
+            (_, true) => slots,
+        };
         HashMap::from([(self.config.names[SHARED].clone(), kind)])
     }
 

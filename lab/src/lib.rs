@@ -27,6 +27,7 @@ mod observer;
 mod process;
 mod random;
 pub mod raw;
+mod redisson_peer;
 pub mod report;
 pub mod resources;
 pub mod soak;
@@ -35,13 +36,14 @@ pub mod worker;
 mod worker_config;
 
 pub use agreement::{Agreement, agreement};
-pub use clock::now;
+pub use clock::{now, suspended};
 pub use event::{Event, EventKind, ResourceUsage};
 pub use history::{Hold, holds};
 pub use lab_servers::{DEADLINE, until, until_within};
 pub use observer::{Grants, INTRUDER_NAME, Observation, ObservedClaim, Observer, StaleClaim};
 pub use process::Process;
 pub use random::Random;
+pub use redisson_peer::{RedissonPeer, class_path as redisson_class_path};
 pub use testbed::{Route, Server, Servers, Testbed};
 pub use worker_config::{
     Api, CrashAction, CrashPoint, HoldWork, LockKind, OnError, Recording, Side, Start, Step,

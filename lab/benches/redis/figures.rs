@@ -4,6 +4,7 @@ mod cohorts;
 mod commands;
 mod crash;
 mod handover;
+mod hops;
 mod names;
 mod pairs;
 mod redisson;
@@ -31,6 +32,7 @@ const FIGURES: &[(&str, Show)] = figures!(
     uncontended,
     names,
     handover,
+    hops,
     commands,
     waits,
     waiting,

@@ -128,6 +128,9 @@ impl Run<'_> {
 
         let figures = cell.run(worker, seed, self.time, self.folder)?;
         println!("{}", figures.line());
+        if let Some(overlaps) = figures.overlaps_line() {
+            println!("  {overlaps}");
+        }
         keep(self.folder, &figures)?;
         Ok(figures)
     }

@@ -45,6 +45,15 @@ const REMOTE: &[&str] = &[
 ];
 /// The stores of which one server is all.
 const SINGLE_SERVER: &[&str] = &["redis", "redis-cohort", "plain", "zookeeper"];
+/// The stores on one server whose holds end with their leases.
+const LEASES_ON_ONE_SERVER: &[&str] = &[
+    "redis",
+    "redis-cohort",
+    "plain",
+    "redisson",
+    "redisson-rw",
+    "redisson-semaphore",
+];
 /// The stores that work with a majority of their servers.
 const SEVERAL_SERVERS: &[&str] = &["redlock"];
 
@@ -74,10 +83,25 @@ pub(super) const NOT_RUN: &[(&str, &[&str])] = &[
         ],
     ),
     ("plain", &["clock-forward-days", "clock-back-days"]),
-    // The tokens of an RLock are the server's time.
+    // The tokens of Redisson's locks are the server's time.
     (
         "redisson",
         &["clock-forward-days", "clock-back-days", "clock-jump-back"],
+    ),
+    (
+        "redisson-rw",
+        &["clock-forward-days", "clock-back-days", "clock-jump-back"],
+    ),
+    (
+        "redisson-semaphore",
+        &[
+            "clock-forward-days",
+            "clock-back-days",
+            "clock-jump-back",
+            // The key of a semaphore does not expire, and it is the count of its free permits.
+            "keys-persisted",
+            "keys-renamed",
+        ],
     ),
     (
         "sentinel",
@@ -241,7 +265,12 @@ pub const FAULTS: &[Fault] = &[
         evidence: "lost bytes of replies",
         needs: &[Network],
         recovery_seconds: 12,
-        exceptions: &[("plain", E, 15), ("redisson", E, 15)],
+        exceptions: &[
+            ("plain", E, 15),
+            ("redisson", E, 15),
+            ("redisson-rw", E, 15),
+            ("redisson-semaphore", E, 15),
+        ],
         inject: network::replies_lost,
         ..OUTAGE
     },
@@ -384,6 +413,8 @@ pub const FAULTS: &[Fault] = &[
             ("redis-cohort", T, 10),
             ("plain", T, 10),
             ("redisson", T, 10),
+            ("redisson-rw", T, 10),
+            ("redisson-semaphore", T, 10),
             ("redlock", T, 12),
         ],
         inject: clocks::jump_forward,
@@ -535,7 +566,13 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with OOM",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
+        exceptions: &[
+            ("plain", R, 12),
+            ("redisson", R, 12),
+            ("redisson-rw", R, 12),
+            ("redisson-semaphore", R, 12),
+            ("redlock", E, 12),
+        ],
         inject: redis_state::out_of_memory,
         ..OUTAGE
     },
@@ -545,8 +582,14 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with NOREPLICAS",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "redis-cohort", "plain", "redisson"],
+        exceptions: &[
+            ("plain", R, 12),
+            ("redisson", R, 12),
+            ("redisson-rw", R, 12),
+            ("redisson-semaphore", R, 12),
+            ("redlock", E, 12),
+        ],
+        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::writes_refused,
         ..OUTAGE
     },
@@ -557,8 +600,14 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with READONLY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "redis-cohort", "plain", "redisson"],
+        exceptions: &[
+            ("plain", R, 12),
+            ("redisson", R, 12),
+            ("redisson-rw", R, 12),
+            ("redisson-semaphore", R, 12),
+            ("redlock", E, 12),
+        ],
+        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::read_only,
         ..OUTAGE
     },
@@ -568,7 +617,12 @@ pub const FAULTS: &[Fault] = &[
         evidence: "evicted keys",
         needs: &[SingleRedis],
         guarantee: T,
-        exceptions: &[("plain", T, 12), ("redisson", T, 12)],
+        exceptions: &[
+            ("plain", T, 12),
+            ("redisson", T, 12),
+            ("redisson-rw", T, 12),
+            ("redisson-semaphore", T, 12),
+        ],
         inject: redis_state::evicted,
         ..FAULT
     },
@@ -579,8 +633,14 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "redis-cohort", "plain", "redisson"],
+        exceptions: &[
+            ("plain", R, 12),
+            ("redisson", R, 12),
+            ("redisson-rw", R, 12),
+            ("redisson-semaphore", R, 12),
+            ("redlock", E, 12),
+        ],
+        losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::rights_revoked,
         ..OUTAGE
     },
@@ -591,8 +651,14 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with BUSY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[("plain", R, 12), ("redisson", R, 12), ("redlock", E, 12)],
-        losses: &["redis", "redis-cohort", "plain", "redisson"],
+        exceptions: &[
+            ("plain", R, 12),
+            ("redisson", R, 12),
+            ("redisson-rw", R, 12),
+            ("redisson-semaphore", R, 12),
+            ("redlock", E, 12),
+        ],
+        losses: LEASES_ON_ONE_SERVER,
         inject: clients::busy_script,
         ..OUTAGE
     },

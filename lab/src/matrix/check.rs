@@ -43,10 +43,8 @@ pub struct Figures {
     pub refused: usize,
     /// Requests whose wait limit passed.
     pub timed_out: usize,
-    /// Pairs of holds that overlapped where the guarantee permits it.
-    pub overlaps: usize,
-    /// The longest overlap.
-    pub longest_overlap: Duration,
+    /// For how long each pair of holds overlapped where the guarantee permits it.
+    pub overlap_times: Vec<Duration>,
     /// The longest time for which a lock with a waiter was not held, outside of faults.
     pub longest_idle: Duration,
     /// The median time from a release to the grant of the next waiter.
@@ -87,7 +85,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
 
     match cell.guarantee {
         Guarantee::TokensOnly => {
-            (figures.overlaps, figures.longest_overlap) = tokens(&all, cell, outcome)?;
+            figures.overlap_times = tokens(&all, cell, outcome)?;
         }
         Guarantee::Exclusion | Guarantee::Refuses => {
             let observed = observed(cell, outcome);
@@ -140,8 +138,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
         opened: 0,
         refused: count(|kind| *kind == EventKind::Refused),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
-        overlaps: 0,
-        longest_overlap: Duration::ZERO,
+        overlap_times: Vec::new(),
         longest_idle: Duration::ZERO,
         hand_over: Duration::ZERO,
         in_turn: 0,
@@ -275,26 +272,22 @@ fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
     longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
 }
 
-/// The number of overlaps, and the longest.
-fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<(usize, Duration)> {
+/// Returns for how long holds overlapped.
+fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>> {
     let bound = loss_notified_within(cell, outcome);
     let mut sorted = all.to_vec();
     sorted.sort_unstable_by_key(|hold| (hold.name, hold.granted));
-    let mut count = 0;
-    let mut longest = Duration::ZERO;
+    let mut times = Vec::new();
 
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
         let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, bound))
             .map_or(Ok(()), Err)?;
-        for (_, time) in check::overlap_times(one_name) {
-            count += 1;
-            longest = longest.max(time);
-        }
+        times.extend(check::overlap_times(one_name).map(|(_, time)| time));
     }
 
-    Ok((count, longest))
+    Ok(times)
 }
 
 fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {

@@ -60,7 +60,7 @@ impl Figures {
             lost,
             opened,
             refused,
-            overlaps,
+            overlap_times,
             in_turn,
             nested,
             intrusions,
@@ -70,6 +70,7 @@ impl Figures {
         let idle = seconds(self.longest_idle);
         let hand_over = format!("{:.3}", self.hand_over.as_secs_f64());
         let took = seconds(self.took);
+        let overlaps = overlap_times.len();
 
         format!(
             "{store}/{fault} {guarantee}: {acquisitions} acquisitions, {faults} faults, \
@@ -78,6 +79,16 @@ impl Figures {
              handed over in {hand_over} s, idle for {idle} s, \
              recovered within {recovery} s; took {took} s"
         )
+    }
+}
+
+impl Figures {
+    /// The overlaps in one line, each with its length. `None` without an overlap.
+    #[must_use]
+    pub fn overlaps_line(&self) -> Option<String> {
+        let times: Vec<String> = self.overlap_times.iter().copied().map(seconds).collect();
+
+        (!times.is_empty()).then(|| format!("holds overlapped for {} s", times.join(" s, ")))
     }
 }
 
@@ -137,7 +148,7 @@ impl Page {
             sum(|f| f.faults),
             sum(|f| f.lost),
             sum(|f| f.refused),
-            sum(|f| f.overlaps)
+            sum(|f| f.overlap_times.len())
         )
         .expect("a string can grow");
 
@@ -206,15 +217,13 @@ fn columns(figures: &Figures) -> String {
         faults,
         lost,
         refused,
-        overlaps,
+        overlap_times,
         ..
     } = figures;
 
-    let longest = if *overlaps > 0 {
-        format!("{} s", seconds(figures.longest_overlap))
-    } else {
-        String::new()
-    };
+    let overlaps = overlap_times.len();
+    let longest = overlap_times.iter().max();
+    let longest = longest.map_or_else(String::new, |longest| format!("{} s", seconds(*longest)));
     let recovery = seconds(figures.slowest_recovery);
     let bound = figures.bound.as_secs();
     format!(

@@ -105,7 +105,7 @@ impl SoakState {
         self.acquisitions += round.acquisitions as u64;
         self.faults += round.faults as u64;
         self.losses += round.lost as u64;
-        self.overlaps += round.overlaps as u64;
+        self.overlaps += round.overlap_times.len() as u64;
         Ok(())
     }
 

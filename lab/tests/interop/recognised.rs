@@ -7,14 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Testbed, foreign};
+use lab::{DEADLINE, Testbed, foreign, suspended};
 use lab_servers::{Redis, ZooKeeper};
 use leasehold::{Entry, Name};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::WORKER;
 use crate::redis_locks::client_command;
-use crate::zookeeper::{clock_offset, java};
+use crate::zookeeper::java;
 
 /// The lease that the clients give their locks.
 const LEASE: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ fn hold_of_curator_is_recognised_and_broken() -> Result<()> {
     let server = ZooKeeper::setup().tick(2_000).start();
     let mut command = java();
     command.args([&*server.address(), "/locks/a", "mutex", "1", "1000000"]);
-    command.arg(clock_offset().to_string());
+    command.arg(suspended().to_string());
     on_zookeeper(&server, "", command)
 }
 

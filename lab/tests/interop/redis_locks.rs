@@ -11,12 +11,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{DEADLINE, Hold, HoldWork, LockKind, Start, Testbed, WorkerConfig, check, holds, now};
+use lab::{
+    DEADLINE, Hold, HoldWork, LockKind, Start, Testbed, WorkerConfig, check, holds, now, suspended,
+};
 use lab_servers::Redis;
 use leasehold::LossReason;
 use leasehold::store::Share;
 use rslock::LockManager;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::WORKER;
 
@@ -345,16 +346,6 @@ fn find_client(client: &str, library: &Path) -> Option<(&'static str, PathBuf)> 
 
 fn lab_folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Returns how long the machine was suspended, which the monotonic clock does not count.
-pub(crate) fn suspended() -> u64 {
-    let monotonic = clock_gettime(ClockId::Monotonic);
-    let nanos =
-        monotonic.tv_sec.cast_unsigned() * 1_000_000_000 + monotonic.tv_nsec.cast_unsigned();
-    // The two clocks are read less than a millisecond apart.
-    let ahead = now().saturating_sub(nanos);
-    if ahead < 1_000_000 { 0 } else { ahead }
 }
 
 fn rslock(urls: Vec<String>, cycles: u64) -> Others {

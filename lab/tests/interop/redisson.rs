@@ -1,6 +1,5 @@
 //! Redisson's own locks and leasehold, on one Redis server.
 
-mod peer;
 mod sentinel;
 mod shares;
 
@@ -8,11 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{HoldWork, Testbed, WorkerConfig, until};
+use lab::{HoldWork, RedissonPeer as Peer, Testbed, WorkerConfig, until};
 use lab_servers::Redis;
 use leasehold::{LossReason, blocking};
 
-use self::peer::Peer;
 use crate::WORKER;
 use crate::redis_locks::{Others, contend, cycles};
 

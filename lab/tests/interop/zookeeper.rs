@@ -8,9 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Api, Event, LockKind, Testbed, WorkerConfig, check, foreign, now};
+use lab::{Api, Event, LockKind, Testbed, WorkerConfig, check, foreign, now, suspended};
 use lab_servers::ZooKeeper;
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::WORKER;
 
@@ -95,7 +94,7 @@ impl Contest {
         };
         command.args([&server, "/locks/a", kind, &thread, &cycles]);
         if self.library == Library::Curator {
-            command.arg(clock_offset().to_string());
+            command.arg(suspended().to_string());
         }
 
         let events = self.testbed.scratch_file();
@@ -184,15 +183,6 @@ pub(crate) fn java() -> Command {
 
 fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/peers")
-}
-
-/// Returns how far the clock of the events is ahead of Java's clock, in nanoseconds.
-pub(crate) fn clock_offset() -> u64 {
-    let monotonic = clock_gettime(ClockId::Monotonic);
-    let nanos = monotonic.tv_sec.unsigned_abs() * 1_000_000_000 + monotonic.tv_nsec.unsigned_abs();
-    // The clock of the events is read later, so the offset is never too small. So a hold is never
-    // recorded as earlier than it was granted.
-    now() - nanos
 }
 
 /// The kinds of lock of two parties: as the peers name them, and as leasehold does.

@@ -62,6 +62,26 @@ const LAB_ONLY: &[(&str, &str)] = &[
          rights-revoked clock-fast clock-slow client-wall-clock",
     ),
     (
+        "redisson-rw",
+        "aof-truncated busy-script client-wall-clock clients-evicted clock-fast \
+         clock-jump-forward clock-slow connections-killed connections-reset disk-full evicted \
+         flushall half-open holder-paused hostile-names jitter keys-deleted keys-persisted \
+         keys-renamed killed-at-step latency loading mixed network-chaos out-of-memory \
+         output-buffer-overflow packet-loss partition-one-way paused-at-step read-only \
+         replies-delayed restarted-empty restarted-stale rights-revoked scripts-flushed \
+         server-paused tiny-segments waiter-killed waiter-paused writes-refused wrong-type",
+    ),
+    (
+        "redisson-semaphore",
+        "aof-truncated busy-script client-wall-clock clients-evicted clock-fast \
+         clock-jump-forward clock-slow connections-killed connections-reset disk-full evicted \
+         flushall half-open holder-paused hostile-names jitter keys-deleted \
+         killed-at-step latency loading mixed network-chaos out-of-memory \
+         output-buffer-overflow packet-loss partition-one-way paused-at-step read-only \
+         replies-delayed restarted-empty restarted-stale rights-revoked scripts-flushed \
+         server-paused tiny-segments waiter-killed waiter-paused writes-refused wrong-type",
+    ),
+    (
         "redlock",
         "waiter-killed paused-at-step replies-delayed latency clock-jump-back majority-partition \
          jitter packet-loss tiny-segments busy-script output-buffer-overflow clients-evicted \

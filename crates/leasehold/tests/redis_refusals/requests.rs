@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab_servers::{Redis, Reply};
-use leasehold::Error;
+use leasehold::{Error, Lock, Locks};
 
 use super::{check, hold, open};
 
@@ -110,6 +110,36 @@ async fn server_without_memory_is_reported() {
             "{name}"
         );
     }
+}
+
+#[tokio::test]
+async fn full_server_refuses_new_claims_of_redisson_and_keeps_its_holds() {
+    tokio::join!(
+        keep_holds_of_redisson("", |locks, name| locks.mutex(name)),
+        keep_holds_of_redisson("&lock=fenced", |locks, name| locks.mutex(name)),
+        keep_holds_of_redisson("&lock=rw", |locks, name| locks.rwlock(name).shared()),
+        keep_holds_of_redisson("&lock=rw", |locks, name| locks.rwlock(name).exclusive()),
+        keep_holds_of_redisson("&lock=semaphore", |locks, name| {
+            locks.semaphore(name, 3).permits(2)
+        }),
+    );
+}
+
+async fn keep_holds_of_redisson(class: &str, lock: fn(&Locks, &str) -> Lock) {
+    let server = Redis::start();
+    let locks = open(&format!("{}?dialect=redisson{class}", server.url())).await;
+    let held = lock(&locks, "held").lease(Duration::from_millis(1_500));
+    let guard = held.acquire().await.expect("granted");
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+
+    let refused = lock(&locks, "new").acquire().await;
+    let error = refused.expect_err("the server has no memory");
+    check(&error, Error::is_unavailable, "raise its maxmemory");
+    let kept = tokio::time::timeout(Duration::from_secs(4), guard.lost()).await;
+    assert!(kept.is_err(), "{class}: {kept:?}");
+    guard.release().await.expect("released");
+    let entries = locks.inspect("held").await.expect("read").entries;
+    assert!(entries.is_empty(), "{class}: {entries:?}");
 }
 
 #[tokio::test]

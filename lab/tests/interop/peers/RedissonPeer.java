@@ -89,6 +89,11 @@ public class RedissonPeer {
             case "try": return lock.tryLock() + "";
             case "token": return ((RFencedLock) lock).lockAndGetToken() + "";
             case "unlock": lock.unlock(); return System.nanoTime() + "";
+            case "release": {
+                long begun = System.nanoTime();
+                lock.unlock();
+                return begun + "";
+            }
             case "locked": return lock.isLocked() + "";
             case "mine": return lock.isHeldByCurrentThread() + "";
             case "count": return lock.getHoldCount() + "";

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lab::{Testbed, until};
+use lab::{RedissonPeer as Peer, Testbed, until};
 use lab_servers::{Redis, Sentinels};
 
 use super::cycling;
-use super::peer::Peer;
 use crate::WORKER;
 use crate::redis_locks::{contend, cycles};
 

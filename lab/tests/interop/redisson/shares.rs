@@ -5,12 +5,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lab::{HoldWork, LockKind, Testbed, WorkerConfig, until};
+use lab::{HoldWork, LockKind, RedissonPeer as Peer, Testbed, WorkerConfig, until};
 use lab_servers::Redis;
 use leasehold::store::Share;
 use leasehold::{Lock, LossReason, blocking};
 
-use super::peer::Peer;
 use super::{BY_MESSAGE, SHORT, cycling, url};
 use crate::WORKER;
 use crate::redis_locks::{contend_for, cycles};

@@ -23,13 +23,19 @@ if type(mode) == 'table' then return { 'F', redis.call('TYPE', KEYS[1]).ok } end
 if not mode and redis.call('EXISTS', KEYS[1]) == 1 then return { 'F', 'lock' } end
 
 local function timeout_of(field) return KEYS[3] .. ':' .. field .. ':rwlock_timeout:1' end
--- A user without the right to set an expiry must not leave a lock behind.
-local function hold(field)
-    if mode == 'read' then redis.call('SET', timeout_of(field), '1', 'PX', ARGV[2]) end
+-- A server without memory accepts every write of a script that has written. So the first write of
+-- a new claim is one that it refuses.
+local function hold(field, is_new)
     local left = math.max(redis.call('PTTL', KEYS[1]), ARGV[2] + 0)
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    redis.call('HSET', KEYS[1], 'mode', mode, field, '1')
-    redis.call('PEXPIRE', KEYS[1], left)
+    if mode == 'read' then redis.call('SET', timeout_of(field), '1', 'PX', ARGV[2]) end
+    if is_new or mode == 'read' then redis.call('HSET', KEYS[1], 'mode', mode, field, '1') end
+    local reply = redis.pcall('PEXPIRE', KEYS[1], left)
+    if type(reply) == 'table' then
+        -- A user without the right to set the expiry must not leave a lock behind.
+        if is_new then redis.call('HDEL', KEYS[1], field) end
+        if redis.call('HLEN', KEYS[1]) == 1 then redis.call('DEL', KEYS[1]) end
+        return reply
+    end
     return { 'G', field }
 end
 
@@ -59,4 +65,4 @@ if mode and not (mode == 'read' and wanted == 'read') then
     return { 'H', tostring(redis.call('PTTL', KEYS[1])) }
 end
 mode = wanted
-return hold(ARGV[1] .. ':' .. string.format('%.0f', now) .. ARGV[4])
+return hold(ARGV[1] .. ':' .. string.format('%.0f', now) .. ARGV[4], true)
