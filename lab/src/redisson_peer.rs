@@ -12,6 +12,9 @@ use lab_servers::Redis;
 
 use crate::clock;
 
+/// Redisson's default.
+const WATCHDOG: Duration = Duration::from_secs(30);
+
 /// The program, `lab/tests/interop/peers/RedissonPeer.java`. Dropping it kills the process.
 #[derive(Debug)]
 pub struct RedissonPeer {
@@ -31,17 +34,30 @@ impl RedissonPeer {
         Self::start_at(&format!("redis://{}", redis.address()), watchdog, prefix)
     }
 
-    /// Starts the program as [`start`](Self::start) does, with the address of a server, or those of
-    /// several sentinels.
+    /// Starts the program as [`start`](Self::start) does, with the address of a server, those of
+    /// several sentinels, or `cluster:` and those of nodes.
     ///
     /// # Errors
     /// If Java or Redisson is missing, or the program cannot connect.
     pub fn start_at(addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
+        Self::spawn(&["-XX:TieredStopAtLevel=1"], addresses, watchdog, prefix)
+    }
+
+    /// Starts the program with all optimisations of the Java compiler. They need a warm-up.
+    ///
+    /// # Errors
+    /// As [`start_at`](Self::start_at).
+    pub fn start_optimised(addresses: &str) -> Result<Self> {
+        Self::spawn(&[], addresses, WATCHDOG, "")
+    }
+
+    fn spawn(options: &[&str], addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
         let class_path = class_path()?;
         let clock_offset = clock::suspended();
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "java"])
-            .args(["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
+            .args(["-Xmx96m", "-XX:+UseSerialGC"])
+            .args(options)
             .args(["-cp", class_path, "RedissonPeer"])
             .arg(addresses)
             .args([&watchdog.as_millis().to_string(), prefix])

@@ -9,7 +9,7 @@ use lab_servers::Redis;
 use crate::client::Client;
 
 /// The server's CPU.
-const SERVER: usize = 0;
+pub(crate) const SERVER: usize = 0;
 
 /// The CPU on which the clients run.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 mod cohorts;
 mod commands;
 mod crash;
+mod failover;
 mod handover;
 mod hops;
 mod names;
@@ -11,6 +12,7 @@ mod redisson;
 mod redlock;
 mod renewal;
 mod telemetry;
+mod topologies;
 mod uncontended;
 mod utilisation;
 mod waiting;
@@ -41,7 +43,9 @@ const FIGURES: &[(&str, Show)] = figures!(
     telemetry,
     renewal,
     crash,
-    redlock
+    redlock,
+    topologies,
+    failover
 );
 
 /// Each figure is the median of this number of rounds.

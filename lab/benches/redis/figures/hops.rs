@@ -18,7 +18,6 @@ use crate::cpus::{self, Cpus};
 use crate::table::{Goal, Rounds, Table};
 
 const WORKER: &str = env!("CARGO_BIN_EXE_worker");
-const WATCHDOG: Duration = Duration::from_secs(30);
 /// The hand-overs of two processes in one round.
 const HAND_OVERS: usize = 200;
 /// A waiter that has subscribed tries once more before it waits for a message.
@@ -73,7 +72,8 @@ enum Party {
 }
 
 fn redisson(server: &Redis) -> Result<Party> {
-    Ok(Party::Redisson(RedissonPeer::start(server, WATCHDOG, "")?))
+    let address = format!("redis://{}", server.address());
+    Ok(Party::Redisson(RedissonPeer::start_optimised(&address)?))
 }
 
 fn leasehold(server: &Redis) -> Result<Party> {

@@ -13,7 +13,7 @@ import org.redisson.config.NameMapper;
 
 /**
  * Uses locks of Redisson: RedissonPeer ADDRESS[,ADDRESS…] WATCHDOG_MS PREFIX. Several addresses are
- * those of sentinels.
+ * those of sentinels, or of the nodes of a cluster after `cluster:`.
  *
  * <p>Reads a command from each line, and prints one line for each: an answer, or `error` and the
  * exception. `cycle` prints one line per hold, with the times of its begin and end.
@@ -43,6 +43,18 @@ public class RedissonPeer {
             Thread.sleep(1);
         }
         return "done";
+    }
+
+    /** Returns how long each acquire and release took together, in nanoseconds. */
+    static String pairs(RLock lock, int pairs) {
+        StringBuilder times = new StringBuilder();
+        for (int pair = 0; pair < pairs; pair++) {
+            long begun = System.nanoTime();
+            lock.lock();
+            lock.unlock();
+            times.append(System.nanoTime() - begun).append(' ');
+        }
+        return times.toString();
     }
 
     static String permits(String[] words) throws Exception {
@@ -99,6 +111,7 @@ public class RedissonPeer {
             case "count": return lock.getHoldCount() + "";
             case "left": return lock.remainTimeToLive() + "";
             case "force": return lock.forceUnlock() + "";
+            case "pairs": return pairs(lock, Integer.parseInt(words[3]));
             case "cycle": return cycle(lock, Integer.parseInt(words[3]));
             default: throw new IllegalArgumentException(words[0]);
         }
@@ -119,8 +132,19 @@ public class RedissonPeer {
                 return name.substring(prefix.length());
             }
         });
-        String[] addresses = arguments[0].split(",");
-        if (addresses.length == 1) {
+        boolean isCluster = arguments[0].startsWith("cluster:");
+        String[] addresses = arguments[0].replace("cluster:", "").split(",");
+        if (isCluster) {
+            config.useClusterServers()
+                    .addNodeAddress(addresses)
+                    .setScanInterval(500)
+                    .setMasterConnectionMinimumIdleSize(1)
+                    .setMasterConnectionPoolSize(4)
+                    .setSlaveConnectionMinimumIdleSize(1)
+                    .setSlaveConnectionPoolSize(4)
+                    .setSubscriptionConnectionMinimumIdleSize(1)
+                    .setSubscriptionConnectionPoolSize(2);
+        } else if (addresses.length == 1) {
             config.useSingleServer()
                     .setAddress(addresses[0])
                     .setConnectionMinimumIdleSize(1)
