@@ -40,24 +40,32 @@ impl RedissonPeer {
     /// # Errors
     /// If Java or Redisson is missing, or the program cannot connect.
     pub fn start_at(addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
-        Self::spawn(&["-XX:TieredStopAtLevel=1"], addresses, watchdog, prefix)
+        let command = ["java", "-XX:TieredStopAtLevel=1"];
+        Self::spawn(&command, addresses, watchdog, prefix)
     }
 
-    /// Starts the program with all optimisations of the Java compiler. They need a warm-up.
+    /// Starts the program on one CPU, or on all of them, with all optimisations of the Java
+    /// compiler. They need a warm-up.
     ///
     /// # Errors
     /// As [`start_at`](Self::start_at).
-    pub fn start_optimised(addresses: &str) -> Result<Self> {
-        Self::spawn(&[], addresses, WATCHDOG, "")
+    pub fn start_optimised(addresses: &str, cpu: Option<usize>) -> Result<Self> {
+        match cpu {
+            None => Self::spawn(&["java"], addresses, WATCHDOG, ""),
+            Some(cpu) => {
+                let command = ["taskset", "-c", &cpu.to_string(), "java"];
+                Self::spawn(&command, addresses, WATCHDOG, "")
+            }
+        }
     }
 
-    fn spawn(options: &[&str], addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
+    fn spawn(command: &[&str], addresses: &str, watchdog: Duration, prefix: &str) -> Result<Self> {
         let class_path = class_path()?;
         let clock_offset = clock::suspended();
         let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "java"])
+            .args(["--pdeathsig", "KILL"])
+            .args(command)
             .args(["-Xmx96m", "-XX:+UseSerialGC"])
-            .args(options)
             .args(["-cp", class_path, "RedissonPeer"])
             .arg(addresses)
             .args([&watchdog.as_millis().to_string(), prefix])

@@ -86,8 +86,8 @@ fn waiting(runtime: &Runtime, locks: &Locks) -> Result<usize> {
 fn redisson() -> Result<Duration> {
     let mut group = start();
     let sentinels = addresses((0..3).map(|number| group.sentinel(number)));
-    let mut holder = RedissonPeer::start_optimised(&sentinels)?;
-    let mut waiter = RedissonPeer::start_optimised(&sentinels)?;
+    let mut holder = RedissonPeer::start_optimised(&sentinels, None)?;
+    let mut waiter = RedissonPeer::start_optimised(&sentinels, None)?;
     holder.request("lock lock a")?;
     waiter.send("lock lock a")?;
     sleep(REPLICATED);

@@ -73,7 +73,9 @@ enum Party {
 
 fn redisson(server: &Redis) -> Result<Party> {
     let address = format!("redis://{}", server.address());
-    Ok(Party::Redisson(RedissonPeer::start_optimised(&address)?))
+    Ok(Party::Redisson(RedissonPeer::start_optimised(
+        &address, None,
+    )?))
 }
 
 fn leasehold(server: &Redis) -> Result<Party> {

@@ -27,15 +27,20 @@ pub(super) fn show() -> Result<()> {
     let nodes = addresses((0..3).map(|number| cluster.node(number)));
     let sentinels = addresses((0..3).map(|number| group.sentinel(number)));
 
+    let key_of_raw = cluster.slot_of("raw:a");
+    let node = cluster.node(cluster.master_of(key_of_raw));
+
     let mut peers = [
-        ours(&single.url())?,
-        ours(&cluster.url())?,
-        ours(&group.url())?,
-        Peer::Redisson(RedissonPeer::start_optimised(&single_address)?),
-        Peer::Redisson(RedissonPeer::start_optimised(&format!("cluster:{nodes}"))?),
-        Peer::Redisson(RedissonPeer::start_optimised(&sentinels)?),
+        client("raw", &single.url())?,
+        client("raw", &node.url())?,
+        client("leasehold", &single.url())?,
+        client("leasehold", &cluster.url())?,
+        client("leasehold", &group.url())?,
+        redisson(&single_address)?,
+        redisson(&format!("cluster:{nodes}"))?,
+        redisson(&sentinels)?,
     ];
-    let mut rounds: [Rounds; 6] = Default::default();
+    let mut rounds: [Rounds; 8] = Default::default();
     round(&mut peers)?;
     for _ in 0..ROUNDS {
         for (rounds, median) in rounds.iter_mut().zip(round(&mut peers)?) {
@@ -44,33 +49,31 @@ pub(super) fn show() -> Result<()> {
     }
 
     let [
-        one,
-        on_cluster,
-        on_sentinel,
+        raw,
+        raw_cluster,
+        ours,
+        ours_cluster,
+        ours_sentinel,
         redisson,
         redisson_cluster,
         redisson_sentinel,
     ] = &rounds;
     let mut table = Table::new("topologies");
-    table.add("pair, one server, p50", "leasehold", "µs", one, None);
-    table.add_beside(
-        ("pair, Cluster, p50", "leasehold", "µs"),
-        on_cluster,
-        ("leasehold on one server", one),
-        Some(Goal::AtMost(1.15)),
-    );
-    table.add("pair, one server, p50", "Redisson", "µs", redisson, None);
-    table.add_beside(
-        ("pair, Cluster, p50", "Redisson", "µs"),
-        redisson_cluster,
-        ("Redisson on one server", redisson),
-        None,
-    );
+    for (who, one, on_cluster, goal) in [
+        ("raw", raw, raw_cluster, None),
+        ("leasehold", ours, ours_cluster, Some(Goal::AtMost(1.15))),
+        ("Redisson", redisson, redisson_cluster, None),
+    ] {
+        table.add("pair, one server, p50", who, "µs", one, None);
+        let what = ("pair, Cluster, p50", who, "µs");
+        table.add_beside(what, on_cluster, ("one server", one), goal);
+    }
+
     let what = "pair, Sentinel, p50";
     table.add(what, "Redisson", "µs", redisson_sentinel, None);
     table.add_beside(
         (what, "leasehold", "µs"),
-        on_sentinel,
+        ours_sentinel,
         ("Redisson", redisson_sentinel),
         Some(Goal::AtMost(1.0)),
     );
@@ -79,7 +82,7 @@ pub(super) fn show() -> Result<()> {
 
 /// A peer that acquires and releases the lock `a`.
 enum Peer {
-    Leasehold(Client),
+    Client(Client),
     Redisson(RedissonPeer),
 }
 
@@ -87,11 +90,11 @@ impl Peer {
     /// Returns the time of each pair.
     fn pairs(&mut self) -> Result<Vec<u64>> {
         match self {
-            Self::Leasehold(client) => {
+            Self::Client(client) => {
                 let name = "a".to_owned();
                 let count = PAIRS;
                 let times = client.run(&Workload::Pairs { name, count })?;
-                times.context("leasehold supports pairs")
+                times.context("every peer supports pairs")
             }
             Self::Redisson(peer) => {
                 let reply = peer.request(&format!("pairs lock a {PAIRS}"))?;
@@ -102,9 +105,15 @@ impl Peer {
     }
 }
 
-fn ours(url: &str) -> Result<Peer> {
-    let client = Client::start("leasehold", Cpus::Split.client(), url)?;
-    Ok(Peer::Leasehold(client))
+fn client(peer: &str, url: &str) -> Result<Peer> {
+    let client = Client::start(peer, Cpus::Split.client(), url)?;
+    Ok(Peer::Client(client))
+}
+
+fn redisson(addresses: &str) -> Result<Peer> {
+    let cpu = Some(Cpus::Split.client());
+    let peer = RedissonPeer::start_optimised(addresses, cpu)?;
+    Ok(Peer::Redisson(peer))
 }
 
 pub(super) fn addresses<'a>(servers: impl Iterator<Item = &'a Redis>) -> String {
