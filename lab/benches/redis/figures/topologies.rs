@@ -1,5 +1,8 @@
 //! Acquire and release on one server, on the master that sentinels name, and on a cluster.
 //!
+//! Each master of the cluster has a replica on the same CPU. The server with a replica shows what
+//! the replica costs.
+//!
 //! Redisson runs on the same servers. On Sentinel both reach the master through a proxy, so their
 //! times are compared with each other only.
 
@@ -21,6 +24,8 @@ const TURNS: usize = 10;
 pub(super) fn show() -> Result<()> {
     let single = cpus::server();
     let setup = || Redis::setup().pinned(cpus::SERVER);
+    let copied = cpus::server();
+    let _replica = setup().replica_of(&copied).start();
     let cluster = Cluster::of(&setup());
     let group = Sentinels::of(&setup(), &setup());
     let single_address = format!("redis://{}", single.address());
@@ -32,15 +37,17 @@ pub(super) fn show() -> Result<()> {
 
     let mut peers = [
         client("raw", &single.url())?,
+        client("raw", &copied.url())?,
         client("raw", &node.url())?,
         client("leasehold", &single.url())?,
+        client("leasehold", &copied.url())?,
         client("leasehold", &cluster.url())?,
         client("leasehold", &group.url())?,
         redisson(&single_address)?,
         redisson(&format!("cluster:{nodes}"))?,
         redisson(&sentinels)?,
     ];
-    let mut rounds: [Rounds; 8] = Default::default();
+    let mut rounds: [Rounds; 10] = Default::default();
     round(&mut peers)?;
     for _ in 0..ROUNDS {
         for (rounds, median) in rounds.iter_mut().zip(round(&mut peers)?) {
@@ -50,8 +57,10 @@ pub(super) fn show() -> Result<()> {
 
     let [
         raw,
+        raw_copied,
         raw_cluster,
         ours,
+        ours_copied,
         ours_cluster,
         ours_sentinel,
         redisson,
@@ -59,14 +68,25 @@ pub(super) fn show() -> Result<()> {
         redisson_sentinel,
     ] = &rounds;
     let mut table = Table::new("topologies");
-    for (who, one, on_cluster, goal) in [
-        ("raw", raw, raw_cluster, None),
-        ("leasehold", ours, ours_cluster, Some(Goal::AtMost(1.15))),
-        ("Redisson", redisson, redisson_cluster, None),
+    for (who, one, copied, on_cluster, goal) in [
+        ("raw", raw, Some(raw_copied), raw_cluster, None),
+        (
+            "leasehold",
+            ours,
+            Some(ours_copied),
+            ours_cluster,
+            Some(Goal::AtMost(1.15)),
+        ),
+        ("Redisson", redisson, None, redisson_cluster, None),
     ] {
+        let beside = ("one server", one);
         table.add("pair, one server, p50", who, "µs", one, None);
+        if let Some(copied) = copied {
+            let what = ("pair, one server with a replica, p50", who, "µs");
+            table.add_beside(what, copied, beside, None);
+        }
         let what = ("pair, Cluster, p50", who, "µs");
-        table.add_beside(what, on_cluster, ("one server", one), goal);
+        table.add_beside(what, on_cluster, beside, goal);
     }
 
     let what = "pair, Sentinel, p50";
