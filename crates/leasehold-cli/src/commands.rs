@@ -197,7 +197,8 @@ pub(crate) enum Action {
     /// Examine risks to locks in the store
     ///
     /// Connects, reads the settings of the servers, and tries the requests that locks need. Prints
-    /// each finding with its remedy. Changes no lock. Takes about a second.
+    /// each finding with its remedy. It does not change any lock,
+    /// and takes about a second.
     ///
     /// Exits with 0 without a finding, with 1 if there are only warnings, with 2 if there is a
     /// danger, and with 69 if the store cannot be reached. docs/doctor.md lists the findings.

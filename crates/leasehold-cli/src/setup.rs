@@ -53,7 +53,7 @@ fn find_or_make_group(name: &str) -> Result<Gid> {
         .args(["--system", "--", name])
         .status();
     if !added.context("cannot run groupadd")?.success() {
-        bail!("groupadd could not make the group {name}");
+        bail!("cannot create the group {name}: groupadd failed");
     }
     let group = Group::from_name(name)?;
     Ok(group

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// ```text
 /// before entering ──entered──► reachable ──failed──► away ──longer than LONGEST──► the error
 ///                                  ▲                   │
-///                                  └───── is_over ─────┘
+///                                  └───── replied ─────┘
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Outage {
@@ -39,7 +39,7 @@ impl Outage {
     }
 
     /// Records that the store has replied.
-    pub(super) fn is_over(&mut self) {
+    pub(super) fn replied(&mut self) {
         self.away = None;
     }
 

@@ -81,7 +81,7 @@ async fn replies_again(
         match calls.renew(slice::from_ref(claim), NO_REPLY_MIN).await {
             Ok(leases) if leases.iter().all(Option::is_none) => return Ok(false),
             Ok(_) => {
-                outage.is_over();
+                outage.replied();
                 return Ok(true);
             }
             Err(error) => outage.failed(error)?,

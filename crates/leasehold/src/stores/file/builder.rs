@@ -106,7 +106,7 @@ impl File {
     pub(crate) fn at_system_url(url: &str) -> Result<Self> {
         let (path, settings) = split_settings(url);
         if !path.is_empty() {
-            let message = format!("system: takes no path, and the URL has {path:?}");
+            let message = format!("system: has a fixed folder, but the URL names {path:?}");
             return Err(Error::invalid(message).help("write system:, or file:/some/folder"));
         }
         FileBuilder::system().with_settings(settings)?.open()

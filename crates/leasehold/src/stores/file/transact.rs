@@ -85,7 +85,9 @@ pub(super) fn view<T>(
             return reply.map(Some);
         }
     }
-    Err(failed.unwrap_or_else(|| Error::unavailable("the queue file is replaced all the time")))
+    Err(failed.unwrap_or_else(|| {
+        Error::unavailable("other processes replaced the queue file at each attempt to read it")
+    }))
 }
 
 /// Reads a queue as [`view`] does, between two transactions if the present one ends soon.

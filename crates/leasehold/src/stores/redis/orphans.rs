@@ -63,7 +63,7 @@ impl Orphans {
                 }
                 Err(_) => tracing::debug!(
                     key = orphan.key,
-                    "no connection to release an orphaned claim yet"
+                    "the release of an orphaned claim had no reply yet"
                 ),
             }
             tokio::time::sleep(TRY_MAX / 10).await;
