@@ -22,8 +22,8 @@
 //! | L3, L4 | an [observed](queue_positions) waiter is not overtaken | [`order`], [`overtaking`] |
 //! | L4, L8 | every waiter is granted in time | [`starved`] |
 //! | L6 | a wait with a limit ends in time | [`deadlines`] |
-//! | | a store that must refuse grants nothing | [`refusal`] |
-//! | | a fault meets a hold, and one that outlasts a lease costs one | [`losses_in`] |
+//! | | a store that must refuse requests grants no lock | [`refusal`] |
+//! | | a lock is held during each fault; a fault that outlasts a lease ends a hold | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 

@@ -1,4 +1,4 @@
-//! The clock of all events, whichever process records them.
+//! The clock of the events of all processes.
 
 use rustix::time::{ClockId, clock_gettime};
 

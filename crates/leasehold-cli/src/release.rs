@@ -35,8 +35,8 @@ pub(crate) async fn release(args: &Release) -> Result<Exit> {
     }
 }
 
-/// Returns the claim that holds the lock with this token. Only the store's reply is trusted for
-/// that.
+/// Returns the claim that holds the lock with this token, as the store's reply reports it.
+/// No other source is trusted.
 async fn claim_of(locks: &Locks, name: &str, token: Token) -> Result<Option<ClaimId>> {
     let lock_state = locks.inspect(name).await?;
     let mut holders = lock_state.holders();

@@ -65,8 +65,8 @@ type States = Pin<Box<dyn Stream<Item = (Option<&'static str>, leasehold::Result
 
 /// Returns the states of a lock. Without several formats, it fails if the first one cannot be read.
 ///
-/// With several formats, a name that another format uses is free, and the first state is left out
-/// if the lock is free.
+/// With several formats, a name that another format uses counts as free. If the lock is free, the
+/// first state is left out.
 async fn states(mut observer: Observer, format: Option<&'static str>) -> Result<States> {
     if format.is_none() {
         let first = stream::iter([Ok(observer.next().await?)]);

@@ -1,4 +1,4 @@
-//! What the simulated world of the lab needs. It is not a part of the API.
+//! Items that the simulated world of the lab needs. They are not a part of the API.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ pub use crate::runtime::simulation::{BackgroundTask, Connection, Scope, World, e
 
 /// The validity of a guard, read without an effect on the guard.
 ///
-/// [`Guard::check`] records a loss when it reads the clock. A checker that did so would hide that
-/// the library itself did not notice the loss.
+/// [`Guard::check`] records a loss when it reads the clock. A checker that called it would hide a
+/// loss that the library itself did not notice.
 #[derive(Clone, Debug)]
 pub struct Probe {
     validity: Arc<Validity>,

@@ -5,7 +5,7 @@ use crate::server::Message;
 
 /// Takes the first whole request out of the received bytes.
 ///
-/// `None` if it is not whole yet. A client of the tests sends nothing else than requests.
+/// Returns `None` if the first request is incomplete. A client of the tests sends requests only.
 pub(crate) fn take_request(received: &mut Vec<u8>) -> Option<Vec<Vec<u8>>> {
     let mut rest = received.as_slice();
     let count = take_number(&mut rest, b'*')?;
@@ -50,7 +50,7 @@ pub(crate) fn write(reply: &Reply, to: &mut Vec<u8>) {
     }
 }
 
-/// Writes what the server sends about a subscription.
+/// Writes a message of the server about a subscription.
 pub(crate) fn write_subscription(kind: &str, channel: &[u8], to: &mut Vec<u8>) {
     to.extend(b">3\r\n");
     write_word(kind.as_bytes(), to);

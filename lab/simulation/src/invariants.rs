@@ -9,14 +9,14 @@ use crate::event::What;
 use crate::server::{Nanos, nanos};
 use crate::world::{State, World};
 
-/// A sentence of the guarantees that a history contradicts.
+/// A violation of an invariant by a history.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which invariant.
+    /// The invariant.
     pub rule: &'static str,
-    /// The values that contradict it.
+    /// The values that contradict the invariant.
     pub details: String,
-    /// When, in nanoseconds since the beginning of the history.
+    /// The time, in nanoseconds since the beginning of the history.
     pub at: u64,
 }
 

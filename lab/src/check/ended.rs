@@ -7,10 +7,10 @@ use anyhow::{Result, ensure};
 use crate::{Event, EventKind};
 
 /// Checks that no validity and no nested acquire of a hold is recorded after its loss or after the
-/// begin of its release.
+/// beginning of its release.
 ///
 /// # Errors
-/// The first event that is.
+/// The first event that is recorded after such an end.
 pub fn ended(events: &[Event]) -> Result<()> {
     let mut ends: HashMap<u32, Event> = HashMap::new();
     // The events are in the order of recording: a loss carries the time at which the hold was last

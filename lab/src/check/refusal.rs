@@ -1,4 +1,4 @@
-//! A store that must refuse grants nothing.
+//! A store that must refuse requests grants no lock.
 
 use super::Violation;
 use crate::Hold;

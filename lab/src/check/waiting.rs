@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Cycle, Span, cycles};
 use crate::{Event, Hold};
 
-/// The fewest hand-overs of which a median says something.
+/// The fewest hand-overs whose median is checked.
 const HAND_OVERS_MIN: usize = 5;
 /// In nanoseconds: a client that requested this long before a release was in the queue by then.
 const QUEUED_WITHIN: u64 = 50_000_000;
@@ -13,7 +13,7 @@ const QUEUED_WITHIN: u64 = 50_000_000;
 /// Finds a request that waited for longer than `bound` allows. Time within `disturbed` is not
 /// counted. A request that has not ended waits until `end`.
 ///
-/// [`Recovery`](super::Recovery) judges each lock. This judges each waiter.
+/// [`Recovery`](super::Recovery) checks each lock. This function checks each waiter.
 #[must_use]
 pub fn starved(
     events: &[Event],

@@ -209,6 +209,6 @@ fn same_store() -> Error {
 }
 
 fn enclosed_in_one_store() -> Error {
-    Error::invalid("this runs inside a run that holds the name in one of the two stores only")
+    Error::invalid("an outer run holds this lock in only one of the two stores")
         .help("give the outer run the same --store and --also-store")
 }

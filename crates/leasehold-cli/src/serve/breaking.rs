@@ -73,8 +73,11 @@ async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
     let refused = |message: &str| (StatusCode::BAD_REQUEST, message.to_owned());
     let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|_| refused("the body could not be read"))?;
-    let order: Order = serde_json::from_slice(&body.to_bytes())
-        .map_err(|error| refused(&format!("the body is not an order: {error}")))?;
+    let order: Order = serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        refused(&format!(
+            "the body is not a valid request to break a hold: {error}"
+        ))
+    })?;
 
     if order.confirmation != order.token {
         return Err(refused("the confirmation is not the token of the hold"));

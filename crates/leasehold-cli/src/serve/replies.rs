@@ -86,7 +86,8 @@ fn with_headers(status: StatusCode, content_type: &'static str, body: Body) -> R
     reply
 }
 
-/// The page runs its own script only. A name that was not escaped could not run any.
+/// The Content-Security-Policy of the page: the page runs its own script only. So a lock's name
+/// cannot run a script, even if the page does not escape the name.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";

@@ -49,7 +49,8 @@ pub async fn several_locks_are_granted_or_none(service: &dyn Service) {
     }
 }
 
-/// Drops an acquire of the set that holds `first` and waits for another lock. Nothing stays held.
+/// An acquire of the set holds `first` and waits for another lock. When it is dropped, no lock of
+/// the set stays held.
 async fn drop_while_waiting(set: &MultiLock, observer: &Locks, first: &str) {
     let waiting = set.clone();
     let waiting = tokio::spawn(async move { waiting.acquire().await });

@@ -7,7 +7,8 @@ use crate::cpus::{self, Cpus};
 use crate::table::{Goal, Table};
 
 const PAIRS: usize = 200;
-/// For what the library does itself. Lines of text are the work of the subscriber.
+/// The limit for metrics and spans, which the library makes itself. The subscriber writes the lines
+/// of text.
 const GOAL: Goal = Goal::AtMost(1.05);
 
 pub(super) fn show() -> Result<()> {

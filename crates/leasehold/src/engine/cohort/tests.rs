@@ -34,9 +34,10 @@ impl Intercept for SlowRenewals {
     }
 }
 
-/// A reply to a renewal extends the hold to which the claim was passed meanwhile. Without that, or
-/// if each pass postponed the next renewal, the claim could not be passed on for longer than half a
-/// lease. A renewal that a busy machine has delayed prevents one pass.
+/// A claim is passed on while its renewal is under way. The reply extends the hold that has the
+/// claim then. Without this extension, the claim could not be passed on for longer than half a
+/// lease. The same is true if each pass postponed the next renewal. A renewal that a busy machine
+/// has delayed prevents one pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frequent_passes_do_not_postpone_renewals() {
     let store = SlowRenewals::default();
@@ -57,7 +58,7 @@ async fn frequent_passes_do_not_postpone_renewals() {
 }
 
 const LEASE: Duration = Duration::from_secs(1);
-/// They last for five half leases and more.
+/// So many passes last for at least five half leases.
 const PASSES: u32 = 500;
 const ENTERS_MAX: u32 = 3;
 

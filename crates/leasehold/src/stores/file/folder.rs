@@ -254,8 +254,9 @@ pub(super) fn path_of_url(path: &str) -> Result<PathBuf> {
         Some(absolute) if absolute.starts_with('/') => Ok(PathBuf::from(absolute)),
         Some(host) => {
             let host = host.split('/').next().unwrap_or_default();
-            let message =
-                format!("file: is a folder of this machine, and {host:?} reads as another");
+            let message = format!(
+                "file: needs a folder on this machine, but the URL names the host {host:?}"
+            );
             Err(Error::invalid(message).help("write file:/some/folder"))
         }
     }

@@ -16,8 +16,8 @@ use crate::stores::redis_client::{
 
 /// One server.
 ///
-/// A store on a cluster has another client id on each server, so that a record names the server
-/// that knows the connection of its client.
+/// A store on a cluster has a different client id on each server. So the client id in a record
+/// identifies the server to which the client is connected.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) endpoint: Endpoint,

@@ -98,7 +98,9 @@ pub(super) async fn verify_master(session: &Session) -> Result<()> {
         Ok(Value::Array(role)) if role.first() == Some(&Value::BulkString(b"master".into())) => {
             Ok(())
         }
-        Ok(_) => Err(Error::unavailable("the server is not a master, or not yet")),
+        Ok(_) => Err(Error::unavailable(
+            "the server is not a master, or has not become one yet",
+        )),
         Err(error) => {
             let error = reply_error::store_error(error);
             // Without the right, the handshake reads the role in INFO.

@@ -79,7 +79,7 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
         (Err(error), Some(earlier)) => {
             tracing::warn!(
                 %error,
-                "the files of TLS cannot be used; connecting with their earlier content"
+                "the TLS files (ca=, cert=, key=) cannot be used; connecting with their earlier content"
             );
             Ok(earlier.config)
         }
@@ -91,9 +91,9 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
 async fn load(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {
     let tls = tls.clone();
     let reading = background::handle().spawn_blocking(move || read(&tls, earlier));
-    reading
-        .await
-        .map_err(|error| Error::unavailable("the files of TLS cannot be read").caused_by(error))?
+    reading.await.map_err(|error| {
+        Error::unavailable("the TLS files (ca=, cert=, key=) cannot be read").caused_by(error)
+    })?
 }
 
 fn read(tls: &Tls, earlier: Option<LoadedFiles>) -> Result<LoadedFiles> {

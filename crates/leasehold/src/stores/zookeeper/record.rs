@@ -56,7 +56,7 @@ pub(super) fn token(data: Option<&[u8]>, stat: &Stat) -> Result<Token> {
     }
 
     let created = u64::try_from(stat.czxid).ok().and_then(Token::new);
-    created.ok_or_else(|| Error::damaged("the server gave a node no transaction number"))
+    created.ok_or_else(|| Error::damaged("the server returned a node without a transaction number"))
 }
 
 /// Returns the information about a claim of another library: its data, which is usually an address,

@@ -65,7 +65,9 @@ impl WatchedChildren {
                 return Ok(watcher);
             }
         }
-        Err(Error::unavailable("the node of the lock comes and goes"))
+        Err(Error::unavailable(
+            "the node of the lock is created and removed repeatedly",
+        ))
     }
 }
 

@@ -81,8 +81,8 @@ async fn owner_does_not_keep_store_open() {
     drop(owner);
 }
 
-/// A process is stopped in the middle of a transaction. However many requests wait for that queue,
-/// requests for other names are executed, even if they need a thread to wait for the disk.
+/// A process is stopped in the middle of a transaction, and many requests wait for its queue.
+/// Requests for other names are still executed, even if they need a thread to wait for the disk.
 #[tokio::test]
 async fn stopped_transaction_does_not_block_other_names() {
     let test_folder = TestFolder::new();
