@@ -23,7 +23,7 @@
 //! | L4, L8 | every waiter is granted in time | [`starved`] |
 //! | L6 | a wait with a limit ends in time | [`deadlines`] |
 //! | | a store that must refuse requests grants no lock | [`refusal`] |
-//! | | a lock is held during each fault; a fault that outlasts a lease ends a hold | [`losses_in`] |
+//! | | a lock is held during a fault; one that outlasts a lease ends a hold | [`losses_in`] |
 //! | L5 | a process returns descriptors, threads, tasks, memory | [`resource_leaks`] |
 //! | L5 | queues, keys, connections, files and nodes are removed | `check_clean` of each backend |
 

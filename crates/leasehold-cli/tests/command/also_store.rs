@@ -267,7 +267,7 @@ fn nested_run_in_one_of_the_stores_is_refused() {
 
     let run = stores.run(Release::Old, &[], &inner);
     let done = stores.sandbox.done(&run);
-    done.assert(64, "", "in one of the two stores only");
+    done.assert(64, "", "in only one of the two stores");
 }
 
 #[test]

@@ -79,7 +79,8 @@ async fn current(tls: &Tls) -> Result<Arc<ClientConfig>> {
         (Err(error), Some(earlier)) => {
             tracing::warn!(
                 %error,
-                "the TLS files (ca=, cert=, key=) cannot be used; connecting with their earlier content"
+                "the TLS files (ca=, cert=, key=) cannot be used; connecting with their earlier \
+                 content"
             );
             Ok(earlier.config)
         }
