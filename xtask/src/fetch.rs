@@ -126,9 +126,10 @@ pub(crate) fn for_benchmarks() -> Result<Vec<Download>> {
 /// in Python, `// needs: PACKAGE@VERSION …` in JavaScript and Go.
 ///
 /// The clients that tests run beside each other get a folder each, because two of them may need
-/// different versions of one package. All other Python files share a folder.
+/// different versions of one package. All other Python files share a folder. A client of the
+/// benchmarks in another language has the name of its file after `bench-`.
 fn peers(files: &str) -> Result<Vec<Download>> {
-    let shares_folder = !files.ends_with("clients");
+    let is_client_of_tests = files.ends_with("clients");
     let mut downloads = Vec::new();
 
     for entry in fs::read_dir(repository::root().join(files))? {
@@ -155,7 +156,11 @@ fn peers(files: &str) -> Result<Vec<Download>> {
             }
             _ => continue,
         };
-        let name = if shares_folder { "python" } else { stem };
+        let name = match extension {
+            _ if is_client_of_tests => stem.to_owned(),
+            Some("py") => "python".to_owned(),
+            _ => format!("bench-{stem}"),
+        };
         let folder = repository::root().join("target/peers").join(name);
         downloads.push(Download { folder, origin });
     }

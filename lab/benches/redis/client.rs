@@ -27,7 +27,7 @@ impl Client {
             .args(["--pdeathsig", "KILL", "taskset", "-c", &cpu.to_string()])
             .args(peers::command(peer)?)
             .arg(url);
-        peers::environment(&mut command);
+        peers::environment(peer, &mut command);
 
         let mut child = command
             .stdin(Stdio::piped())

@@ -3,7 +3,7 @@
 //! A peer in Rust is a file here that implements [`Peer`], or [`Library`] for the common tasks. Its
 //! name appears once below. A peer in another language is one file beside them that runs the tasks
 //! of `workload.rs`. The first line of that file names the packages that it needs, and
-//! `cargo xtask bench` installs them.
+//! `cargo xtask bench` installs them. A file in Java uses Redisson, which the tests need too.
 
 mod bare;
 mod library;
@@ -95,19 +95,38 @@ pub(crate) fn command(peer: &str) -> Result<Vec<OsString>> {
     let file = file.with_context(|| format!("peer {peer:?} does not exist"))?;
     match file.extension().and_then(|extension| extension.to_str()) {
         Some("py") => Ok(vec!["python3".into(), file.into()]),
+        // Java compiles the file in memory.
+        Some("java") => Ok(vec![
+            "java".into(),
+            "-cp".into(),
+            target().join("jars/redisson-all.jar").into(),
+            file.into(),
+        ]),
+        Some("js") => Ok(vec!["node".into(), file.into()]),
+        Some("go") => Ok(vec![fetched(peer).join("client").into()]),
         _ => bail!("cannot run {}: unknown file extension", file.display()),
     }
 }
 
-/// Sets the paths on which peers in other languages find their shared modules.
-pub(crate) fn environment(command: &mut Command) {
-    command.env(
-        "PYTHONPATH",
-        format!(
-            "{0}/benches/redis/python:{0}/../target/peers/python",
-            env!("CARGO_MANIFEST_DIR")
-        ),
+/// Sets the paths on which peers in other languages find their modules.
+pub(crate) fn environment(peer: &str, command: &mut Command) {
+    let python = format!(
+        "{0}/benches/redis/python:{0}/../target/peers/python",
+        env!("CARGO_MANIFEST_DIR")
     );
+
+    command
+        .env("PYTHONPATH", python)
+        .env("NODE_PATH", fetched(peer).join("node_modules"));
+}
+
+/// The folder of what a peer in JavaScript or Go needs.
+fn fetched(peer: &str) -> PathBuf {
+    target().join("peers").join(format!("bench-{peer}"))
+}
+
+fn target() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target"))
 }
 
 fn foreign_files() -> Result<Vec<PathBuf>> {

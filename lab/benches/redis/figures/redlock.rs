@@ -61,7 +61,7 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
         Measured::start(name, peer, Cpus::Split.client(), url)
     };
     let mut peers = peers.into_iter().map(start).collect::<Result<Vec<_>>>()?;
-    measure(&mut peers, pairs)?;
+    let noise = measure(&mut peers, pairs)?;
 
     let one = peers[1].p50.clone();
     for peer in &peers {
@@ -74,5 +74,6 @@ fn add(table: &mut Table, what: &str, hosts: &[String], pairs: usize) -> Result<
         );
     }
 
+    noise.add_to(table, what, &peers[0]);
     Ok(())
 }

@@ -22,7 +22,7 @@ pub(super) fn show() -> Result<()> {
             start("leasehold_traced")?,
             start("leasehold_logged")?,
         ];
-        measure(&mut peers, PAIRS)?;
+        let noise = measure(&mut peers, PAIRS)?;
 
         let [plain, observed @ ..] = &peers;
         let what = format!("p50, {} CPUs", cpus.name());
@@ -35,6 +35,7 @@ pub(super) fn show() -> Result<()> {
                 (peer.name != "leasehold_logged").then_some(GOAL),
             );
         }
+        noise.add_to(&mut table, &what, plain);
     }
     table.finish()
 }

@@ -43,11 +43,12 @@ pub(super) fn show() -> Result<()> {
         client("leasehold", &copied.url())?,
         client("leasehold", &cluster.url())?,
         client("leasehold", &group.url())?,
-        redisson(&single_address)?,
-        redisson(&format!("cluster:{nodes}"))?,
-        redisson(&sentinels)?,
+        redisson("lock", &single_address)?,
+        redisson("fair", &single_address)?,
+        redisson("lock", &format!("cluster:{nodes}"))?,
+        redisson("lock", &sentinels)?,
     ];
-    let mut rounds: [Rounds; 10] = Default::default();
+    let mut rounds: [Rounds; 11] = Default::default();
     round(&mut peers)?;
     for _ in 0..ROUNDS {
         for (rounds, median) in rounds.iter_mut().zip(round(&mut peers)?) {
@@ -64,6 +65,7 @@ pub(super) fn show() -> Result<()> {
         ours_cluster,
         ours_sentinel,
         redisson,
+        redisson_fair,
         redisson_cluster,
         redisson_sentinel,
     ] = &rounds;
@@ -89,6 +91,13 @@ pub(super) fn show() -> Result<()> {
         table.add_beside(what, on_cluster, beside, goal);
     }
 
+    table.add_beside(
+        ("pair, one server, p50", "Redisson, RFairLock", "µs"),
+        redisson_fair,
+        ("its RLock", redisson),
+        None,
+    );
+
     let what = "pair, Sentinel, p50";
     table.add(what, "Redisson", "µs", redisson_sentinel, None);
     table.add_beside(
@@ -103,7 +112,8 @@ pub(super) fn show() -> Result<()> {
 /// A peer that acquires and releases the lock `a`.
 enum Peer {
     Client(Client),
-    Redisson(RedissonPeer),
+    /// A client, and the kind of its lock.
+    Redisson(RedissonPeer, &'static str),
 }
 
 impl Peer {
@@ -116,8 +126,8 @@ impl Peer {
                 let times = client.run(&Workload::Pairs { name, count })?;
                 times.context("every peer supports pairs")
             }
-            Self::Redisson(peer) => {
-                let reply = peer.request(&format!("pairs lock a {PAIRS}"))?;
+            Self::Redisson(peer, kind) => {
+                let reply = peer.request(&format!("pairs {kind} {kind} {PAIRS}"))?;
                 let times = reply.split_whitespace().map(str::parse);
                 times.collect::<Result<_, _>>().context(reply)
             }
@@ -130,10 +140,10 @@ fn client(peer: &str, url: &str) -> Result<Peer> {
     Ok(Peer::Client(client))
 }
 
-fn redisson(addresses: &str) -> Result<Peer> {
+fn redisson(kind: &'static str, addresses: &str) -> Result<Peer> {
     let cpu = Some(Cpus::Split.client());
     let peer = RedissonPeer::start_optimised(addresses, cpu)?;
-    Ok(Peer::Redisson(peer))
+    Ok(Peer::Redisson(peer, kind))
 }
 
 pub(super) fn addresses<'a>(servers: impl Iterator<Item = &'a Redis>) -> String {

@@ -26,7 +26,7 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
         .chain(peers::others()?);
     let start = |name: String| Measured::start(&name, &name, cpus.client(), &server.url());
     let mut peers = names.map(start).collect::<Result<Vec<_>>>()?;
-    measure(&mut peers, PAIRS)?;
+    let noise = measure(&mut peers, PAIRS)?;
 
     let (raw, others) = peers.split_first().context("the limit is the first peer")?;
     let cpus_name = cpus.name();
@@ -51,5 +51,6 @@ fn add(table: &mut Table, cpus: Cpus) -> Result<()> {
         }
     }
 
+    noise.add_to(table, &format!("noise, {cpus_name} CPUs"), raw);
     Ok(())
 }
