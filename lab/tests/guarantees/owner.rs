@@ -6,10 +6,14 @@ use anyhow::{Context, Result, ensure};
 use lab::backends::BACKENDS;
 use lab::faults::Requirement;
 use lab::{Grants, StaleClaim, Testbed};
+use lab_servers::Redis;
 use leasehold::Name;
 use leasehold::conformance::support::open_store;
 
 use super::WORKER;
+
+/// The end of the key with the permits of a semaphore of Redisson.
+const PERMITS: &str = ":timeout";
 
 /// The ended claim and the holder belong to one client, which still knows both. A time to live
 /// that is longer after the renewal shows that the server extended the lease of the holder.
@@ -31,8 +35,8 @@ fn ended_claim_of_the_same_client_changes_nothing() -> Result<()> {
     Ok(())
 }
 
-/// In milliseconds: how long each key of the lock exists before and after the intrusion. Empty if
-/// the store has no such keys.
+/// In milliseconds: how long each key of the lock exists before and after the intrusion, and for a
+/// semaphore of Redisson the end of each permit. Empty if the store has no such keys.
 async fn times_to_live(testbed: &Testbed) -> Result<Vec<(i64, i64)>> {
     // Some stores grant nothing during a quarantine, and an acquire waits for its end.
     let locks = leasehold::open(&testbed.url()).await?;
@@ -77,10 +81,26 @@ fn keys_with_times(testbed: &Testbed) -> Vec<(String, i64)> {
         let keys = server.command(&["KEYS", "*owner*"]);
         let mut keys: Vec<String> = keys.texts().into_iter().map(str::to_owned).collect();
         keys.sort();
+        let is_semaphore = keys.iter().any(|key| key.ends_with(PERMITS));
         for key in keys {
-            let time = server.command(&["PTTL", &key]).int();
-            times.push((key, time));
+            if key.ends_with(PERMITS) {
+                times.extend(ends_of_permits(server, &key));
+            } else if !is_semaphore {
+                let time = server.command(&["PTTL", &key]).int();
+                times.push((key, time));
+            }
         }
     }
     times
+}
+
+/// The permits that are held, each with the end of its lease.
+fn ends_of_permits(server: &Redis, key: &str) -> Vec<(String, i64)> {
+    let permits = server.command(&["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+    let permits: Vec<String> = permits.texts().into_iter().map(str::to_owned).collect();
+
+    permits
+        .chunks(2)
+        .map(|pair| (pair[0].clone(), pair[1].parse().expect("it is a time")))
+        .collect()
 }
