@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, OneshotWatche
 use super::address::Address;
 use super::claims::Node;
 use super::layout::Member;
-use super::reply_error::store_error;
+use super::reply_error::{store_error, without_panic};
 use super::session::Session;
 use super::{lock_name, record};
 use crate::{Claim, ClaimId, Name, Result, Token};
@@ -47,7 +47,7 @@ impl<'a> LockNode<'a> {
 
         let mut tries = 0;
         loop {
-            let creating = self.client().create(&path, &data, &options);
+            let creating = without_panic(self.client().create(&path, &data, &options));
             let listing = self.client().list_children(self.path);
             match creating.await {
                 Ok((stat, sequence)) => {
@@ -76,7 +76,7 @@ impl<'a> LockNode<'a> {
         let acls = self.acls();
         if !self.address.base.is_empty() {
             let folder = CreateMode::Persistent.with_acls(acls);
-            let made = self.client().mkdir(&self.address.base, &folder).await;
+            let made = without_panic(self.client().mkdir(&self.address.base, &folder)).await;
             made.map_err(store_error)?;
         }
 
@@ -86,7 +86,7 @@ impl<'a> LockNode<'a> {
             CreateMode::Container
         };
         let options = mode.with_acls(acls);
-        match self.client().create(self.path, &[], &options).await {
+        match without_panic(self.client().create(self.path, &[], &options)).await {
             Ok(_) | Err(ZkError::NodeExists) => Ok(()),
             Err(error) => Err(store_error(error)),
         }
@@ -171,7 +171,7 @@ impl<'a> LockNode<'a> {
         created.map_err(store_error)?;
         let deleted = writer.add_delete(&self.child(&member.node), None);
         deleted.map_err(store_error)?;
-        let committed = writer.commit().await;
+        let committed = without_panic(writer.commit()).await;
         committed.map_err(|error| store_error(error.into()))?;
 
         Ok(Node {

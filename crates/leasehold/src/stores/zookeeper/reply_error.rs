@@ -1,8 +1,24 @@
 //! The errors of ZooKeeper, mapped to the store's errors with help.
 
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
 use zookeeper_client::Error as ZkError;
 
 use crate::Error;
+
+/// Waits for the reply to a request that names a path, and refuses an empty path.
+///
+/// The client library panics at it. Its future holds no lock and is not used again.
+pub(super) async fn without_panic<T, E: From<ZkError>>(
+    reply: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let reply = AssertUnwindSafe(reply).catch_unwind().await;
+
+    reply.unwrap_or_else(|_| Err(ZkError::UnexpectedError(INVALID_REPLY.to_owned()).into()))
+}
+
+const INVALID_REPLY: &str = "the server sent an invalid reply";
 
 /// Maps an error of the client library.
 pub(super) fn store_error(error: ZkError) -> Error {
@@ -34,6 +50,7 @@ pub(super) fn store_error(error: ZkError) -> Error {
         ZkError::BadArguments(_) => Error::invalid(
             "the client library does not accept the servers or the folder in the URL",
         ),
+        ZkError::UnexpectedError(text) if text == INVALID_REPLY => Error::damaged(INVALID_REPLY),
         other => Error::unavailable(format!("the server rejects the request: {other}")),
     };
 

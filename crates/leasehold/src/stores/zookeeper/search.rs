@@ -6,7 +6,7 @@ use super::claims::{Node, TrackedNode};
 use super::layout::Member;
 use super::lock_node::LockNode;
 use super::record;
-use super::reply_error::store_error;
+use super::reply_error::{store_error, without_panic};
 use crate::{ClaimId, Result};
 
 /// Returns whether a claim has a node. `missing` is the node that does not exist any more.
@@ -107,7 +107,7 @@ async fn is_confirmed(lock_node: LockNode<'_>, node: &str) -> Result<bool> {
     let added = writer.add_check_version(&lock_node.child(node), -1);
     added.map_err(store_error)?;
 
-    match writer.commit().await {
+    match without_panic(writer.commit()).await {
         Ok(_) => Ok(true),
         Err(MultiWriteError::OperationFailed {
             source: ZkError::NoNode,

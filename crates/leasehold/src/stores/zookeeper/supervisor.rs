@@ -13,7 +13,7 @@ use zookeeper_client::{Client, Error as ZkError, MultiWriteError};
 use super::address::Address;
 use super::liveness::{self, Heartbeat, Liveness};
 use super::reachability::unreachable;
-use super::reply_error::store_error;
+use super::reply_error::{store_error, without_panic};
 use super::session::{Session, unconfirmed};
 use super::tls;
 use crate::runtime::background;
@@ -233,7 +233,7 @@ async fn heartbeat(session: &Session, address: &Address) -> Result<Heartbeat, Zk
     let write_sent = BootInstant::now();
     let mut writer = session.client.new_multi_writer();
     writer.add_check_version(folder, -1)?;
-    match writer.commit().await {
+    match without_panic(writer.commit()).await {
         // A majority also writes a transaction whose check fails.
         Ok(_) | Err(MultiWriteError::OperationFailed { .. }) => Ok(Heartbeat {
             sync_sent,
