@@ -197,8 +197,11 @@ mod tests {
                 let cell = line.split(' ').next().unwrap_or_default();
                 cell.replace('/', "::").replace('-', "_") == filter
             });
+            // So is a target of the fuzzer, which has a corpus.
+            let corpus = root.join("lab/fuzz/corpus").join(format!("{filter}.txt"));
             // A filter of `cargo test` names every test that contains it.
             let exists = is_cell
+                || corpus.exists()
                 || sources
                     .split("fn ")
                     .skip(1)
