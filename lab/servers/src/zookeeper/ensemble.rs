@@ -1,6 +1,7 @@
 //! Three ZooKeeper servers that keep one tree. They are connected through wires that a test can
 //! cut.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use super::{ZooKeeper, ZooKeeperRelease, ZooKeeperSetup};
@@ -130,11 +131,12 @@ impl Ensemble {
     #[must_use]
     pub fn leader_without(&self, without: usize) -> usize {
         const TIMEOUT: Duration = Duration::from_secs(20);
+        const PAUSE: Duration = Duration::from_millis(700);
         let leads = |index: &usize| {
             *index != without && self.servers[*index].mode().as_deref() == Some("leader")
         };
         let look = || Ok((0..self.count()).find(leads));
-        for _ in 0..5 {
+        for attempt in 0..5 {
             if let Ok(leader) = until_within(TIMEOUT, "a leader", look) {
                 return leader;
             }
@@ -147,6 +149,13 @@ impl Ensemble {
             others
                 .flat_map(|(_, _, wires)| wires)
                 .for_each(Wire::partition);
+            // Two servers can also miss each other again and again, as both give up after the same
+            // time. A pause of one of them changes that.
+            if let Some(one) = (0..self.count()).find(|index| *index != without) {
+                self.servers[one].pause();
+                sleep(PAUSE * (attempt + 1));
+                self.servers[one].resume();
+            }
         }
 
         until("a leader", look).unwrap_or_else(|error| {
