@@ -2,8 +2,8 @@
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Fault, Requirement, clients, clocks, failovers, files, mixed, names, network, persistence,
-    processes, redis_state, servers, zookeeper,
+    Fault, Guarantee, Requirement, clients, clocks, failovers, files, mixed, names, network,
+    persistence, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
     Failover, Folder, Leader, Majority, Masters, Network, RedisCommands, Replica, Sentinels,
@@ -53,6 +53,15 @@ const LEASES_ON_ONE_SERVER: &[&str] = &[
     "redisson",
     "redisson-rw",
     "redisson-semaphore",
+];
+/// What the stores without a queue guarantee while a server refuses requests: they need longer to
+/// recover. With several servers, a majority goes on.
+const REFUSALS: &[(&str, Guarantee, u64)] = &[
+    ("plain", R, 12),
+    ("redisson", R, 12),
+    ("redisson-rw", R, 12),
+    ("redisson-semaphore", R, 12),
+    ("redlock", E, 12),
 ];
 /// The stores that work with a majority of their servers.
 const SEVERAL_SERVERS: &[&str] = &["redlock"];
@@ -566,13 +575,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with OOM",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[
-            ("plain", R, 12),
-            ("redisson", R, 12),
-            ("redisson-rw", R, 12),
-            ("redisson-semaphore", R, 12),
-            ("redlock", E, 12),
-        ],
+        exceptions: REFUSALS,
         inject: redis_state::out_of_memory,
         ..OUTAGE
     },
@@ -582,13 +585,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with NOREPLICAS",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[
-            ("plain", R, 12),
-            ("redisson", R, 12),
-            ("redisson-rw", R, 12),
-            ("redisson-semaphore", R, 12),
-            ("redlock", E, 12),
-        ],
+        exceptions: REFUSALS,
         losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::writes_refused,
         ..OUTAGE
@@ -600,13 +597,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with READONLY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[
-            ("plain", R, 12),
-            ("redisson", R, 12),
-            ("redisson-rw", R, 12),
-            ("redisson-semaphore", R, 12),
-            ("redlock", E, 12),
-        ],
+        exceptions: REFUSALS,
         losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::read_only,
         ..OUTAGE
@@ -633,13 +624,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[RedisCommands],
         requires: Requirement::DedicatedUser,
         guarantee: R,
-        exceptions: &[
-            ("plain", R, 12),
-            ("redisson", R, 12),
-            ("redisson-rw", R, 12),
-            ("redisson-semaphore", R, 12),
-            ("redlock", E, 12),
-        ],
+        exceptions: REFUSALS,
         losses: LEASES_ON_ONE_SERVER,
         inject: redis_state::rights_revoked,
         ..OUTAGE
@@ -651,13 +636,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "requests refused with BUSY",
         needs: &[RedisCommands],
         guarantee: R,
-        exceptions: &[
-            ("plain", R, 12),
-            ("redisson", R, 12),
-            ("redisson-rw", R, 12),
-            ("redisson-semaphore", R, 12),
-            ("redlock", E, 12),
-        ],
+        exceptions: REFUSALS,
         losses: LEASES_ON_ONE_SERVER,
         inject: clients::busy_script,
         ..OUTAGE

@@ -8,8 +8,11 @@ import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
 import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RedissonClient;
+import org.redisson.config.BaseMasterSlaveServersConfig;
+import org.redisson.config.ClusterServersConfig;
 import org.redisson.config.Config;
 import org.redisson.config.NameMapper;
+import org.redisson.config.SentinelServersConfig;
 
 /**
  * Uses locks of Redisson: RedissonPeer ADDRESS[,ADDRESS…] WATCHDOG_MS PREFIX. Several addresses are
@@ -43,6 +46,15 @@ public class RedissonPeer {
             Thread.sleep(1);
         }
         return "done";
+    }
+
+    static void keepFewConnections(BaseMasterSlaveServersConfig<?> servers) {
+        servers.setMasterConnectionMinimumIdleSize(1);
+        servers.setMasterConnectionPoolSize(4);
+        servers.setSlaveConnectionMinimumIdleSize(1);
+        servers.setSlaveConnectionPoolSize(4);
+        servers.setSubscriptionConnectionMinimumIdleSize(1);
+        servers.setSubscriptionConnectionPoolSize(2);
     }
 
     /** Returns how long each acquire and release took together, in nanoseconds. */
@@ -135,15 +147,8 @@ public class RedissonPeer {
         boolean isCluster = arguments[0].startsWith("cluster:");
         String[] addresses = arguments[0].replace("cluster:", "").split(",");
         if (isCluster) {
-            config.useClusterServers()
-                    .addNodeAddress(addresses)
-                    .setScanInterval(500)
-                    .setMasterConnectionMinimumIdleSize(1)
-                    .setMasterConnectionPoolSize(4)
-                    .setSlaveConnectionMinimumIdleSize(1)
-                    .setSlaveConnectionPoolSize(4)
-                    .setSubscriptionConnectionMinimumIdleSize(1)
-                    .setSubscriptionConnectionPoolSize(2);
+            ClusterServersConfig cluster = config.useClusterServers();
+            keepFewConnections(cluster.addNodeAddress(addresses).setScanInterval(500));
         } else if (addresses.length == 1) {
             config.useSingleServer()
                     .setAddress(addresses[0])
@@ -152,16 +157,9 @@ public class RedissonPeer {
                     .setSubscriptionConnectionMinimumIdleSize(1)
                     .setSubscriptionConnectionPoolSize(2);
         } else {
-            config.useSentinelServers()
-                    .setMasterName("main")
-                    .addSentinelAddress(addresses)
-                    .setScanInterval(500)
-                    .setMasterConnectionMinimumIdleSize(1)
-                    .setMasterConnectionPoolSize(4)
-                    .setSlaveConnectionMinimumIdleSize(1)
-                    .setSlaveConnectionPoolSize(4)
-                    .setSubscriptionConnectionMinimumIdleSize(1)
-                    .setSubscriptionConnectionPoolSize(2);
+            SentinelServersConfig sentinels = config.useSentinelServers();
+            sentinels.setMasterName("main").addSentinelAddress(addresses);
+            keepFewConnections(sentinels.setScanInterval(500));
         }
         client = Redisson.create(config);
         System.out.println("ready");
