@@ -2,6 +2,8 @@
 //!
 //! The users are numbers that no account of the machine needs to have.
 
+mod impostors;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
@@ -31,7 +33,7 @@ const ROOT: User = User { id: 0, groups: &[] };
 /// The modes with which a folder is shared, and the group that needs to be in common.
 const SHARED: [u32; 6] = [0o2770, 0o3770, 0o770, 0o2775, 0o1777, 0o777];
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct User {
     id: u32,
     groups: &'static [u32],
@@ -292,14 +294,19 @@ fn hostile_files_block_only_their_own_names() {
         mkdir -m 1777 .elsewhere; other=$(printf '%0200d' 1); ln -s .elsewhere \"$other+\"
         touch .elsewhere/rest.queue .elsewhere/rest.lock; chmod 666 .elsewhere/rest.*
         truncate -s 1T huge.queue
+        ln \"$2\" hard.queue; ln \"$2\" hard2.lock
         mkfifo -m 600 .members/ffffffffffffffffffffffffffffffff
         ln -s /etc/passwd .members/eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
+    let empty = sandbox.path("empty");
+    fs::write(&empty, "").unwrap();
+    chown(&empty, Some(BOB.id), Some(TEAM)).unwrap();
+    fs::set_permissions(&empty, Permissions::from_mode(0o660)).unwrap();
     let mut shell = ALICE.command("sh");
-    shell.args(["-c", hostile, "sh"]).arg(&store);
+    shell.args(["-ec", hostile, "sh"]).args([&store, &empty]);
     assert!(shell.status().unwrap().success());
 
     for name in [
-        "link", "link2", "fifo", "fifo2", "dir", "dir2", "private", "private2",
+        "link", "link2", "hard", "hard2", "fifo", "fifo2", "dir", "dir2", "private", "private2",
     ] {
         let done = BOB.tries(&sandbox, name);
         assert!([64, 69, 70, 77].contains(&done.code()), "{name}: {done:?}");

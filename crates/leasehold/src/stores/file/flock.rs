@@ -185,15 +185,9 @@ pub(super) fn flock_holders(at: &Location) -> Vec<ExternalHolder> {
 
 /// Opens the lock file, and makes it if it is missing.
 ///
-/// A file that another user or program made is accepted.
+/// A regular file that another user or program made is accepted.
 fn open_lock_file(folder: &Folder, at: &Location) -> Result<OpenFile> {
-    // Without NONBLOCK, a FIFO at this path would block until another process opens it for writing.
-    let opened = folder.open_or_make_file(
-        at,
-        OFlags::RDONLY | OFlags::NONBLOCK,
-        lock_file::CONTENT,
-        "open",
-    )?;
+    let opened = folder.open_or_make_file(at, OFlags::RDONLY, lock_file::CONTENT, "open")?;
     OpenFile::inspect(File::from(opened), at)
 }
 

@@ -11,6 +11,7 @@ pub(super) mod directory;
 mod listing;
 pub(super) mod location;
 pub(super) mod names;
+pub(super) mod object;
 pub(super) mod sharing;
 
 use std::ffi::OsStr;
@@ -23,7 +24,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens, openat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, fstat, futimens, openat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -32,6 +34,7 @@ use crate::local_fs::{Locality, io_error};
 use crate::{ClaimId, Error, Name, Result};
 use directory::Directory;
 use location::Location;
+use object::{ObjectKind, OpenError};
 use sharing::{Access, Sharing};
 
 /// The folder of a file store. It is opened again after it was deleted or replaced.
@@ -108,8 +111,10 @@ impl Folder {
         action: &str,
     ) -> Result<OwnedFd> {
         loop {
-            match at.open(flags) {
-                Err(Errno::NOENT) => self.make_file(at, content, self.sharing()?)?,
+            match at.open(FileType::RegularFile, flags) {
+                Err(OpenError::Kernel(Errno::NOENT)) => {
+                    self.make_file(at, content, self.sharing()?)?;
+                }
                 opened => return opened.map_err(|error| open_error(error, action, at)),
             }
         }
@@ -120,8 +125,8 @@ impl Folder {
     /// All names need it, so the folder alone decides who may use it.
     pub(super) fn open_or_make_counter(&self, at: &Location, flags: OFlags) -> Result<OwnedFd> {
         loop {
-            match at.open(flags) {
-                Err(Errno::NOENT) => {
+            match at.open(FileType::RegularFile, flags) {
+                Err(OpenError::Kernel(Errno::NOENT)) => {
                     let root = Arc::clone(&self.opened.read().root);
                     self.make_file(at, b"", sharing_of(&root, None)?)?;
                 }
@@ -174,7 +179,7 @@ impl Folder {
 
 fn complete_file(file: &OwnedFd, content: &[u8], sharing: Sharing, at: &Location) -> Result<()> {
     rustix::io::write(file, content).map_err(|error| io_error(error, "write", &at.path()))?;
-    sharing.apply_to_file(file, &at.path())
+    sharing.apply(file, ObjectKind::NewFile, &at.path())
 }
 
 fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
@@ -198,8 +203,8 @@ fn name_file(at: &Location, members: &Directory, pending: &str) -> Result<()> {
 
 /// Gives the token counter its new mode, if the mode of the folder was changed later.
 fn repair_counter(at: &Location, sharing: Sharing) -> Result<()> {
-    match at.open(OFlags::PATH) {
-        Ok(file) => sharing.repair_file(&file, &at.path()),
+    match at.look() {
+        Ok(file) => sharing.repair(&file, ObjectKind::Counter, &at.path()),
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(io_error(error, "open the token counter", &at.path())),
     }
@@ -313,14 +318,31 @@ pub(super) fn touch(file: impl AsFd) {
     let _ = futimens(file, &times);
 }
 
-/// Returns the error for a file that cannot be opened. If the file belongs to another user, the
-/// error names that user.
+/// Returns the error for a file or FIFO that cannot be opened.
 #[cold]
-pub(super) fn open_error(error: Errno, action: &str, at: &Location) -> Error {
-    // The kernel opens a folder for reading only, and no socket at all.
-    if matches!(error, Errno::ISDIR | Errno::NXIO) {
-        return not_a_file(at);
+pub(super) fn open_error(error: OpenError, action: &str, at: &Location) -> Error {
+    let path = at.path();
+    let shown = path.display();
+    match error {
+        OpenError::Kernel(error) => kernel_error(error, action, at),
+        OpenError::Type(FileType::Symlink) => io_error(Errno::LOOP, action, &path),
+        OpenError::Type(_) => {
+            Error::damaged(format!("{shown} is not a regular file")).help("remove it")
+        }
+        OpenError::Linked => {
+            let message = format!(
+                "cannot {action} {shown}: it has a second name (a hard link), and may be a file \
+                 elsewhere"
+            );
+            Error::damaged(message).help(format!(
+                "remove the wrong name: find / -xdev -samefile {shown} lists both"
+            ))
+        }
     }
+}
+
+/// If a file that may not be opened belongs to another user, the error names that user.
+fn kernel_error(error: Errno, action: &str, at: &Location) -> Error {
     let described = io_error(error, action, &at.path());
     let Ok(Some(status)) = at.stat() else {
         return described;
@@ -340,13 +362,6 @@ pub(super) fn open_error(error: Errno, action: &str, at: &Location) -> Error {
     Error::denied(message).help(format!(
         "when the lock is free, have {owner} or root remove it or give it the mode of the folder"
     ))
-}
-
-/// The error for a `NAME.lock` or `NAME.queue` that is not a regular file.
-#[cold]
-pub(super) fn not_a_file(at: &Location) -> Error {
-    let message = format!("{} is not a regular file", at.path().display());
-    Error::damaged(message).help("remove it")
 }
 
 /// Whether an open file with this status is still the one at its path.

@@ -11,12 +11,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FileType, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter, TokenRange};
 use super::folder::location::Location;
-use super::folder::{Folder, is_at, not_a_file, open_error, status_of};
+use super::folder::object::OpenError;
+use super::folder::{Folder, is_at, open_error, status_of};
 use crate::local_fs::io_error;
 use crate::{Error, Result};
 
@@ -37,19 +38,13 @@ pub(super) fn take_range(
     may_wait: MayWait,
 ) -> Result<Option<TokenRange>> {
     let at = folder.counter_path();
-    let flags = OFlags::RDWR | OFlags::NONBLOCK;
     loop {
-        let opened = folder.open_or_make_counter(&at, flags)?;
-        let file = File::from(opened);
+        let file = File::from(folder.open_or_make_counter(&at, OFlags::RDWR)?);
         if !lock(&file, &at, may_wait)? {
             return Ok(None);
         }
 
-        let status = status_of(&file, &at)?;
-        if !status.is_file() {
-            return Err(not_a_file(&at));
-        }
-        if is_at(&status, &at)? {
+        if is_at(&status_of(&file, &at)?, &at)? {
             let range = take_locked(&file, &at, boot, at_least, len, may_wait);
             // If unlocking fails, closing is all that is left to do.
             let _ = flock(&file, FlockOperation::Unlock);
@@ -66,9 +61,9 @@ pub(super) fn raise(folder: &Folder, boot: Boot, token: u64) -> Result<()> {
         return Ok(());
     }
     let at = folder.counter_path();
-    let present = match at.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+    let present = match at.open(FileType::RegularFile, OFlags::RDONLY) {
         Ok(file) => read(&File::from(file)),
-        Err(Errno::NOENT) => CounterState::Fresh,
+        Err(OpenError::Kernel(Errno::NOENT)) => CounterState::Fresh,
         Err(error) => return Err(open_error(error, "open the token counter", &at)),
     };
 
@@ -133,11 +128,20 @@ fn stored(file: &File, at: &Location, boot: Boot) -> Result<TokenCounter> {
     }
 }
 
+/// Whether leasehold has written a regular file as a token counter.
+pub(super) fn is_counter(file: &File) -> bool {
+    !matches!(read(file), CounterState::Fresh | CounterState::Foreign)
+}
+
 fn read(file: &File) -> CounterState {
-    let mut bytes = [0; COUNTER_LEN];
+    let mut bytes = [0; COUNTER_LEN + 1];
     let mut len = 0;
     while let Ok(count @ 1..) = file.read_at(&mut bytes[len..], len as u64) {
         len += count;
+    }
+    // A disk image begins with zeros, as a counter does whose blocks were never written.
+    if len > COUNTER_LEN {
+        return CounterState::Foreign;
     }
     TokenCounter::read(&bytes[..len])
 }

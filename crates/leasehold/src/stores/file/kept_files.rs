@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use super::folder::location::Location;
-use super::folder::{not_a_file, status_of};
+use super::folder::status_of;
 use crate::{Name, Result};
 
 /// An open regular file, with its identity on the file system.
@@ -30,10 +30,6 @@ impl OpenFile {
     /// Inspects a file that was just opened.
     pub(super) fn inspect(file: File, at: &Location) -> Result<Self> {
         let status = status_of(&file, at)?;
-        if !status.is_file() {
-            return Err(not_a_file(at));
-        }
-
         Ok(Self {
             device: status.dev(),
             inode: status.ino(),

@@ -12,12 +12,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags, flock, ftruncate};
+use rustix::fs::{FileType, FlockOperation, OFlags, flock, ftruncate};
 use rustix::io::Errno;
 
 use super::flock::flock_holders;
 use super::folder::directory::Directory;
 use super::folder::location::Location;
+use super::folder::object::OpenError;
 use super::folder::{is_at, open_error, status_of};
 use super::housekeeping::removal_error;
 use super::process::Members;
@@ -100,16 +101,14 @@ pub(super) fn keep_if_locked_by_others(at: &Location, members: &Arc<Directory>) 
 /// A file with another content, or with a second name, belongs to another program, and stays as it
 /// is.
 pub(super) fn keep_for_others(at: &Location) {
-    let opened = at.open(OFlags::RDWR | OFlags::NONBLOCK).map(File::from);
-    let emptied = opened.and_then(|file| match file.metadata() {
-        Ok(status) if status.is_file() && status.nlink() == 1 && has_content(&file) => {
-            ftruncate(&file, 0)
-        }
-        _ => Ok(()),
-    });
+    let emptied = match at.open(FileType::RegularFile, OFlags::RDWR).map(File::from) {
+        Ok(file) if has_content(&file) => ftruncate(&file, 0).map_err(OpenError::Kernel),
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
     // The owner of the file has not shared it. It is then removed once no process uses it.
     if let Err(error) = emptied {
-        tracing::debug!(%error, path = %at.path().display(), "could not empty a lock file");
+        tracing::debug!(?error, path = %at.path().display(), "could not empty a lock file");
     }
 }
 
@@ -122,10 +121,11 @@ fn is_locked_by_members(at: &Location, members: &Arc<Directory>) -> bool {
     !holders.is_empty() && holders.iter().all(|holder| is_other_member(holder.pid))
 }
 
+/// Opens a file that leasehold may have made; `None` if it certainly has not.
 fn open(at: &Location) -> Result<Option<File>> {
-    match at.open(OFlags::RDONLY | OFlags::NONBLOCK) {
+    match at.open(FileType::RegularFile, OFlags::RDONLY) {
         Ok(file) => Ok(Some(File::from(file))),
-        Err(Errno::NOENT) => Ok(None),
+        Err(OpenError::Kernel(Errno::NOENT) | OpenError::Type(_) | OpenError::Linked) => Ok(None),
         Err(error) => Err(open_error(error, "open", at)),
     }
 }

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, OFlags, fstat, mknodat, renameat};
+use rustix::fs::{FileType, OFlags, mknodat, renameat};
 use rustix::io::Errno;
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
@@ -23,12 +23,13 @@ use tokio::net::unix::pipe;
 
 use super::folder::directory::Directory;
 use super::folder::location::Location;
+use super::folder::object::{ObjectKind, OpenError};
 use super::folder::sharing::Sharing;
 use super::folder::{FILE_MODE, Folder, PENDING, open_error, touch};
 use crate::local_fs::io_error;
 use crate::{ClaimId, Result};
 
-pub(super) use members::{Members, remove_stale};
+pub(super) use members::{Members, has_only_members, remove_stale};
 
 /// The identity of one opening of a store by one process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,10 +84,10 @@ impl Process {
 
         // The FIFO is open for writing too. Otherwise a read would return end-of-file when the last
         // sender closes it.
-        let inbox = pending
-            .open(OFlags::RDWR | OFlags::NONBLOCK)
-            .map_err(std::io::Error::from)
-            .and_then(pipe::Receiver::from_owned_fd)
+        let opened = pending
+            .open(FileType::Fifo, OFlags::RDWR)
+            .map_err(|error| open_error(error, "open the FIFO", &pending))?;
+        let inbox = pipe::Receiver::from_owned_fd(opened)
             .map_err(|error| io_error(error, "open the FIFO", &pending.path()))?;
 
         // The FIFO gets its final name only now, so under that name it always has a reader.
@@ -186,10 +187,10 @@ impl Peer {
     /// Opens the FIFO of a process; `None` if the process is dead.
     pub(super) fn open(members: &Arc<Directory>, id: ProcessId) -> Result<Option<Self>> {
         let at = members.file(id.to_string());
-        match at.open(OFlags::WRONLY | OFlags::NONBLOCK) {
+        match at.open(FileType::Fifo, OFlags::WRONLY) {
+            Ok(fifo) => Ok(Some(Self(fifo))),
             // If another file has the name, no process of the store made it.
-            Ok(fifo) => Ok(is_fifo(&fifo).then_some(Self(fifo))),
-            Err(Errno::NXIO | Errno::NOENT) => Ok(None),
+            Err(OpenError::Kernel(Errno::NXIO | Errno::NOENT) | OpenError::Type(_)) => Ok(None),
             Err(error) => Err(open_error(error, "reach the process of", &at)),
         }
     }
@@ -228,13 +229,8 @@ fn make_fifo(members: &Arc<Directory>, name: &str, sharing: Sharing) -> Result<(
     let failed = |error| io_error(error, "make the FIFO", &at.path());
     mknodat(members, name, FileType::Fifo, FILE_MODE, 0).map_err(failed)?;
 
-    let fifo = at.open(OFlags::PATH).map_err(failed)?;
-    sharing.apply_to_file(&fifo, &at.path())
-}
-
-/// Whether an open file is a FIFO. A write to any other file would change its content.
-fn is_fifo(file: &OwnedFd) -> bool {
-    fstat(file).is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+    let fifo = at.look().map_err(failed)?;
+    sharing.apply(&fifo, ObjectKind::Fifo, &at.path())
 }
 
 /// The length of a claim id in a message.

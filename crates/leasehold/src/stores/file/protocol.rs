@@ -218,10 +218,10 @@ pub(super) fn remove_dead(shared: &Shared, transaction: &mut Transaction) -> Res
     Ok(())
 }
 
-/// Whether a process has ended. A process whose FIFO this user may not open counts as alive.
+/// Whether a process has ended. A process whose FIFO may not be opened counts as alive.
 fn is_dead(shared: &Shared, process: ProcessId) -> Result<bool> {
     match find_process(shared, process) {
-        Err(error) if error.is_denied() => Ok(false),
+        Err(error) if error.is_denied() || error.is_damaged() => Ok(false),
         found => Ok(found?.is_none()),
     }
 }

@@ -8,12 +8,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FileType, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use super::counter::{Boot, COUNTER_LEN, CounterState, TokenCounter};
 use super::entry::{ENTRY_LEN, StoredClaim};
 use super::folder::location::Location;
+use super::folder::object::OpenError;
 use super::folder::{Folder, open_error};
 use super::kept_files::OpenFile;
 use super::shared::Shared;
@@ -45,13 +46,12 @@ pub(super) enum TryLock {
 impl QueueFile {
     /// Opens the file. Returns `None` if it is missing and must not be made.
     pub(super) fn open(folder: &Folder, at: Location, missing: Missing) -> Result<Option<Self>> {
-        let flags = OFlags::RDWR | OFlags::NONBLOCK;
         let action = "open the queue file";
         let file = match missing {
-            Missing::Make => folder.open_or_make_file(&at, flags, b"", action)?,
-            Missing::Keep => match at.open(flags) {
+            Missing::Make => folder.open_or_make_file(&at, OFlags::RDWR, b"", action)?,
+            Missing::Keep => match at.open(FileType::RegularFile, OFlags::RDWR) {
                 Ok(file) => file,
-                Err(Errno::NOENT) => return Ok(None),
+                Err(OpenError::Kernel(Errno::NOENT)) => return Ok(None),
                 Err(error) => return Err(open_error(error, action, &at)),
             },
         };

@@ -19,7 +19,8 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::location::Location;
-use super::sharing::{Access, Sharing, is_in_group, set_mode};
+use super::object::{Change, ObjectKind, replaced};
+use super::sharing::{Access, Sharing, is_in_group};
 use crate::local_fs::{Locality, check_local, io_error};
 use crate::{ClaimId, Error, Result};
 
@@ -58,7 +59,7 @@ impl Directory {
             found => found.map_err(|error| not_a_directory(error, &path))?,
         };
 
-        sharing.repair_directory(&found, &path)?;
+        sharing.repair(&found, ObjectKind::Directory, &path)?;
         Self::accept(&found, path)
     }
 
@@ -68,7 +69,7 @@ impl Directory {
         let pending = format!("{PENDING_DIRECTORY}{}", ClaimId::draw());
         let pending_path = self.path.join(&pending);
         let made = make_part(self, OsStr::new(&pending), &pending_path)?;
-        if let Err(error) = sharing.apply_to_directory(&made, &pending_path) {
+        if let Err(error) = sharing.apply(&made, ObjectKind::Directory, &pending_path) {
             // The first error says more than an error of the removal.
             let _ = unlinkat(self, &pending, AtFlags::REMOVEDIR);
             return Err(error);
@@ -151,7 +152,6 @@ impl fmt::Debug for Directory {
 ///
 /// Other users must be able to reach a folder that is made for them too.
 fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<OwnedFd> {
-    let failed = |error, path: &Path| io_error(error, "set the mode of the folder", path);
     let is_shared = stated.is_some_and(|access| access != Access::Owner);
 
     let mut here = PathBuf::from("/");
@@ -162,7 +162,7 @@ fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<
     for part in path.components().filter(|part| *part != Component::RootDir) {
         let part = part.as_os_str();
         if is_made && is_shared {
-            set_mode(&at, REACHABLE_MODE).map_err(|error| failed(error, &here))?;
+            change_of_mode(REACHABLE_MODE).apply_to_new(&at, &here)?;
         }
         here.push(part);
 
@@ -185,8 +185,8 @@ fn make_path(path: &Path, locality: Locality, stated: Option<Access>) -> Result<
     }
 
     if let Some(access) = stated.filter(|_| is_made) {
-        let status = fstat(&at).map_err(|error| failed(error, path))?;
-        Sharing::of_new_folder(&status, access).apply_to_directory(&at, path)?;
+        let status = fstat(&at).map_err(|error| io_error(error, "inspect the folder", path))?;
+        Sharing::of_new_folder(&status, access).apply(&at, ObjectKind::Directory, path)?;
     }
     Ok(at)
 }
@@ -216,16 +216,23 @@ fn make_part(parent: impl AsFd, name: &OsStr, path: &Path) -> Result<OwnedFd> {
     let rights = Mode::from_raw_mode(status.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
     let is_just_made = status.st_uid == geteuid().as_raw() && DIRECTORY_MODE.contains(rights);
     if is_made && !is_just_made {
-        let message = format!("{} was replaced while it was made", path.display());
-        return Err(Error::denied(message)
-            .help("choose a folder in a place where no other user may rename it"));
+        return Err(replaced(path));
     }
 
     if is_just_made && rights != DIRECTORY_MODE {
-        set_mode(&found, DIRECTORY_MODE)
-            .map_err(|error| io_error(error, "set the mode of the folder", path))?;
+        change_of_mode(DIRECTORY_MODE).apply_to_new(&found, path)?;
     }
     Ok(found)
+}
+
+/// The change of the mode of a directory that this process has made.
+fn change_of_mode(mode: Mode) -> Change {
+    Change {
+        kind: ObjectKind::Directory,
+        owner: geteuid().as_raw(),
+        group: None,
+        mode,
+    }
 }
 
 fn not_a_directory(error: Errno, path: &Path) -> Error {

@@ -4,14 +4,16 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Stat, fsync, linkat, openat, renameat_with, statat,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fsync, linkat, openat, renameat_with,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use super::directory::{Directory, LOOK, READ};
+use super::object::{OpenError, look, open_checked};
 use super::sharing::Sharing;
 use crate::Result;
 use crate::local_fs::io_error;
@@ -33,9 +35,27 @@ impl Location {
         }
     }
 
-    pub(crate) fn open(&self, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        self.in_parent(|parent, name| openat(parent, name, flags, Mode::empty()))
+    /// Opens a regular file or a FIFO. An entry of another type, or with a second name, is refused.
+    pub(crate) fn open(
+        &self,
+        file_type: FileType,
+        flags: OFlags,
+    ) -> std::result::Result<OwnedFd, OpenError> {
+        for _ in 0..NAMING_TRIES {
+            match self.in_parent(|parent, name| open_checked(parent, name, file_type, flags)) {
+                // See `name`. A FIFO is renamed on all file systems.
+                Err(OpenError::Linked) if file_type == FileType::RegularFile => {
+                    std::thread::sleep(NAMING_PAUSE);
+                }
+                opened => return opened,
+            }
+        }
+        Err(OpenError::Linked)
+    }
+
+    /// A descriptor of the entry itself, of any type. The entry is not opened.
+    pub(crate) fn look(&self) -> rustix::io::Result<OwnedFd> {
+        self.in_parent(look)
     }
 
     /// The status of the entry, which may be a symbolic link; `None` if the entry is missing.
@@ -52,10 +72,15 @@ impl Location {
     pub(crate) fn name(&self, from: &Directory, pending: &str) -> rustix::io::Result<()> {
         self.in_parent(|parent, name| {
             match renameat_with(from, pending, parent, name, RenameFlags::NOREPLACE) {
-                // Not all file systems can rename without replacing.
+                // Not all file systems can rename without replacing. There, the file has two names
+                // for some microseconds.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     linkat(from, pending, parent, name, AtFlags::empty())?;
-                    unlinkat(from, pending, AtFlags::empty())
+                    match unlinkat(from, pending, AtFlags::empty()) {
+                        // Another process removed it, because the file has its name.
+                        Err(Errno::NOENT) => Ok(()),
+                        removed => removed,
+                    }
                 }
                 renamed => renamed,
             }
@@ -115,10 +140,10 @@ impl Location {
     ///
     /// The directories before the last part are opened one by one. In a folder that several users
     /// may write, another user can put a symbolic link in the place of one of them.
-    fn in_parent<T>(
+    fn in_parent<T, E: From<Errno>>(
         &self,
-        operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> rustix::io::Result<T>,
-    ) -> rustix::io::Result<T> {
+        operation: impl FnOnce(BorrowedFd<'_>, &OsStr) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         let mut parent = None::<OwnedFd>;
         for part in self.parents() {
             let outer = parent.as_ref().map_or(self.directory.as_fd(), AsFd::as_fd);
@@ -135,3 +160,8 @@ impl Location {
         parent.into_iter().flat_map(Path::iter)
     }
 }
+
+/// How long a file with two names may still be getting its name. Only file systems that cannot
+/// rename without replacing need that, so a file of another user is rarely waited for.
+const NAMING_TRIES: u32 = 20;
+const NAMING_PAUSE: Duration = Duration::from_millis(2);

@@ -9,13 +9,13 @@
 //! A folder inside has the sticky bit if the folder has it. No class of users gets only the right
 //! to read: a user who may open a file may lock it with flock(2), and delay all others.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Stat, chmodat, chownat, fstat};
-use rustix::io::Errno;
+use rustix::fs::{Gid, Mode, Stat, fstat};
 use rustix::process::{geteuid, getgroups};
 
+use super::object::{Change, Changed, ObjectKind};
 use crate::local_fs::io_error;
 use crate::{Error, Result};
 
@@ -85,79 +85,67 @@ impl Sharing {
         self.access == Access::Owner
     }
 
-    /// Gives a new file or FIFO its group and its mode, regardless of the umask.
-    pub(crate) fn apply_to_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
-        let mode = match self.access {
+    /// Gives a new file, FIFO or directory its group and its mode, regardless of the umask.
+    pub(crate) fn apply(self, new: &OwnedFd, kind: ObjectKind, path: &Path) -> Result<()> {
+        self.change(kind, geteuid().as_raw())
+            .apply_to_new(new, path)
+    }
+
+    /// Gives an existing file or directory of this user the mode that a crash, or an earlier mode
+    /// of the folder, left it without. Root does the same for the owner of the folder.
+    ///
+    /// An object that another program may have made stays as it is, and its use then reports an
+    /// error. So does a folder of long names while it has files.
+    pub(crate) fn repair(self, found: &OwnedFd, kind: ObjectKind, path: &Path) -> Result<()> {
+        if self.is_private() {
+            return Ok(());
+        }
+
+        let status = fstat(found).map_err(|error| io_error(error, "inspect", path))?;
+        let user = geteuid();
+        let is_for_owner = user.is_root() && status.st_uid == self.owner;
+        let owner = if is_for_owner {
+            self.owner
+        } else {
+            user.as_raw()
+        };
+        if self.change(kind, owner).apply(found, path)? == Changed::Refused {
+            tracing::debug!(path = %path.display(), "left the mode as it is");
+        }
+        Ok(())
+    }
+
+    fn change(self, kind: ObjectKind, owner: u32) -> Change {
+        Change {
+            kind,
+            owner,
+            group: (self.access == Access::Group).then_some(self.group),
+            mode: match kind {
+                ObjectKind::Directory => self.directory_mode(),
+                ObjectKind::NewFile | ObjectKind::Counter | ObjectKind::Fifo => self.file_mode(),
+            },
+        }
+    }
+
+    fn file_mode(self) -> Mode {
+        match self.access {
             Access::Owner => OWNER,
             Access::Group => OWNER | GROUP,
             Access::AllUsers => OWNER | GROUP | OTHERS,
-        };
-        self.apply(file, mode, path)
+        }
     }
 
-    /// Gives a directory inside the folder its group and its mode, regardless of the umask.
-    pub(crate) fn apply_to_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
+    fn directory_mode(self) -> Mode {
         let mode = match self.access {
-            Access::Owner => Mode::RWXU,
+            Access::Owner => return Mode::RWXU,
             Access::Group => Mode::RWXU | Mode::RWXG | Mode::SGID,
             Access::AllUsers => Mode::RWXU | Mode::RWXG | Mode::RWXO,
         };
-        let sticky = match self.access {
-            Access::Group | Access::AllUsers if self.is_sticky => Mode::SVTX,
-            _ => Mode::empty(),
-        };
-        self.apply(directory, mode | sticky, path)
-    }
-
-    /// Gives an existing directory of this user the mode that a crash, or an earlier mode of the
-    /// folder, left it without. Root does the same for the owner of the folder.
-    pub(crate) fn repair_directory(self, directory: &OwnedFd, path: &Path) -> Result<()> {
-        if self.may_repair(&status_of(directory, path)?) {
-            self.apply_to_directory(directory, path)?;
+        if self.is_sticky {
+            mode | Mode::SVTX
+        } else {
+            mode
         }
-        Ok(())
-    }
-
-    /// As [`repair_directory`](Self::repair_directory), for a regular file.
-    pub(crate) fn repair_file(self, file: &OwnedFd, path: &Path) -> Result<()> {
-        let status = status_of(file, path)?;
-        let is_regular = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
-        if is_regular && self.may_repair(&status) {
-            self.apply_to_file(file, path)?;
-        }
-        Ok(())
-    }
-
-    fn may_repair(self, status: &Stat) -> bool {
-        let user = geteuid();
-        let is_own = status.st_uid == user.as_raw();
-        let is_for_owner = user.is_root() && status.st_uid == self.owner;
-        !self.is_private() && (is_own || is_for_owner)
-    }
-
-    /// Sets group and mode. The group comes first: before, the mode would give access to another.
-    fn apply(self, file: &OwnedFd, mode: Mode, path: &Path) -> Result<()> {
-        let status = status_of(file, path)?;
-        if self.access == Access::Group && status.st_gid != self.group.as_raw() {
-            chownat(file, "", None, Some(self.group), AtFlags::EMPTY_PATH)
-                .map_err(|error| self.group_error(error, path))?;
-        }
-
-        if Mode::from_raw_mode(status.st_mode) != mode {
-            set_mode(file, mode).map_err(|error| io_error(error, "set the mode of", path))?;
-        }
-        Ok(())
-    }
-
-    #[cold]
-    fn group_error(self, error: Errno, path: &Path) -> Error {
-        if error != Errno::PERM {
-            return io_error(error, "set the group of", path);
-        }
-        let group = self.group.as_raw();
-        let path = path.display();
-        let message = format!("cannot give {path} to group {group}: this user is not a member");
-        Error::denied(message).help("add this user to the group, or set the folder's setgid bit")
     }
 }
 
@@ -166,19 +154,6 @@ pub(crate) fn is_in_group(group: u32) -> bool {
     geteuid().is_root()
         || rustix::process::getegid().as_raw() == group
         || getgroups().is_ok_and(|groups| groups.iter().any(|own| own.as_raw() == group))
-}
-
-/// Sets the mode of a file or directory.
-///
-/// Works on the path, because `fchmod` needs a descriptor that is open for reading or writing. The
-/// umask may forbid both.
-pub(crate) fn set_mode(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    chmodat(CWD, path, mode, AtFlags::empty())
-}
-
-fn status_of(file: &OwnedFd, path: &Path) -> Result<Stat> {
-    fstat(file).map_err(|error| io_error(error, "inspect", path))
 }
 
 const OWNER: Mode = Mode::RUSR.union(Mode::WUSR);

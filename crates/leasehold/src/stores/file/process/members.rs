@@ -1,17 +1,19 @@
 //! The files in `.members`, and the processes that have them open.
 
 use std::collections::HashSet;
-use std::fs::{self, DirEntry};
+use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Dir, FileType, OFlags, unlinkat};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, OFlags, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::stores::file::folder::PENDING;
 use crate::stores::file::folder::directory::{Directory, is_abandoned};
 use crate::stores::file::folder::location::Location;
+use crate::stores::file::folder::object::OpenError;
 
 /// The FIFOs of a store, to find out which processes use it.
 pub(in crate::stores::file) struct Members(HashSet<FileId>);
@@ -47,7 +49,7 @@ impl Members {
             .any(|descriptor| closes_on_exec(&process.join("fdinfo").join(descriptor.file_name())))
     }
 
-    fn is_fifo(&self, descriptor: &DirEntry) -> bool {
+    fn is_fifo(&self, descriptor: &fs::DirEntry) -> bool {
         // It follows the link to the open file.
         fs::metadata(descriptor.path()).is_ok_and(|status| {
             status.file_type().is_fifo() && self.0.contains(&(status.dev(), status.ino()))
@@ -79,23 +81,49 @@ pub(in crate::stores::file) fn remove_stale(members: &Arc<Directory>) {
             continue;
         }
 
-        let at = members.file(name);
-        if is_stale(&at, name.starts_with(PENDING)) {
+        if is_stale(&members.file(name), name) {
             let _ = unlinkat(members, name, AtFlags::empty());
         }
     }
 }
 
 /// Whether a file is a FIFO without a reader, or was begun a long time ago and never finished.
-fn is_stale(at: &Location, is_pending: bool) -> bool {
+fn is_stale(at: &Location, name: &str) -> bool {
     let Ok(Some(status)) = at.stat() else {
         return false;
     };
+    let file_type = FileType::from_raw_mode(status.st_mode);
+    if !is_own(name, file_type) {
+        return false;
+    }
 
-    match FileType::from_raw_mode(status.st_mode) {
-        _ if is_pending && !is_abandoned(&status) => false,
-        FileType::Fifo => at.open(OFlags::WRONLY | OFlags::NONBLOCK).err() == Some(Errno::NXIO),
-        FileType::RegularFile => is_pending,
-        _ => false,
+    // A regular file with two names was finished, and its process was killed before it removed
+    // this one.
+    let is_pending = name.starts_with(PENDING);
+    if is_pending && status.st_nlink == 1 && !is_abandoned(&status) {
+        return false;
+    }
+    let without_reader = Some(OpenError::Kernel(Errno::NXIO));
+    file_type != FileType::Fifo || at.open(FileType::Fifo, OFlags::WRONLY).err() == without_reader
+}
+
+/// Whether a directory has only what leasehold makes in `.members`, or nothing.
+pub(in crate::stores::file) fn has_only_members(directory: &OwnedFd) -> bool {
+    let is_member = |entry: &DirEntry| {
+        let status = statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        let name = entry.file_name().to_str().unwrap_or_default();
+        [".", ".."].contains(&name)
+            || status.is_ok_and(|status| is_own(name, FileType::from_raw_mode(status.st_mode)))
+    };
+    Dir::read_from(directory)
+        .is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(|entry| is_member(&entry))))
+}
+
+/// Whether leasehold makes entries with this name and type.
+fn is_own(name: &str, file_type: FileType) -> bool {
+    let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match name.strip_prefix(PENDING) {
+        Some(id) => is_id(id) && [FileType::Fifo, FileType::RegularFile].contains(&file_type),
+        None => is_id(name) && file_type == FileType::Fifo,
     }
 }

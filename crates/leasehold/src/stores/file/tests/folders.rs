@@ -7,43 +7,33 @@ async fn links_and_devices_are_refused() {
     for ending in ["lock", "queue"] {
         let test_folder = TestFolder::new();
         let path = test_folder.folder.path().join(format!("a.{ending}"));
+        let elsewhere = test_folder.folder.path().join("elsewhere");
+        fs::write(&elsewhere, "").expect("written");
+
         symlink("/dev/null", &path).expect("linked");
-        assert!(
-            test_folder
-                .boot(THIS)
-                .mutex("a")
-                .acquire()
-                .await
-                .expect_err("a link")
-                .is_damaged()
-        );
+        assert!(refusal(&test_folder).await.is_damaged(), "a link");
         fs::remove_file(&path).expect("removed");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            rustix::fs::Mode::RWXU,
-            0,
-        )
-        .expect("created");
-        assert!(
-            test_folder
-                .boot(THIS)
-                .mutex("a")
-                .acquire()
-                .await
-                .expect_err("a FIFO")
-                .is_damaged()
-        );
+        fs::hard_link(&elsewhere, &path).expect("linked");
+        assert!(refusal(&test_folder).await.is_damaged(), "a hard link");
+        fs::remove_file(&path).expect("removed");
+        make_fifo(&path);
+        assert!(refusal(&test_folder).await.is_damaged(), "a FIFO");
         fs::remove_file(&path).expect("removed");
         fs::create_dir(&path).expect("created");
-        test_folder
-            .boot(THIS)
-            .mutex("a")
-            .acquire()
-            .await
-            .expect_err("a folder");
+        assert!(refusal(&test_folder).await.is_damaged(), "a folder");
+
+        assert_eq!(fs::read(&elsewhere).expect("there"), b"");
     }
+}
+
+async fn refusal(test_folder: &TestFolder) -> crate::Error {
+    let acquired = test_folder.boot(THIS).mutex("a").acquire().await;
+    acquired.expect_err("refused")
+}
+
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RWXU, 0).expect("created");
 }
 
 #[tokio::test]
@@ -142,4 +132,51 @@ fn regular_file_in_place_of_an_inbox_is_not_a_process() {
 
     let peer = Peer::open(&folder.members(), id).expect("the store replies");
     assert!(peer.is_none());
+}
+
+/// A FIFO with a second name may be one of another program. A message to it could be a command.
+#[tokio::test]
+async fn linked_fifo_gets_no_message_and_its_process_counts_as_alive() {
+    let test_folder = TestFolder::new();
+    let locks = test_folder.boot(THIS);
+    let held = locks.mutex("a").acquire().await.expect("granted");
+    let members = test_folder.folder.path().join(".members");
+    let fifo = fs::read_dir(&members).expect("listed").next();
+    let fifo = fifo.expect("one process").expect("listed").path();
+    fs::hard_link(&fifo, test_folder.folder.path().join("second")).expect("linked");
+
+    let folder = Folder::open(test_folder.folder.path(), Locality::Known, None).expect("opens");
+    let id = fifo
+        .file_name()
+        .and_then(std::ffi::OsStr::to_str)
+        .expect("an id");
+    let id = u128::from_str_radix(id, 16).expect("an id").to_be_bytes();
+    let error = Peer::open(&folder.members(), ProcessId::from_bytes(id)).expect_err("refused");
+    assert!(error.is_damaged(), "{error}");
+
+    let other = test_folder.boot(THIS);
+    let tried = other.mutex("a").try_acquire().await;
+    assert!(tried.expect("the store replies").is_none());
+    let seen = other.inspect("a").await.expect("inspected");
+    assert_eq!(seen.holders().count(), 1);
+    held.release().await.expect("released");
+}
+
+/// On a file system that cannot rename without replacing, a process was killed between the two
+/// steps that name a file.
+#[tokio::test]
+async fn file_that_a_killed_process_was_naming_is_usable() {
+    let test_folder = TestFolder::new();
+    drop(test_folder.store());
+    let id = ClaimId::draw();
+    let pending = format!(".members/new-{id}");
+    fs::write(test_folder.queue(), "").expect("written");
+    fs::hard_link(
+        test_folder.queue(),
+        test_folder.folder.path().join(&pending),
+    )
+    .expect("linked");
+
+    grant(&test_folder.boot(THIS)).await;
+    assert!(!test_folder.folder.path().join(&pending).exists());
 }

@@ -1,0 +1,307 @@
+//! Files, FIFOs and directories of the folder. They are checked before they are opened or changed.
+//!
+//! Another user who may write the folder can put something else in the place of one of them: a
+//! device, a FIFO, a hard link to a file elsewhere, or a private file or directory that was in the
+//! folder under another name. So an entry is looked at before it is opened (`O_PATH`, which has no
+//! effect on it), and a change concerns the descriptor that was checked.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, StatxFlags, chmodat, chownat, fstat, openat,
+    statx,
+};
+use rustix::io::Errno;
+
+use super::directory::READ;
+use crate::local_fs::io_error;
+use crate::stores::file::{folder_counter, process};
+use crate::{Error, Result};
+
+/// Why an entry of the folder was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenError {
+    Kernel(Errno),
+    /// It has another type. A device was not opened, because that can have effects.
+    Type(FileType),
+    /// It has a second name, so it can be any file on the same file system.
+    Linked,
+}
+
+impl From<Errno> for OpenError {
+    fn from(error: Errno) -> Self {
+        Self::Kernel(error)
+    }
+}
+
+/// Opens an entry of this type without a second name, never through a symbolic link.
+pub(super) fn open_checked(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    file_type: FileType,
+    flags: OFlags,
+) -> std::result::Result<OwnedFd, OpenError> {
+    check(&look(parent, name)?, file_type)?;
+    let opened = openat(parent, name, flags | OPEN, Mode::empty())?;
+    // Another user may have replaced it since.
+    check(&opened, file_type)?;
+    Ok(opened)
+}
+
+/// A descriptor of an entry itself, of any type. Nothing is opened.
+pub(super) fn look(parent: BorrowedFd<'_>, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    openat(parent, name, OFlags::PATH | OPEN, Mode::empty())
+}
+
+fn check(object: &OwnedFd, file_type: FileType) -> std::result::Result<(), OpenError> {
+    let status = fstat(object)?;
+    let found = FileType::from_raw_mode(status.st_mode);
+    if found != file_type {
+        return Err(OpenError::Type(found));
+    }
+    if has_second_name(object, &status) {
+        return Err(OpenError::Linked);
+    }
+    Ok(())
+}
+
+/// The kinds of objects that leasehold makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ObjectKind {
+    NewFile,
+    Counter,
+    Fifo,
+    Directory,
+}
+
+impl ObjectKind {
+    fn file_type(self) -> FileType {
+        match self {
+            Self::NewFile | Self::Counter => FileType::RegularFile,
+            Self::Fifo => FileType::Fifo,
+            Self::Directory => FileType::Directory,
+        }
+    }
+
+    /// Whether an object of the right type has the content of what leasehold makes. A file or FIFO
+    /// that this process has just made needs no look.
+    fn has_content(self, object: &OwnedFd) -> bool {
+        match self {
+            Self::NewFile | Self::Fifo => true,
+            Self::Counter => {
+                File::open(proc_path(object)).is_ok_and(|file| folder_counter::is_counter(&file))
+            }
+            Self::Directory => openat(object, ".", READ, Mode::empty())
+                .is_ok_and(|directory| process::has_only_members(&directory)),
+        }
+    }
+}
+
+/// A change of mode and group. Every such change goes through here.
+pub(crate) struct Change {
+    pub(crate) kind: ObjectKind,
+    /// The user that must own the object.
+    pub(crate) owner: u32,
+    pub(crate) group: Option<Gid>,
+    pub(crate) mode: Mode,
+}
+
+/// The outcome of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Done,
+    /// The object is not what leasehold makes. It stays as it is.
+    Refused,
+}
+
+impl Change {
+    /// Changes an open object, if it is certainly one that leasehold has made: by its type, its
+    /// owner, the number of its names and, before other users get rights, its content.
+    pub(crate) fn apply(&self, object: &OwnedFd, path: &Path) -> Result<Changed> {
+        let status = fstat(object).map_err(|error| io_error(error, "inspect", path))?;
+        let group = self.group.filter(|group| group.as_raw() != status.st_gid);
+        let mode = Some(self.mode).filter(|mode| *mode != Mode::from_raw_mode(status.st_mode));
+        if group.is_none() && mode.is_none() {
+            return Ok(Changed::Done);
+        }
+
+        let is_for_others = self.mode.intersects(Mode::RWXG | Mode::RWXO);
+        if !self.concerns(object, &status) || is_for_others && !self.kind.has_content(object) {
+            return Ok(Changed::Refused);
+        }
+
+        // The group comes first: before, the mode would give access to another.
+        set_group(object, group, path)?;
+        set_mode(object, mode).map_err(|error| io_error(error, "set the mode of", path))?;
+        Ok(Changed::Done)
+    }
+
+    /// As [`apply`](Self::apply), for what this process has just made.
+    pub(crate) fn apply_to_new(&self, object: &OwnedFd, path: &Path) -> Result<()> {
+        match self.apply(object, path)? {
+            Changed::Done => Ok(()),
+            Changed::Refused => Err(replaced(path)),
+        }
+    }
+
+    fn concerns(&self, object: &OwnedFd, status: &Stat) -> bool {
+        FileType::from_raw_mode(status.st_mode) == self.kind.file_type()
+            && status.st_uid == self.owner
+            && !has_second_name(object, status)
+    }
+}
+
+fn set_group(object: &OwnedFd, group: Option<Gid>, path: &Path) -> Result<()> {
+    let Some(group) = group else { return Ok(()) };
+    chownat(object, "", None, Some(group), AtFlags::EMPTY_PATH)
+        .map_err(|error| group_error(error, group, path))
+}
+
+/// Works on the path of the descriptor, because `fchmod` needs one that is open for reading or
+/// writing. The umask may forbid both.
+fn set_mode(object: &OwnedFd, mode: Option<Mode>) -> rustix::io::Result<()> {
+    let Some(mode) = mode else { return Ok(()) };
+    chmodat(CWD, proc_path(object), mode, AtFlags::empty())
+}
+
+/// Whether a file has a second name, and so may be in another folder too. The link count of a
+/// directory counts the directories inside.
+fn has_second_name(object: &OwnedFd, status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) != FileType::Directory
+        && status.st_nlink > 1
+        && present_names(object).is_none_or(|names| names > 1)
+}
+
+/// The present number of names. FUSE reports a number that may be a second old.
+fn present_names(object: &OwnedFd) -> Option<u32> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
+    let status = statx(object, "", flags, StatxFlags::NLINK).ok()?;
+    Some(status.stx_nlink)
+}
+
+/// The path of an open descriptor.
+fn proc_path(object: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", object.as_raw_fd())
+}
+
+/// The error if another user put something else in the place of what this process was making.
+#[cold]
+pub(super) fn replaced(path: &Path) -> Error {
+    let message = format!("{} was replaced while it was made", path.display());
+    Error::denied(message).help("choose a folder in a place where no other user may rename it")
+}
+
+#[cold]
+fn group_error(error: Errno, group: Gid, path: &Path) -> Error {
+    if error != Errno::PERM {
+        return io_error(error, "set the group of", path);
+    }
+    let group = group.as_raw();
+    let path = path.display();
+    let message = format!("cannot give {path} to group {group}: this user is not a member");
+    Error::denied(message).help("add this user to the group, or set the folder's setgid bit")
+}
+
+/// An entry that is replaced by a FIFO or a terminal at this moment neither blocks this process nor
+/// becomes its terminal.
+const OPEN: OFlags = OFlags::NOFOLLOW
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use rustix::fs::mknodat;
+    use rustix::process::geteuid;
+
+    use super::*;
+    use crate::stores::file::counter::TokenCounter;
+
+    const FIFO: &str = "0123456789abcdef0123456789abcdef";
+
+    /// Makes an object with one of several contents, with the mode 0600 or 0700.
+    fn make(at: &Path, what: &str) {
+        match what {
+            "FIFO" | "linked FIFO" => {
+                mknodat(CWD, at, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("made");
+            }
+            "empty folder" | "folder of members" | "folder" => {
+                fs::create_dir(at).expect("made");
+            }
+            "disk image" => fs::write(at, [0; 4096]).expect("written"),
+            "text" => fs::write(at, "secret").expect("written"),
+            "counter" | "linked counter" => {
+                let file = File::create(at).expect("made");
+                let mut counter = TokenCounter::fresh([1; 16]);
+                counter.reserve(&file).expect("written");
+            }
+            _ => fs::write(at, "").expect("written"),
+        }
+        match what {
+            "folder of members" => make(&at.join(FIFO), "FIFO"),
+            "folder" => make(&at.join(FIFO), "text"),
+            linked if linked.starts_with("linked") => {
+                fs::hard_link(at, at.with_extension("second")).expect("linked");
+            }
+            _ => {}
+        }
+        let mode = if at.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(at, fs::Permissions::from_mode(mode)).expect("set");
+    }
+
+    #[test]
+    fn only_what_leasehold_makes_is_changed() {
+        use Changed::{Done, Refused};
+        use ObjectKind::{Counter, Directory, Fifo, NewFile};
+
+        let own = geteuid().as_raw();
+        for (kind, what, owner, wanted) in [
+            (NewFile, "empty file", own, Done),
+            (NewFile, "empty file", own + 1, Refused),
+            (NewFile, "linked file", own, Refused),
+            (NewFile, "FIFO", own, Refused),
+            (Counter, "counter", own, Done),
+            (Counter, "counter", own + 1, Refused),
+            (Counter, "linked counter", own, Refused),
+            (Counter, "empty file", own, Refused),
+            (Counter, "text", own, Refused),
+            (Counter, "disk image", own, Refused),
+            (Counter, "empty folder", own, Refused),
+            (Fifo, "FIFO", own, Done),
+            (Fifo, "FIFO", own + 1, Refused),
+            (Fifo, "linked FIFO", own, Refused),
+            (Fifo, "text", own, Refused),
+            (Directory, "empty folder", own, Done),
+            (Directory, "folder of members", own, Done),
+            (Directory, "empty folder", own + 1, Refused),
+            (Directory, "folder", own, Refused),
+            (Directory, "text", own, Refused),
+        ] {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let at = folder.path().join("object");
+            make(&at, what);
+            let before = fs::metadata(&at).expect("there").mode() & 0o7777;
+
+            let object = openat(CWD, &at, OFlags::PATH, Mode::empty()).expect("there");
+            let mode = Mode::from_raw_mode(0o770);
+            let change = Change {
+                kind,
+                owner,
+                group: None,
+                mode,
+            };
+            let changed = change.apply(&object, &at).expect("inspected");
+
+            assert_eq!(changed, wanted, "{kind:?}, {what} of {owner}");
+            let after = fs::metadata(&at).expect("there").mode() & 0o7777;
+            let mode = if wanted == Done { 0o770 } else { before };
+            assert_eq!(after, mode, "{kind:?}, {what} of {owner}");
+        }
+    }
+}
