@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    CWD, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat, openat,
-    renameat,
+    AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, fchmod, flock, fstat, fsync, mkdirat,
+    openat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -175,10 +175,9 @@ impl File {
     }
 
     /// Writes the new contents to another file, syncs it, and renames it. The rename is also synced
-    /// before this returns. A file that a killed process left behind is overwritten.
+    /// before this returns.
     fn replace(&self, contents: &[u8], folder: &OwnedFd, name: &str) -> io::Result<()> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | NO_LINK;
-        let new = openat(&self.beside, NEW, flags, FILE_MODE)?;
+        let new = self.make_new()?;
         if let Some(mode) = mode_of(folder, name)? {
             fchmod(&new, mode)?;
         }
@@ -188,6 +187,18 @@ impl File {
         new.sync_all()?;
         renameat(&self.beside, NEW, folder, name)?;
         Ok(fsync(folder.as_fd())?)
+    }
+
+    /// Makes the file for the next contents, in place of one that a killed process left behind.
+    ///
+    /// An existing file is never opened: another user may have linked a file elsewhere to its name.
+    fn make_new(&self) -> io::Result<OwnedFd> {
+        match unlinkat(&self.beside, NEW, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | NO_LINK;
+        Ok(openat(&self.beside, NEW, flags, FILE_MODE)?)
     }
 
     #[cold]

@@ -223,6 +223,28 @@ fn file_fence_keeps_permissions_and_overwrites_crash_leftovers() {
     );
 }
 
+/// A user who may write `NAME.fence` linked a file of this user to the name of the next contents.
+#[test]
+fn file_fence_does_not_write_through_a_hard_link() {
+    let elsewhere = folder();
+    let target = elsewhere.path().join("target");
+    fs::write(&target, "kept").expect("written");
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o600)).expect("set");
+    let folder = folder();
+    let path = folder.path().join("a");
+    fs::write(&path, "old").expect("written");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("set");
+
+    let file = File::open(folder.path(), "a").expect("opened");
+    fs::hard_link(&target, folder.path().join("a.fence/new")).expect("linked");
+    file.write(token(1), b"new").expect("written");
+
+    assert_eq!(fs::read(&path).expect("there"), b"new");
+    assert_eq!(fs::read(&target).expect("there"), b"kept");
+    let mode = fs::metadata(&target).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 /// Many threads share one `File`, and each thread opens a `File` of its own. An update of the
 /// highest token is never lost. A write with a lower token never comes after an update with a
 /// higher token.
