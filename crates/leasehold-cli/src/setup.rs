@@ -1,14 +1,15 @@
 //! `leasehold setup-system`: makes the folder of `system:`.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use leasehold::Locks;
 use leasehold::stores::File;
+use nix::libc;
 use nix::unistd::{Gid, Group, Uid};
 
 use crate::exit::{Exit, print_error};
@@ -67,10 +68,11 @@ fn make_folder(folder: &Path, group: Gid) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         made => made?,
     }
-    if !fs::symlink_metadata(folder)?.is_dir() {
-        return Err(io::Error::other("it is not a folder"));
-    }
-
-    chown(folder, Some(ROOT), Some(group.as_raw()))?;
-    fs::set_permissions(folder, Permissions::from_mode(MODE))
+    // The owner and the mode are set on the folder that was opened, never through a link.
+    let folder = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+        .open(folder)?;
+    fchown(&folder, Some(ROOT), Some(group.as_raw()))?;
+    folder.set_permissions(Permissions::from_mode(MODE))
 }
