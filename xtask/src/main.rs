@@ -5,9 +5,9 @@ mod dist;
 mod documents;
 mod fetch;
 mod fuzz;
-mod gauge;
 mod lab;
 mod mutants;
+mod nightly;
 mod prerequisites;
 mod publishable;
 mod repository;
@@ -18,6 +18,7 @@ mod step;
 mod suite;
 mod tasks;
 mod tidy;
+mod timings;
 mod usage;
 
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Task {
     Check,
     /// Install what is missing and run everything that a change must pass; what CI runs
     Test,
+    /// Run what takes hours: all cells, all seeded bugs, long histories and soaks
+    Nightly(nightly::Nightly),
     /// Check the rules on language, layers and documents, or list what breaks them
     Tidy(tidy::TidyArgs),
     /// Write GUARANTEES.md and docs/evidence.md from docs/guarantees.toml
@@ -120,6 +123,7 @@ fn run(task: &Task) -> Result<()> {
     match task {
         Task::Check => tasks::check(),
         Task::Test => tasks::test(),
+        Task::Nightly(options) => nightly::run(options),
         Task::Tidy(options) => tidy::run(options),
         Task::Documents => documents::write(),
         Task::Install { list: true } => prerequisites::list(),

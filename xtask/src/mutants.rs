@@ -27,7 +27,7 @@ use clap::Args;
 use crate::repository;
 use crate::usage::UsageError;
 use check::Verdict;
-pub(crate) use draw::run_drawn;
+pub(crate) use draw::{commit, run_drawn};
 pub(crate) use listed::{SeededBug, seeded_bugs};
 use patch::Mutant;
 use results::{Outcome, Record, Results};
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &MutantsArgs) -> Result<()> {
     if options.drawn {
         let found = found_before(&root)?;
         mutants.retain(|mutant| found.contains(&mutant.name));
-        draw::sort(&mut mutants, &draw::commit(&root)?);
+        draw::sort(&mut mutants, &commit(&root)?);
     }
     let tree = Tree::copy(&root)?;
 

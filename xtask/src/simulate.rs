@@ -5,10 +5,8 @@ use clap::Args;
 
 use crate::step::Step;
 
-/// The histories of the engine that `cargo xtask test` runs. They need about 200 seconds of a core.
+/// The histories of the engine. They need about 200 seconds of a core.
 const SEEDS: u64 = 100_000;
-/// The histories with scripts that it runs. They need about 35 seconds of a core.
-const SCRIPT_SEEDS: u64 = 1_000;
 
 /// Which histories run.
 #[derive(Args)]
@@ -30,26 +28,6 @@ pub(crate) struct Histories {
 /// Runs the histories, and prints the timeline of the first violation.
 pub(crate) fn run(histories: &Histories) -> Result<()> {
     step(histories).run_quietly()
-}
-
-/// Returns the step of `cargo xtask test` that runs the engine.
-pub(crate) fn engine_step() -> Step {
-    step(&Histories {
-        seeds: SEEDS,
-        from: 0,
-        jobs: 2,
-        scripts: false,
-    })
-}
-
-/// Returns the step of `cargo xtask test` that runs the stores on Redis with their scripts.
-pub(crate) fn script_step() -> Step {
-    step(&Histories {
-        seeds: SCRIPT_SEEDS,
-        from: 0,
-        jobs: 2,
-        scripts: true,
-    })
 }
 
 fn step(histories: &Histories) -> Step {

@@ -2,19 +2,13 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::repository;
-
-/// How long the last lines of a command may need after its end.
-const LAST_LINES: Duration = Duration::from_millis(500);
 
 /// A command with a name. It runs in the folder of the workspace unless it has another one.
 pub(crate) struct Step {
@@ -64,6 +58,10 @@ impl Step {
     pub(crate) fn folder(mut self, folder: &Path) -> Self {
         folder.clone_into(&mut self.folder);
         self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Runs the command and prints its name before and the time it took after.
@@ -127,34 +125,6 @@ impl Step {
         String::from_utf8(output.stdout).with_context(|| self.failure("did not print UTF-8"))
     }
 
-    /// Runs the command and calls `read` for each line of its standard output. Lines that its
-    /// descendants write later are not read.
-    ///
-    /// # Errors
-    /// Names the step if it does not start.
-    pub(crate) fn run_and_read(&self, mut read: impl FnMut(&str)) -> Result<ExitStatus> {
-        let mut child = self
-            .command()
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| self.failure("did not start"))?;
-        let output = child.stdout.take().context("the output is a pipe")?;
-        let lines = lines_of(output);
-
-        let mut ended = None;
-        loop {
-            match lines.recv_timeout(LAST_LINES) {
-                Ok(line) => read(&line),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if ended.is_some() => break,
-                Err(RecvTimeoutError::Timeout) => ended = child.try_wait()?,
-            }
-        }
-        ended
-            .map_or_else(|| child.wait(), Ok)
-            .with_context(|| self.failure("cannot be waited for"))
-    }
-
     fn command(&self) -> Command {
         let mut command = with_default_signals(&self.program);
 
@@ -188,28 +158,6 @@ impl Step {
 
         env.chain([program]).chain(args).collect()
     }
-}
-
-/// The lines of `output`. A thread reads them, because a descendant of the command that survives it
-/// keeps the output open.
-fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
-    let (lines, received) = mpsc::channel();
-
-    thread::spawn(move || {
-        let mut output = BufReader::new(output);
-        let mut line = Vec::new();
-        while output
-            .read_until(b'\n', &mut line)
-            .is_ok_and(|read| read > 0)
-        {
-            let text = String::from_utf8_lossy(&line);
-            if lines.send(text.trim_end_matches('\n').to_owned()).is_err() {
-                return;
-            }
-            line.clear();
-        }
-    });
-    received
 }
 
 /// A command that receives all signals.
@@ -288,32 +236,6 @@ mod tests {
             error.to_string(),
             "step `false` failed (exit status: 1); to repeat it:\n  false x"
         );
-    }
-
-    #[test]
-    fn lines_are_read_until_the_end() -> Result<()> {
-        let mut lines = Vec::new();
-        let script = r"printf 'a\n\377\nb'; exit 3";
-        let step = Step::program("sh")
-            .args(["-c", script])
-            .folder(Path::new("/"));
-        let status = step.run_and_read(|line| lines.push(line.to_owned()))?;
-
-        assert_eq!(lines, ["a", "\u{fffd}", "b"]);
-        assert_eq!(status.code(), Some(3));
-        Ok(())
-    }
-
-    #[test]
-    fn surviving_descendant_does_not_delay_the_end() -> Result<()> {
-        let mut lines = Vec::new();
-        let step = Step::program("sh").args(["-c", "sleep 60 & echo $!"]);
-        let start = Instant::now();
-        let status = step.run_and_read(|line| lines.push(line.to_owned()))?;
-
-        assert!(status.success() && start.elapsed() < Duration::from_secs(50));
-        assert!(succeeds("kill", &[&lines[0]]), "{lines:?}");
-        Ok(())
     }
 
     #[test]

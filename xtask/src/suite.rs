@@ -1,31 +1,31 @@
-//! Runs all test programs of the workspace.
+//! Runs the test programs of the workspace.
 //!
-//! A test that fails while the machine is disturbed has measured the machine, so it runs again
-//! alone. A test that fails on a quiet machine has failed, and so has one that saw two holds.
-
-mod report;
+//! Most tests wait for leases, servers and processes and hardly compute, so many of them run at a
+//! time. The tests that need the machine for themselves run afterwards, one at a time. A test that
+//! fails has failed: no test runs a second time.
 
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::gauge::{Disturbance, Gauge};
 use crate::scratch::Scratch;
 use crate::step::Step;
 
-use report::Report;
+/// How many tests of a program run at a time.
+const THREADS: &str = "8";
+/// Programs whose tests wait for nearly all of their time, so that more of them run at a time.
+const MOSTLY_WAIT: [&str; 1] = ["conformance"];
+const THREADS_THAT_WAIT: &str = "24";
 
-/// The suites of all stores. Most of them wait for leases, so more run at a time than the machine
-/// has cores.
-const CONFORMANCE: &str = "conformance";
-const CONFORMANCE_THREADS: &str = "4";
-/// How often a test may run alone.
-const ATTEMPTS: usize = 3;
-/// More failures are not the work of a disturbance.
-const MOST_REPEATED: usize = 40;
+/// Tests that need both cores: a target, and how the names of the tests begin.
+const ALONE: [(&str, &str); 2] = [
+    // Fifty commands at once.
+    ("command", "outage::"),
+    // It counts what a process allocates, and all threads of the program count.
+    ("allocations", ""),
+];
 
 /// A program of tests that cargo has built.
 struct Program {
@@ -36,95 +36,76 @@ struct Program {
     folder: PathBuf,
 }
 
-/// A test that failed beside others.
-struct Failure<'a> {
-    program: &'a Program,
-    test: String,
-    disturbance: Disturbance,
+/// Builds the test programs, and does not run them.
+pub(crate) fn build() -> Result<()> {
+    programs().map(drop)
 }
 
-/// Builds and runs all test programs, also after one that fails.
-pub(crate) fn run(scratch: &Scratch) -> Result<()> {
-    let programs = programs()?;
-    let mut failures = Vec::new();
-    let mut final_failures = Vec::new();
+/// Runs all test programs, also after one that fails, and prints how long each one took.
+pub(crate) fn run() -> Result<()> {
+    let scratch = Scratch::create()?;
+    let mut failed = Vec::new();
 
-    for program in &programs {
-        let (report, disturbance) = program.run(scratch)?;
-        if !report.is_success && report.failed.is_empty() {
-            final_failures.push(format!("{}: it ended without a report", program.selection));
-        }
-
-        for (test, text) in report.failed {
-            if is_final(&disturbance, &text) {
-                final_failures.push(program.line_that_repeats(&test));
-            } else {
-                failures.push(Failure {
-                    program,
-                    test,
-                    disturbance,
-                });
+    for program in &programs()? {
+        println!("xtask: tests of {} …", program.selection);
+        let start = Instant::now();
+        for step in program.steps(&scratch) {
+            if let Err(error) = step.run_quietly() {
+                println!("xtask: {error:#}");
+                failed.push(program.line_that_repeats());
             }
         }
-    }
-
-    let may_repeat = failures.len() <= MOST_REPEATED;
-    for failure in failures {
-        if !may_repeat || !failure.passes_alone(scratch)? {
-            final_failures.push(failure.program.line_that_repeats(&failure.test));
-        }
+        println!("xtask: they took {} s", start.elapsed().as_secs());
     }
 
     ensure!(
-        final_failures.is_empty(),
-        "tests failed; to repeat them:\n  {}",
-        final_failures.join("\n  ")
+        failed.is_empty(),
+        "tests failed; to repeat them, add their names:\n  {}",
+        failed.join("\n  ")
     );
     Ok(())
 }
 
 impl Program {
-    /// Runs all its tests, and prints everything except the names of tests that pass.
-    fn run(&self, scratch: &Scratch) -> Result<(Report, Disturbance)> {
-        println!("xtask: tests of {} …", self.selection);
-        let threads = (self.target == CONFORMANCE).then_some(CONFORMANCE_THREADS);
-        let step = self.step(scratch);
-        let step = match threads {
-            Some(threads) => step.env("RUST_TEST_THREADS", threads),
-            None => step,
-        };
+    /// The tests that run beside each other, and then those that run alone.
+    fn steps(&self, scratch: &Scratch) -> Vec<Step> {
+        let rows = ALONE.iter().filter(|(target, _)| *target == self.target);
+        let alone: Vec<&str> = rows.map(|(_, prefix)| *prefix).collect();
 
-        self.measured(&step)
+        let mut steps = Vec::new();
+        if !alone.contains(&"") {
+            let step = self.step(scratch, self.threads());
+            let others = alone.iter().flat_map(|prefix| ["--skip", *prefix]);
+            steps.push(step.args(others));
+        }
+        steps.extend(
+            alone
+                .iter()
+                .map(|prefix| self.step(scratch, "1").arg(prefix)),
+        );
+        steps
     }
 
-    fn measured(&self, step: &Step) -> Result<(Report, Disturbance)> {
-        let gauge = Gauge::start();
-        let mut report = Report::default();
-        let status = step.run_and_read(|line| {
-            if report.read(line) {
-                println!("{line}");
-            }
-        })?;
-
-        report.is_success = status.success();
-        let disturbance = gauge.stop();
-        println!("xtask: machine during {}: {disturbance}", self.selection);
-        Ok((report, disturbance))
+    fn threads(&self) -> &'static str {
+        if MOSTLY_WAIT.contains(&self.target.as_str()) {
+            THREADS_THAT_WAIT
+        } else {
+            THREADS
+        }
     }
 
-    fn step(&self, scratch: &Scratch) -> Step {
+    fn step(&self, scratch: &Scratch, threads: &str) -> Step {
         Step::program(&self.path)
             .folder(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder.to_string_lossy())
             .env("RUST_BACKTRACE", "0")
+            .env("RUST_TEST_THREADS", threads)
             .env("TMPDIR", &scratch.path())
+            .arg("--quiet")
     }
 
-    fn line_that_repeats(&self, test: &str) -> String {
-        format!(
-            "cargo test --all-features {} -- --exact {test}",
-            self.selection
-        )
+    fn line_that_repeats(&self) -> String {
+        format!("cargo test --all-features {} --", self.selection)
     }
 
     /// Reads what cargo prints of a program that it has built. None if it has no tests.
@@ -157,51 +138,6 @@ impl Program {
     }
 }
 
-impl Failure<'_> {
-    fn passes_alone(&self, scratch: &Scratch) -> Result<bool> {
-        println!(
-            "xtask: {} failed on a disturbed machine ({}); again, alone …",
-            self.test, self.disturbance
-        );
-        let step = self.program.step(scratch).args(["--exact", &self.test]);
-
-        for _ in 0..ATTEMPTS {
-            wait_for_a_quiet_second();
-            let (report, _) = self.program.measured(&step)?;
-            if report.is_success && report.passed == 1 {
-                println!("xtask: {} passed alone", self.test);
-                return Ok(true);
-            }
-            if report
-                .failed
-                .values()
-                .any(|text| report::has_two_holds(text))
-            {
-                return Ok(false);
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Whether a failure counts even if the test passes alone.
-fn is_final(disturbance: &Disturbance, text: &str) -> bool {
-    !disturbance.is_noticeable() || report::has_two_holds(text)
-}
-
-/// Waits until a second passes without a disturbance, a minute at most.
-fn wait_for_a_quiet_second() {
-    const MOST: usize = 40;
-
-    for _ in 0..MOST {
-        let gauge = Gauge::start();
-        thread::sleep(Duration::from_millis(1_500));
-        if !gauge.stop().is_noticeable() {
-            return;
-        }
-    }
-}
-
 /// Builds the test programs of the workspace.
 fn programs() -> Result<Vec<Program>> {
     let build = "test --workspace --all-features --no-run --message-format=json-render-diagnostics";
@@ -218,9 +154,6 @@ fn programs() -> Result<Vec<Program>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
-
     use serde_json::json;
 
     use super::*;
@@ -250,63 +183,6 @@ mod tests {
         }
     }
 
-    /// Runs a failed test again, with a program that is this shell script.
-    fn passes_alone(script: &str) -> Result<bool> {
-        let scratch = Scratch::create()?;
-        let path = PathBuf::from(scratch.path()).join("program");
-        fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
-        fs::set_permissions(&path, Permissions::from_mode(0o755))?;
-        let program = Program {
-            selection: "-p a --test a".to_owned(),
-            target: "a".to_owned(),
-            path: path.to_string_lossy().into_owned(),
-            folder: PathBuf::from(scratch.path()),
-        };
-
-        let failure = Failure {
-            program: &program,
-            test: "one".to_owned(),
-            disturbance: Disturbance::default(),
-        };
-        failure.passes_alone(&scratch)
-    }
-
-    #[test]
-    fn failed_test_passes_if_it_passes_alone() -> Result<()> {
-        let once = r#"test "$*" = "--exact one" && echo "test one ... ok""#;
-        assert!(passes_alone(once)?);
-
-        let second_time = format!("test -e tried && {once} || {{ touch tried; exit 1; }}");
-        assert!(passes_alone(&second_time)?);
-        Ok(())
-    }
-
-    #[test]
-    fn failed_test_fails_if_it_never_passes_or_does_not_run() -> Result<()> {
-        assert!(!passes_alone("echo 'test one ... FAILED'; exit 101")?);
-        assert!(!passes_alone("echo 'test result: ok. 0 passed'")?);
-        Ok(())
-    }
-
-    #[test]
-    fn failure_with_two_holds_is_final() -> Result<()> {
-        let heading = "---- one stdout ----";
-        let second_time = format!(
-            "test -e tried && echo 'test one ... ok' && exit; touch tried; \
-             echo 'test one ... FAILED'; echo '{heading}'; echo 'two hold at once'; exit 101"
-        );
-        assert!(!passes_alone(&second_time)?);
-
-        let disturbed = Disturbance {
-            latest: Duration::from_secs(1),
-            ..Disturbance::default()
-        };
-        assert!(is_final(&disturbed, "two hold at once"));
-        assert!(is_final(&Disturbance::default(), "too late"));
-        assert!(!is_final(&disturbed, "too late"));
-        Ok(())
-    }
-
     #[test]
     fn programs_without_tests_are_not_run() {
         let mut library = message("path+file:///w/a#0.1.0", "lib");
@@ -317,5 +193,32 @@ mod tests {
         library["executable"] = Value::Null;
         assert!(Program::parse(&library).is_none());
         assert!(Program::parse(&json!({ "reason": "build-finished" })).is_none());
+    }
+
+    #[test]
+    fn every_test_runs_beside_others_or_alone() -> Result<()> {
+        let scratch = Scratch::create()?;
+        let mut program = Program::parse(&message("path+file:///w/leasehold#0.1.0", "test"))
+            .context("it has tests")?;
+        let commands = |program: &Program| {
+            let steps = program.steps(&scratch).into_iter();
+            let lines = steps.map(|step| step.command_line());
+            lines
+                .map(|line| {
+                    line.rsplit_once("redis-1 ")
+                        .map(|(_, args)| args.to_owned())
+                })
+                .collect::<Option<Vec<_>>>()
+        };
+
+        let all = commands(&program).context("all name the program")?;
+        assert_eq!(all, ["--quiet"]);
+        program.target = "command".to_owned();
+        let split = commands(&program).context("all name the program")?;
+        assert_eq!(split, ["--quiet --skip outage::", "--quiet outage::"]);
+        program.target = "allocations".to_owned();
+        let alone = commands(&program).context("all name the program")?;
+        assert_eq!(alone, ["--quiet ''"]);
+        Ok(())
     }
 }

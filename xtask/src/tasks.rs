@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::iter;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::baselines;
@@ -13,49 +11,49 @@ use crate::documents;
 use crate::mutants;
 use crate::prerequisites;
 use crate::repository;
-use crate::scratch::Scratch;
-use crate::simulate;
-use crate::step::{Step, succeeds};
+use crate::step::Step;
 use crate::suite;
 use crate::tidy;
+use crate::timings::Timings;
 use crate::usage::check_names;
 
-/// When the last step begins at the latest. CI ends a run after 90 minutes.
-const LAST_BEGIN: Duration = Duration::from_secs(65 * 60);
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
 
 /// What a change must pass while it is being written. It needs no server and no network.
 pub(crate) fn check() -> Result<()> {
-    let start = Instant::now();
+    let mut timings = Timings::begin();
 
-    tidy::check()?;
-    documents::check()?;
-    for step in check_steps() {
-        step.run()?;
+    timings.run("rules", 5, rules);
+    for (step, budget) in check_steps() {
+        timings.run_step(&step, budget);
     }
-
-    println!("xtask: check passed in {} s", start.elapsed().as_secs());
-    Ok(())
+    timings.conclude("check")
 }
 
 /// What a change must pass before it is merged.
+///
+/// The budgets are those of a cold run on two cores: 40 minutes in all.
 pub(crate) fn test() -> Result<()> {
-    let start = Instant::now();
+    let mut timings = Timings::begin();
 
-    prerequisites::install_for_tests()?;
+    timings.run("installation", 180, prerequisites::install_for_tests);
+    timings.stop_if_failed("test")?;
+    timings.run("rules", 5, rules);
+    timings.run_step(&format_step(), 5);
+    timings.run_step(&lint_step(), 210);
+    timings.run("build of the tests", 390, suite::build);
+    timings.run("tests", 960, suite::run);
+    for (step, budget) in last_steps()? {
+        timings.run_step(&step, budget);
+    }
+    timings.run("two seeded bugs", 240, mutants::run_drawn);
+    timings.conclude("test")
+}
+
+fn rules() -> Result<()> {
     tidy::check()?;
-    documents::check()?;
-    let scratch = Scratch::create()?;
-    let steps = test_steps(&scratch)?;
-    let first = [format_step().run(), lint_step().run(), suite::run(&scratch)];
-    let rest = steps.iter().map(Step::run);
-    let last = iter::once_with(|| drawn_in_time(start));
-    failures_of(first.into_iter().chain(rest).chain(last))?;
-    check_licences()?;
-
-    println!("xtask: test passed in {} s", start.elapsed().as_secs());
-    Ok(())
+    documents::check()
 }
 
 /// Runs all baselines, or the named ones, under all faults.
@@ -101,68 +99,44 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
     step.run()
 }
 
-fn check_steps() -> Vec<Step> {
-    let library = "test --quiet -p leasehold --all-features";
+fn check_steps() -> Vec<(Step, u64)> {
+    let tests = "test --quiet --workspace --all-features";
+    let conformance = Step::cargo("conformance of memory and file", tests);
 
     vec![
-        format_step(),
-        lint_step(),
-        Step::cargo("unit tests", library).arg("--lib"),
-        Step::cargo("conformance of memory and file", library).args([
-            "--test",
-            "conformance",
-            "--",
-            "memory::",
-            "file::",
-        ]),
-        Step::cargo("doc tests", library).args(["--doc", "--", "--skip", SERVER_DOC_TEST]),
-        Step::cargo("tests of xtask", "test --quiet -p xtask"),
+        (format_step(), 5),
+        (lint_step(), 20),
+        (
+            Step::cargo("unit tests", tests).args(["--lib", "--bins"]),
+            30,
+        ),
+        (
+            conformance.args(["--test", "conformance", "--", "memory::", "file::"]),
+            15,
+        ),
+        (
+            Step::cargo("doc tests", tests).args(["--doc", "--", "--skip", SERVER_DOC_TEST]),
+            30,
+        ),
     ]
 }
 
-/// Runs seeded bugs, unless the run has taken so long that they could exceed the limit of CI.
-fn drawn_in_time(start: Instant) -> Result<()> {
-    if start.elapsed() < LAST_BEGIN {
-        return mutants::run_drawn();
-    }
-
-    println!(
-        "xtask: seeded bugs NOT run: the tests took {} minutes",
-        start.elapsed().as_secs() / 60
-    );
-    Ok(())
-}
-
-/// Returns what failed. All parts run, also after one that fails.
-fn failures_of(results: impl IntoIterator<Item = Result<()>>) -> Result<()> {
-    let failures: Vec<String> = results
-        .into_iter()
-        .filter_map(Result::err)
-        .map(|error| format!("{error:#}"))
-        .collect();
-
-    ensure!(failures.is_empty(), "{}", failures.join("\n"));
-    Ok(())
-}
-
-fn test_steps(scratch: &Scratch) -> Result<Vec<Step>> {
-    let doc_tests = "test --workspace --all-features --no-fail-fast --doc";
+/// Documentation and features, each with its budget in seconds.
+fn last_steps() -> Result<Vec<(Step, u64)>> {
+    let doc_tests = "test --quiet --workspace --all-features --no-fail-fast --doc";
     let mut steps = vec![
-        Step::cargo("doc tests", doc_tests).env("TMPDIR", &scratch.path()),
-        simulate::engine_step(),
-        simulate::script_step(),
-        Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
-            .env("RUSTDOCFLAGS", "-D warnings"),
-        Step::cargo(
-            "docs without features",
-            "doc -p leasehold --no-default-features --no-deps --lib",
-        )
-        .env("RUSTDOCFLAGS", "-D warnings"),
-        feature_step("no features", ""),
+        (Step::cargo("doc tests", doc_tests), 70),
+        (
+            Step::cargo("docs", "doc --workspace --all-features --no-deps --lib")
+                .env("RUSTDOCFLAGS", "-D warnings"),
+            30,
+        ),
+        (feature_step("no features", ""), 30),
     ];
 
     for feature in features_of(&metadata()?, "leasehold")? {
-        steps.push(feature_step(&format!("feature {feature} alone"), &feature));
+        let name = format!("feature {feature} alone");
+        steps.push((feature_step(&name, &feature), 20));
     }
     Ok(steps)
 }
@@ -179,13 +153,11 @@ fn lint_step() -> Step {
     .args(["--", "-D", "warnings"])
 }
 
+/// Whether the library compiles with these features alone, without a warning.
 fn feature_step(name: &str, features: &str) -> Step {
-    Step::cargo(
-        name,
-        "clippy -p leasehold --all-targets --no-default-features --features",
-    )
-    .arg(features)
-    .args(["--", "-D", "warnings"])
+    Step::cargo(name, "clippy --quiet -p leasehold --no-default-features")
+        .args(["--features", features])
+        .args(["--", "-D", "warnings"])
 }
 
 /// What cargo knows of the packages of the workspace.
@@ -227,21 +199,6 @@ fn benchmarks() -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Runs cargo-deny where it is installed. It takes minutes to build, so xtask does not install it.
-fn check_licences() -> Result<()> {
-    if succeeds("cargo-deny", &["--version"]) {
-        return Step::cargo("licences, bans and sources", "deny --all-features check")
-            .args(["licenses", "bans", "sources"])
-            .run();
-    }
-
-    println!(
-        "xtask: licences, bans and sources NOT checked: install cargo-deny \
-         (cargo install cargo-deny)"
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,21 +212,6 @@ mod tests {
             "{names:?}"
         );
         Ok(())
-    }
-
-    #[test]
-    fn all_parts_run_and_every_failure_is_reported() {
-        let steps = [
-            Step::program("false"),
-            Step::program("true"),
-            Step::program("ls").arg("/missing"),
-        ];
-        let error = failures_of(steps.iter().map(Step::run)).expect_err("two steps fail");
-
-        let error = error.to_string();
-        assert!(error.contains("step `false` failed"), "{error}");
-        assert!(error.contains("step `ls` failed"), "{error}");
-        failures_of(steps[1..2].iter().map(Step::run)).expect("true(1) succeeds");
     }
 
     #[test]

@@ -12,9 +12,9 @@ use lab_servers::Redis;
 use crate::WORKER;
 
 const PROCESSES: u64 = 8;
-const CYCLES: u64 = 100_000;
+const CYCLES: u64 = 10_000;
 /// Each cycle takes one or two round trips.
-const CYCLES_ON_REDIS: u64 = 20_000;
+const CYCLES_ON_REDIS: u64 = 4_000;
 /// The average time of a cycle on a busy machine, at most.
 const TIMEOUT_EACH: Duration = Duration::from_millis(5);
 

@@ -1,5 +1,5 @@
-//! Tests of the matrix: one for each cell, apart from those that only `cargo xtask lab` runs. A
-//! failed test prints the command that repeats it.
+//! Tests of the matrix, one for each cell: the chosen ones, or those that a name on the command line
+//! selects. A failed test prints the command that repeats it.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -14,105 +14,44 @@ const WORKER: &str = env!("CARGO_BIN_EXE_worker");
 /// How long faults are injected. Each has its least number of effects however short this is.
 const TIME: Duration = Duration::from_millis(1_200);
 
-/// The cells of each store that only `cargo xtask lab` runs, because they take long and resemble
-/// others.
-const LAB_ONLY: &[(&str, &str)] = &[
-    (
-        "redis",
-        "restarted-stale keys-persisted read-only evicted jitter tiny-segments \
-         output-buffer-overflow clients-evicted keys-renamed aof-truncated disk-full clock-slow",
-    ),
-    (
-        "redis-cohort",
-        "restarted-stale keys-persisted read-only evicted jitter tiny-segments \
-         output-buffer-overflow clients-evicted keys-renamed aof-truncated half-open latency \
-         scripts-flushed keys-deleted connections-reset packet-loss busy-script loading \
-         hostile-names waiter-killed waiter-paused partition-one-way replies-delayed wrong-type \
-         writes-refused rights-revoked client-wall-clock killed-at-step paused-at-step \
-         out-of-memory network-chaos server-paused restarted-empty connections-killed \
-         holder-killed mixed flushall",
-    ),
-    (
-        "sentinel",
-        "master-paused master-partition holder-paused hostile-names",
-    ),
-    ("sentinel-replicas", "master-paused master-partition"),
-    ("sentinel-wait", "master-paused master-partition"),
-    ("cluster", "master-paused"),
+/// The cells that run when no name is given: faults that only this store has, and the faults that
+/// have found most bugs in it, three at most. `cargo xtask nightly` runs all cells.
+const CHOSEN: &[(&str, &str)] = &[
+    ("file", "holder-killed file-replaced files-unlinked"),
+    ("redis", "half-open flushall clock-back-days"),
+    ("redis-cohort", "partition server-killed"),
+    ("sentinel", "master-killed master-lagging"),
+    ("sentinel-replicas", "master-killed"),
+    ("sentinel-wait", "master-lagging"),
+    ("cluster", "master-killed slot-moved"),
     (
         "replica",
-        "jitter packet-loss failover-at-step clock-fast clock-slow client-wall-clock",
+        "failover-at-step failover-lagging failover-skewed",
     ),
-    (
-        "plain",
-        "killed-at-step holder-paused half-open latency server-paused scripts-flushed \
-         keys-deleted restarted-stale read-only evicted connections-reset jitter packet-loss \
-         tiny-segments busy-script output-buffer-overflow clients-evicted keys-renamed \
-         aof-truncated loading hostile-names disk-full waiter-killed waiter-paused paused-at-step \
-         hold-broken partition-one-way replies-delayed keys-persisted wrong-type writes-refused \
-         rights-revoked clock-jump-back clock-fast clock-slow client-wall-clock",
-    ),
-    (
-        "redisson",
-        "killed-at-step holder-paused half-open latency server-paused scripts-flushed \
-         keys-deleted restarted-stale read-only evicted connections-reset jitter packet-loss \
-         tiny-segments busy-script output-buffer-overflow clients-evicted keys-renamed \
-         aof-truncated loading hostile-names disk-full waiter-killed waiter-paused paused-at-step \
-         hold-broken partition-one-way replies-delayed keys-persisted wrong-type writes-refused \
-         rights-revoked clock-fast clock-slow client-wall-clock",
-    ),
-    (
-        "redisson-rw",
-        "aof-truncated busy-script client-wall-clock clients-evicted clock-fast \
-         clock-jump-forward clock-slow connections-killed connections-reset disk-full evicted \
-         flushall half-open holder-paused hostile-names jitter keys-deleted keys-persisted \
-         keys-renamed killed-at-step latency loading mixed network-chaos out-of-memory \
-         output-buffer-overflow packet-loss partition-one-way paused-at-step read-only \
-         replies-delayed restarted-empty restarted-stale rights-revoked scripts-flushed \
-         server-paused tiny-segments waiter-killed waiter-paused writes-refused wrong-type",
-    ),
-    (
-        "redisson-semaphore",
-        "aof-truncated busy-script client-wall-clock clients-evicted clock-fast \
-         clock-jump-forward clock-slow connections-killed connections-reset disk-full evicted \
-         flushall half-open holder-paused hostile-names jitter keys-deleted \
-         killed-at-step latency loading mixed network-chaos out-of-memory \
-         output-buffer-overflow packet-loss partition-one-way paused-at-step read-only \
-         replies-delayed restarted-empty restarted-stale rights-revoked scripts-flushed \
-         server-paused tiny-segments waiter-killed waiter-paused writes-refused wrong-type",
-    ),
+    ("plain", "partition flushall clock-jump-back"),
+    ("redisson", "server-killed out-of-memory"),
+    ("redisson-rw", "out-of-memory"),
+    ("redisson-semaphore", "out-of-memory"),
     (
         "redlock",
-        "waiter-killed paused-at-step replies-delayed latency clock-jump-back majority-partition \
-         jitter packet-loss tiny-segments busy-script output-buffer-overflow clients-evicted \
-         keys-renamed loading hostile-names read-only rights-revoked waiter-paused clock-fast \
-         clock-slow client-wall-clock keys-deleted keys-persisted writes-refused",
+        "minority-changes majority-partition all-clocks-back",
     ),
-    (
-        "zookeeper",
-        "waiter-killed paused-at-step waiter-paused replies-delayed latency partition-one-way \
-         jitter packet-loss tiny-segments hostile-names client-wall-clock",
-    ),
-    (
-        "ensemble",
-        "connections-reset partition server-killed server-paused majority-killed leader-paused \
-         jitter packet-loss session-closed waiter-killed killed-at-step holder-paused \
-         waiter-paused paused-at-step hold-broken half-open partition-one-way replies-lost \
-         replies-delayed latency network-chaos mixed partition-all client-wall-clock",
-    ),
+    ("zookeeper", "half-open session-closed"),
+    ("ensemble", "leader-killed leader-partition majority-paused"),
 ];
 
 fn main() -> ExitCode {
-    let mut trials = vec![Trial::test("lab_only_list_names_existing_cells", || {
-        check_lab_only().map_err(|error| failed(&error))
+    let arguments = Arguments::from_args();
+    let mut trials = vec![Trial::test("chosen_cells_exist", || {
+        check_chosen().map_err(|error| failed(&error))
     })];
-    for cell in cells().filter(|cell| !is_lab_only(cell)) {
+    for cell in cells().filter(|cell| arguments.filter.is_some() || is_chosen(cell)) {
         let name = format!("{}::{}", cell.backend, cell.fault.name.replace('-', "_"));
         trials.push(Trial::test(name, move || {
             run(&cell).map_err(|error| failed(&error))
         }));
     }
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    libtest_mimic::run(&arguments, trials).exit_code()
 }
 
 /// The error with all its causes.
@@ -120,18 +59,18 @@ fn failed(error: &anyhow::Error) -> Failed {
     format!("{error:?}").into()
 }
 
-fn is_lab_only(cell: &Cell) -> bool {
-    lab_only().any(|(store, fault)| store == cell.backend.name() && fault == cell.fault.name)
+fn is_chosen(cell: &Cell) -> bool {
+    chosen().any(|(store, fault)| store == cell.backend.name() && fault == cell.fault.name)
 }
 
-fn lab_only() -> impl Iterator<Item = (&'static str, &'static str)> {
-    LAB_ONLY
+fn chosen() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CHOSEN
         .iter()
         .flat_map(|(store, faults)| faults.split_whitespace().map(|fault| (*store, fault)))
 }
 
-fn check_lab_only() -> Result<()> {
-    for (store, fault) in lab_only() {
+fn check_chosen() -> Result<()> {
+    for (store, fault) in chosen() {
         let name = format!("{store}/{fault}");
         ensure!(
             cells().any(|cell| cell.name() == name),

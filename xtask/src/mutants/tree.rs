@@ -19,6 +19,7 @@ const FETCHED: [&str; 3] = ["jars", "peers", "wheels"];
 /// The copy, its build and its logs. They stay, so that the next run builds little.
 pub(super) struct Tree {
     home: PathBuf,
+    build: PathBuf,
 }
 
 impl Tree {
@@ -28,6 +29,7 @@ impl Tree {
         let root = root.canonicalize()?;
         let tree = Self {
             home: root.join("target/mutants"),
+            build: root.join("target"),
         };
 
         let files = repository::files(&root)?;
@@ -45,8 +47,9 @@ impl Tree {
         self.home.join("tree")
     }
 
+    /// The folder of the build: that of the repository, so that dependencies are compiled once.
     pub(super) fn build(&self) -> PathBuf {
-        self.home.join("build")
+        self.build.clone()
     }
 
     /// The folder of the table and the logs.
