@@ -1,5 +1,5 @@
-//! What takes too long for each change: all cells of the matrix, all seeded bugs, long histories,
-//! soaks, licences.
+//! The checks that take too long for each change: all cells of the matrix, all seeded bugs, long
+//! histories, soaks, licences.
 //!
 //! The parts run one after the other, also after one that fails, and each outcome is kept in
 //! `target/nightly/parts.json`. A run that was interrupted goes on with `--resume`.
@@ -48,7 +48,7 @@ struct Part {
 
 /// How a part ended.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Outcome {
+struct Ended {
     passed: bool,
     seconds: u64,
     commit: String,
@@ -57,7 +57,7 @@ struct Outcome {
 /// The outcomes that are kept, by the name of the part.
 struct Kept {
     file: PathBuf,
-    outcomes: BTreeMap<String, Outcome>,
+    outcomes: BTreeMap<String, Ended>,
 }
 
 pub(crate) fn run(options: &Nightly) -> Result<()> {
@@ -169,7 +169,7 @@ impl Part {
         }
     }
 
-    fn run(&self) -> Result<Outcome> {
+    fn run(&self) -> Result<Ended> {
         println!("xtask: {} …", self.name);
         let start = Instant::now();
         let failure = self.steps.iter().find_map(|step| step.run_quietly().err());
@@ -177,7 +177,7 @@ impl Part {
             println!("xtask: {error:#}");
         }
 
-        Ok(Outcome {
+        Ok(Ended {
             passed: failure.is_none(),
             seconds: start.elapsed().as_secs(),
             commit: mutants::commit(&repository::root())?,
@@ -219,7 +219,7 @@ impl Kept {
     }
 
     /// Keeps an outcome. The file is replaced in one step, so an interrupted run keeps it whole.
-    fn add(&mut self, part: &str, outcome: Outcome) -> Result<()> {
+    fn add(&mut self, part: &str, outcome: Ended) -> Result<()> {
         self.outcomes.insert(part.to_owned(), outcome);
         let unfinished = self.file.with_extension("unfinished");
 
@@ -236,10 +236,10 @@ impl Kept {
             .iter()
             .map(|part| match self.outcomes.get(&part.name) {
                 Some(outcome) => {
-                    let ended = if outcome.passed { "passed" } else { "FAILED" };
+                    let word = if outcome.passed { "passed" } else { "FAILED" };
                     let commit = outcome.commit.get(..9).unwrap_or_default();
                     format!(
-                        "{ended}  {:>6} s  {commit}  {}\n",
+                        "{word}  {:>6} s  {commit}  {}\n",
                         outcome.seconds, part.name
                     )
                 }
@@ -253,8 +253,8 @@ impl Kept {
 mod tests {
     use super::*;
 
-    fn outcome(passed: bool) -> Outcome {
-        Outcome {
+    fn outcome(passed: bool) -> Ended {
+        Ended {
             passed,
             seconds: 7,
             commit: "0123456789abcdef".to_owned(),

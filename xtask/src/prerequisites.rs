@@ -37,7 +37,10 @@ const fn file(path: &'static str, package: &'static str) -> Prerequisite {
     }
 }
 
-const PREREQUISITES: [Prerequisite; 23] = [
+const PREREQUISITES: &[Prerequisite] = &[
+    program("git", "--version", "git"),
+    program("timeout", "--version", "coreutils"),
+    program("mount", "--version", "mount"),
     program("flock", "--version", "util-linux"),
     program("unshare", "--version", "util-linux"),
     program("script", "--version", "bsdutils"),
@@ -62,6 +65,8 @@ const PREREQUISITES: [Prerequisite; 23] = [
     ),
     // The compiler of the library that shifts the clock of a server.
     program("cc", "--version", "gcc"),
+    // Foreign clients in Python.
+    program("python3", "--version", "python3"),
     // Downloads.
     program("pip3", "--version", "python3-pip"),
     program("curl", "--version", "curl"),
