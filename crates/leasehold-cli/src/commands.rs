@@ -110,8 +110,8 @@ pub(crate) enum Action {
     /// Starts a background process that holds the lock as `leasehold hold` does, and prints the
     /// token of the grant. The background process runs in a session of its own, without the
     /// standard streams and the other open files of the caller. It ends, and releases the lock,
-    /// when the parent process of `leasehold acquire` ends, unless --while-pid or --detach is
-    /// given. `leasehold release` ends it before.
+    /// when the process that --while-pid names ends. With --detach it does not depend on a process.
+    /// `leasehold release` ends it before.
     #[command(after_long_help = exit::tables())]
     Acquire(Box<Acquire>),
 

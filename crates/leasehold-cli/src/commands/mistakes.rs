@@ -5,28 +5,60 @@ use std::ffi::OsString;
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::{Action, Command};
+use super::{Acquire, Action, Command, Run};
+use crate::format::NameArgument;
 
-/// Rejects a run without a name or without a command.
+/// Rejects a subcommand without an argument that it needs, and names the line to type.
+pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
+    let mistake = match &command.action {
+        Action::Run(run) => missing_of_run(run),
+        Action::Acquire(acquire) => missing_owner(acquire),
+        _ => None,
+    };
+    match mistake {
+        Some(message) => Err(with_help_hint(&message, arguments)),
+        None => Ok(command),
+    }
+}
+
+/// Returns the message for a run without a name or without a command.
 ///
 /// The parser alone would say that COMMAND is missing where `--` is.
-pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
-    let Action::Run(run) = &command.action else {
-        return Ok(command);
-    };
-
+fn missing_of_run(run: &Run) -> Option<String> {
     let names = run.names();
-    let message = if names.is_empty() {
-        "NAME is missing: write `leasehold run NAME -- COMMAND…`".to_owned()
-    } else if run.has_command() {
-        return Ok(command);
-    } else if let Some(line) = names.iter().skip(1).find(|name| is_shell_line(name)) {
-        format!("COMMAND is missing: to run {line:?} in a shell, write -c before it")
-    } else {
-        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
-            .to_owned()
-    };
-    Err(with_help_hint(&message, arguments))
+    if names.is_empty() {
+        return Some("NAME is missing: write `leasehold run NAME -- COMMAND…`".to_owned());
+    }
+    if run.has_command() {
+        return None;
+    }
+
+    let line = names.iter().skip(1).find(|name| is_shell_line(name));
+    Some(match line {
+        Some(line) => {
+            format!("COMMAND is missing: to run {line:?} in a shell, write -c before it")
+        }
+        None => "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before \
+                 COMMAND"
+            .to_owned(),
+    })
+}
+
+/// Returns the message for an `acquire` whose owner is not named.
+///
+/// The parent process cannot be the owner. It is a subshell, or a wrapper such as sudo, in most
+/// scripts, and the lock would be free when it ends, which is at once.
+fn missing_owner(acquire: &Acquire) -> Option<String> {
+    if acquire.while_pid.is_some() || acquire.detach {
+        return None;
+    }
+
+    let name = NameArgument(&acquire.name);
+    Some(format!(
+        "the owner of the lock, whose end releases it, is not named: in a script, write \
+         `t=$(leasehold acquire --while-pid $$ {name}) || exit`; with --detach, the lock is held \
+         until a release"
+    ))
 }
 
 /// Whether names stand before and behind `-c LINE`: the latter were meant as arguments of LINE.

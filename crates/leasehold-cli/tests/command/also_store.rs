@@ -282,8 +282,8 @@ fn command_gets_the_second_store_in_its_environment() {
 #[test]
 fn hold_and_acquire_refuse_a_second_store() {
     let sandbox = Sandbox::new();
-    for subcommand in ["hold", "acquire"] {
-        let mut hold = sandbox.leasehold(&[subcommand, "a"]);
+    for arguments in [&["hold", "a"][..], &["acquire", "a", "--detach"]] {
+        let mut hold = sandbox.leasehold(arguments);
         let done = hold.env("LEASEHOLD_ALSO_STORE", "file:/other").output();
         let done = Finished::from(done.unwrap());
         done.assert(64, "", "LEASEHOLD_ALSO_STORE is set");
