@@ -328,7 +328,7 @@ pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
         Ok((_, true)) => Err(mistakes::name_behind_line(&arguments)),
         Ok((command, false)) => mistakes::check(command, &arguments),
         Err(error) if is_output(&error) => return Err(print_output(&error)),
-        Err(error) => Err(mistakes::describe(&error, &arguments)),
+        Err(error) => Err(mistakes::describe(error, &arguments)),
     };
 
     parsed.map(normalize).map_err(|message| {

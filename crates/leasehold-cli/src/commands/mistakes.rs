@@ -33,15 +33,14 @@ fn missing_of_run(run: &Run) -> Option<String> {
         return None;
     }
 
-    let line = names.iter().skip(1).find(|name| is_shell_line(name));
-    Some(match line {
-        Some(line) => {
-            format!("COMMAND is missing: to run {line:?} in a shell, write -c before it")
-        }
-        None => "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before \
-                 COMMAND"
-            .to_owned(),
-    })
+    // The line is not repeated: it may contain a password.
+    let has_line = names.iter().skip(1).any(|name| is_shell_line(name));
+    let message = if has_line {
+        "COMMAND is missing: to run a line in a shell, write -c before it"
+    } else {
+        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
+    };
+    Some(message.to_owned())
 }
 
 /// Returns the message for an `acquire` whose owner is not named.
@@ -85,7 +84,8 @@ pub(crate) fn is_shell_line(text: &str) -> bool {
 }
 
 /// Formats an error of the parser as one line.
-pub(super) fn describe(error: &clap::Error, arguments: &[OsString]) -> String {
+pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String {
+    hide_users(&mut error);
     let invalid = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.as_str(),
         _ => "",
@@ -100,7 +100,8 @@ pub(super) fn describe(error: &clap::Error, arguments: &[OsString]) -> String {
 
     let message = match (error.kind(), not_utf8(arguments)) {
         (ErrorKind::InvalidUtf8, Some(argument)) => format!(
-            "the argument {argument:?} is not valid UTF-8; only COMMAND may have other bytes"
+            "the argument {:?} is not valid UTF-8; only COMMAND may have other bytes",
+            without_user(&argument)
         ),
         _ => joined(&error.render().to_string()),
     };
@@ -129,6 +130,29 @@ const FLOCK_OPTIONS: &[(&[&str], &str)] = &[
         "leasehold has no --fcntl: a file store uses flock(2), and other stores need no file",
     ),
 ];
+
+/// Hides users and passwords in the arguments that an error repeats.
+///
+/// The URL of a store may be at a wrong place, as in `leasehold doctor URL`.
+fn hide_users(error: &mut clap::Error) {
+    let with_user: Vec<_> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            ContextValue::String(text) if text.contains('@') => Some((kind, without_user(text))),
+            _ => None,
+        })
+        .collect();
+
+    for (kind, text) in with_user {
+        error.insert(kind, ContextValue::String(text));
+    }
+}
+
+/// Returns a text without what may be a user and a password: everything before its last `@`.
+fn without_user(text: &str) -> String {
+    text.rsplit_once('@')
+        .map_or_else(|| text.to_owned(), |(_, behind)| format!("…@{behind}"))
+}
 
 fn not_utf8(arguments: &[OsString]) -> Option<String> {
     arguments
