@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 
 use super::{Acquire, Action, Command, Run};
 use crate::format::NameArgument;
@@ -60,8 +61,42 @@ fn missing_owner(acquire: &Acquire) -> Option<String> {
     ))
 }
 
+/// Returns the message for a mistake that only the parser's matches show.
+pub(super) fn find(matches: &ArgMatches, arguments: &[OsString]) -> Option<String> {
+    if has_names_around_line(matches) {
+        let message = "-c takes one argument: quote the whole LINE, and write all names before -c";
+        return Some(with_help_hint(message, arguments));
+    }
+
+    let (_, options) = matches.subcommand()?;
+    let empty = EMPTY_VARIABLES.iter().find(|(id, _)| {
+        let is_known = options.try_contains_id(id).is_ok();
+        is_known
+            && options.value_source(id) == Some(ValueSource::EnvVariable)
+            && options.get_one::<String>(id).is_some_and(String::is_empty)
+    });
+    empty.map(|(_, message)| (*message).to_owned())
+}
+
+/// The options that are read from a variable, and the message if it is empty.
+///
+/// A CI system sets a variable to an empty text if its secret is missing. If that counted as unset,
+/// the lock of many machines would become the lock of one user without a message.
+const EMPTY_VARIABLES: [(&str, &str); 2] = [
+    (
+        "url",
+        "LEASEHOLD_STORE is empty (a missing secret?); set a URL, or file: for the locks of this \
+         user",
+    ),
+    (
+        "also_store",
+        "LEASEHOLD_ALSO_STORE is empty (a missing secret?); set a URL, or unset it to hold in one \
+         store",
+    ),
+];
+
 /// Whether names stand before and behind `-c LINE`: the latter were meant as arguments of LINE.
-pub(super) fn has_names_around_line(matches: &ArgMatches) -> bool {
+fn has_names_around_line(matches: &ArgMatches) -> bool {
     let Some(run) = matches.subcommand_matches("run") else {
         return false;
     };
@@ -71,11 +106,6 @@ pub(super) fn has_names_around_line(matches: &ArgMatches) -> bool {
 
     let (before, behind): (Vec<_>, Vec<_>) = names.partition(|&name| name < line);
     !before.is_empty() && !behind.is_empty()
-}
-
-pub(super) fn name_behind_line(arguments: &[OsString]) -> String {
-    let message = "-c takes one argument: quote the whole LINE, and write all names before -c";
-    with_help_hint(message, arguments)
 }
 
 /// Whether a text was meant for a shell: no program and hardly a lock has such a name.

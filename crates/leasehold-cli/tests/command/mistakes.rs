@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use crate::sandbox::{Finished, Sandbox};
+use crate::sandbox::{Finished, Sandbox, Started, until};
 
 /// Every message of wrong usage is one line that begins with `leasehold: `.
 #[track_caller]
@@ -137,17 +137,41 @@ fn url_at_a_wrong_place_shows_no_user_information() {
     shows_no_secret(&with_variable.unwrap().into());
 }
 
-/// CI systems set variables to an empty text, because they cannot unset them.
+/// A CI system sets the variable to an empty text if its secret is missing.
 #[test]
-fn empty_store_variable_counts_as_unset() {
+fn empty_store_variable_is_refused() {
     let sandbox = Sandbox::new();
-    let mut run = sandbox.leasehold(&["run", "a", "-c", "echo $LEASEHOLD_STORE"]);
-    run.env("LEASEHOLD_STORE", "")
-        .env("SHELL", "/bin/sh")
-        .env("XDG_STATE_HOME", sandbox.path("state"));
-    let done: Finished = run.output().unwrap().into();
-    let store = sandbox.path("state/leasehold");
-    done.assert(0, &format!("file:{}\n", store.display()), "");
+    let message = "leasehold: LEASEHOLD_STORE is empty (a missing secret?); set a URL, or file: \
+                   for the locks of this user\n";
+    for arguments in [
+        &["run", "a", "--", "echo", "ran"][..],
+        &["elect", "a", "--address", "b", "--", "echo", "ran"],
+        &["hold", "a"],
+        &["acquire", "a", "--detach"],
+        &["release", "a", "--token", "1"],
+        &["wait", "a"],
+        &["ls"],
+        &["show", "a"],
+        &["watch", "a"],
+        &["break", "a", "--token", "1"],
+        &["doctor"],
+        &["serve"],
+        &["gc"],
+    ] {
+        let mut command = sandbox.leasehold(arguments);
+        command
+            .env("LEASEHOLD_STORE", "")
+            .env("XDG_STATE_HOME", sandbox.path("state"));
+        let mut command = Started::of(&mut command);
+        until("the command has ended", || !command.is_running());
+        let done = command.wait();
+        assert_eq!((done.code(), done.err.as_str()), (64, message), "{done:?}");
+    }
+    assert!(!sandbox.path("state").exists());
+
+    let mut stated = sandbox.leasehold(&["ls", "--store", &sandbox.url()]);
+    let done = stated.env("LEASEHOLD_STORE", "").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 #[test]
