@@ -44,6 +44,13 @@ const PREREQUISITES: &[Prerequisite] = &[
     program("flock", "--version", "util-linux"),
     program("unshare", "--version", "util-linux"),
     program("script", "--version", "bsdutils"),
+    // Shells and programs whose scripts use leasehold.
+    file("/usr/bin/dash", "dash"),
+    program("zsh", "--version", "zsh"),
+    program("busybox", "true", "busybox"),
+    program("sudo", "--version", "sudo"),
+    program("make", "--version", "make"),
+    program("time", "--version", "time"),
     // It checks the units in docs/recipes.md.
     program("systemd-analyze", "--version", "systemd"),
     // A FUSE file system, which the file store rejects.

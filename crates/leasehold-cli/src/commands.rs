@@ -15,7 +15,6 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -110,8 +109,8 @@ pub(crate) enum Action {
     /// Starts a background process that holds the lock as `leasehold hold` does, and prints the
     /// token of the grant. The background process runs in a session of its own, without the
     /// standard streams and the other open files of the caller. It ends, and releases the lock,
-    /// when the parent process of `leasehold acquire` ends, unless --while-pid or --detach is
-    /// given. `leasehold release` ends it before.
+    /// when the process that --while-pid names ends. With --detach it does not depend on a process.
+    /// `leasehold release` ends it before.
     #[command(after_long_help = exit::tables())]
     Acquire(Box<Acquire>),
 
@@ -313,22 +312,22 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Parses the arguments. Prints help, the version or a usage error, and then returns an exit code.
 pub(crate) fn parse(arguments: Vec<OsString>) -> Result<Command, Exit> {
-    let definition = definition().mut_subcommands(ignore_empty_environment);
+    let definition = definition();
     let arguments = front_options::behind_subcommand(arguments, &definition);
     let arguments = front_options::names_at_end(arguments);
 
     let parsed = definition
         .try_get_matches_from(&arguments)
         .and_then(|mut matches| {
-            let splits_names = mistakes::has_names_around_line(&matches);
+            let mistake = mistakes::find(&matches, &arguments);
             let command = Command::from_arg_matches_mut(&mut matches)?;
-            Ok((command, splits_names))
+            Ok((command, mistake))
         });
     let parsed = match parsed {
-        Ok((_, true)) => Err(mistakes::name_behind_line(&arguments)),
-        Ok((command, false)) => mistakes::check(command, &arguments),
+        Ok((_, Some(mistake))) => Err(mistake),
+        Ok((command, None)) => mistakes::check(command, &arguments),
         Err(error) if is_output(&error) => return Err(print_output(&error)),
-        Err(error) => Err(mistakes::describe(&error, &arguments)),
+        Err(error) => Err(mistakes::describe(error, &arguments)),
     };
 
     parsed.map(normalize).map_err(|message| {
@@ -351,19 +350,6 @@ fn print_output(output: &clap::Error) -> Exit {
 /// Whether the parser ended because it prints what was requested, or help for an empty command.
 fn is_output(error: &clap::Error) -> bool {
     !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-}
-
-/// An empty LEASEHOLD_STORE counts as unset: CI systems cannot unset a variable.
-fn ignore_empty_environment(subcommand: clap::Command) -> clap::Command {
-    let is_empty = std::env::var_os("LEASEHOLD_STORE").is_some_and(|url| url.is_empty());
-    if !is_empty
-        || !subcommand
-            .get_arguments()
-            .any(|argument| argument.get_id() == "url")
-    {
-        return subcommand;
-    }
-    subcommand.mut_arg("url", |argument| argument.env(Resettable::Reset))
 }
 
 /// Replaces the options that only stand for others.

@@ -25,6 +25,27 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Displays a lock's name as an argument, in a line that a user types into a shell.
+pub(crate) struct NameArgument<'a>(pub(crate) &'a str);
+
+impl fmt::Display for NameArgument<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_plain = |c: char| c.is_alphanumeric() || "_-./:@%+,".contains(c);
+
+        if self.0.starts_with('-') {
+            f.write_str("--name=")?;
+        }
+        if self.0.contains(char::is_control) {
+            // No form of it is a word in all shells.
+            f.write_str("NAME")
+        } else if !self.0.is_empty() && self.0.chars().all(is_plain) {
+            f.write_str(self.0)
+        } else {
+            write!(f, "'{}'", self.0.replace('\'', r"'\''"))
+        }
+    }
+}
+
 /// Formats a holder or waiter as `program[pid]@host (label)`.
 pub(crate) fn claimant(info: &ClaimantInfo) -> String {
     let process = format!(
@@ -149,5 +170,20 @@ mod tests {
     #[test]
     fn control_characters_are_escaped() {
         assert_eq!(Escaped("a\x1b[2J\nü").to_string(), r"a\u{1b}[2J\nü");
+    }
+
+    #[test]
+    fn names_are_quoted_for_a_shell_where_they_must_be() {
+        for (name, word) in [
+            ("orders/ü-42", "orders/ü-42"),
+            ("", "''"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("-x y", "--name='-x y'"),
+            ("a\nb", "NAME"),
+        ] {
+            assert_eq!(NameArgument(name).to_string(), word);
+        }
     }
 }

@@ -59,7 +59,7 @@ fn title(page: &clap::Command) -> &str {
 }
 
 /// The date of the last change of the pages' contents.
-const DATE: &str = "2026-11-22";
+const DATE: &str = "2026-11-24";
 
 /// Renders the tables as sections. `clap_mangen` alone would join their rows into one paragraph.
 fn render(page: &clap::Command) -> Result<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! Opening a store by its URL: the one list of schemes.
 
 mod examine;
+mod shown_url;
 mod unknown_url;
 
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use tokio::runtime::Handle;
 pub use examine::examine;
 
 use crate::{Error, Locks, Result, Store, stores};
+use shown_url::redacted;
 
 /// Opens the store of a URL.
 ///
@@ -82,13 +84,15 @@ impl OpenedStore {
 pub(crate) async fn open_store(url: &str, runtime: Option<Handle>) -> Result<OpenedStore> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
+        "memory" | "file" | "system" if shown_url::names_user(scheme, rest) => Err(Error::invalid(
+            format!("{scheme}: has no user and no password"),
+        )
+        .help("write file:/some/folder, or the scheme of a server, as redis://host")),
         "memory" if rest.is_empty() => Ok(OpenedStore::new(
             stores::Memory::new(),
             "memory:".to_owned(),
         )),
-        "memory" => Err(Error::invalid(format!(
-            "{url:?} has a path, and memory: takes none"
-        ))),
+        "memory" => Err(Error::invalid("memory: takes no path")),
         "file" => open_file(rest),
         "system" => open_system(rest),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
@@ -189,37 +193,6 @@ async fn open_zookeeper(_url: &str) -> Result<OpenedStore> {
         .help("build leasehold with its feature `zookeeper`"))
 }
 
-/// Returns a URL without user, password and settings, and without what may be a part of them.
-///
-/// A `/`, `?` or `#` in a password ends the password too early unless it is encoded.
-fn redacted(url: &str) -> String {
-    let settings = url.find(['?', '#']).unwrap_or(url.len());
-    let (shown_url, settings) = url.split_at(settings);
-    let Some((scheme, rest)) = shown_url.split_once("://") else {
-        return shown_url.to_owned();
-    };
-
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let credentials_end = authority.rfind('@').map_or(0, |at| at + 1);
-    let (credentials, hosts) = authority.split_at(credentials_end);
-
-    let has_late_at = path.contains('@') || settings.contains('@');
-    let is_broken = credentials.is_empty() && !hosts.is_empty() && has_late_at;
-    if is_broken || !hosts.split(',').all(is_host) {
-        return format!("{scheme}://…");
-    }
-
-    let user = if credentials.is_empty() { "" } else { "…@" };
-    format!("{scheme}://{user}{hosts}{path}")
-}
-
-/// Whether a text may be a host, with or without a port.
-fn is_host(text: &str) -> bool {
-    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
-
-    text.ends_with(']') || text.rsplit_once(':').is_none_or(|(_, port)| is_port(port))
-}
-
 #[cfg(test)]
 mod tests {
     #[cfg(feature = "redis")]
@@ -229,14 +202,6 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-
-    #[test]
-    fn passwords_are_not_shown() {
-        assert_eq!(redacted("redis://me:secret@host/1"), "redis://…@host/1");
-        assert_eq!(redacted("file:/a@b"), "file:/a@b");
-        assert_eq!(redacted("redis://[::1]:1/2?db=x"), "redis://[::1]:1/2");
-        assert_eq!(redacted("redis+unix:///a@b"), "redis+unix:///a@b");
-    }
 
     #[cfg(feature = "redis")]
     #[tokio::test]

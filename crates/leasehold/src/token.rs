@@ -42,7 +42,7 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Self> {
         text.parse()
             .map(Self)
-            .map_err(|_| Error::invalid(format!("{text:?} is not a token: a whole number above 0")))
+            .map_err(|_| Error::invalid("a token is a whole number above 0"))
     }
 }
 

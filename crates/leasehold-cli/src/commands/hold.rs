@@ -26,6 +26,10 @@ pub(crate) struct Hold {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "leasehold acquire [OPTIONS] --while-pid PID NAME\n       \
+                      leasehold acquire [OPTIONS] --detach NAME"
+)]
 pub(crate) struct Acquire {
     /// The lock's name: any text of 1 to 512 bytes
     pub(crate) name: String,
@@ -39,13 +43,16 @@ pub(crate) struct Acquire {
     #[command(flatten)]
     pub(crate) busy: BusyExit,
 
-    /// Hold until the process PID ends [default: the parent process of leasehold]
+    /// Hold until the process PID ends; in a script, --while-pid $$
     ///
-    /// In a script, --while-pid $$ names the script itself, also inside of $(…) and of functions.
+    /// This process is the owner of the lock. Without --detach, an owner must be named, because the
+    /// parent process of leasehold is often a subshell, sudo or make's shell, and ends at once. In
+    /// a script, $$ is the script itself, also inside of $(…), pipelines and functions. In a
+    /// Makefile, $$PPID is make.
     #[arg(long, value_name = "PID", conflicts_with = "detach")]
     pub(crate) while_pid: Option<i32>,
 
-    /// Hold until `leasehold release`, or until the lock is lost
+    /// Hold until `leasehold release`, or until the lock is lost; no process is the owner
     #[arg(long)]
     pub(crate) detach: bool,
 }

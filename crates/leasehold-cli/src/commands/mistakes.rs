@@ -4,33 +4,99 @@ use std::ffi::OsString;
 
 use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
 
-use super::{Action, Command};
+use super::{Acquire, Action, Command, Run};
+use crate::format::NameArgument;
 
-/// Rejects a run without a name or without a command.
-///
-/// The parser alone would say that COMMAND is missing where `--` is.
+/// Rejects a subcommand without an argument that it needs, and names the line to type.
 pub(super) fn check(command: Command, arguments: &[OsString]) -> Result<Command, String> {
-    let Action::Run(run) = &command.action else {
-        return Ok(command);
+    let mistake = match &command.action {
+        Action::Run(run) => missing_of_run(run),
+        Action::Acquire(acquire) => missing_owner(acquire),
+        _ => None,
     };
-
-    let names = run.names();
-    let message = if names.is_empty() {
-        "NAME is missing: write `leasehold run NAME -- COMMAND…`".to_owned()
-    } else if run.has_command() {
-        return Ok(command);
-    } else if let Some(line) = names.iter().skip(1).find(|name| is_shell_line(name)) {
-        format!("COMMAND is missing: to run {line:?} in a shell, write -c before it")
-    } else {
-        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
-            .to_owned()
-    };
-    Err(with_help_hint(&message, arguments))
+    match mistake {
+        Some(message) => Err(with_help_hint(&message, arguments)),
+        None => Ok(command),
+    }
 }
 
+/// Returns the message for a run without a name or without a command.
+///
+/// The parser alone would say that COMMAND is missing where `--` is.
+fn missing_of_run(run: &Run) -> Option<String> {
+    let names = run.names();
+    if names.is_empty() {
+        return Some("NAME is missing: write `leasehold run NAME -- COMMAND…`".to_owned());
+    }
+    if run.has_command() {
+        return None;
+    }
+
+    // The line is not repeated: it may contain a password.
+    let has_line = names.iter().skip(1).any(|name| is_shell_line(name));
+    let message = if has_line {
+        "COMMAND is missing: to run a line in a shell, write -c before it"
+    } else {
+        "COMMAND is missing: write `leasehold run NAME -- COMMAND…`, with `--` before COMMAND"
+    };
+    Some(message.to_owned())
+}
+
+/// Returns the message for an `acquire` whose owner is not named.
+///
+/// The parent process cannot be the owner. It is a subshell, or a wrapper such as sudo, in most
+/// scripts, and the lock would be free when it ends, which is at once.
+fn missing_owner(acquire: &Acquire) -> Option<String> {
+    if acquire.while_pid.is_some() || acquire.detach {
+        return None;
+    }
+
+    let name = NameArgument(&acquire.name);
+    Some(format!(
+        "the owner of the lock, whose end releases it, is not named: in a script, write \
+         `t=$(leasehold acquire --while-pid $$ {name}) || exit`; with --detach, the lock is held \
+         until a release"
+    ))
+}
+
+/// Returns the message for a mistake that only the parser's matches show.
+pub(super) fn find(matches: &ArgMatches, arguments: &[OsString]) -> Option<String> {
+    if has_names_around_line(matches) {
+        let message = "-c takes one argument: quote the whole LINE, and write all names before -c";
+        return Some(with_help_hint(message, arguments));
+    }
+
+    let (_, options) = matches.subcommand()?;
+    let empty = EMPTY_VARIABLES.iter().find(|(id, _)| {
+        let is_known = options.try_contains_id(id).is_ok();
+        is_known
+            && options.value_source(id) == Some(ValueSource::EnvVariable)
+            && options.get_one::<String>(id).is_some_and(String::is_empty)
+    });
+    empty.map(|(_, message)| (*message).to_owned())
+}
+
+/// The options that are read from a variable, and the message if it is empty.
+///
+/// A CI system sets a variable to an empty text if its secret is missing. If that counted as unset,
+/// the lock of many machines would become the lock of one user without a message.
+const EMPTY_VARIABLES: [(&str, &str); 2] = [
+    (
+        "url",
+        "LEASEHOLD_STORE is empty (a missing secret?); set a URL, or file: for the locks of this \
+         user",
+    ),
+    (
+        "also_store",
+        "LEASEHOLD_ALSO_STORE is empty (a missing secret?); set a URL, or unset it to hold in one \
+         store",
+    ),
+];
+
 /// Whether names stand before and behind `-c LINE`: the latter were meant as arguments of LINE.
-pub(super) fn has_names_around_line(matches: &ArgMatches) -> bool {
+fn has_names_around_line(matches: &ArgMatches) -> bool {
     let Some(run) = matches.subcommand_matches("run") else {
         return false;
     };
@@ -42,18 +108,14 @@ pub(super) fn has_names_around_line(matches: &ArgMatches) -> bool {
     !before.is_empty() && !behind.is_empty()
 }
 
-pub(super) fn name_behind_line(arguments: &[OsString]) -> String {
-    let message = "-c takes one argument: quote the whole LINE, and write all names before -c";
-    with_help_hint(message, arguments)
-}
-
 /// Whether a text was meant for a shell: no program and hardly a lock has such a name.
 pub(crate) fn is_shell_line(text: &str) -> bool {
     text.contains(|c: char| c.is_whitespace() || ";|&<>$`".contains(c))
 }
 
 /// Formats an error of the parser as one line.
-pub(super) fn describe(error: &clap::Error, arguments: &[OsString]) -> String {
+pub(super) fn describe(mut error: clap::Error, arguments: &[OsString]) -> String {
+    hide_users(&mut error);
     let invalid = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => argument.as_str(),
         _ => "",
@@ -68,7 +130,8 @@ pub(super) fn describe(error: &clap::Error, arguments: &[OsString]) -> String {
 
     let message = match (error.kind(), not_utf8(arguments)) {
         (ErrorKind::InvalidUtf8, Some(argument)) => format!(
-            "the argument {argument:?} is not valid UTF-8; only COMMAND may have other bytes"
+            "the argument {:?} is not valid UTF-8; only COMMAND may have other bytes",
+            without_user(&argument)
         ),
         _ => joined(&error.render().to_string()),
     };
@@ -97,6 +160,29 @@ const FLOCK_OPTIONS: &[(&[&str], &str)] = &[
         "leasehold has no --fcntl: a file store uses flock(2), and other stores need no file",
     ),
 ];
+
+/// Hides users and passwords in the arguments that an error repeats.
+///
+/// The URL of a store may be at a wrong place, as in `leasehold doctor URL`.
+fn hide_users(error: &mut clap::Error) {
+    let with_user: Vec<_> = error
+        .context()
+        .filter_map(|(kind, value)| match value {
+            ContextValue::String(text) if text.contains('@') => Some((kind, without_user(text))),
+            _ => None,
+        })
+        .collect();
+
+    for (kind, text) in with_user {
+        error.insert(kind, ContextValue::String(text));
+    }
+}
+
+/// Returns a text without what may be a user and a password: everything before its last `@`.
+fn without_user(text: &str) -> String {
+    text.rsplit_once('@')
+        .map_or_else(|| text.to_owned(), |(_, behind)| format!("…@{behind}"))
+}
 
 fn not_utf8(arguments: &[OsString]) -> Option<String> {
     arguments

@@ -229,7 +229,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         with_units(text)
     };
     parsed.ok_or_else(|| {
-        format!("{text:?} is not a duration; write it as 30 or 30s, 500ms, 5m, 1h 30m or 1d")
+        // The parser repeats the text, without the password of a URL.
+        "this is not a duration; write it as 30 or 30s, 500ms, 5m, 1h 30m or 1d".to_owned()
     })
 }
 

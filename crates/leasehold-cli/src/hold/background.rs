@@ -41,8 +41,8 @@ pub(crate) fn acquire(args: &Acquire) -> Result<Exit> {
     nested::check_one_store()?;
     let owner = match args.while_pid {
         Some(pid) => Stdio::from(owner::open_process(pid)?),
-        None if args.detach => Stdio::null(),
-        None => Stdio::from(owner::open_parent()?),
+        // The parser accepts no owner only with --detach.
+        None => Stdio::null(),
     };
     let (mut ours, theirs) = StdStream::pair().context("cannot make a socket")?;
 
@@ -125,12 +125,12 @@ fn close_inherited() {
 pub(crate) async fn hold(args: &Acquire) -> Result<Exit> {
     let signals = Signals::new()?;
     let caller = Caller::from_standard_input()?;
-    let (owner, label) = if args.detach {
-        (Owner::Detached, String::new())
-    } else {
+    let (owner, label) = if args.while_pid.is_some() {
         let pidfd = stdout().as_fd().try_clone_to_owned()?;
         let label = owner::program_behind(&pidfd);
         (Owner::process(pidfd)?, label)
+    } else {
+        (Owner::Detached, String::new())
     };
 
     let holding = Holding {

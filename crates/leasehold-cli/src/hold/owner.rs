@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use leasehold::Error;
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{getpgrp, getppid, getsid, tcgetpgrp};
+use nix::unistd::{getpgrp, tcgetpgrp};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -101,33 +101,6 @@ pub(crate) fn open_process(pid: i32) -> Result<OwnedFd> {
         Some(Err(error)) => Err(io::Error::from(error))
             .with_context(|| format!("cannot wait for the end of process {pid}")),
     }
-}
-
-/// Opens a descriptor of this process's parent.
-///
-/// # Errors
-/// [`is_invalid`](Error::is_invalid) if the parent has ended, or cannot be seen from this
-/// container.
-pub(crate) fn open_parent() -> Result<OwnedFd> {
-    let no_parent = || {
-        Error::invalid("the process that started leasehold has ended, or is in another container")
-            .help("give --while-pid PID, or --detach")
-    };
-
-    let parent = getppid();
-    // Orphans become children of the first process. So it counts as a real parent only if it is in
-    // this session, like the script that a container runs.
-    let is_foreign = parent.as_raw() == 1 && getsid(Some(parent)) != getsid(None);
-    if parent.as_raw() == 0 || is_foreign {
-        return Err(no_parent().into());
-    }
-
-    let pidfd = open_process(parent.as_raw()).map_err(|_| no_parent())?;
-    // The number cannot have been reused while the process is still the parent.
-    if getppid() != parent {
-        return Err(no_parent().into());
-    }
-    Ok(pidfd)
 }
 
 /// Returns the program of a process as a label; empty if it has ended.

@@ -23,6 +23,7 @@ use crate::locking::{Acquired, Request, SlotNumbers};
 const TERM_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) async fn elect(args: Elect) -> Result<Exit> {
+    nested::check_one_store()?;
     check_address(&args.address)?;
     let mut args = args.into_run();
     args.store = args.store.with(&args.lock)?;

@@ -103,13 +103,20 @@ fn independent_of_folder(url: &str, opened: &str) -> String {
 
 /// Fails if the environment names a second store. For subcommands that hold in one store only.
 pub(crate) fn check_one_store() -> leasehold::Result<()> {
-    match std::env::var_os(ALSO_STORE) {
-        Some(url) if !url.is_empty() => Err(Error::invalid(format!(
-            "{ALSO_STORE} is set, but only run holds a lock in two stores"
-        ))
-        .help("use run, or unset the variable to hold in one store only")),
-        _ => Ok(()),
-    }
+    let Some(url) = std::env::var_os(ALSO_STORE) else {
+        return Ok(());
+    };
+
+    // The variable was meant to name a store, or it would not be set.
+    let problem = if url.is_empty() {
+        "is empty (a missing secret?), and"
+    } else {
+        "is set, but"
+    };
+    Err(Error::invalid(format!(
+        "{ALSO_STORE} {problem} only run holds a lock in two stores"
+    ))
+    .help("use run, or unset the variable to hold in one store only"))
 }
 
 /// Joins numbers with spaces, so that a shell can split them into words.

@@ -1,13 +1,13 @@
 //! A wait for a lock that the script of this command holds.
 //!
-//! `leasehold acquire` holds a lock until a process ends, by default the calling script. If this
-//! script then runs a command under the same lock, both wait for each other.
+//! `leasehold acquire --while-pid $$` holds a lock until the calling script ends. If this script
+//! then runs a command under the same lock, both wait for each other.
 
 use std::fs;
 
 use leasehold::{Entry, LockState};
 
-use crate::format::Escaped;
+use crate::format::NameArgument;
 use crate::process_state::{ancestors, is_leasehold_here};
 
 /// Returns what to type if a holder keeps the lock until an ancestor of this process ends.
@@ -20,7 +20,7 @@ pub(super) fn advice(lock_state: &LockState) -> Option<String> {
         Some((holder, *owner))
     })?;
 
-    let name = Escaped(lock_state.name.as_str());
+    let name = NameArgument(lock_state.name.as_str());
     let token = holder.token()?;
     Some(format!(
         "its owner, process {owner}, has started this command; to release it: leasehold release \

@@ -25,7 +25,7 @@ impl Stores {
         let main = args.store.open().await?;
 
         let also = match args.also_store.as_deref() {
-            None | Some("") => None,
+            None => None,
             Some(url) => Some(open(url).await?),
         };
         if let Some(also) = &also
@@ -200,7 +200,7 @@ fn same_store() -> Error {
     let error = Error::invalid("--store and --also-store are the same store");
 
     // A run inside a run with --also-store inherits the variable.
-    if std::env::var_os(ALSO_STORE).is_some_and(|url| !url.is_empty()) {
+    if std::env::var_os(ALSO_STORE).is_some() {
         return error.help(format!(
             "give the old store and the new one, or unset {ALSO_STORE}"
         ));

@@ -196,8 +196,18 @@ fn second_store_may_come_from_the_environment() {
     };
 
     run(&stores.server.url()).assert(75, "", "a was not granted");
-    run("").assert(0, "", "");
+    let message = "LEASEHOLD_ALSO_STORE is empty (a missing secret?); set a URL, or unset it to \
+                   hold in one store";
+    run("").assert(64, "", message);
     held.end().assert(0, "", "");
+}
+
+/// A variable of the script was empty.
+#[test]
+fn empty_second_store_is_refused() {
+    let stores = Move::begin();
+    let run = stores.run(Release::Old, &["--also-store", ""], &["echo", "ran"]);
+    stores.sandbox.done(&run).assert(64, "", "the URL is empty");
 }
 
 /// A run inside a run with `--also-store` has the second store from the environment.
@@ -242,16 +252,8 @@ fn nested_run_in_one_of_the_stores_is_refused() {
     let stores = Move::begin();
     let new = stores.server.url();
     let leasehold = env!("CARGO_BIN_EXE_leasehold");
-    let inner = [
-        leasehold,
-        "run",
-        "a",
-        "--also-store=",
-        "--store",
-        &new,
-        "--",
-        "true",
-    ];
+    let one_store = ["env", "-u", "LEASEHOLD_ALSO_STORE", leasehold, "run", "a"];
+    let inner = [&one_store[..], &["--store", &new, "--", "true"]].concat();
 
     let run = stores.run(Release::Both, &[], &inner);
     stores
@@ -280,12 +282,20 @@ fn command_gets_the_second_store_in_its_environment() {
 }
 
 #[test]
-fn hold_and_acquire_refuse_a_second_store() {
+fn hold_acquire_and_elect_refuse_a_second_store() {
     let sandbox = Sandbox::new();
-    for subcommand in ["hold", "acquire"] {
-        let mut hold = sandbox.leasehold(&[subcommand, "a"]);
-        let done = hold.env("LEASEHOLD_ALSO_STORE", "file:/other").output();
-        let done = Finished::from(done.unwrap());
-        done.assert(64, "", "LEASEHOLD_ALSO_STORE is set");
+    for arguments in [
+        &["hold", "a"][..],
+        &["acquire", "a", "--detach"],
+        &["elect", "a", "--address", "b", "--", "/nonexistent"],
+    ] {
+        for (url, message) in [
+            ("file:/other", "LEASEHOLD_ALSO_STORE is set"),
+            ("", "LEASEHOLD_ALSO_STORE is empty (a missing secret?)"),
+        ] {
+            let mut command = sandbox.leasehold(arguments);
+            let done = command.env("LEASEHOLD_ALSO_STORE", url).output().unwrap();
+            Finished::from(done).assert(64, "", message);
+        }
     }
 }

@@ -23,6 +23,7 @@ mod man;
 mod mistakes;
 mod nested;
 mod outage;
+mod owners;
 mod recipes;
 mod redis;
 mod sandbox;

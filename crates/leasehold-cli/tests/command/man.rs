@@ -144,8 +144,8 @@ fn examples_of_run_are_accepted_by_the_parser() {
         count += 1;
         // The unknown store ends the run after its arguments have been read.
         let leasehold = env!("CARGO_BIN_EXE_leasehold");
-        let line = line.replace("--store redis://host", "--store none:");
-        let line = format!("{leasehold} --store none: {line}");
+        let line = line.replace("--store redis://host", "--store none://host");
+        let line = format!("{leasehold} --store none://host {line}");
         let done: Finished = std::process::Command::new("sh")
             .args(["-c", &line])
             .output()

@@ -1,8 +1,10 @@
 //! Wrong usage, flock's options, and store URLs. Each message names the text to type.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use crate::sandbox::{Finished, Sandbox};
+use crate::sandbox::{Finished, Sandbox, Started, until};
 
 /// Every message of wrong usage is one line that begins with `leasehold: `.
 #[track_caller]
@@ -70,17 +72,106 @@ fn wrong_store_url_is_refused_with_the_url_to_write() {
     assert_eq!(made.count(), 0, "nothing is made");
 }
 
-/// CI systems set variables to an empty text, because they cannot unset them.
+#[track_caller]
+fn shows_no_secret(done: &Finished) {
+    assert_eq!(done.code(), 64, "{done:?}");
+    let shown = format!("{}{}", done.out, done.err);
+    let has_secret = shown.contains("quser") || shown.contains("qpass");
+    assert!(!has_secret, "{done:?}");
+}
+
 #[test]
-fn empty_store_variable_counts_as_unset() {
+fn url_without_its_scheme_shows_no_user_information() {
     let sandbox = Sandbox::new();
-    let mut run = sandbox.leasehold(&["run", "a", "-c", "echo $LEASEHOLD_STORE"]);
-    run.env("LEASEHOLD_STORE", "")
-        .env("SHELL", "/bin/sh")
-        .env("XDG_STATE_HOME", sandbox.path("state"));
-    let done: Finished = run.output().unwrap().into();
-    let store = sandbox.path("state/leasehold");
-    done.assert(0, &format!("file:{}\n", store.display()), "");
+    for store in [
+        "quser:qpass@host:6379",
+        "redis:quser:qpass@host",
+        "redis:/quser:qpass@host",
+        "//quser:qpass@host",
+        " redis://quser:qpass@host",
+        "redis://quser:12/qpass@a@host",
+        "redis:quser:://qpass@host",
+        "redis://quser:qpass@host?x=y@z",
+        "redlock://quser:qpass@a,quser:qpass@b",
+        "file:quser:qpass@host",
+    ] {
+        for subcommand in [&["run", "a", "--", "true"][..], &["doctor"], &["show", "a"]] {
+            let with_option = [&["--store", store], subcommand].concat();
+            shows_no_secret(&sandbox.done(&with_option));
+
+            let mut with_variable = sandbox.leasehold(subcommand);
+            let with_variable = with_variable.env("LEASEHOLD_STORE", store).output();
+            shows_no_secret(&with_variable.unwrap().into());
+        }
+
+        let mut both = sandbox.leasehold(&["run", "a", "--", "true"]);
+        let both = both.env("LEASEHOLD_ALSO_STORE", store).output();
+        shows_no_secret(&both.unwrap().into());
+    }
+}
+
+#[test]
+fn url_at_a_wrong_place_shows_no_user_information() {
+    let sandbox = Sandbox::new();
+    let url = "redis://quser:qpass@host";
+    for arguments in [
+        &["doctor", url][..],
+        &[url, "ls"],
+        &["ls", "a", url],
+        &["run", "a", "-w", url, "--", "true"],
+        &["run", "a", "--lease=redis://quser:qpass@host", "--", "true"],
+        &["run", "a", "--crash-grace", url, "--", "true"],
+        &["run", "a", "--redis://quser:qpass@host", "--", "true"],
+        &["run", "a", "psql postgres://quser:qpass@host"],
+        &["release", "a", "--token", url],
+        &["ls", "--dialect", url],
+    ] {
+        shows_no_secret(&sandbox.done(arguments));
+    }
+
+    let broken = OsStr::from_bytes(b"redis://quser:qpass\xff@host");
+    let with_option = [OsStr::new("ls"), OsStr::new("--store"), broken];
+    shows_no_secret(&sandbox.done(&with_option));
+    let mut with_variable = sandbox.leasehold(&["ls"]);
+    let with_variable = with_variable.env("LEASEHOLD_STORE", broken).output();
+    shows_no_secret(&with_variable.unwrap().into());
+}
+
+/// A CI system sets the variable to an empty text if its secret is missing.
+#[test]
+fn empty_store_variable_is_refused() {
+    let sandbox = Sandbox::new();
+    let message = "leasehold: LEASEHOLD_STORE is empty (a missing secret?); set a URL, or file: \
+                   for the locks of this user\n";
+    for arguments in [
+        &["run", "a", "--", "echo", "ran"][..],
+        &["elect", "a", "--address", "b", "--", "echo", "ran"],
+        &["hold", "a"],
+        &["acquire", "a", "--detach"],
+        &["release", "a", "--token", "1"],
+        &["wait", "a"],
+        &["ls"],
+        &["show", "a"],
+        &["watch", "a"],
+        &["break", "a", "--token", "1"],
+        &["doctor"],
+        &["serve"],
+        &["gc"],
+    ] {
+        let mut command = sandbox.leasehold(arguments);
+        command
+            .env("LEASEHOLD_STORE", "")
+            .env("XDG_STATE_HOME", sandbox.path("state"));
+        let mut command = Started::of(&mut command);
+        until("the command has ended", || !command.is_running());
+        let done = command.wait();
+        assert_eq!((done.code(), done.err.as_str()), (64, message), "{done:?}");
+    }
+    assert!(!sandbox.path("state").exists());
+
+    let mut stated = sandbox.leasehold(&["ls", "--store", &sandbox.url()]);
+    let done = stated.env("LEASEHOLD_STORE", "").output().unwrap();
+    assert!(done.status.success(), "{done:?}");
 }
 
 #[test]

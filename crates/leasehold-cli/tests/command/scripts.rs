@@ -10,13 +10,15 @@ use crate::sandbox::{Finished, Sandbox, Started};
 pub(crate) const BIN: &str = env!("CARGO_BIN_EXE_leasehold");
 
 impl Sandbox {
-    /// Builds a start of a script that finds leasehold in its PATH.
+    /// Builds a start of a script that finds leasehold in its PATH. A shell may have arguments.
     pub(crate) fn script(&self, shell: &str, text: &str) -> Command {
         let folder = std::path::Path::new(BIN).parent().unwrap().display();
         let path = format!("{folder}:{}", std::env::var("PATH").unwrap());
 
-        let mut command = Command::new(shell);
+        let mut words = shell.split(' ');
+        let mut command = Command::new(words.next().unwrap());
         command
+            .args(words)
             .args(["-c", text])
             .current_dir(self.path(""))
             .stdin(Stdio::null())

@@ -6,7 +6,8 @@ use crate::runtime::background;
 use crate::stores;
 use crate::{Error, Result};
 
-use super::{open_store, redacted};
+use super::open_store;
+use super::shown_url::redacted;
 
 /// Examines risks to locks in the store of a URL.
 ///

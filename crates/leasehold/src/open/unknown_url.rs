@@ -1,8 +1,9 @@
 //! The error of a URL that no store has: the store that may have been meant, and the text to write.
 
+use super::shown_url;
 use crate::Error;
 
-/// Returns the error. It repeats only the scheme, because the rest may contain a password.
+/// Returns the error. It repeats only what cannot be a part of a user name or a password.
 pub(super) fn error(url: &str) -> Error {
     if url.is_empty() {
         return Error::invalid("the URL is empty").help(KNOWN);
@@ -12,35 +13,71 @@ pub(super) fn error(url: &str) -> Error {
             .help(format!("write file:{path}"));
     }
 
-    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-    let meant = scheme.to_ascii_lowercase();
-    if let Some((_, advice)) = ALIASES.iter().find(|(alias, _)| *alias == meant) {
-        return Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(*advice);
+    if is_host_and_port(url) {
+        return Error::invalid("a server needs a URL scheme before its name")
+            .help(format!("write redis://{url} or zookeeper://{url}"));
     }
+    let Some(scheme) = shown_url::scheme(url) else {
+        return Error::invalid("the URL begins with no scheme that leasehold knows").help(KNOWN);
+    };
+
+    let meant = scheme.to_ascii_lowercase();
     if let Some((_, service)) = SERVICES.iter().find(|(name, _)| *name == meant) {
         return Error::invalid(format!("leasehold cannot keep locks on {service}")).help(KNOWN);
     }
-    if is_host_and_port(scheme, rest) {
-        return Error::invalid("a server needs a URL scheme before its name").help(format!(
-            "write redis://{scheme}:{rest} or zookeeper://{scheme}:{rest}"
-        ));
-    }
-    Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(KNOWN)
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == meant);
+    let advice = match alias {
+        Some((_, advice)) => advice,
+        None if SCHEMES.contains(&meant.as_str()) => "write the scheme in lower case",
+        None => KNOWN,
+    };
+    Error::invalid(format!("the URL scheme {scheme:?} is unknown")).help(advice)
 }
 
-/// Returns the path if the text is one, and not a URL.
-fn bare_path(text: &str) -> Option<&str> {
+/// Whether this word is the scheme of a store, of another program or of another service.
+pub(super) fn is_known(scheme: &str) -> bool {
+    let meant = scheme.to_ascii_lowercase();
+    let is_meant = |(word, _): &(&str, &str)| *word == meant;
+
+    SCHEMES.contains(&meant.as_str())
+        || ALIASES.iter().any(is_meant)
+        || SERVICES.iter().any(is_meant)
+}
+
+/// Returns the path to write if the text is one, and not a URL.
+pub(super) fn bare_path(text: &str) -> Option<&str> {
     let begins = |prefix| text.starts_with(prefix);
     (begins("/") || begins("./") || begins("../") || begins("~/")).then(|| match text {
-        absolute if absolute.starts_with('/') => absolute,
+        absolute if absolute.starts_with('/') && !absolute.contains('@') => absolute,
         _ => "/some/folder",
     })
 }
 
-fn is_host_and_port(host: &str, port: &str) -> bool {
-    let is_host = host == "localhost" || host.contains('.');
-    is_host && port.parse::<u16>().is_ok()
+pub(super) fn is_host_and_port(text: &str) -> bool {
+    let Some((name, port)) = text.split_once(':') else {
+        return false;
+    };
+    let is_name = name == "localhost" || name.contains('.') && shown_url::is_host(name);
+    is_name && port.parse::<u16>().is_ok()
 }
+
+/// The schemes that [`open`](super::open) knows.
+const SCHEMES: [&str; 14] = [
+    "file",
+    "system",
+    "memory",
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "rediss+sentinel",
+    "redis+cluster",
+    "rediss+cluster",
+    "redlock",
+    "redlocks",
+    "zookeeper",
+    "zookeeper+tls",
+];
 
 const KNOWN: &str = "use file:, file:/some/folder, system:, redis://, rediss:// or redis+unix:// \
      (also with ?dialect=plain or ?dialect=redisson), redis+sentinel://, redis+cluster://, \
@@ -75,21 +112,10 @@ const ALIASES: &[(&str, &str)] = &[
         "write file:/some/folder: a file store shares its locks with flock(1)",
     ),
     ("dir", "write file:/some/folder"),
-    // In lower case they are known.
-    ("file", LOWER_CASE),
-    ("memory", LOWER_CASE),
-    ("redis", LOWER_CASE),
-    ("rediss", LOWER_CASE),
-    ("redis+unix", LOWER_CASE),
-    ("redlock", LOWER_CASE),
-    ("redlocks", LOWER_CASE),
-    ("zookeeper", LOWER_CASE),
-    ("zookeeper+tls", LOWER_CASE),
 ];
 
 const SENTINEL: &str = "write redis+sentinel://host1,host2,host3/mymaster";
 const CLUSTER: &str = "write redis+cluster://host1,host2,host3";
-const LOWER_CASE: &str = "write the scheme in lower case";
 
 /// Services on which other lock programs keep locks.
 const SERVICES: &[(&str, &str)] = &[
@@ -146,7 +172,10 @@ mod tests {
             ),
             ("REDIS://host", "lower case"),
             ("zk://host", "write zookeeper://host"),
-            ("nonsense", "is unknown; use file:"),
+            ("ftp://host", "\"ftp\" is unknown; use file:"),
+            ("nonsense", "no scheme that leasehold knows; use file:"),
+            ("secret@host.example:6379", "no scheme that leasehold knows"),
+            ("/me:secret@host", "write file:/some/folder"),
         ];
         for (url, part) in cases {
             let error = error(url);

@@ -74,9 +74,7 @@ impl UrlForm {
         let scheme = self.scheme(scheme)?;
         let (location, settings) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
-        // A URL without an authority has no password. Its path may contain `@`.
-        let late_path = if authority.is_empty() { "" } else { path };
-        check_end_of_password(rest, late_path, settings)?;
+        check_end_of_password(rest, path, settings)?;
 
         let (user, hosts) = authority
             .rsplit_once('@')
@@ -93,12 +91,10 @@ impl UrlForm {
 
     fn scheme(&self, scheme: &str) -> Result<&'static str> {
         let known = self.schemes.iter().find(|known| **known == scheme);
-        known.copied().ok_or_else(|| {
-            self.invalid(format!(
-                "{scheme:?} is not a scheme of a {} URL",
-                self.store
-            ))
-        })
+        let store = self.store;
+        known
+            .copied()
+            .ok_or_else(|| self.invalid(format!("the scheme is not one of a {store} URL")))
     }
 
     fn hosts(&self, text: &str) -> Result<Vec<Host>> {
@@ -167,18 +163,20 @@ impl fmt::Display for Host {
     }
 }
 
-/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`.
+/// Rejects a URL whose password contains an unencoded `/`, `?` or `#`, or follows `:///`.
 ///
 /// Such a character ends the authority too early. The rest of the password would then be parsed as
-/// a path or a setting, and shown.
+/// a path or a setting, and shown. The name of a setting has no encoded bytes.
 fn check_end_of_password(rest: &str, path: &str, settings: &str) -> Result<()> {
     let is_late = |setting: &str| {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
-        name.contains('@') || value.contains('@') && !PATHS.contains(&name)
+        name.contains(['@', '%']) || value.contains('@') && !PATHS.contains(&name)
     };
     if rest.contains('#') || path.contains('@') || settings.split('&').any(is_late) {
-        return Err(Error::invalid("the URL has a misplaced # or @")
-            .help("write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password"));
+        return Err(Error::invalid("the URL has a misplaced # or @").help(
+            "write %2F, %3F, %40 and %23 for /, ?, @ and # in the user name and password, \
+                 and %40 for @ in a path",
+        ));
     }
     Ok(())
 }
@@ -252,7 +250,7 @@ mod tests {
 
     #[test]
     fn url_without_authority_has_no_host() {
-        let url = FORM.parse("test:///run/a@b.sock").expect("good");
+        let url = FORM.parse("test:///run/a%40b.sock").expect("good");
         assert_eq!(url.path, "/run/a@b.sock");
         assert!(url.credentials.is_none() && url.servers().is_err());
     }
@@ -273,6 +271,9 @@ mod tests {
             "test://me:12?secret@h",
             "test://me:12?session=secret@h",
             "test://me:12#secret@h",
+            "test://me:12?secret%40h",
+            "test:///me:secret@/run/a.sock",
+            "test:secret://h",
             "test://me:secret@h?what=secret",
             "test://me:secret@h?session=%ff",
         ] {

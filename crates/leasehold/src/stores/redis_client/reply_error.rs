@@ -219,6 +219,7 @@ pub(in crate::stores) fn detail(error: &Error, code: &str) -> Option<String> {
 }
 
 pub(in crate::stores) fn store_error(error: RedisError) -> Error {
+    let error = without_user(error);
     let text = error.to_string();
     if error.kind() == ErrorKind::AuthenticationFailed {
         return row(&ROWS[0], &text).caused_by(error);
@@ -237,6 +238,20 @@ pub(in crate::stores) fn store_error(error: RedisError) -> Error {
             Error::unavailable(format!("the server rejects the request: {text}")).caused_by(error)
         }
     }
+}
+
+/// Removes the name of the user, which Redis 7.2 includes in the error of a missing right.
+fn without_user(error: RedisError) -> RedisError {
+    let parts = error
+        .detail()
+        .and_then(|detail| detail.split_once("User "))
+        .and_then(|(before, rest)| Some((before, rest.rsplit_once(" has no permissions")?.1)));
+    let Some((before, behind)) = parts else {
+        return error;
+    };
+
+    let detail = format!("{before}this user has no permissions{behind}");
+    RedisError::from((error.kind(), "NOPERM", detail))
 }
 
 fn row((_, kind, what, remedy): &Row, text: &str) -> Error {
@@ -281,5 +296,18 @@ mod tests {
                 .contains("master")
         );
         assert!(server("x", "something new").is_unavailable());
+    }
+
+    #[test]
+    fn error_of_a_missing_right_does_not_name_the_user() {
+        let command = "User quser has no permissions to run the 'get' command";
+        let in_script = format!("ACL failure in script: {command}");
+        for text in [command, &in_script] {
+            let error = server("NOPERM", text);
+            assert!(error.is_denied());
+            let shown = format!("{error:?}");
+            assert!(shown.contains("this user has no permissions to run the 'get' command"));
+            assert!(!shown.contains("quser"), "{shown}");
+        }
     }
 }

@@ -30,9 +30,8 @@ pub(super) fn parse(text: &str) -> Result<Masters> {
     let url = FORM.parse(text)?;
     match url.settings.get("dialect") {
         Some("plain") => {}
-        Some(other) => {
-            let what = format!("{other:?} is not a dialect of this store");
-            return Err(Error::invalid(what)
+        Some(_) => {
+            return Err(Error::invalid("dialect= names no dialect of this store")
                 .help("the dialects of a single Redis server are plain and redisson"));
         }
         None => {

@@ -73,7 +73,7 @@ impl Class {
                  pauses; the store redis: is fair",
             ));
         }
-        let error = Error::invalid(format!("{text:?} is not a lock of this dialect"));
+        let error = Error::invalid("lock= is not a lock of this dialect");
         Err(error.help(
             "write lock=plain for RLock, lock=fenced for RFencedLock, lock=rw for RReadWriteLock, \
              or lock=semaphore for RPermitExpirableSemaphore",

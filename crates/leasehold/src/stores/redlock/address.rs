@@ -65,10 +65,8 @@ fn format(url: &StoreUrl) -> Result<&'static dyn VoteFormat> {
         )),
         None => Ok(&Fenced),
         Some("classic") => Ok(SingleKey::new(tokens.unwrap_or(false))),
-        Some(other) => {
-            let what = format!("{other:?} is not a dialect of this store");
-            Err(Error::invalid(what).help("the only dialect of redlock:// is classic"))
-        }
+        Some(_) => Err(Error::invalid("dialect= names no dialect of this store")
+            .help("the only dialect of redlock:// is classic")),
     }
 }
 

@@ -1,0 +1,203 @@
+//! No text that was given as a URL makes the library show a part of a user name or a password.
+#![cfg(all(feature = "redis", feature = "zookeeper"))]
+#![allow(missing_docs)]
+
+use std::error::Error as _;
+use std::fmt::Debug;
+
+use leasehold::stores::{
+    Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,
+    RedlockBuilder, ZooKeeper, ZooKeeperBuilder,
+};
+use leasehold::{Error, Result};
+use proptest::prelude::*;
+use tokio::runtime::Builder;
+
+/// These words are in every user name and in every password here, and nowhere else.
+const SECRETS: [&str; 2] = ["quser", "qpass"];
+
+const SCHEMES: [&str; 20] = [
+    "redis",
+    "rediss",
+    "redis+unix",
+    "redis+sentinel",
+    "redis+cluster",
+    "redlock",
+    "zookeeper",
+    "zookeeper+tls",
+    "memory",
+    "system",
+    "file",
+    "etcd",
+    "unix",
+    "REDIS",
+    "reids",
+    "",
+    " redis",
+    "\"redis",
+    "LEASEHOLD_STORE=redis",
+    "redis:quser",
+];
+/// Mistakes in place of `://`, and the right text.
+const SLASHES: [&str; 8] = ["://", ":", ":/", ":///", ":////", "//", "", ":\\\\"];
+/// Texts inside of a user name or a password.
+const SPECIAL: [&str; 15] = [
+    "", "/", "?", "#", "@", ":", "%40", "%2F", "%", " ", "&", "=", ",", "://", "12",
+];
+const HOSTS: [&str; 8] = [
+    "127.0.0.1:1",
+    "host",
+    "h1,h2,h3",
+    "h1,quser:qpass@h2,h3",
+    "[::1]:1",
+    "h:x",
+    "a b",
+    "",
+];
+const ENDS: [&str; 12] = [
+    "",
+    "/0",
+    "/main",
+    "/a@b",
+    "?db=1",
+    "?x=y@z",
+    "?x@y=z",
+    "?ca=/a@b",
+    "?dialect=plain",
+    "?dialect=redisson&prefix=a",
+    "?dialect=classic",
+    "#x",
+];
+
+/// A user name or a password: words with special characters between them, and perhaps at its ends.
+fn secret(word: &'static str) -> impl Strategy<Value = String> + Clone {
+    let special = || prop::sample::select(&SPECIAL[..]);
+    (special(), special(), special())
+        .prop_map(move |(before, within, after)| format!("{before}{word}{within}{word}{after}"))
+}
+
+fn user_information() -> impl Strategy<Value = String> {
+    let [user, password] = SECRETS.map(secret);
+    let both = (user.clone(), password.clone());
+    prop_oneof![
+        4 => both.prop_map(|(user, password)| format!("{user}:{password}")),
+        1 => password.prop_map(|password| format!(":{password}")),
+        1 => user,
+    ]
+}
+
+/// A URL as it is written by mistake, and now and then a right one.
+fn mangled_url() -> impl Strategy<Value = String> {
+    let parts = (
+        prop::sample::select(&SCHEMES[..]),
+        prop::sample::select(&SLASHES[..]),
+        user_information(),
+        prop::sample::select(&HOSTS[..]),
+        prop::sample::select(&ENDS[..]),
+    );
+    let url = parts.prop_map(|(scheme, slashes, user, hosts, end)| {
+        format!("{scheme}{slashes}{user}@{hosts}{end}")
+    });
+    url.prop_filter("an absolute path has no user", |url| !is_folder(url))
+}
+
+/// Whether a text names a folder of this machine.
+fn is_folder(url: &str) -> bool {
+    let path = url.strip_prefix("file:").unwrap_or_default();
+    path.starts_with('/') && !path.starts_with("//") || path.starts_with("///")
+}
+
+/// Everything that an error may show.
+fn shown(error: &Error) -> String {
+    let mut shown = format!("{error}\n{error:?}");
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        shown = format!("{shown}\n{inner}\n{inner:?}");
+        cause = inner.source();
+    }
+    shown
+}
+
+fn shown_by<B: Debug>(builder: Result<B>, url: fn(&B) -> String) -> (bool, String) {
+    match builder {
+        Ok(builder) => (true, format!("{builder:?}\n{}", url(&builder))),
+        Err(error) => (false, shown(&error)),
+    }
+}
+
+/// Returns what the library shows of a text. It does not connect.
+fn shown_of(text: &str) -> String {
+    let builders = [
+        shown_by(Redis::builder(text), RedisBuilder::url),
+        shown_by(RedisPlain::builder(text), RedisPlainBuilder::url),
+        shown_by(Redisson::builder(text), RedissonBuilder::url),
+        shown_by(Redlock::builder(text), RedlockBuilder::url),
+        shown_by(ZooKeeper::builder(text), ZooKeeperBuilder::url),
+    ];
+    let is_url = builders.iter().any(|(is_url, _)| *is_url);
+    let mut shown_texts = builders.map(|(_, shown)| shown).join("\n");
+    if is_url {
+        return shown_texts;
+    }
+
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let opened = leasehold::open(text).await.map(|_| ());
+        let examined = leasehold::examine(text).await.map(|_| ());
+        for refused in [opened, examined] {
+            let error = refused.expect_err("no builder accepts it");
+            assert!(!error.is_unavailable(), "{error:?}");
+            shown_texts += &shown(&error);
+        }
+    });
+    shown_texts
+}
+
+fn has_secret(shown: &str) -> bool {
+    SECRETS.iter().any(|secret| shown.contains(secret))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn mangled_url_shows_no_user_information(text in mangled_url()) {
+        let shown = shown_of(&text);
+        prop_assert!(!has_secret(&shown), "{text}: {shown}");
+    }
+}
+
+#[test]
+fn user_information_without_a_url_is_not_shown() {
+    for text in [
+        "quser:qpass@host:6379",
+        "redis:quser:qpass@host",
+        "redis:/quser:qpass@host",
+        "redis//quser:qpass@host",
+        "//quser:qpass@host",
+        "/quser:qpass@host",
+        "~/quser:qpass@host",
+        "quser@host.example:6379",
+        "quser:qpass",
+        "qpass",
+        "redis:qpass",
+        "redis%3A%2F%2Fquser%3Aqpass%40host",
+        "redis://quser%3Aqpass%40host",
+        "redis://quser%40host",
+        "redis+unix:///quser:qpass@/run/redis.sock",
+        "redis://a@quser:12/qpass@host",
+        "redis:quser:://qpass@host",
+        "redis://quser:1?qpass%40host",
+        "redis://quser:1?dialect=qpass%40host",
+        "redis://quser:1?dialect=redisson&lock=qpass%40host",
+        "redlock://quser:1?dialect=qpass%40host",
+        "memory:quser:qpass@host",
+        "system:quser:qpass@host",
+        "file:quser:qpass@host",
+        "file://quser:qpass@host/locks",
+        "file:/locks?quser:qpass@host",
+    ] {
+        let shown = shown_of(text);
+        assert!(!has_secret(&shown), "{text}: {shown}");
+    }
+}
