@@ -38,4 +38,5 @@ mod stuck_output;
 mod terminal;
 mod unavailable;
 mod waiting;
+mod watchdog;
 mod zookeeper;
