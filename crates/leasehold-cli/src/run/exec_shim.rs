@@ -46,7 +46,11 @@ impl Preparation {
         } else {
             BACKGROUND
         };
-        let own = [position.into(), self.blocked.to_string().into()];
+        let own = [
+            getpid().to_string().into(),
+            position.into(),
+            self.blocked.to_string().into(),
+        ];
         [&own, command].concat()
     }
 }
@@ -73,6 +77,7 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     }
 
     let parent = arguments.next()?;
+    let leasehold = arguments.next()?;
     let position = arguments.next()?;
     let blocked = arguments.next()?;
     let program = arguments.next()?;
@@ -92,7 +97,26 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     if let Some(blocked) = blocked.to_str().and_then(|text| text.parse().ok()) {
         restore_mask(blocked);
     }
-    Some(become_command(Command::new(program).args(arguments)))
+
+    let mut command = Command::new(program);
+    command.args(arguments);
+    name_for_systemd(&mut command, &leasehold);
+    Some(become_command(&mut command))
+}
+
+/// Names the command in the variables in which systemd has named leasehold. A program ignores them
+/// if they name another process.
+fn name_for_systemd(command: &mut Command, leasehold: &OsStr) {
+    let names = |variable| std::env::var_os(variable).as_deref() == Some(leasehold);
+    let own = getpid().to_string();
+
+    if names("LISTEN_PID") {
+        // The second one is the inode of leasehold's pidfd.
+        command.env("LISTEN_PID", &own).env_remove("LISTEN_PIDFDID");
+    }
+    if names("WATCHDOG_PID") {
+        command.env("WATCHDOG_PID", &own);
+    }
 }
 
 /// Requests that the kernel kills this process when the parent's main thread ends. That thread

@@ -35,6 +35,7 @@ mod signals;
 mod slot_numbers;
 mod stopping;
 mod stuck_output;
+mod systemd;
 mod terminal;
 mod unavailable;
 mod waiting;
