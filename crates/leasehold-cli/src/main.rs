@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     if let Some(exit) = run::exec_shim::run_if_shim() {
         return exit.into();
     }
-    if let Some(exit) = run::watchdog::run_if_watchdog() {
+    if let Some(exit) = run::watchdog_process::run_if_watchdog() {
         return exit.into();
     }
 

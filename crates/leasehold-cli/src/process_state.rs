@@ -37,15 +37,26 @@ pub(crate) fn ancestors() -> Vec<u32> {
     std::iter::successors(parent(&own), parent).collect()
 }
 
-/// The command of a `leasehold`: its child that leads a group and is not the watchdog.
+/// The command of a `leasehold`: the child, of it or of its watchdog, that leads a group.
 fn command_of(leasehold: u32) -> Option<Stat> {
+    let leaders = leaders_below(leasehold)?;
+    let watchdog = leaders.iter().find(|(pid, _)| is_watchdog(*pid));
+    let leaders = match watchdog {
+        Some((watchdog, _)) => leaders_below(*watchdog)?,
+        None => leaders,
+    };
+    leaders.into_iter().next().map(|(_, stat)| stat)
+}
+
+/// The children of a process that lead a group.
+fn leaders_below(parent: u32) -> Option<Vec<(u32, Stat)>> {
     let pids = fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find_map(|pid| {
-        let stat = stat(pid)?;
-        let is_command = stat.parent == leasehold && stat.group == pid && !is_watchdog(pid);
-        is_command.then_some(stat)
-    })
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let all = pids.filter_map(|pid| Some((pid, stat(pid)?)));
+    Some(
+        all.filter(|(pid, stat)| stat.parent == parent && stat.group == *pid)
+            .collect(),
+    )
 }
 
 struct Stat {

@@ -1,6 +1,7 @@
 //! `leasehold run`: holds a lock while a command runs.
 
 pub(crate) mod child;
+mod children;
 pub(crate) mod elect;
 pub(crate) mod exec_shim;
 mod job_control;
@@ -15,6 +16,7 @@ mod supervision;
 mod terminal;
 pub(crate) mod waiting;
 pub(crate) mod watchdog;
+pub(crate) mod watchdog_process;
 
 use std::io;
 
@@ -38,7 +40,6 @@ use signals::Signals;
 use stopping::Stopping;
 use stores::Stores;
 use supervision::{Stage, Supervision};
-use watchdog::Watchdog;
 
 pub(crate) async fn run(mut args: Run) -> Result<Exit> {
     args.store = args.store.with(&args.lock)?;
@@ -103,8 +104,7 @@ async fn hold(
     signals: &mut Signals,
 ) -> Result<Held> {
     let granted = Instant::now();
-    let started = start(&guards, locks, args, stopping, signals);
-    let mut started = match started {
+    let mut started = match start(&guards, locks, args, stopping, signals).await {
         Ok(started) => started,
         Err(error) => {
             guards.release().await?;
@@ -119,13 +119,13 @@ async fn hold(
         stopping,
         store: locks.url(),
         jobs: started.jobs,
-        watchdog: started.watchdog.as_mut(),
         until_all_end: args.until_all_end,
         stage: Stage::Held,
         forwarded: Vec::new(),
     };
     let ended = supervision.run().await?;
-    drop(started.watchdog);
+    // This ends the watchdog.
+    drop(started.child);
 
     let mut exit = ended.exit;
     if let Some(shortest) = args.hold_at_least {
@@ -166,11 +166,10 @@ struct Held {
 /// The processes and the job control of a held lock.
 struct Started {
     child: Child,
-    watchdog: Option<Watchdog>,
     jobs: JobControl,
 }
 
-fn start(
+async fn start(
     guard: &Guards,
     locks: &Locks,
     args: &Run,
@@ -182,16 +181,6 @@ fn start(
         ProcessTable::read()?;
     }
 
-    let mut others = child::own_children();
-    let mut watchdog = if stopping.needs_watchdog(guard) {
-        let watchdog = Watchdog::start(&others)?;
-        watchdog.send(|| stopping.unattended(guard));
-        others.push(watchdog.pid());
-        Some(watchdog)
-    } else {
-        None
-    };
-
     let jobs = JobControl::new();
     let environment = nested::environment(guard, locks.url(), args);
     let holds_len = nested::len_of_holds(&environment);
@@ -201,19 +190,17 @@ fn start(
         inheritable_fds: &guard.inheritable_fds()?,
         preparation: Preparation {
             foreground: jobs.is_given(),
-            unblock_stop: signals.block_stop(),
+            blocked: signals.blocked_at_start(),
         },
     };
-    let child =
-        Child::spawn(settings, others).map_err(|error| explain_spawn_error(error, holds_len))?;
 
-    if let Some(watchdog) = &mut watchdog {
-        watchdog.set_group(child.group());
-        watchdog.send(|| stopping.unattended(guard));
-    }
+    let child = if stopping.needs_watchdog(guard) {
+        Child::spawn_guarded(settings, || stopping.unattended(guard)).await
+    } else {
+        Child::spawn(settings)
+    };
     Ok(Started {
-        child,
-        watchdog,
+        child: child.map_err(|error| explain_spawn_error(error, holds_len))?,
         jobs,
     })
 }

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::prctl::set_child_subreaper;
@@ -12,10 +14,12 @@ use rustix::io::Errno;
 use rustix::process::{WaitOptions, WaitStatus, getpid, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::children::{children, kill_descendants, reap_except};
 use super::exec_shim::{self, Preparation};
 use super::nested;
 use super::process_table::{Process, ProcessTable};
-use crate::exit::Exit;
+use super::watchdog::{Message, Watchdog};
+use crate::exit::{Exit, print_error};
 
 /// The running command, the process group that it leads, and all processes that it has started.
 #[derive(Debug)]
@@ -23,7 +27,10 @@ pub(crate) struct Child {
     /// The id of the process and of its group.
     pid: Pid,
     changes: ChildSignals,
-    /// Whether the command has been reaped. Its id may then belong to another process or group.
+    /// The parent of the command, if it is not leasehold itself.
+    watchdog: Option<Rc<Watchdog>>,
+    /// Whether the end of the command was noted. Its id may then belong to another process or
+    /// group.
     is_reaped: bool,
     /// Children of leasehold that the command did not start.
     others: Vec<i32>,
@@ -36,6 +43,8 @@ pub(crate) enum Change {
     Stopped(Signal),
     /// The command had already ended, and now all of its descendants have ended too.
     AllEnded,
+    /// Another process has killed the watchdog. leasehold is the parent of its children now.
+    WatchdogEnded,
 }
 
 /// The settings of [`Child::spawn`].
@@ -52,37 +61,37 @@ impl Child {
     /// Starts the command. Must be called from the main thread, because the command is killed when
     /// the calling thread ends.
     ///
-    /// `others` are children that leasehold already has. From now on, if the parent of a descendant
-    /// ends, the descendant becomes a child of leasehold.
-    pub(crate) fn spawn(settings: Spawn<'_>, others: Vec<i32>) -> io::Result<Self> {
-        let changes = ChildSignals::new()?;
-        for fd in settings.inheritable_fds {
-            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
-        }
-        set_child_subreaper(true)?;
-
-        let process = exec_shim::start(settings.command, settings.preparation)
+    /// From now on, if the parent of a descendant ends, the descendant becomes a child of
+    /// leasehold.
+    pub(crate) fn spawn(settings: Spawn<'_>) -> io::Result<Self> {
+        let prepared = Prepared::new(&settings)?;
+        let process = exec_shim::start(settings.preparation.arguments(settings.command))
             // The numbers of an outer run are none of this one.
             .env_remove(nested::SLOT)
             .envs(settings.environment)
             .spawn()?;
-        let pid = i32::try_from(process.id()).expect("the kernel numbers processes with 22 bits");
-        Ok(Self {
-            pid: Pid::from_raw(pid),
-            changes,
-            is_reaped: false,
-            others,
-        })
+        Ok(prepared.child(process.id().cast_signed(), None))
     }
 
-    /// Adds a child of leasehold that the command did not start.
-    pub(crate) fn add_other(&mut self, pid: i32) {
-        self.others.push(pid);
+    /// Starts a watchdog that starts the command.
+    ///
+    /// `remaining` returns how long the hold stays valid.
+    pub(crate) async fn spawn_guarded(
+        settings: Spawn<'_>,
+        remaining: impl Fn() -> Duration,
+    ) -> io::Result<Self> {
+        let prepared = Prepared::new(&settings)?;
+        let (watchdog, pid) = Watchdog::start(settings, remaining).await?;
+        Ok(prepared.child(pid, Some(Rc::new(watchdog))))
     }
 
     /// The process group.
     pub(crate) fn group(&self) -> Pid {
         self.pid
+    }
+
+    pub(crate) fn watchdog(&self) -> Option<Rc<Watchdog>> {
+        self.watchdog.clone()
     }
 
     /// Waits until the command ends or is stopped, and after its end for its descendants.
@@ -91,6 +100,9 @@ impl Child {
     ///
     /// Cancel safe: the next call returns a change that a dropped call has not returned.
     pub(crate) async fn changed(&mut self) -> io::Result<Change> {
+        if let Some(watchdog) = self.watchdog() {
+            return self.reported(&watchdog).await;
+        }
         if self.is_reaped {
             self.descendants_ended().await?;
             return Ok(Change::AllEnded);
@@ -108,6 +120,40 @@ impl Child {
                 Waited::None | Waited::NoChildren => self.changes.received().await,
             }
         }
+    }
+
+    /// Waits for a change that the watchdog reports, or for its end.
+    async fn reported(&mut self, watchdog: &Watchdog) -> io::Result<Change> {
+        loop {
+            watchdog.check_stop();
+            reap_except(&[self.pid.as_raw(), watchdog.pid()]);
+
+            let message = tokio::select! {
+                message = watchdog.receive() => message?,
+                () = self.changes.received() => continue,
+            };
+            let Some(message) = message else {
+                watchdog.reap();
+                self.watchdog = None;
+                return Ok(Change::WatchdogEnded);
+            };
+            if let Some(change) = self.note_report(message) {
+                watchdog.send(Message::Noted);
+                return Ok(change);
+            }
+        }
+    }
+
+    fn note_report(&mut self, message: Message) -> Option<Change> {
+        let change = match message {
+            Message::Stopped(signal) => Change::Stopped(Signal::try_from(signal).ok()?),
+            Message::Exited(code) => Change::Ended(Exit::by_code(code)),
+            Message::Killed(signal) => Change::Ended(Exit::Signal(signal)),
+            Message::AllEnded => Change::AllEnded,
+            _ => return None,
+        };
+        self.is_reaped |= matches!(change, Change::Ended(_));
+        Some(change)
     }
 
     fn note(&mut self, status: WaitStatus) -> Option<Change> {
@@ -179,11 +225,32 @@ impl Child {
         others
             .into_iter()
             .filter(|process| self.is_reaped || process.group != self.pid.as_raw())
-            .for_each(|process| process.signal(number, own_pid()));
+            .for_each(|process| process.signal(number, self.reaper()));
+    }
+
+    /// Kills all descendants after the watchdog has ended.
+    pub(crate) fn kill_adopted(&self) {
+        if !self.is_reaped {
+            // Fails if the whole group has ended.
+            let _ = killpg(self.pid, Signal::SIGKILL);
+        }
+        if let Err(error) = kill_descendants(self.pid.as_raw(), &self.others) {
+            print_error(format_args!("cannot find the command's processes: {error}"));
+        }
     }
 
     fn descendants(&self) -> io::Result<Vec<Process>> {
-        Ok(ProcessTable::read()?.descendants(own_pid(), &self.others))
+        let mut found = ProcessTable::read()?.descendants(own_pid(), &self.others);
+        if let Some(watchdog) = &self.watchdog {
+            found.retain(|process| process.pid != watchdog.pid());
+        }
+        Ok(found)
+    }
+
+    /// The process that adopts the orphans among the descendants.
+    fn reaper(&self) -> i32 {
+        let watchdog = self.watchdog.as_ref();
+        watchdog.map_or_else(own_pid, |watchdog| watchdog.pid())
     }
 
     fn group_exists(&self) -> bool {
@@ -191,25 +258,46 @@ impl Child {
     }
 }
 
+/// leasehold, ready to start a command.
+struct Prepared {
+    changes: ChildSignals,
+    others: Vec<i32>,
+}
+
+impl Prepared {
+    fn new(settings: &Spawn<'_>) -> io::Result<Self> {
+        let changes = ChildSignals::new()?;
+        let others = own_children();
+        for fd in settings.inheritable_fds {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        }
+        set_child_subreaper(true)?;
+        Ok(Self { changes, others })
+    }
+
+    fn child(self, pid: i32, watchdog: Option<Rc<Watchdog>>) -> Child {
+        Child {
+            pid: Pid::from_raw(pid),
+            changes: self.changes,
+            watchdog,
+            is_reaped: false,
+            others: self.others,
+        }
+    }
+}
+
 /// Returns the children of this process.
 ///
 /// A shell may have started a background process and then replaced itself with leasehold.
-pub(crate) fn own_children() -> Vec<i32> {
+fn own_children() -> Vec<i32> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
 
-    // This call is cheaper than reading the process table, and leasehold rarely has children here.
+    // This call is cheaper than the list, and leasehold rarely has children here.
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     if waitid(WaitId::All, options).is_err_and(|error| error == Errno::CHILD) {
         return Vec::new();
     }
-
-    let own = own_pid();
-    let table = ProcessTable::read().map(|table| table.descendants(own, &[]));
-    let children = table.unwrap_or_default().into_iter();
-    children
-        .filter(|process| process.parent == own)
-        .map(|process| process.pid)
-        .collect()
+    children().unwrap_or_default()
 }
 
 /// Reaps the orphans of a container if leasehold is its first process.

@@ -1,4 +1,5 @@
-//! The shim: a process that arranges to be killed when leasehold ends, then executes COMMAND.
+//! The shim: a process that arranges to be killed when its parent ends, then executes COMMAND. The
+//! parent is leasehold, or its watchdog.
 //!
 //! These steps must run in the new process before COMMAND does. Rust can run code between fork and
 //! exec only with `unsafe`. So leasehold starts its own program once more, and that process
@@ -14,7 +15,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getpid, getppid};
 
-use super::signals::unblock_stop;
+use super::signals::restore_mask;
 use super::terminal::Terminal;
 use crate::commands::is_shell_line;
 use crate::exit::{Exit, print_error};
@@ -24,39 +25,44 @@ use crate::format::Escaped;
 const SHIM_ARGUMENT: &str = "__child";
 const FOREGROUND: &str = "foreground";
 const BACKGROUND: &str = "background";
-const UNBLOCK: &str = "unblock";
-const KEEP_MASK: &str = "keep-mask";
 
 /// How the shim prepares its process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preparation {
     /// Whether the command begins with the terminal.
     pub(crate) foreground: bool,
-    /// Whether the shim unblocks the stop signal, because leasehold has blocked it.
+    /// The signals that were blocked when leasehold started. It blocks the stop signal, and the
+    /// watchdog blocks more.
     ///
-    /// A process that is stopped before it executes the shim would keep leasehold in vfork(2).
-    pub(crate) unblock_stop: bool,
+    /// A process that is stopped before it executes the shim would keep its parent in vfork(2).
+    pub(crate) blocked: u64,
 }
 
-/// Builds the start of the shim, which executes `command` in a process group of its own.
-pub(crate) fn start(command: &[OsString], preparation: Preparation) -> Command {
+impl Preparation {
+    /// Returns the arguments of [`start`].
+    pub(crate) fn arguments(self, command: &[OsString]) -> Vec<OsString> {
+        let position = if self.foreground {
+            FOREGROUND
+        } else {
+            BACKGROUND
+        };
+        let own = [
+            getpid().to_string().into(),
+            position.into(),
+            self.blocked.to_string().into(),
+        ];
+        [&own, command].concat()
+    }
+}
+
+/// Builds the start of the shim, which executes the command in a process group of its own.
+pub(crate) fn start(arguments: impl IntoIterator<Item = OsString>) -> Command {
     // This names the running file, even after an upgrade has replaced it.
     let mut start = Command::new("/proc/self/exe");
-    let position = if preparation.foreground {
-        FOREGROUND
-    } else {
-        BACKGROUND
-    };
-    let mask = if preparation.unblock_stop {
-        UNBLOCK
-    } else {
-        KEEP_MASK
-    };
-
     start
         .arg0("leasehold")
-        .args([SHIM_ARGUMENT, &getpid().to_string(), position, mask])
-        .args(command)
+        .args([SHIM_ARGUMENT, &getpid().to_string()])
+        .args(arguments)
         .process_group(0);
     start
 }
@@ -71,8 +77,9 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     }
 
     let parent = arguments.next()?;
+    let leasehold = arguments.next()?;
     let position = arguments.next()?;
-    let mask = arguments.next()?;
+    let blocked = arguments.next()?;
     let program = arguments.next()?;
 
     if let Err(error) = die_with(&parent) {
@@ -87,13 +94,32 @@ pub(crate) fn run_if_shim() -> Option<Exit> {
     {
         terminal.hand_to(getpid());
     }
-    if mask == UNBLOCK {
-        unblock_stop();
+    if let Some(blocked) = blocked.to_str().and_then(|text| text.parse().ok()) {
+        restore_mask(blocked);
     }
-    Some(become_command(Command::new(program).args(arguments)))
+
+    let mut command = Command::new(program);
+    command.args(arguments);
+    name_for_systemd(&mut command, &leasehold);
+    Some(become_command(&mut command))
 }
 
-/// Requests that the kernel kills this process when leasehold's main thread ends. That thread
+/// Names the command in the variables in which systemd has named leasehold. A program ignores them
+/// if they name another process.
+fn name_for_systemd(command: &mut Command, leasehold: &OsStr) {
+    let names = |variable| std::env::var_os(variable).as_deref() == Some(leasehold);
+    let own = getpid().to_string();
+
+    if names("LISTEN_PID") {
+        // The second one is the inode of leasehold's pidfd.
+        command.env("LISTEN_PID", &own).env_remove("LISTEN_PIDFDID");
+    }
+    if names("WATCHDOG_PID") {
+        command.env("WATCHDOG_PID", &own);
+    }
+}
+
+/// Requests that the kernel kills this process when the parent's main thread ends. That thread
 /// started it.
 fn die_with(parent: &OsStr) -> io::Result<()> {
     set_pdeathsig(Signal::SIGKILL)?;

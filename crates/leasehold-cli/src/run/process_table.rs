@@ -56,6 +56,12 @@ impl ProcessTable {
         found
     }
 
+    /// Returns the children of a process, also those that have ended.
+    pub(crate) fn children(&self, parent: i32) -> Vec<i32> {
+        let children = self.0.values().filter(|process| process.parent == parent);
+        children.map(|process| process.pid).collect()
+    }
+
     /// Returns the running processes of a group.
     pub(crate) fn group(&self, group: i32) -> impl Iterator<Item = Process> + '_ {
         let all = self.0.values().copied();

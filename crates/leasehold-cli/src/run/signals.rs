@@ -131,9 +131,9 @@ impl Signals {
         Ok(())
     }
 
-    /// Returns whether this process has blocked the stop signal. Its children inherit that.
-    pub(crate) fn block_stop(&self) -> bool {
-        self.stop.is_some()
+    /// Returns the signals that were blocked when this process started.
+    pub(crate) fn blocked_at_start(&self) -> u64 {
+        self.masks.blocked
     }
 }
 
@@ -182,10 +182,25 @@ impl Drop for StopSignal {
     }
 }
 
-/// Unblocks the stop signal that this process or its parent has blocked.
-pub(crate) fn unblock_stop() {
+fn unblock_stop() {
     // Cannot fail with arguments that blocking has accepted.
     let _ = StopSignal::set().thread_unblock();
+}
+
+/// All signals except the real-time signals, which leasehold neither blocks nor handles.
+pub(crate) fn standard_signals() -> SigSet {
+    SigSet::from_iter(Signal::iterator())
+}
+
+/// Blocks the signals in `blocked` and no others. Spares the real-time signals.
+pub(crate) fn restore_mask(blocked: u64) {
+    let is_blocked = |signal: &Signal| blocked & bit(*signal) != 0;
+    let to_block = SigSet::from_iter(Signal::iterator().filter(is_blocked));
+    let to_unblock = SigSet::from_iter(Signal::iterator().filter(|signal| !is_blocked(signal)));
+
+    // Neither call can fail with arguments that are constant.
+    let _ = to_block.thread_block();
+    let _ = to_unblock.thread_unblock();
 }
 
 async fn stop_received(stop: Option<&StopSignal>) {

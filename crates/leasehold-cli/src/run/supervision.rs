@@ -1,5 +1,6 @@
 //! Supervises the command from its start to its end.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
@@ -42,7 +43,6 @@ pub(crate) struct Supervision<'a> {
     /// The store's URL without its password.
     pub(crate) store: &'a str,
     pub(crate) jobs: JobControl,
-    pub(crate) watchdog: Option<&'a mut Watchdog>,
     /// Whether the hold lasts until all descendants of the command have ended.
     pub(crate) until_all_end: bool,
     pub(crate) stage: Stage,
@@ -55,34 +55,44 @@ pub(crate) struct Supervision<'a> {
 /// ```text
 /// Held ── the end is near ──► Terminating ── --kill-after is over ──► Killed
 ///   ├────── --on-lost kill ──────────────────────────────────────────▲
-///   └────── --on-lost ignore ──► Ignored
+///   ├────── --on-lost ignore ──► Ignored
+///   └────── the watchdog has ended ──► Unguarded
 /// ```
 #[derive(Clone, Copy)]
 pub(crate) enum Stage {
     Held,
-    Terminating { kill_at: Instant },
+    Terminating {
+        kill_at: Instant,
+    },
     Killed,
     Ignored,
+    /// The command was killed although it holds the lock: nothing would stop it after a SIGKILL of
+    /// leasehold.
+    Unguarded,
 }
 
 impl Supervision<'_> {
     /// Returns when the command has ended, and after a loss all of its descendants.
     pub(crate) async fn run(mut self) -> io::Result<Ended> {
-        let exit = self.command_ended().await?;
+        let mut exit = self.command_ended().await?;
         let had_terminal = self.jobs.take_back(self.child.group());
 
         if self.until_all_end {
             self.descendants_ended().await?;
         }
-        if self.watchdog.as_deref().is_some_and(Watchdog::has_acted) {
+        if let Some(watchdog) = self.child.watchdog().filter(|watchdog| watchdog.acts()) {
             self.stage = Stage::Killed;
+            watchdog.printed().await;
+        }
+        if matches!(self.stage, Stage::Unguarded) {
+            exit = Exit::by_signal(Signal::SIGKILL);
         }
         self.stop_the_rest().await;
 
         let from_keyboard = had_terminal && self.is_from_keyboard(exit);
         Ok(Ended {
             exit,
-            stopped: !matches!(self.stage, Stage::Held),
+            stopped: !matches!(self.stage, Stage::Held | Stage::Unguarded),
             from_keyboard,
             end_requested: from_keyboard || self.forwarded.iter().any(|signal| ends(*signal)),
         })
@@ -104,41 +114,35 @@ impl Supervision<'_> {
     /// Waits for a change of the command, and handles everything else meanwhile.
     async fn changed(&mut self) -> io::Result<Change> {
         loop {
+            let watchdog = self.child.watchdog();
             let event = tokio::select! {
                 change = self.child.changed() => Event::Changed(change?),
                 signal = self.signals.next() => Event::Received(signal),
                 () = self.stage.is_over(self.guard, self.stopping) => Event::StageIsOver,
                 () = self.jobs.retry() => Event::Retry,
-                () = self.stage.follow(self.watchdog.as_deref(), self.guard, self.stopping) => {
-                    Event::WatchdogEnded
+                never = self.stage.follow(watchdog.as_deref(), self.guard, self.stopping) => {
+                    match never {}
                 }
             };
 
             match event {
                 Event::Changed(Change::Stopped(by)) => self.child_stopped(by)?,
+                Event::Changed(Change::WatchdogEnded) => self.kill_unguarded(),
                 Event::Changed(change) => return Ok(change),
                 Event::Received(signal) => self.forward(signal)?,
                 Event::StageIsOver => self.next_stage(),
                 Event::Retry => self.retry_for_terminal()?,
-                Event::WatchdogEnded => self.replace_watchdog(),
             }
         }
     }
 
-    /// Starts a new watchdog after another process has killed the old one.
-    fn replace_watchdog(&mut self) {
-        let Some(watchdog) = &mut self.watchdog else {
-            return;
-        };
-        match watchdog.replace() {
-            Ok(pid) => self.child.add_other(pid),
-            Err(error) => {
-                print_error(format_args!(
-                    "cannot start another watchdog: {error}; \
-                     the command runs on if leasehold itself is stopped"
-                ));
-                self.watchdog = None;
-            }
+    /// Kills the command after another process has killed the watchdog. The kernel has killed its
+    /// first process already.
+    fn kill_unguarded(&mut self) {
+        self.child.kill_adopted();
+        print_error("the watchdog of the command was killed; sending KILL to the command");
+        if matches!(self.stage, Stage::Held) {
+            self.stage = Stage::Unguarded;
         }
     }
 
@@ -157,9 +161,7 @@ impl Supervision<'_> {
             (Stage::Held, OnLost::Term) => self.terminate(),
             (Stage::Held, OnLost::Ignore) => self.ignore(),
             (Stage::Held, OnLost::Kill) => self.kill("; sending KILL to the command"),
-            (Stage::Terminating { .. } | Stage::Killed | Stage::Ignored, _) => {
-                self.child_outlived_term()
-            }
+            _ => self.child_outlived_term(),
         };
     }
 
@@ -215,7 +217,7 @@ impl Supervision<'_> {
         match self.stage {
             Stage::Held | Stage::Ignored => return,
             Stage::Terminating { kill_at } if self.all_end_by(kill_at, None).await => return,
-            Stage::Terminating { .. } | Stage::Killed => {}
+            Stage::Terminating { .. } | Stage::Killed | Stage::Unguarded => {}
         }
 
         let deadline = Instant::now() + KILLED_MAX;
@@ -300,13 +302,17 @@ impl Stage {
         match self {
             Self::Held => guard.until_remaining(stopping.stop_margin()).await,
             Self::Terminating { kill_at } => sleep_until(kill_at).await,
-            Self::Killed | Self::Ignored => pending().await,
+            Self::Killed | Self::Ignored | Self::Unguarded => pending().await,
         }
     }
 
-    /// Sends the watchdog the time until which the command may run. Returns when the watchdog has
-    /// ended.
-    async fn follow(self, watchdog: Option<&Watchdog>, guard: &Guards, stopping: &Stopping) {
+    /// Sends the watchdog the time until which the command may run.
+    async fn follow(
+        self,
+        watchdog: Option<&Watchdog>,
+        guard: &Guards,
+        stopping: &Stopping,
+    ) -> Infallible {
         let Some(watchdog) = watchdog else {
             return pending().await;
         };
@@ -316,9 +322,9 @@ impl Stage {
             Self::Held => watchdog.follow(|| stopping.unattended(guard)).await,
             Self::Terminating { kill_at } => {
                 let until_kill = || kill_at.saturating_duration_since(Instant::now());
-                watchdog.follow(|| until_kill() + margin / 2).await;
+                watchdog.follow(|| until_kill() + margin / 2).await
             }
-            Self::Killed | Self::Ignored => pending().await,
+            Self::Killed | Self::Ignored | Self::Unguarded => pending().await,
         }
     }
 }
@@ -329,6 +335,4 @@ enum Event {
     StageIsOver,
     /// The command is stopped because it lacks the terminal, and may get it now.
     Retry,
-    /// Another process has killed the watchdog.
-    WatchdogEnded,
 }

@@ -8,6 +8,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Pid, getpgrp, getpid, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::process_table::{Process, ProcessTable};
+use super::watchdog::is_watchdog;
 
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -60,7 +61,11 @@ impl Terminal {
             .ok()
             .and_then(|group| Process::read(group.as_raw()))
             .and_then(|leader| Process::read(leader.parent));
-        parent.is_some_and(|parent| parent.group == getpgrp().as_raw())
+        let lender = parent.and_then(|parent| match is_watchdog(parent.pid.cast_unsigned()) {
+            true => Process::read(parent.parent),
+            false => Some(parent),
+        });
+        lender.is_some_and(|lender| lender.group == getpgrp().as_raw())
     }
 
     /// Returns whether a process group is the terminal's foreground group.

@@ -1,350 +1,338 @@
 //! The watchdog: a process that kills COMMAND if leasehold itself cannot.
 //!
 //! leasehold stops COMMAND before the hold ends. It cannot do so while it is stopped (SIGSTOP), or
-//! while it waits for a full pipe. So a second process receives the end of the hold and acts on it.
+//! after it was killed. So a second process starts COMMAND, adopts all orphans among its
+//! descendants, and receives the end of the hold.
 //!
 //! ```text
-//! leasehold ── socket: (end of the hold, group of COMMAND) ──► watchdog
-//!     the end passes     ──► a byte to leasehold, KILL to all descendants of leasehold
-//!     the socket closes  ──► leasehold was killed: KILL to the group
+//! leasehold ──── end of the hold, Noted ─────► watchdog ── parent of ──► COMMAND
+//!           ◄── changes of COMMAND, Acts ─────
+//!     the end passes     ──► Acts to leasehold, KILL to all descendants
+//!     the socket closes  ──► leasehold was killed: KILL to all descendants
 //! ```
+//! If the watchdog is killed, the kernel kills COMMAND, leasehold adopts the other descendants, and
+//! kills them. A signal to the watchdog goes to leasehold, because it is the parent that COMMAND
+//! sees.
+//!
 //! A hold without an expiry time needs no watchdog: on the file store the kernel keeps the lock as
 //! long as the processes exist.
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use nix::sys::signal::{SigSet, SigmaskHow};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use nix::sys::signal::SigmaskHow;
+use rustix::io::write;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, waitid, waitpid,
 };
-use rustix::time::{
-    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-    timerfd_create, timerfd_settime,
-};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::net::UnixStream;
+use tokio::time::{sleep, timeout};
 
-use super::process_table::ProcessTable;
-use crate::exit::{Exit, print_error};
+use super::child::Spawn;
+use super::nested;
+use super::signals::standard_signals;
 
 /// The argument that starts leasehold as the watchdog. No subcommand has this name.
-const WATCHDOG_ARGUMENT: &str = "__watchdog";
-
-/// How long the watchdog repeats KILL. A process that waits for a dead disk cannot end.
-const KILL_MAX: Duration = Duration::from_secs(10);
+pub(super) const WATCHDOG_ARGUMENT: &str = "__watchdog";
 
 /// The running watchdog. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     socket: UnixStream,
     pid: Pid,
-    group: i32,
-    others: Vec<i32>,
+    /// Whether the process has been reaped. Its id may then belong to another process.
+    is_reaped: Cell<bool>,
+    acts: Cell<bool>,
+    has_printed: Cell<bool>,
 }
 
 impl Watchdog {
-    /// Starts the watchdog. It ignores the processes in `others`, which COMMAND did not start.
-    pub(crate) fn start(others: &[i32]) -> io::Result<Self> {
-        let (socket, pid) = Self::spawn(others)?;
-        Ok(Self {
-            socket,
-            pid,
-            group: 0,
-            others: others.to_vec(),
-        })
-    }
-
-    /// Starts another watchdog in place of this one, which has ended. Returns its pid.
-    pub(crate) fn replace(&mut self) -> io::Result<i32> {
-        let (socket, pid) = Self::spawn(&self.others)?;
-        self.socket = socket;
-        self.pid = pid;
-        Ok(self.pid())
-    }
-
-    fn spawn(others: &[i32]) -> io::Result<(UnixStream, Pid)> {
-        // leasehold's end of the socket must not block: a stopped watchdog does not read.
-        let (own, other) = UnixStream::pair()?;
+    /// Starts the watchdog, which starts the command. Returns the command's id.
+    ///
+    /// `remaining` returns how long the hold stays valid.
+    pub(crate) async fn start(
+        settings: Spawn<'_>,
+        remaining: impl Fn() -> Duration,
+    ) -> io::Result<(Self, i32)> {
+        let (own, other) = net::UnixStream::pair()?;
+        // A stopped watchdog does not read.
         own.set_nonblocking(true)?;
+        send_with_stdin(&own, hold_ends(&remaining).0)?;
 
-        // Ctrl-C must not end the watchdog before it is in a group of its own.
-        let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
-        let child = Command::new("/proc/self/exe")
-            .arg0("leasehold")
-            .arg(WATCHDOG_ARGUMENT)
-            .args(others.iter().map(i32::to_string))
-            .process_group(0)
-            .stdin(OwnedFd::from(other))
-            .stdout(Stdio::null())
-            .spawn();
-        mask.thread_set_mask()?;
+        let watchdog = Self {
+            socket: UnixStream::from_std(own)?,
+            pid: spawn(settings, other)?,
+            is_reaped: Cell::new(false),
+            acts: Cell::new(false),
+            has_printed: Cell::new(false),
+        };
+        let command = watchdog.started().await?;
+        Ok((watchdog, command))
+    }
 
-        let child = child?;
-        let pid = i32::try_from(child.id()).expect("the kernel numbers processes with 22 bits");
-        let pid = Pid::from_raw(pid).expect("a child has a number above 0");
-        Ok((own, pid))
+    /// Waits until the watchdog has started the command.
+    async fn started(&self) -> io::Result<i32> {
+        loop {
+            match self.receive().await? {
+                Some(Message::Started(command)) => return Ok(command),
+                Some(Message::NotStarted(errno)) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Some(_) => {}
+                None => return Err(io::Error::other("the watchdog has ended")),
+            }
+        }
     }
 
     pub(crate) fn pid(&self) -> i32 {
         self.pid.as_raw_pid()
     }
 
-    /// Sets the group that is killed if leasehold is killed.
-    pub(crate) fn set_group(&mut self, group: nix::unistd::Pid) {
-        self.group = group.as_raw();
+    /// Returns whether the watchdog kills the command, or has killed it.
+    pub(crate) fn acts(&self) -> bool {
+        self.acts.get()
     }
 
-    /// Returns whether the watchdog has killed COMMAND.
-    pub(crate) fn has_acted(&self) -> bool {
-        let mut byte = [0];
-        let has_acted = (&self.socket).read(&mut byte).is_ok_and(|count| count > 0);
-        if has_acted {
-            // The watchdog sends a second byte after its message, and is killed soon.
-            let message_max = Timespec {
-                tv_sec: 0,
-                tv_nsec: 300_000_000,
-            };
-            let mut descriptors = [PollFd::new(&self.socket, PollFlags::IN)];
-            let _ = poll(&mut descriptors, Some(&message_max));
+    /// Waits until the watchdog has printed that it acts. Standard error may be stuck.
+    pub(crate) async fn printed(&self) {
+        const PRINT_MAX: Duration = Duration::from_millis(300);
+
+        let printed = async {
+            while !self.has_printed.get() && matches!(self.receive().await, Ok(Some(_))) {}
+        };
+        // The message of a stuck standard error is lost.
+        let _ = timeout(PRINT_MAX, printed).await;
+    }
+
+    /// Receives the next message, or `None` if the watchdog has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: no message is lost.
+    pub(crate) async fn receive(&self) -> io::Result<Option<Message>> {
+        loop {
+            self.socket.readable().await?;
+
+            let mut bytes = [0; Message::LENGTH];
+            match self.socket.try_read(&mut bytes) {
+                Ok(Message::LENGTH) => return Ok(Some(self.note(Message::from_bytes(bytes)?))),
+                Ok(_) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // It ended before it had read all messages.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                Err(error) => return Err(error),
+            }
         }
-        has_acted
+    }
+
+    fn note(&self, message: Message) -> Message {
+        match message {
+            Message::Acts => self.acts.set(true),
+            Message::HasPrinted => self.has_printed.set(true),
+            _ => {}
+        }
+        message
     }
 
     /// Sends the end of the hold at intervals. `remaining` returns how long the hold stays valid.
     ///
-    /// Returns when the watchdog has ended, at most a second later.
-    ///
     /// # Cancel safety
     ///
     /// Cancel safe: the last end that was sent applies.
-    pub(crate) async fn follow(&self, remaining: impl Fn() -> Duration) {
+    pub(crate) async fn follow(&self, remaining: impl Fn() -> Duration) -> Infallible {
         const LONGEST: Duration = Duration::from_secs(1);
         const SHORTEST: Duration = Duration::from_millis(20);
 
         loop {
-            let left = self.send(&remaining);
-            if self.has_ended() {
-                return;
-            }
+            let (message, left) = hold_ends(&remaining);
+            self.send(message);
             // A renewal that is reported late must not look like the end of the hold.
-            tokio::time::sleep((left / 16).clamp(SHORTEST, LONGEST)).await;
+            sleep((left / 16).clamp(SHORTEST, LONGEST)).await;
         }
     }
 
-    /// Whether the watchdog has closed its end of the socket.
-    fn has_ended(&self) -> bool {
-        let mut descriptors = [PollFd::new(&self.socket, PollFlags::empty())];
-        let polled = poll(&mut descriptors, Some(&Timespec::default()));
-        polled.is_ok() && descriptors[0].revents().contains(PollFlags::HUP)
-    }
-
-    /// Sends the end of the hold, and returns how long the hold stays valid.
-    pub(crate) fn send(&self, remaining: impl Fn() -> Duration) -> Duration {
-        // Read before `remaining`: a pause between the two must not make the end late.
-        let now = boot_time();
-        let left = remaining();
-        let message = Message {
-            end: now.saturating_add(left),
-            group: self.group,
-        };
-
+    pub(crate) fn send(&self, message: Message) {
         // The kernel accepts such a short message as a whole or not at all.
-        if let Err(error) = (&self.socket).write(&message.to_bytes()) {
+        if let Err(error) = write(&self.socket, &message.to_bytes()) {
             tracing::warn!(%error, "the watchdog does not read");
         }
-        left
     }
-}
 
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // A watchdog that was killed by another process may be reaped already.
-        let is_child = waitid(WaitId::Pid(self.pid), peek).is_ok();
-        if is_child {
-            // Neither call fails for a child that has not been reaped.
-            let _ = kill_process(self.pid, Signal::KILL);
+    /// Stops leasehold if another process has stopped the watchdog, which is continued then: it
+    /// must not be stopped, and a stop of the command's parent is meant for leasehold.
+    pub(crate) fn check_stop(&self) {
+        let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
+        if self.is_reaped.get() {
+            return;
+        }
+        match waitpid(Some(self.pid), options) {
+            Ok(Some((_, status))) if status.stopped() => {
+                // Neither call fails: the watchdog has not been reaped.
+                let _ = kill_process(self.pid, Signal::CONT);
+                let _ = kill_process(getpid(), Signal::STOP);
+            }
+            Ok(Some(_)) => self.is_reaped.set(true),
+            // It runs.
+            Ok(None) | Err(_) => {}
+        }
+    }
+
+    /// Waits until the watchdog, which has closed its socket, has ended. leasehold has adopted its
+    /// children then.
+    pub(crate) fn reap(&self) {
+        if !self.is_reaped.replace(true) {
+            // Fails only if it was reaped before.
             let _ = waitid(WaitId::Pid(self.pid), WaitIdOptions::EXITED);
         }
     }
 }
 
-/// A message from leasehold to the watchdog.
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if !self.is_reaped.get() {
+            // Does not fail for a child that has not been reaped.
+            let _ = kill_process(self.pid, Signal::KILL);
+            self.reap();
+        }
+    }
+}
+
+fn spawn(settings: Spawn<'_>, socket: net::UnixStream) -> io::Result<Pid> {
+    let mut start = Command::new("/proc/self/exe");
+    start
+        .arg0("leasehold")
+        .arg(WATCHDOG_ARGUMENT)
+        .args(settings.preparation.arguments(settings.command))
+        // The numbers of an outer run are none of this one.
+        .env_remove(nested::SLOT)
+        .envs(settings.environment)
+        .process_group(0)
+        .stdin(OwnedFd::from(socket));
+
+    // No signal may end or stop the watchdog before it can forward signals to leasehold.
+    let mask = standard_signals().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let child = start.spawn();
+    mask.thread_set_mask()?;
+
+    let pid = i32::try_from(child?.id()).expect("the kernel numbers processes with 22 bits");
+    Ok(Pid::from_raw(pid).expect("a child has a number above 0"))
+}
+
+/// Sends the first message with the standard input of the command. The socket is that of the
+/// watchdog.
+fn send_with_stdin(socket: &net::UnixStream, message: Message) -> io::Result<()> {
+    let stdin = io::stdin();
+    let descriptors = [stdin.as_fd()];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+
+    let bytes = message.to_bytes();
+    sendmsg(
+        socket,
+        &[IoSlice::new(&bytes)],
+        &mut control,
+        SendFlags::empty(),
+    )?;
+    Ok(())
+}
+
+/// A message between leasehold and the watchdog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Message {
-    /// A time of `CLOCK_BOOTTIME`, which also counts while the machine is suspended.
-    end: Duration,
-    /// The group of COMMAND, or 0 before its start.
-    group: i32,
+pub(crate) enum Message {
+    /// To the watchdog: the end of the hold, a time of `CLOCK_BOOTTIME`, which also counts while
+    /// the machine is suspended.
+    HoldEnds(Duration),
+    /// To the watchdog: leasehold has noted the last change of the command.
+    Noted,
+    /// The id of the command.
+    Started(i32),
+    /// The number of the error.
+    NotStarted(i32),
+    /// The signal that has stopped the command.
+    Stopped(i32),
+    /// The exit code of the command.
+    Exited(i32),
+    /// The signal that has ended the command.
+    Killed(i32),
+    /// The command and all of its descendants have ended.
+    AllEnded,
+    /// The hold ends, and the watchdog kills all descendants.
+    Acts,
+    HasPrinted,
 }
 
 impl Message {
-    const LENGTH: usize = 16;
+    pub(super) const LENGTH: usize = 9;
 
-    fn to_bytes(self) -> [u8; Self::LENGTH] {
-        let end = u64::try_from(self.end.as_nanos()).unwrap_or(u64::MAX);
-        let mut bytes = [0; Self::LENGTH];
-        bytes[..8].copy_from_slice(&end.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.group.to_le_bytes());
+    pub(super) fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let number = |value: i32| u64::from(value.cast_unsigned());
+        let (kind, value) = match self {
+            Self::HoldEnds(end) => (0, u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
+            Self::Noted => (1, 0),
+            Self::Started(pid) => (2, number(pid)),
+            Self::NotStarted(errno) => (3, number(errno)),
+            Self::Stopped(signal) => (4, number(signal)),
+            Self::Exited(code) => (5, number(code)),
+            Self::Killed(signal) => (6, number(signal)),
+            Self::AllEnded => (7, 0),
+            Self::Acts => (8, 0),
+            Self::HasPrinted => (9, 0),
+        };
+
+        let mut bytes = [kind; Self::LENGTH];
+        bytes[1..].copy_from_slice(&value.to_le_bytes());
         bytes
     }
 
-    fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
-        let (end, rest) = bytes.split_first_chunk().expect("a message has 16 bytes");
-        let (group, _) = rest.split_first_chunk().expect("8 bytes remain");
-        Self {
-            end: Duration::from_nanos(u64::from_le_bytes(*end)),
-            group: i32::from_le_bytes(*group),
-        }
+    pub(super) fn from_bytes(bytes: [u8; Self::LENGTH]) -> io::Result<Self> {
+        let [kind, value @ ..] = bytes;
+        let value = u64::from_le_bytes(value);
+        let number = i32::try_from(value).unwrap_or(0);
+
+        Ok(match kind {
+            0 => Self::HoldEnds(Duration::from_nanos(value)),
+            1 => Self::Noted,
+            2 => Self::Started(number),
+            3 => Self::NotStarted(number),
+            4 => Self::Stopped(number),
+            5 => Self::Exited(number),
+            6 => Self::Killed(number),
+            7 => Self::AllEnded,
+            8 => Self::Acts,
+            9 => Self::HasPrinted,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        })
     }
 }
 
-/// Watches if this process was started as the watchdog. Returns `None` in any other process.
-pub(crate) fn run_if_watchdog() -> Option<Exit> {
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next()? != WATCHDOG_ARGUMENT {
-        return None;
-    }
-
-    let others = arguments.filter_map(|pid| pid.to_str()?.parse().ok());
-    match watch(others.collect()) {
-        Ok(()) => Some(Exit::DONE),
-        Err(error) => {
-            print_error(format_args!("the watchdog of the command failed: {error}"));
-            Some(Exit::INTERNAL)
-        }
-    }
-}
-
-/// Whether a process is the watchdog of a `leasehold`.
-pub(crate) fn is_watchdog(pid: u32) -> bool {
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut arguments = arguments.split(|byte| *byte == 0);
-    arguments.nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
-}
-
-fn watch(mut others: Vec<i32>) -> io::Result<()> {
-    // Signals to all processes of a session or a service are meant for leasehold and COMMAND.
-    SigSet::all().thread_block()?;
-
-    let leasehold = getppid().map_or(0, Pid::as_raw_pid);
-    others.push(getpid().as_raw_pid());
-    let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?;
-    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let mut group = 0;
-
-    loop {
-        let ready = wait_for(socket.as_fd(), timer.as_fd())?;
-        if ready.timer {
-            // Fails if leasehold was killed. The next round notices that.
-            let _ = socket.write_all(&[1]);
-            kill_group(group);
-            kill_descendants(leasehold, &others);
-            arm(&timer, Duration::ZERO)?;
-            // Printed last: standard error may be stuck, and COMMAND must not run on meanwhile.
-            print_error("leasehold does not run, and its hold ends; sending KILL to the command");
-            let _ = socket.write_all(&[1]);
-        }
-        if ready.socket {
-            let mut bytes = [0; Message::LENGTH];
-            if socket.read_exact(&mut bytes).is_err() {
-                break;
-            }
-            let message = Message::from_bytes(bytes);
-            group = message.group;
-            arm(&timer, message.end)?;
-        }
-    }
-
-    // leasehold was killed, and the kernel has killed COMMAND. The rest of COMMAND's group still
-    // runs.
-    kill_group(group);
-    Ok(())
-}
-
-/// Kills the whole group at once, so no process in it can escape by forking.
-fn kill_group(group: i32) {
-    if let Some(group) = Pid::from_raw(group) {
-        // Fails if the whole group has ended.
-        let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-struct Ready {
-    socket: bool,
-    timer: bool,
-}
-
-fn wait_for(socket: BorrowedFd<'_>, timer: BorrowedFd<'_>) -> io::Result<Ready> {
-    let mut descriptors = [
-        PollFd::from_borrowed_fd(socket, PollFlags::IN),
-        PollFd::from_borrowed_fd(timer, PollFlags::IN),
-    ];
-    match poll(&mut descriptors, None) {
-        Ok(_) | Err(Errno::INTR) => {}
-        Err(error) => return Err(error.into()),
-    }
-
-    let [socket, timer] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
-    // A message that has arrived moves the end.
-    Ok(Ready {
-        socket,
-        timer: timer && !socket,
-    })
-}
-
-/// Sets the timer to a time of `CLOCK_BOOTTIME`; zero disarms it.
-fn arm(timer: &OwnedFd, end: Duration) -> io::Result<()> {
-    let zero = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    let end = Timespec {
-        // The largest number of seconds that the kernel accepts. It is longer than any machine
-        // runs.
-        tv_sec: i64::try_from(end.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: end.subsec_nanos().into(),
-    };
-
-    let time = Itimerspec {
-        it_interval: zero,
-        it_value: end,
-    };
-    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &time)?;
-    Ok(())
-}
-
-/// Kills the descendants of leasehold until none runs.
-fn kill_descendants(leasehold: i32, others: &[i32]) {
-    const ROUND: Duration = Duration::from_millis(5);
-
-    let deadline = Instant::now() + KILL_MAX;
-    while Instant::now() < deadline {
-        let found = ProcessTable::read().map(|table| table.descendants(leasehold, others));
-        match found {
-            Ok(found) if found.is_empty() => return,
-            Ok(found) => found
-                .into_iter()
-                .for_each(|process| process.signal(Signal::KILL, leasehold)),
-            Err(error) => {
-                print_error(format_args!("cannot find the command's processes: {error}"));
-                return;
-            }
-        }
-        sleep(ROUND);
-    }
+/// Returns the message about the end of the hold, and how long the hold stays valid.
+fn hold_ends(remaining: impl Fn() -> Duration) -> (Message, Duration) {
+    // Read before `remaining`: a pause between the two must not make the end late.
+    let now = boot_time();
+    let left = remaining();
+    (Message::HoldEnds(now.saturating_add(left)), left)
 }
 
 fn boot_time() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::try_from(now).expect("the time since the boot is not negative")
+}
+
+/// Returns whether a process is the watchdog of a `leasehold`.
+pub(crate) fn is_watchdog(pid: u32) -> bool {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut arguments = arguments.split(|byte| *byte == 0);
+    arguments.nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
 }
 
 #[cfg(test)]
@@ -353,10 +341,19 @@ mod tests {
 
     #[test]
     fn message_survives_its_bytes() {
-        let message = Message {
-            end: Duration::new(1_234_567, 89),
-            group: 4_194_304,
-        };
-        assert_eq!(Message::from_bytes(message.to_bytes()), message);
+        for message in [
+            Message::HoldEnds(Duration::new(1_234_567, 89)),
+            Message::Noted,
+            Message::Started(4_194_304),
+            Message::NotStarted(7),
+            Message::Stopped(19),
+            Message::Exited(255),
+            Message::Killed(64),
+            Message::AllEnded,
+            Message::Acts,
+            Message::HasPrinted,
+        ] {
+            assert_eq!(Message::from_bytes(message.to_bytes()).unwrap(), message);
+        }
     }
 }

@@ -1,11 +1,9 @@
 //! The processes that the command has started, in other groups and sessions too.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
 
@@ -156,37 +154,6 @@ fn stopped_run_does_not_leave_its_command_running_after_the_hold() {
         "",
         "leasehold does not run, and its hold ends; sending KILL to the command",
     );
-}
-
-#[test]
-fn killed_watchdog_is_replaced() {
-    let sandbox = Sandbox::new();
-    let run = run_with_daemons(&sandbox, &["--max-hold", "8s"]);
-    let watchdog = || watchdog_of(run.pid());
-    let first = watchdog().expect("the run has a watchdog");
-    kill(first, Signal::SIGKILL).expect("killed");
-    until("the run has another watchdog", || {
-        watchdog().is_some_and(|pid| pid != first)
-    });
-
-    run.signal(Signal::SIGSTOP);
-    until("the command has ended", || !is_alive(sandbox.pid("pid")));
-    run.signal(Signal::SIGCONT);
-    assert_eq!(run.wait().code(), 76);
-}
-
-/// The pid of the watchdog that a run has started.
-fn watchdog_of(run: Pid) -> Option<Pid> {
-    let parent = format!("\nPPid:\t{run}\n");
-    let is_watchdog = |pid: i32| {
-        let read = |file| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        read("status").contains(&parent) && read("cmdline").contains("\0__watchdog\0")
-    };
-    fs::read_dir("/proc")
-        .expect("listed")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .find(|pid| is_watchdog(*pid))
-        .map(Pid::from_raw)
 }
 
 /// On a server, the next waiter is granted the lock while the first run is stopped.

@@ -1,0 +1,335 @@
+//! What the watchdog's own process does: it starts COMMAND, and kills it if leasehold cannot.
+
+use std::ffi::OsString;
+use std::fs::{File, read_dir};
+use std::io::{self, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::{Pid, close, dup2_stdout, getppid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, wait, waitid};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::children::{kill_descendants, reap_except};
+use super::exec_shim;
+use super::signals::standard_signals;
+use super::watchdog::{Message, WATCHDOG_ARGUMENT};
+use crate::exit::{Exit, print_error};
+
+/// Watches if this process was started as the watchdog. Returns `None` in any other process.
+pub(crate) fn run_if_watchdog() -> Option<Exit> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != WATCHDOG_ARGUMENT {
+        return None;
+    }
+
+    match start(arguments).and_then(WatchdogProcess::run) {
+        Ok(()) => Some(Exit::DONE),
+        Err(error) => {
+            print_error(format_args!("the watchdog of the command failed: {error}"));
+            Some(Exit::INTERNAL)
+        }
+    }
+}
+
+struct WatchdogProcess {
+    leasehold: Pid,
+    socket: UnixStream,
+    timer: OwnedFd,
+    signals: SignalFd,
+    command: Pid,
+    state: State,
+}
+
+/// What leasehold knows of the command.
+///
+/// ```text
+/// Runs ── it is stopped ──► Stopped ── Noted ──► Runs
+///   └──── it has ended ───► Ended ──── Noted ──► Reaped ── no child is left ──► AllEnded
+/// ```
+/// The command's id stays its own until leasehold has noted the end, and signals it no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Runs,
+    Stopped,
+    Ended,
+    Reaped,
+    AllEnded,
+}
+
+/// Starts the command. `arguments` are those of the shim.
+fn start(arguments: impl Iterator<Item = OsString>) -> io::Result<WatchdogProcess> {
+    let leasehold = getppid();
+    // A signal is read from the descriptor below.
+    standard_signals().thread_block()?;
+    set_child_subreaper(true)?;
+    let (first, stdin) = receive_first()?;
+
+    let spawned = exec_shim::start(arguments).stdin(stdin).spawn();
+    // The command alone has its descriptors: the reader of a pipe waits for the last of them.
+    close_inherited()?;
+
+    let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let command = match spawned {
+        Ok(child) => Pid::from_raw(child.id().cast_signed()),
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(Errno::EAGAIN as i32);
+            socket.write_all(&Message::NotStarted(errno).to_bytes())?;
+            return Err(error);
+        }
+    };
+
+    let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+    let mut watchdog = WatchdogProcess {
+        leasehold,
+        socket,
+        timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC)?,
+        signals: SignalFd::with_flags(&standard_signals(), flags)?,
+        command,
+        state: State::Runs,
+    };
+    watchdog.handle(first)?;
+    watchdog.send(Message::Started(command.as_raw()));
+    Ok(watchdog)
+}
+
+impl WatchdogProcess {
+    /// Returns when leasehold was killed, and all descendants were killed too.
+    fn run(mut self) -> io::Result<()> {
+        loop {
+            let ready = self.wait()?;
+            if ready.timer {
+                self.end_hold()?;
+            }
+            if ready.signals {
+                self.forward_signals()?;
+            }
+            if ready.socket && !self.receive()? {
+                break;
+            }
+            self.report();
+        }
+
+        self.kill_all();
+        Ok(())
+    }
+
+    fn wait(&self) -> io::Result<Ready> {
+        let mut descriptors = [
+            PollFd::new(&self.socket, PollFlags::IN),
+            PollFd::new(&self.timer, PollFlags::IN),
+            PollFd::new(&self.signals, PollFlags::IN),
+        ];
+        poll(&mut descriptors, None)?;
+
+        let [socket, timer, signals] =
+            descriptors.map(|descriptor| !descriptor.revents().is_empty());
+        Ok(Ready {
+            socket,
+            // A message that has arrived moves the end.
+            timer: timer && !socket,
+            signals,
+        })
+    }
+
+    /// Receives a message. Returns `false` if leasehold has ended.
+    fn receive(&mut self) -> io::Result<bool> {
+        let mut bytes = [0; Message::LENGTH];
+        if self.socket.read_exact(&mut bytes).is_err() {
+            return Ok(false);
+        }
+        self.handle(Message::from_bytes(bytes)?)?;
+        Ok(true)
+    }
+
+    fn handle(&mut self, message: Message) -> io::Result<()> {
+        match (message, self.state) {
+            (Message::HoldEnds(end), _) => self.arm(end)?,
+            (Message::Noted, State::Stopped) => self.state = State::Runs,
+            (Message::Noted, State::Ended) => {
+                self.waitid(WaitIdOptions::EXITED);
+                self.state = State::Reaped;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reports a change of the command, and reaps the orphans.
+    fn report(&mut self) {
+        if self.state == State::Runs {
+            self.report_command();
+        }
+        match self.state {
+            State::Runs | State::Stopped | State::Ended => reap_except(&[self.command.as_raw()]),
+            State::Reaped if !reap_all() => {
+                self.state = State::AllEnded;
+                self.send(Message::AllEnded);
+            }
+            State::Reaped | State::AllEnded => {}
+        }
+    }
+
+    fn report_command(&mut self) {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        if let Some(ended) = self.waitid(peek) {
+            self.state = State::Ended;
+            self.send(match ended.terminating_signal() {
+                Some(signal) => Message::Killed(signal),
+                None => Message::Exited(ended.exit_status().unwrap_or_default()),
+            });
+        } else if let Some(stopped) = self.waitid(WaitIdOptions::STOPPED)
+            && let Some(signal) = stopped.stopping_signal()
+        {
+            self.state = State::Stopped;
+            self.send(Message::Stopped(signal));
+        }
+    }
+
+    fn waitid(&self, options: WaitIdOptions) -> Option<WaitIdStatus> {
+        let command = rustix::process::Pid::from_raw(self.command.as_raw())?;
+        // Does not fail for a child that has not been reaped.
+        waitid(WaitId::Pid(command), options | WaitIdOptions::NOHANG)
+            .ok()
+            .flatten()
+    }
+
+    /// Sends the signals to leasehold that this process has received as the command's parent.
+    fn forward_signals(&self) -> io::Result<()> {
+        while let Some(received) = self.signals.read_signal()? {
+            let signal = Signal::try_from(received.ssi_signo.cast_signed());
+            let is_from_leasehold = received.ssi_pid.cast_signed() == self.leasehold.as_raw();
+            if let Ok(signal) = signal
+                && signal != Signal::SIGCHLD
+                && !is_from_leasehold
+                && getppid() == self.leasehold
+            {
+                // Fails if leasehold was killed. The next round notices that.
+                let _ = kill(self.leasehold, signal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the command, because its hold ends and leasehold has not ended it.
+    fn end_hold(&mut self) -> io::Result<()> {
+        self.arm(Duration::ZERO)?;
+        self.send(Message::Acts);
+        self.kill_all();
+
+        // Standard error may be stuck, and leasehold waits for the next messages.
+        let mut socket = self.socket.try_clone()?;
+        thread::spawn(move || {
+            print_error("leasehold does not run, and its hold ends; sending KILL to the command");
+            // Fails if leasehold was killed.
+            let _ = socket.write_all(&Message::HasPrinted.to_bytes());
+        });
+        Ok(())
+    }
+
+    fn kill_all(&self) {
+        if !matches!(self.state, State::Reaped | State::AllEnded) {
+            // The whole group at once, so no process in it can escape by forking. Fails if all
+            // of them have ended.
+            let _ = killpg(self.command, Signal::SIGKILL);
+        }
+        if let Err(error) = kill_descendants(self.command.as_raw(), &[]) {
+            print_error(format_args!("cannot find the command's processes: {error}"));
+        }
+    }
+
+    fn send(&mut self, message: Message) {
+        // Fails if leasehold was killed. The next round notices that.
+        let _ = self.socket.write_all(&message.to_bytes());
+    }
+
+    /// Sets the timer to a time of `CLOCK_BOOTTIME`; zero disarms it.
+    fn arm(&self, end: Duration) -> io::Result<()> {
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let end = Timespec {
+            // The largest number of seconds that the kernel accepts. It is longer than any machine
+            // runs.
+            tv_sec: i64::try_from(end.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: end.subsec_nanos().into(),
+        };
+
+        let time = Itimerspec {
+            it_interval: zero,
+            it_value: end,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &time)?;
+        Ok(())
+    }
+}
+
+struct Ready {
+    socket: bool,
+    timer: bool,
+    signals: bool,
+}
+
+/// Reaps all children that have ended. Returns whether a child is left.
+fn reap_all() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Receives the first message with the standard input of the command.
+fn receive_first() -> io::Result<(Message, OwnedFd)> {
+    let mut bytes = [0; Message::LENGTH];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        io::stdin(),
+        &mut [IoSliceMut::new(&mut bytes)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    match rights {
+        Some(stdin) if received.bytes == Message::LENGTH => {
+            Ok((Message::from_bytes(bytes)?, stdin))
+        }
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Closes what this process has inherited for the command, except standard error.
+///
+/// Standard input is the socket.
+fn close_inherited() -> io::Result<()> {
+    dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+
+    let numbers = read_dir("/proc/self/fd")?.filter_map(|entry| {
+        let number = entry.ok()?.file_name().to_str()?.parse().ok();
+        number.filter(|number: &i32| *number > 2)
+    });
+    for number in numbers.collect::<Vec<_>>() {
+        // Fails for the list itself, which is closed already.
+        let _ = close(number);
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The watchdog: the process that ends the command if leasehold is killed.
+
+use std::fs::{File, read_to_string};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::sandbox::{Finished, Sandbox, Started, is_alive, until};
+use crate::terminal::Terminal;
+
+const SESSION: &str = "setsid sleep 1000 & echo $PPID > ready; wait";
+const DOUBLE_FORK: &str = "(setsid sh -c '(sleep 1000 &)' &); echo $PPID > ready; sleep 1000";
+
+/// Each process starts the next one in a session of its own, and ends: for 100 s at most.
+const FORK_CHAIN: &str = "exec python3 -c '
+import os, time
+if os.fork():
+    open(\"ready\", \"w\").write(f\"{os.getppid()}\\n\")
+    time.sleep(1000)
+end = time.monotonic() + 100
+while time.monotonic() < end:
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+'";
+
+/// One process starts others in sessions of their own without a pause.
+const FORK_LOOP: &str = "exec python3 -c '
+import os, time
+open(\"ready\", \"w\").write(f\"{os.getppid()}\\n\")
+for _ in range(3000):
+    if not os.fork():
+        os.setsid()
+        time.sleep(100)
+    time.sleep(0.001)
+'";
+
+const ALL: [&str; 4] = [SESSION, DOUBLE_FORK, FORK_CHAIN, FORK_LOOP];
+
+/// A locked file that is the standard output of a run. The lock is free when no process has the
+/// file: leasehold, its watchdog, or any descendant.
+struct Processes(PathBuf);
+
+impl Processes {
+    fn start(sandbox: &Sandbox, file: &str, line: &str) -> (Self, Started) {
+        let path = sandbox.path(file);
+        let output = File::create(&path).unwrap();
+        output.lock().unwrap();
+
+        let mut run = sandbox.leasehold(&["run", file, "--", "sh", "-c", line]);
+        let run = run.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+        (Self(path), run.into())
+    }
+
+    fn have_ended(&self) -> bool {
+        File::open(&self.0).unwrap().try_lock().is_ok()
+    }
+}
+
+fn state(pid: Pid) -> char {
+    let stat = read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next())
+        .unwrap_or('X')
+}
+
+#[test]
+fn killed_run_kills_all_descendants() {
+    let sandbox = Sandbox::on_redis();
+    for (number, line) in ALL.into_iter().enumerate() {
+        let (processes, run) = Processes::start(&sandbox, &format!("kill-{number}"), line);
+        sandbox.pid("ready");
+        run.signal(Signal::SIGKILL);
+        until(&format!("all processes of {line:?} have ended"), || {
+            processes.have_ended()
+        });
+        std::fs::remove_file(sandbox.path("ready")).unwrap();
+    }
+}
+
+#[test]
+fn killed_watchdog_ends_the_run_and_all_descendants() {
+    let sandbox = Sandbox::on_redis();
+    for (number, line) in ALL.into_iter().enumerate() {
+        let name = format!("kill-{number}");
+        let (processes, run) = Processes::start(&sandbox, &name, line);
+        kill(sandbox.pid("ready"), Signal::SIGKILL).unwrap();
+        run.wait()
+            .assert_signal(Signal::SIGKILL, "the watchdog of the command was killed");
+        assert!(processes.have_ended(), "{line:?}");
+        assert!(sandbox.is_free(&name));
+        std::fs::remove_file(sandbox.path("ready")).unwrap();
+    }
+}
+
+#[test]
+fn killed_watchdog_ends_what_until_all_end_waits_for() {
+    let sandbox = Sandbox::on_redis();
+    let line = "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > pid); echo $PPID > ready";
+    let run = sandbox.started(&["run", "a", "--until-all-end", "--", "sh", "-c", line]);
+    let watchdog = sandbox.pid("ready");
+    let descendant = sandbox.pid("pid");
+    kill(watchdog, Signal::SIGKILL).unwrap();
+    run.wait()
+        .assert_signal(Signal::SIGKILL, "the watchdog of the command was killed");
+    assert!(!is_alive(descendant));
+}
+
+/// Half of the runs are killed at different times after their start, the others as soon as the
+/// command runs.
+#[test]
+fn run_that_is_killed_while_it_starts_leaves_no_process() {
+    const RUNS: u64 = 100;
+
+    let sandbox = Sandbox::on_redis();
+    let busy = || Started::of(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let _load: Vec<_> = (0..4).map(|_| busy()).collect();
+
+    let runs = (0..RUNS).map(|number| {
+        let line = format!("setsid sleep 1000 & echo > ready-{number}; wait");
+        let (processes, run) = Processes::start(&sandbox, &format!("a{number}"), &line);
+        if number % 2 == 0 {
+            sleep(Duration::from_millis(number));
+        } else {
+            let ready = sandbox.path(&format!("ready-{number}"));
+            until("the command runs", || ready.exists());
+        }
+        run.signal(Signal::SIGKILL);
+        processes
+    });
+    for processes in runs.collect::<Vec<_>>() {
+        until("all processes have ended", || processes.have_ended());
+    }
+}
+
+#[test]
+fn signal_to_the_parent_of_the_command_is_forwarded() {
+    let sandbox = Sandbox::on_redis();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let line = format!("kill -{} $PPID; sleep 1000", signal as i32);
+        sandbox
+            .done(&["run", "a", "--", "sh", "-c", &line])
+            .assert_signal(signal, "");
+    }
+
+    let line = "trap 'echo caught; exit 3' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done";
+    sandbox
+        .done(&["run", "a", "--", "sh", "-c", line])
+        .assert(3, "caught\n", "");
+    assert!(sandbox.is_free("a"));
+}
+
+/// leasehold does not handle this signal.
+#[test]
+fn signal_that_ends_leasehold_ends_it_through_the_parent_of_the_command_too() {
+    let sandbox = Sandbox::on_redis();
+    let (processes, run) = Processes::start(&sandbox, "a", "kill -ALRM $PPID; sleep 1000");
+    run.wait().assert_signal(Signal::SIGALRM, "");
+    until("all processes have ended", || processes.have_ended());
+}
+
+#[test]
+fn stop_of_the_parent_of_the_command_stops_leasehold_alone() {
+    let sandbox = Sandbox::on_redis();
+    let run = sandbox.started(&["run", "a", "--", "sh", "-c", "echo $PPID > ready; exec cat"]);
+    let watchdog = sandbox.pid("ready");
+    kill(watchdog, Signal::SIGSTOP).unwrap();
+    until("leasehold has stopped, and the watchdog runs", || {
+        state(run.pid()) == 'T' && state(watchdog) == 'S'
+    });
+    kill(watchdog, Signal::SIGCONT).unwrap();
+    until("leasehold runs", || state(run.pid()) == 'S');
+    run.end().assert(0, "", "");
+}
+
+#[test]
+fn terminal_stop_of_the_parent_of_the_command_stops_leasehold_and_the_command() {
+    let sandbox = Sandbox::on_redis();
+    let line = "echo $$ > pid; echo $PPID > ready; exec cat";
+    // The kernel stops a process only where a process of another group could continue it.
+    let mut run = sandbox.leasehold(&["run", "a", "--", "sh", "-c", line]);
+    let run = Started::of(run.process_group(0));
+    let (watchdog, command) = (sandbox.pid("ready"), sandbox.pid("pid"));
+    kill(watchdog, Signal::SIGTSTP).unwrap();
+    until("both have stopped", || {
+        state(run.pid()) == 'T' && state(command) == 'T'
+    });
+    kill(watchdog, Signal::SIGCONT).unwrap();
+    until("both have continued", || {
+        state(run.pid()) == 'S' && state(command) == 'S'
+    });
+    run.end().assert(0, "", "");
+}
+
+/// The watchdog blocks signals itself, and the command inherits the mask.
+#[test]
+fn command_has_the_signal_mask_that_leasehold_was_started_with() {
+    for sandbox in [Sandbox::new(), Sandbox::on_redis()] {
+        let line = "import os, signal, sys; \
+                    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, 40}); \
+                    os.execvp(sys.argv[1], sys.argv[1:])";
+        let mut python = Command::new("python3");
+        python
+            .args([
+                "-c",
+                line,
+                env!("CARGO_BIN_EXE_leasehold"),
+                "run",
+                "a",
+                "--",
+            ])
+            .args(["grep", "SigBlk", "/proc/self/status"])
+            .env("LEASEHOLD_STORE", sandbox.url());
+        let done: Finished = python.output().unwrap().into();
+        done.assert(0, "SigBlk:\t0000008000000200\n", "");
+    }
+}
+
+#[test]
+fn command_below_the_watchdog_has_the_terminal() {
+    let sandbox = Sandbox::on_redis();
+    let mut terminal = Terminal::shell(&sandbox);
+    terminal.types("$LEASEHOLD run a -- sh -c 'echo sta\"\"rted; read x; echo \"got <$x>\"'\n");
+    terminal.until_shows("started");
+    terminal.types("\x1a");
+    terminal.until_shows("Stopped");
+    terminal.types("fg\n");
+    terminal.until_shows("LEASEHOLD run a");
+    terminal.types("hello\n");
+    terminal.until_shows("got <hello>");
+
+    terminal.types("$LEASEHOLD run a -- sh -c 'echo sta\"\"rted; exec sleep 1000'\n");
+    terminal.until_shows("started");
+    terminal.types("\x03");
+    terminal.types("echo co\"\"de=$?\n");
+    terminal.until_shows("code=130");
+}
