@@ -17,7 +17,7 @@ use crate::step::Step;
 const THREADS: &str = "8";
 /// Programs whose tests wait for nearly all of their time, so that more of them run at a time.
 const MOSTLY_WAIT: [&str; 1] = ["conformance"];
-const THREADS_THAT_WAIT: &str = "24";
+const THREADS_THAT_WAIT: &str = "16";
 
 /// Tests that need both cores: a target, and how the names of the tests begin.
 const ALONE: [(&str, &str); 2] = [

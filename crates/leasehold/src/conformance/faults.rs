@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
 
@@ -204,12 +204,11 @@ pub async fn leave_is_retried_beyond_the_lease(service: &dyn Service) {
     let lease = Duration::from_millis(100);
     let held = acquire(&faulty.locks.mutex(&name).lease(lease)).await;
     faulty.faults.set_disconnected(true);
+    let lease_end = Instant::now() + lease;
     drop(held);
 
     // `drain` would also wait for the departures of all tests that run beside this one.
-    sleep(lease).await;
-    let calls = faulty.faults.calls();
-    let is_retried = async || faulty.faults.calls() > calls;
+    let is_retried = async || faulty.faults.has_calls_since(lease_end);
     eventually("the release is retried after the lease", is_retried).await;
 
     faulty.faults.set_disconnected(false);

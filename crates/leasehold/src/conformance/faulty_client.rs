@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -36,6 +37,7 @@ impl FaultyClient {
 #[derive(Debug, Default)]
 pub(super) struct InjectedFaults {
     calls: AtomicU32,
+    last_call: Mutex<Option<Instant>>,
     next: Mutex<ReplyFault>,
     /// No request reaches the store.
     disconnected: AtomicBool,
@@ -45,6 +47,11 @@ impl InjectedFaults {
     /// The number of requests so far.
     pub(super) fn calls(&self) -> u32 {
         self.calls.load(Ordering::SeqCst)
+    }
+
+    /// Whether a request was sent at this time or later.
+    pub(super) fn has_calls_since(&self, time: Instant) -> bool {
+        self.last_call.lock().is_some_and(|last| last >= time)
     }
 
     /// Injects a fault into the next request.
@@ -93,6 +100,7 @@ impl Intercept for FaultyStore {
         reply: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
         self.faults.calls.fetch_add(1, Ordering::SeqCst);
+        *self.faults.last_call.lock() = Some(Instant::now());
         let fault = std::mem::take(&mut *self.faults.next.lock());
         let refused = || Err(Error::unavailable("injected: the connection broke"));
 

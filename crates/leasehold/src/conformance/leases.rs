@@ -12,7 +12,7 @@ use crate::{Claim, LossReason, OnContention, Standing, Store};
 const SHORT: Duration = Duration::from_millis(300);
 
 /// A lease that a busy machine can still renew in time.
-const RENEWED: Duration = Duration::from_secs(1);
+const RENEWED: Duration = Duration::from_secs(2);
 
 /// A lock is held far beyond its lease while its guard exists.
 pub async fn hold_is_renewed_beyond_the_lease(service: &dyn Service, kind: LockKind) {
