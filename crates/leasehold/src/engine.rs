@@ -11,6 +11,8 @@ mod events;
 #[cfg(test)]
 mod expired_in_queue;
 mod hold;
+#[cfg(test)]
+mod no_reply;
 mod outage;
 mod renew;
 mod spans;

@@ -179,8 +179,9 @@ impl Lock {
     /// machine is suspended does not count.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if `timeout`
-    /// is a second or more and the store sent no reply within it.
+    /// As [`acquire`](Self::acquire). Also [`is_unavailable`](Error::is_unavailable) if the store
+    /// sent no reply within `timeout`, because only a reply shows that the lock is held. The call
+    /// waits for the first reply for a second, even if `timeout` is shorter.
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

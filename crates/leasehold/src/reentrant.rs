@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::time;
 
 use crate::engine::Engine;
 use crate::runtime::background::on_background;
-use crate::{Guard, Lock, Locks, Result, Token};
+use crate::{Error, Guard, Lock, Locks, Result, Token};
 
 /// The owner of [`Reentrant`] mutexes: a task, a thread, a request.
 ///
@@ -173,7 +174,7 @@ impl Reentrant {
 
         // Another task of this owner waits in the queue, or has just been granted.
         let Ok(_first) = owned_hold.first.try_lock() else {
-            return owned_hold.reenter();
+            return self.refused(&owned_hold).await;
         };
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
@@ -198,9 +199,9 @@ impl Reentrant {
         }
 
         let started = std::time::Instant::now();
-        let first = async { tokio::time::timeout(timeout, owned_hold.first.lock()).await };
+        let first = async { time::timeout(timeout, owned_hold.first.lock()).await };
         let Ok(_first) = on_background(first).await else {
-            return owned_hold.reenter();
+            return self.refused(&owned_hold).await;
         };
         if let Some(again) = owned_hold.reenter()? {
             return Ok(Some(again));
@@ -209,6 +210,23 @@ impl Reentrant {
         let remaining = timeout.saturating_sub(started.elapsed());
         let granted = self.lock.try_acquire_for(remaining).await?;
         Ok(granted.map(|guard| owned_hold.enter_first(guard)))
+    }
+
+    /// Ends an acquire while another task of its owner acquires the lock.
+    ///
+    /// That task waits for a holder, or for a store that is down. Reading the store shows which.
+    async fn refused(&self, owned_hold: &OwnedHold) -> Result<Option<ReentrantGuard>> {
+        if let Some(again) = owned_hold.reenter()? {
+            return Ok(Some(again));
+        }
+
+        let reading = self.lock.locks().inspect(self.lock.name());
+        let read = on_background(async { time::timeout(REPLY_MAX, reading).await }).await;
+        match read {
+            Ok(Err(error)) if error.is_unavailable() => Err(error),
+            Ok(_) => owned_hold.reenter(),
+            Err(_elapsed) => Err(no_reply(&self.lock)),
+        }
     }
 }
 
@@ -258,3 +276,14 @@ impl std::ops::Deref for ReentrantGuard {
         &self.guard
     }
 }
+
+fn no_reply(lock: &Lock) -> Error {
+    Error::unavailable(format!("the store sent no reply within {REPLY_MAX:?}")).during(
+        "acquire",
+        lock.locks().url(),
+        Some(lock.name()),
+    )
+}
+
+/// How long a store may take to show that it replies.
+const REPLY_MAX: Duration = Duration::from_secs(1);

@@ -2,11 +2,13 @@
 #![cfg(all(feature = "redis", feature = "zookeeper"))]
 #![allow(missing_docs)]
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use futures_util::poll;
 use lab_servers::{Redis, ZooKeeper};
-use leasehold::{Error, Guard, Locks, Result};
+use leasehold::{Error, Guard, Locks, Owner, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -24,23 +26,39 @@ trait Servers {
     fn resume(&self);
 }
 
-struct OneRedis(Redis);
+struct OneRedis {
+    server: Redis,
+    settings: &'static str,
+}
+
+impl OneRedis {
+    fn start() -> Self {
+        Self::with("")
+    }
+
+    fn with(settings: &'static str) -> Self {
+        Self {
+            server: Redis::start(),
+            settings,
+        }
+    }
+}
 
 impl Servers for OneRedis {
     fn url(&self) -> String {
-        self.0.url()
+        format!("{}{}", self.server.url(), self.settings)
     }
 
     fn kill(&mut self) {
-        self.0.kill();
+        self.server.kill();
     }
 
     fn pause(&self) {
-        self.0.pause();
+        self.server.pause();
     }
 
     fn resume(&self) {
-        self.0.resume();
+        self.server.resume();
     }
 }
 
@@ -171,7 +189,7 @@ async fn waiters_are_refused_after_ten_seconds(servers: impl Servers) {
 
 #[tokio::test]
 async fn redis_waiters_are_refused_after_ten_seconds_without_reply() {
-    waiters_are_refused_after_ten_seconds(OneRedis(Redis::start())).await;
+    waiters_are_refused_after_ten_seconds(OneRedis::start()).await;
 }
 
 #[tokio::test]
@@ -203,7 +221,7 @@ async fn deadline_without_store_is_unavailable(servers: impl Servers) {
 
 #[tokio::test]
 async fn redis_deadline_without_server_is_unavailable() {
-    deadline_without_store_is_unavailable(OneRedis(Redis::start())).await;
+    deadline_without_store_is_unavailable(OneRedis::start()).await;
 }
 
 #[tokio::test]
@@ -214,6 +232,78 @@ async fn redlock_deadline_without_masters_is_unavailable() {
 #[tokio::test]
 async fn zookeeper_deadline_without_server_is_unavailable() {
     deadline_without_store_is_unavailable(OneZooKeeper(ZooKeeper::start())).await;
+}
+
+/// Without a reply no try ends with `None`, which means that the lock is held, however soon it
+/// ends. A waiter of the same client proves nothing either: its queue entry had a reply before.
+async fn tries_without_reply_are_unavailable(servers: impl Servers) {
+    let mut fixture = Fixture::begin(servers).await;
+    let waiter = fixture.waiter(None).await;
+    fixture.servers.kill();
+
+    let mut tries = Vec::new();
+    for wait in [0, 10, 300, 2_000].map(Duration::from_millis) {
+        for name in ["a", &format!("not a: {wait:?}")] {
+            let lock = fixture.locks.mutex(name);
+            tries.push(tokio::spawn(
+                async move { lock.try_acquire_for(wait).await },
+            ));
+        }
+    }
+    let begun = Instant::now();
+    for error in join_all(tries.into_iter().map(refused)).await {
+        let took = begun.elapsed();
+        assert!(
+            took < OUTAGE_MAX + NOTICED_WITHIN,
+            "after {took:?}: {error}"
+        );
+    }
+    waiter.abort();
+}
+
+#[tokio::test]
+async fn redis_tries_without_reply_are_unavailable() {
+    tries_without_reply_are_unavailable(OneRedis::start()).await;
+}
+
+#[tokio::test]
+async fn plain_tries_without_reply_are_unavailable() {
+    tries_without_reply_are_unavailable(OneRedis::with("?dialect=plain")).await;
+}
+
+#[tokio::test]
+async fn redisson_tries_without_reply_are_unavailable() {
+    tries_without_reply_are_unavailable(OneRedis::with("?dialect=redisson")).await;
+}
+
+#[tokio::test]
+async fn redlock_tries_without_reply_are_unavailable() {
+    tries_without_reply_are_unavailable(FiveMasters::start()).await;
+}
+
+#[tokio::test]
+async fn zookeeper_tries_without_reply_are_unavailable() {
+    tries_without_reply_are_unavailable(OneZooKeeper(ZooKeeper::start())).await;
+}
+
+/// Another task of the owner waits for the store, not for a holder.
+#[tokio::test]
+async fn owner_without_reply_is_unavailable() {
+    let mut servers = OneRedis::start();
+    let lock = open(&servers).await.reentrant("a");
+    servers.kill();
+
+    let owner = Owner::new();
+    let mut first = pin!(lock.acquire(&owner));
+    assert!(poll!(&mut first).is_pending());
+    for tried in [
+        lock.try_acquire(&owner).await,
+        lock.try_acquire_for(&owner, Duration::from_millis(10))
+            .await,
+    ] {
+        let error = tried.expect_err("no reply has refused it");
+        assert!(error.is_unavailable(), "{error}");
+    }
 }
 
 /// A waiter survives servers that are paused for less than ten seconds, without an error.
@@ -237,7 +327,7 @@ async fn waiter_survives_short_outage(servers: impl Servers) {
 
 #[tokio::test]
 async fn redis_waiter_survives_short_outage_without_error() {
-    waiter_survives_short_outage(OneRedis(Redis::start())).await;
+    waiter_survives_short_outage(OneRedis::start()).await;
 }
 
 #[tokio::test]

@@ -107,6 +107,7 @@ async fn live(world: &Arc<World>, plan: &Plan) {
         // A fault that panics is a bug of the simulation.
         fault.await.expect("a fault does not panic");
     }
+    world.disarm();
     acquire_all(world, plan, &locks).await;
     world.wait_for_departures().await;
     // The last departure may have ended without a later step of its client.

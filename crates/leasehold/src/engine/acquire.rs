@@ -44,7 +44,7 @@ pub(crate) async fn acquire(
     let acquiring = async {
         match options.cohort {
             Some(_) => Box::pin(cohort::acquire(engine, options, limit, &events)).await,
-            None => attempt_until_granted(engine, options, limit, &events).await,
+            None => attempt_until_granted(engine, options, limit, &events, Outage::default()).await,
         }
     };
     let acquired = acquiring.instrument(events.span()).await;
@@ -57,10 +57,10 @@ pub(super) async fn attempt_until_granted(
     options: &AcquireOptions,
     limit: WaitLimit,
     events: &AcquireEvents,
+    mut outage: Outage,
 ) -> Result<Option<Hold>> {
     let deadline = limit.deadline();
     let mut backoff = Backoff::default();
-    let mut outage = Outage::default();
 
     loop {
         let attempt = Attempt::begin(engine, options, limit.on_contention(), events)?;
@@ -121,8 +121,7 @@ impl<'a> Attempt<'a> {
     async fn run(mut self, deadline: Option<Instant>, outage: &mut Outage) -> Result<Outcome> {
         let started = Instant::now();
         let entered = match self.enter(deadline, outage).await {
-            Ok(Some(entered)) => entered,
-            Ok(None) => return Ok(Outcome::Refused),
+            Ok(entered) => entered,
             Err(error) => {
                 outage.entering_failed(started, error)?;
                 return Ok(Outcome::Gone);
@@ -145,16 +144,20 @@ impl<'a> Attempt<'a> {
     }
 
     /// Sends the request to enter.
-    ///
-    /// Returns `None` if the deadline passed too soon to conclude that the store sends no replies.
     async fn enter(
         &mut self,
         deadline: Option<Instant>,
         outage: &Outage,
-    ) -> Result<Option<Timed<Entered>>> {
+    ) -> Result<Timed<Entered>> {
         let started = Instant::now();
         let give_up_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
-        let give_up_at = deadline.map_or(give_up_at, |deadline| deadline.min(give_up_at));
+        let give_up_at = match deadline {
+            None => give_up_at,
+            Some(deadline) if outage.is_on() => give_up_at.min(deadline),
+            // Only a reply shows whether the lock is held. So a store that is merely slow may reply
+            // after the deadline.
+            Some(deadline) => give_up_at.min(deadline.max(started + NO_REPLY_MIN)),
+        };
 
         let calls = self.engine.calls.clone();
         let claim = Arc::clone(&self.claim);
@@ -163,15 +166,12 @@ impl<'a> Attempt<'a> {
         let entering = self.pending_entry.begin(Detached::new(entering));
 
         let Ok(reply) = timeout_at(give_up_at, entering).await else {
-            let waited = started.elapsed();
-            return match outage.error() {
-                Some(error) => Err(error),
-                None if waited < NO_REPLY_MIN => Ok(None),
-                None => Err(timed_out(waited)),
-            };
+            return Err(outage
+                .error()
+                .unwrap_or_else(|| timed_out(started.elapsed())));
         };
         self.pending_entry = PendingEntry::Replied;
-        reply.map(Some)
+        reply
     }
 
     /// Waits in the queue for the grant.

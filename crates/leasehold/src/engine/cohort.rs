@@ -11,15 +11,18 @@ mod tests;
 mod waiting;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::acquire::{NO_REPLY_MIN, attempt_until_granted};
 use super::calls::timed_out;
 use super::events::AcquireEvents;
+use super::outage::Outage;
 use super::{AcquireOptions, Engine, Hold, WaitLimit};
 use crate::{ClaimId, OnContention, Result};
 
@@ -58,8 +61,9 @@ struct CohortState {
     /// In order of arrival.
     waiters: VecDeque<Waiter>,
     joined: u64,
-    /// Whether a claim is being acquired for the waiters.
-    is_acquiring: bool,
+    /// The claim that is being acquired for the waiters: whether the store has replied to its
+    /// request to enter.
+    acquiring: Option<Arc<AtomicBool>>,
     /// The held claim that its holder passes on when it releases it.
     passable: Option<ClaimId>,
 }
@@ -93,12 +97,13 @@ impl Cohort {
         limit: WaitLimit,
         events: &AcquireEvents,
     ) -> Result<Option<Hold>> {
-        if !self.state.lock().is_idle() {
+        if self.is_known_as_held(engine) {
             return Ok(None);
         }
 
         let store_options = options.for_store();
-        let acquired = attempt_until_granted(engine, &store_options, limit, events).await?;
+        let outage = Outage::default();
+        let acquired = attempt_until_granted(engine, &store_options, limit, events, outage).await?;
         Ok(acquired.and_then(|hold| self.adopt(hold, options.max_hold)))
     }
 
@@ -112,6 +117,7 @@ impl Cohort {
     ) -> Result<Option<Hold>> {
         let started = Instant::now();
         let deadline = limit.deadline();
+        let mut check_at = deadline;
         // It is dropped after `waiting`, and so it stops if nothing else waits.
         let mut acquisition = None;
         let (mut waiting, ahead) = LocalWait::join(self, options.max_hold);
@@ -135,15 +141,41 @@ impl Cohort {
                 }
                 () = run(&mut acquisition) => acquisition = None,
                 () = self.acquisition_due.notified() => {}
-                () = passed(deadline) => break,
+                () = passed(check_at) => {
+                    if self.is_known_as_held(engine) {
+                        return Ok(None);
+                    }
+                    if acquisition.is_none() {
+                        break;
+                    }
+                    // A store that is merely slow may reply after the deadline.
+                    if deadline.is_some_and(|deadline| deadline.elapsed() >= NO_REPLY_MIN) {
+                        return Err(timed_out(started.elapsed()));
+                    }
+                    check_at = Some(Instant::now() + REPLY_CHECK);
+                }
             }
         }
 
-        let waited = started.elapsed();
-        if waited >= NO_REPLY_MIN && engine.calls.is_unreachable() {
-            return Err(timed_out(waited));
+        // Another acquire has sent the request, which has no reply. It may have been lost before
+        // this acquire began. So this acquire sends a request of its own.
+        drop(waiting);
+        let trying = self.try_now(engine, options, WaitLimit::Never, events);
+        timeout(NO_REPLY_MIN, trying)
+            .await
+            .unwrap_or_else(|_elapsed| Err(timed_out(started.elapsed())))
+    }
+
+    /// Whether an acquire would have to wait. A hold of this process shows it, or a reply of the
+    /// store that queued the claim of this cohort.
+    fn is_known_as_held(&self, engine: &Engine) -> bool {
+        let state = self.state.lock();
+        if state.passable.is_some() {
+            return true;
         }
-        Ok(None)
+        let has_replied = state.acquiring.as_ref();
+        has_replied.is_some_and(|replied| replied.load(Ordering::Acquire))
+            && !engine.calls.is_unreachable()
     }
 
     /// Records that the store no longer has a claim, or that its hold is not passed on.
@@ -153,13 +185,9 @@ impl Cohort {
 }
 
 impl CohortState {
-    fn is_idle(&self) -> bool {
-        self.waiters.is_empty() && !self.is_acquiring && self.passable.is_none()
-    }
-
     /// Whether acquires wait, and nothing that is under way grants them the lock.
     fn needs_acquisition(&self) -> bool {
-        !self.waiters.is_empty() && !self.is_acquiring && self.passable.is_none()
+        !self.waiters.is_empty() && self.acquiring.is_none() && self.passable.is_none()
     }
 
     fn not_passable(&mut self, claim: ClaimId, acquisition_due: &Notify) {
@@ -186,3 +214,6 @@ async fn passed(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+/// How often an acquire whose deadline has passed looks for the reply that decides it.
+const REPLY_CHECK: Duration = Duration::from_millis(10);

@@ -1,5 +1,7 @@
 //! How long a store may be unreachable while a claim waits.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -16,7 +18,10 @@ use crate::{Error, Result};
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct Outage {
+    /// Whether the store has replied to a request to enter.
     has_entered: bool,
+    /// A copy of it for the acquires of a cohort, which share one claim.
+    shown_to_cohort: Option<Arc<AtomicBool>>,
     away: Option<Away>,
 }
 
@@ -30,12 +35,22 @@ impl Outage {
     /// After a longer outage, the store counts as unavailable.
     pub(super) const LONGEST: Duration = REPLY_TIMEOUT;
 
+    /// Begins before the first request to enter of a cohort's claim. Shows the cohort that the
+    /// store has replied.
+    pub(super) fn of_cohort(has_entered: Arc<AtomicBool>) -> Self {
+        Self {
+            shown_to_cohort: Some(has_entered),
+            ..Self::default()
+        }
+    }
+
     /// Records that the store has replied to a request to enter.
     pub(super) fn entered(&mut self) {
-        *self = Self {
-            has_entered: true,
-            away: None,
-        };
+        self.has_entered = true;
+        self.away = None;
+        if let Some(has_entered) = &self.shown_to_cohort {
+            has_entered.store(true, Ordering::Release);
+        }
     }
 
     /// Records that the store has replied.

@@ -1,12 +1,16 @@
 //! When a hold begins, and when its loss is reported.
 
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::poll;
 use lab_servers::{Redis, Wire};
 use leasehold::LossReason;
 use leasehold::conformance::support::{eventually, waiters, within_timeout};
 
-use super::{open, remote, use_once};
+use tokio::time::timeout;
+
+use super::{commands, monitor, open, remote, use_once};
 
 /// The reply with a grant took longer than the client may trust it. The client confirms the grant
 /// with another request before it returns the guard.
@@ -173,4 +177,45 @@ async fn lease_shorter_than_every_reply_is_refused() {
         .release()
         .await
         .expect("released");
+}
+
+/// A writer becomes a reader, and its connections break while its loss is awaited. The client
+/// remembers the share of the writer. The server must not refuse the claim for it.
+#[tokio::test]
+async fn downgraded_hold_is_refreshed_after_a_reconnect() {
+    let server = Redis::start();
+    let locks = open(&server.url(), "").await;
+    let lock = locks.rwlock("a").exclusive();
+    let held = lock.acquire().await.expect("granted");
+    held.downgrade().await.expect("downgraded");
+
+    let mut monitor = monitor(&server);
+    let mut lost = pin!(held.lost());
+    assert!(poll!(&mut lost).is_pending());
+    server.command(&["CONFIG", "RESETSTAT"]);
+    server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let refreshed = async {
+        while !commands(&server, &mut monitor)
+            .iter()
+            .any(|command| is_refresh(command))
+        {
+            let lost = timeout(Duration::from_millis(5), &mut lost).await;
+            assert!(lost.is_err(), "{lost:?}");
+        }
+    };
+    within_timeout("the claim is refreshed", refreshed).await;
+
+    let stats = server.info("commandstats");
+    let scripts = stats.lines().find(|line| line.contains("cmdstat_evalsha"));
+    let scripts = scripts.expect("a script has run");
+    assert!(scripts.contains("failed_calls=0"), "{scripts}");
+    let other = locks.rwlock("a").shared().try_acquire().await;
+    drop(other.expect("it replies").expect("readers share"));
+}
+
+/// Whether a command, as MONITOR shows it, refreshes a claim: its settings are `F`, the last token,
+/// and more.
+fn is_refresh(command: &str) -> bool {
+    let settings = command.split(" \"F").nth(1).unwrap_or_default();
+    settings.len() > 16 && settings.as_bytes()[..16].iter().all(u8::is_ascii_digit)
 }

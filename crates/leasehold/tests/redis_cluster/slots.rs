@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use lab_servers::Cluster;
-use leasehold::Locks;
-use leasehold::conformance::support::waiters;
+use lab_servers::{Cluster, Redis};
+use leasehold::conformance::support::{waiters, within_timeout};
+use leasehold::{Guard, Locks};
 
-use super::{acquire, open, slot_of};
+use super::{acquire, name_per_master, open, slot_of};
 
 #[tokio::test]
 async fn hold_and_waiter_move_with_their_slot() {
@@ -68,6 +68,56 @@ async fn shared_holds_survive_a_move_under_load() {
     let grants = state.grants.load(Ordering::Relaxed);
     println!("{grants} grants during {moves} moves of the slot");
     assert!(moves > 5 && grants > 50, "{grants} grants, {moves} moves");
+}
+
+/// A slot without a master ends the holds of that slot alone. A waiter for it does no harm either.
+#[tokio::test]
+async fn slot_without_master_ends_no_hold_of_other_slots() {
+    let cluster = Cluster::of(&Redis::setup().config("cluster-require-full-coverage", "no"));
+    let locks = open(&cluster, CRASH_GRACE).await;
+    let [lost, other, _] = name_per_master(&cluster);
+    let held = acquire(&locks, &other).await;
+    let waiting = locks.mutex(&lost);
+    let in_lost_slot = acquire(&locks, &lost).await;
+    let waiting = tokio::spawn(async move { waiting.acquire().await });
+    waiters(&locks, &lost, 1).await;
+
+    cluster.take_slot(slot_of(&cluster, &lost));
+    only_hold_lost(&in_lost_slot, &held).await;
+    waiting.abort();
+}
+
+/// While a slot is half moved, both masters refuse requests about its locks. The holds in other
+/// slots of the same master are renewed.
+#[tokio::test]
+async fn half_moved_slot_ends_no_hold_of_its_master() {
+    let cluster = Cluster::start();
+    let locks = open(&cluster, CRASH_GRACE).await;
+    let master = cluster.master_of(slot_of(&cluster, "a"));
+    let is_other = |name: &String| cluster.master_of(slot_of(&cluster, name)) == master;
+    let other = (0..1_000).map(|number| format!("n{number}")).find(is_other);
+    let other = other.expect("a master has many slots");
+    let held = acquire(&locks, &other).await;
+    // A script renews it every second. In between, pings prove that its holder is alive.
+    let lock = locks.mutex("a").lease(Duration::from_secs(3));
+    let in_moving_slot = lock.acquire().await.expect("granted");
+
+    cluster.begin_move(slot_of(&cluster, "a"), master, (master + 1) % 3);
+    only_hold_lost(&in_moving_slot, &held).await;
+}
+
+const CRASH_GRACE: &str = "crash-grace=2s";
+/// A hold that is not renewed ends within this time.
+const UNRENEWED_MAX: Duration = Duration::from_secs(4);
+
+/// Waits until `lost` is lost, and then for as long as a hold can be held without a renewal.
+async fn only_hold_lost(lost: &Guard, held: &Guard) {
+    within_timeout("the hold of the slot is lost", lost.lost()).await;
+    let begun = Instant::now();
+    while begun.elapsed() < UNRENEWED_MAX {
+        held.check().expect("its slot has a master");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// What the workers share.

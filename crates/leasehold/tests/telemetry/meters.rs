@@ -191,6 +191,16 @@ async fn reconnect() {
     let outages = || value("leasehold_outages_total", &[("store", "redis")]);
     assert!(outages() >= 1.0);
 
+    // Without a reply it does not count as refused.
+    let lock = locks.mutex("b");
+    let refused = lock.try_acquire_for(Duration::from_millis(10)).await;
+    refused.expect_err("the server is down");
+    let outcome = |outcome| {
+        let labels = [("store", "redis"), ("lock", "other"), ("outcome", outcome)];
+        value("leasehold_acquires_total", &labels)
+    };
+    assert!(outcome("unavailable") >= 1.0 && outcome("refused") == 0.0);
+
     server.restart();
     while value("leasehold_reconnects_total", &[("service", "redis")]) < 1.0 {
         tokio::time::sleep(Duration::from_millis(5)).await;

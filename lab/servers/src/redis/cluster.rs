@@ -214,20 +214,42 @@ impl Cluster {
     /// Moves a slot with its keys to another master, key by key, as `redis-cli --cluster reshard`
     /// does.
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
-        let number = slot.to_string();
-        let set = |node: usize, words: &[&str]| {
-            let request = [&["CLUSTER", "SETSLOT", number.as_str()], words].concat();
-            self.nodes[node].command(&request);
-        };
-
-        set(to, &["IMPORTING", &self.ids[from]]);
-        set(from, &["MIGRATING", &self.ids[to]]);
-        while let Some(key) = self.key_in(from, &number) {
+        self.begin_move(slot, from, to);
+        while let Some(key) = self.key_in(from, &slot.to_string()) {
             self.move_key(&key, from, to);
         }
         for node in [to, from] {
-            set(node, &["NODE", &self.ids[to]]);
+            self.set_slot(node, slot, &["NODE", &self.ids[to]]);
         }
+    }
+
+    /// Begins to move a slot, and moves no key. Until the move ends, both masters refuse requests
+    /// about several keys of the slot.
+    pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        self.set_slot(to, slot, &["IMPORTING", &self.ids[from]]);
+        self.set_slot(from, slot, &["MIGRATING", &self.ids[to]]);
+    }
+
+    fn set_slot(&self, node: usize, slot: u16, words: &[&str]) {
+        let slot = slot.to_string();
+        let request = [&["CLUSTER", "SETSLOT", slot.as_str()], words].concat();
+        self.nodes[node].command(&request);
+    }
+
+    /// Takes a slot from its master. Returns when no node knows a master of the slot.
+    pub fn take_slot(&self, slot: u16) {
+        let number = slot.to_string();
+        let request = ["CLUSTER", "DELSLOTS", &number];
+        until("a slot to have no master", || {
+            let knows = |node: &&Redis| self.seen(node, slot).is_some();
+            let knowing: Vec<&Redis> = self.nodes.iter().filter(knows).collect();
+            for node in &knowing {
+                // A node may learn from a late message of another one that the slot has a master.
+                let _refused = node.request(&request);
+            }
+            Ok(knowing.is_empty().then_some(()))
+        })
+        .expect("every node forgets the master");
     }
 
     fn key_in(&self, node: usize, slot: &str) -> Option<String> {

@@ -3,11 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 
 use super::Cohort;
 use crate::engine::acquire::attempt_until_granted;
 use crate::engine::events::AcquireEvents;
+use crate::engine::outage::Outage;
 use crate::engine::{AcquireOptions, Engine, Hold, WaitLimit};
 use crate::runtime::background;
 use crate::{Error, Result};
@@ -34,10 +36,12 @@ impl Acquisition {
         if !state.needs_acquisition() {
             return None;
         }
-        state.is_acquiring = true;
+        let has_replied = Arc::<AtomicBool>::default();
+        state.acquiring = Some(Arc::clone(&has_replied));
         let acquiring = Acquiring {
             cohort: Arc::clone(cohort),
             joined: state.joined,
+            has_replied,
         };
         drop(state);
 
@@ -80,16 +84,19 @@ struct Acquiring {
     cohort: Arc<Cohort>,
     /// How many acquires had joined when it began.
     joined: u64,
+    /// Whether the store has replied to the request to enter.
+    has_replied: Arc<AtomicBool>,
 }
 
 impl Acquiring {
     async fn run(self, engine: Arc<Engine>, options: AcquireOptions) {
         let events = AcquireEvents::of_cohort(&engine.calls, &options.name);
+        let outage = Outage::of_cohort(Arc::clone(&self.has_replied));
+        let acquiring =
+            attempt_until_granted(&engine, &options, WaitLimit::Forever, &events, outage);
         let acquired = tokio::select! {
             biased;
-            acquired = attempt_until_granted(&engine, &options, WaitLimit::Forever, &events) => {
-                acquired
-            }
+            acquired = acquiring => acquired,
             () = self.cohort.unused() => return,
         };
 
@@ -104,7 +111,7 @@ impl Acquiring {
 impl Drop for Acquiring {
     fn drop(&mut self) {
         let mut state = self.cohort.state.lock();
-        state.is_acquiring = false;
+        state.acquiring = None;
         if state.needs_acquisition() {
             self.cohort.acquisition_due.notify_one();
         }

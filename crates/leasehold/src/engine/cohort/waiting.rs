@@ -80,7 +80,7 @@ impl Drop for LocalWait {
         let mut state = self.cohort.state.lock();
         state.waiters.retain(|waiter| waiter.number != self.number);
 
-        if state.waiters.is_empty() && state.is_acquiring {
+        if state.waiters.is_empty() && state.acquiring.is_some() {
             self.cohort.unused.notify_one();
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
 
 use super::keys::LockKeys;
 use super::layout::reply;
@@ -45,52 +45,63 @@ impl Redis {
     }
 
     /// Renews the claims on their servers, all at once. An outage of one server of a cluster does
-    /// not concern the claims of the others.
+    /// not concern the claims of the others. Nor does a slot without a master.
     async fn renew_on_servers(&self, claims: &[Claim], sent_at: BootInstant) -> Result<Missed> {
         // The grant of another client's claim would be pushed to this one, so it is not renewed.
         let ours = claims
             .iter()
             .filter(|claim| self.claims.tracked(claim.id).is_some());
-        let groups = self.by_server(ours)?;
-        let renewals = groups
-            .iter()
-            .map(|(server, claims)| self.renew_on(server, claims, sent_at));
-        let renewals = join_all(renewals).await;
+        let groups = self.by_server(ours);
 
-        if renewals.iter().all(Result::is_err) {
-            return renewals
-                .into_iter()
-                .next()
-                .unwrap_or_else(|| Ok(Missed::default()));
-        }
-        let outcomes = groups.iter().zip(renewals);
-        let outcomes = outcomes.map(|((_, claims), renewed)| match renewed {
-            Ok(missed) => missed,
-            Err(error) => {
-                tracing::debug!(%error, "a master of the cluster does not renew its claims");
-                Missed::unusable(claims)
-            }
+        let renewals = groups.into_iter().map(async |(server, claims)| {
+            let renewed = match server {
+                Ok(server) => self.renew_on(&server, &claims, sent_at).await,
+                Err(error) => Err(error),
+            };
+            (claims, renewed)
         });
-        Ok(outcomes.fold(Missed::default(), Missed::with))
+        self.combined(join_all(renewals).await)
     }
 
-    /// Returns the claims of each server.
+    /// Returns the claims of each server, and those of slots without a master.
     fn by_server<'a>(
         &self,
         claims: impl Iterator<Item = &'a Claim>,
-    ) -> Result<Vec<(Arc<Server>, Vec<&'a Claim>)>> {
-        let mut groups: Vec<(Arc<Server>, Vec<&Claim>)> = Vec::new();
+    ) -> Vec<(Result<Arc<Server>>, Vec<&'a Claim>)> {
+        let mut groups: Vec<(Result<Arc<Server>>, Vec<&Claim>)> = Vec::new();
         for claim in claims {
-            let server = self.server_of(claim)?;
-            let group = groups
-                .iter_mut()
-                .find(|(known, _)| Arc::ptr_eq(known, &server));
+            let server = self.server_of(claim);
+            let group = groups.iter_mut().find(|(known, _)| match (known, &server) {
+                (Ok(known), Ok(server)) => Arc::ptr_eq(known, server),
+                (Err(_), Err(_)) => true,
+                _ => false,
+            });
             match group {
                 Some((_, claims)) => claims.push(claim),
                 None => groups.push((server, vec![claim])),
             }
         }
-        Ok(groups)
+        groups
+    }
+
+    /// Combines the outcomes of requests that were sent at the same time.
+    ///
+    /// In a cluster, the claims of a failed request are unusable if another request has succeeded:
+    /// a server, or a slot that has no master or is being moved, fails alone.
+    fn combined(&self, outcomes: Vec<RequestOutcome<'_>>) -> Result<Missed> {
+        let have_all_failed = outcomes.iter().all(|(_, outcome)| outcome.is_err());
+        let mut missed = Missed::default();
+        for (claims, outcome) in outcomes {
+            match outcome {
+                Ok(more) => missed = missed.with(more),
+                Err(error) if have_all_failed || !self.servers.is_cluster() => return Err(error),
+                Err(error) => {
+                    tracing::debug!(%error, "a part of the cluster does not renew its claims");
+                    missed = missed.with(Missed::unusable(&claims));
+                }
+            }
+        }
+        Ok(missed)
     }
 
     async fn renew_on(
@@ -111,10 +122,10 @@ impl Redis {
             .iter()
             .partition(|claim| self.is_covered_by_ping(claim, &session, sent_at));
         let renewing = self.renew_due(server, &session, &due);
-        let (renewed, alive) = join(renewing, self.ping(&session, &alive)).await;
-        let missed = renewed?;
-        alive?;
-        Ok(missed)
+        let pinging = self.ping(&session, alive);
+        let (mut outcomes, pinged) = join(renewing, pinging).await;
+        outcomes.extend(pinged);
+        self.combined(outcomes)
     }
 
     /// Returns how long a claim is safe from `sent_at`, the moment before all requests of a round.
@@ -153,12 +164,18 @@ impl Redis {
             .is_covered_by_liveness(session.epoch, claim.lease, grace, now)
     }
 
-    async fn ping(&self, session: &Session, claims: &[&Claim]) -> Result<()> {
+    /// Renews claims by a ping; returns `None` without claims.
+    async fn ping<'a>(
+        &self,
+        session: &Session,
+        claims: Vec<&'a Claim>,
+    ) -> Option<RequestOutcome<'a>> {
         if claims.is_empty() {
-            return Ok(());
+            return None;
         }
         let pinging = self.servers.ping(session);
-        with_reply_timeout(session, self.reply_timeout_for(claims), pinging).await
+        let pinged = with_reply_timeout(session, self.reply_timeout_for(&claims), pinging).await;
+        Some((claims, pinged.map(|()| Missed::default())))
     }
 
     /// Returns how long to wait for a reply about these claims.
@@ -176,15 +193,15 @@ impl Redis {
             .clamp(MIN, MAX)
     }
 
-    /// Renews claims by scripts, and returns those that were not renewed.
-    async fn renew_due(
+    /// Renews claims by scripts; returns the outcome of each.
+    async fn renew_due<'a>(
         &self,
         server: &Server,
         session: &Session,
-        due: &[&Claim],
-    ) -> Result<Missed> {
+        due: &[&'a Claim],
+    ) -> Vec<RequestOutcome<'a>> {
         // A script takes one lease and one grace for all its claims.
-        let mut alike: BTreeMap<_, Vec<&Claim>> = BTreeMap::new();
+        let mut alike: BTreeMap<_, Vec<&'a Claim>> = BTreeMap::new();
         for claim in due {
             alike
                 .entry((claim.lease, self.grace(claim)))
@@ -195,11 +212,14 @@ impl Redis {
         let batches: Vec<_> = alike
             .values()
             .flat_map(|claims| claims.chunks(self.batch()))
-            .map(|batch| self.renew_batch(server, session, batch))
+            .map(async |batch| {
+                let renewed = self.renew_batch(server, session, batch).await;
+                (batch.to_vec(), renewed)
+            })
             .collect();
         stream::iter(batches)
             .buffer_unordered(BATCHES)
-            .try_fold(Missed::default(), async |all, more| Ok(all.with(more)))
+            .collect()
             .await
     }
 
@@ -260,6 +280,9 @@ impl Redis {
         Ok(missed)
     }
 }
+
+/// The claims of a request, and those of them that it did not renew.
+type RequestOutcome<'a> = (Vec<&'a Claim>, Result<Missed>);
 
 /// Claims that a round of renewals did not renew.
 #[derive(Default)]

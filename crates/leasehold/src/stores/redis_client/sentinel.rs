@@ -3,7 +3,7 @@
 //! The client requests the master from each sentinel when its connection opens, when it publishes
 //! `+switch-master`, and once a second. Sentinels may disagree for a while. The master is the one
 //! with the highest configuration epoch: a failover raises it, and a majority of the sentinels has
-//! agreed to each.
+//! agreed to each. A sentinel that has been silent for a minute does not count if the others agree.
 
 mod address;
 pub(super) mod view;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address::Address;
 use super::link::{Epochs, Link, LinkConfig};
@@ -164,7 +164,7 @@ impl Sentinel {
 async fn ask_repeatedly(sentinel: Sentinel, number: usize, view: Arc<watch::Sender<View>>) {
     loop {
         let reply = sentinel.ask().await;
-        view.send_if_modified(|view| view.note(number, reply));
+        view.send_if_modified(|view| view.note(number, reply, Instant::now()));
         // A timeout is the regular end of this wait.
         let _ = timeout(ASK_INTERVAL, sentinel.switched.notified()).await;
     }

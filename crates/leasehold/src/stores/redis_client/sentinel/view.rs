@@ -1,9 +1,18 @@
 //! What the sentinels have replied.
 
 use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::stores::url::Host;
 use crate::{Error, Result};
+
+/// For how long a sentinel that does not reply is followed against all others. After that, it must
+/// have been replaced.
+///
+/// A failover takes much less, and the other sentinels of its group know of it then.
+const SILENT_MAX: Duration = Duration::from_secs(60);
 
 /// The last reply of each sentinel.
 #[derive(Clone, Debug)]
@@ -14,6 +23,8 @@ struct Replies {
     sighting: Option<Sighting>,
     /// The error of the last request, if it failed.
     error: Option<Error>,
+    /// When a request first failed after the last reply.
+    silent_since: Option<Instant>,
 }
 
 /// A master that a sentinel has named.
@@ -30,25 +41,53 @@ impl View {
         Self(vec![Replies::default(); sentinels])
     }
 
-    /// Notes the result of a request; `false` if it changes nothing.
+    /// Notes the result of a request at `now`; `false` if it changes nothing.
     ///
     /// A sentinel that fails does not retract what it has replied: its reply may still be newer
     /// than those of the sentinels that are left.
-    pub(super) fn note(&mut self, sentinel: usize, reply: Result<Sighting>) -> bool {
+    pub(super) fn note(&mut self, sentinel: usize, reply: Result<Sighting>, now: Instant) -> bool {
+        let before = self.master().cloned();
         let Some(replies) = self.0.get_mut(sentinel) else {
             return false;
         };
-        let before = replies.sighting.clone();
-        let had_error = replies.error.is_some();
+        let failed_before = replies.error.is_some();
 
         match reply {
             Ok(sighting) => {
-                replies.sighting = Some(sighting);
-                replies.error = None;
+                *replies = Replies {
+                    sighting: Some(sighting),
+                    ..Replies::default()
+                };
             }
-            Err(error) => replies.error = Some(error),
+            Err(error) => {
+                replies.error = Some(error);
+                replies.silent_since.get_or_insert(now);
+            }
         }
-        before != replies.sighting || had_error != replies.error.is_some()
+        let fails = replies.error.is_some();
+        self.forget_retired(now);
+        before.as_ref() != self.master() || failed_before != fails
+    }
+
+    /// Forgets the master of sentinels that have been silent for long, if the others agree on one,
+    /// and are at least half of all.
+    ///
+    /// A group that is set up again counts its configurations from zero. Until they reach the last
+    /// configuration of a sentinel that is gone for good, that one would win.
+    fn forget_retired(&mut self, now: Instant) {
+        let others: Vec<&Replies> = self.0.iter().filter(|one| !one.is_retired(now)).collect();
+        let mut masters = others.iter().map(|other| other.master());
+        let Some(Some(first)) = masters.next() else {
+            return;
+        };
+        let do_agree = masters.all(|master| master == Some(first));
+        if !do_agree || others.len() * 2 < self.0.len() {
+            return;
+        }
+
+        for retired in self.0.iter_mut().filter(|one| one.is_retired(now)) {
+            retired.sighting = None;
+        }
     }
 
     pub(super) fn master(&self) -> Option<&Sighting> {
@@ -82,6 +121,17 @@ impl View {
     }
 }
 
+impl Replies {
+    fn is_retired(&self, now: Instant) -> bool {
+        self.silent_since
+            .is_some_and(|since| now >= since + SILENT_MAX)
+    }
+
+    fn master(&self) -> Option<&Host> {
+        self.sighting.as_ref().map(|sighting| &sighting.host)
+    }
+}
+
 impl Sighting {
     /// Parses the reply to `SENTINEL MASTER`.
     pub(in crate::stores::redis_client) fn parse(fields: &HashMap<String, String>) -> Option<Self> {
@@ -105,26 +155,85 @@ mod tests {
         Sighting { epoch, host }
     }
 
+    fn silence() -> Result<Sighting> {
+        Err(Error::unavailable("down"))
+    }
+
     #[test]
     fn newest_configuration_names_the_master() {
         let mut view = View::of(3);
-        assert!(view.note(0, Ok(sighting(4, 1))));
-        assert!(view.note(1, Ok(sighting(5, 2))));
+        let now = Instant::now();
+        assert!(view.note(0, Ok(sighting(4, 1)), now));
+        assert!(view.note(1, Ok(sighting(5, 2)), now));
         assert_eq!(view.master(), Some(&sighting(5, 2)));
 
         // The sentinel with the newest configuration fails. The others do not know of it yet.
-        assert!(view.note(1, Err(Error::unavailable("down"))));
-        assert!(!view.note(0, Ok(sighting(4, 1))));
+        assert!(view.note(1, silence(), now));
+        assert!(!view.note(0, Ok(sighting(4, 1)), now));
         assert_eq!(view.master(), Some(&sighting(5, 2)));
+    }
+
+    /// The group is set up again from an empty state, without one of its sentinels.
+    #[test]
+    fn retired_sentinel_is_forgotten_when_the_others_agree() {
+        let mut view = View::of(3);
+        let begun = Instant::now();
+        view.note(0, Ok(sighting(9, 1)), begun);
+        view.note(0, silence(), begun);
+        let renewed = |view: &mut View, one: Sighting, other: Sighting, now: Instant| {
+            view.note(1, Ok(one), now);
+            view.note(2, Ok(other), now);
+            view.master().cloned()
+        };
+        let early = begun + SILENT_MAX - Duration::from_secs(1);
+        let late = begun + SILENT_MAX;
+
+        let known = renewed(&mut view.clone(), sighting(1, 2), sighting(1, 2), early);
+        assert_eq!(known, Some(sighting(9, 1)), "it may have seen a failover");
+        let known = renewed(&mut view.clone(), sighting(1, 2), sighting(1, 3), late);
+        assert_eq!(known, Some(sighting(9, 1)), "the others do not agree");
+        let known = renewed(&mut view, sighting(0, 2), sighting(1, 2), late);
+        assert_eq!(known, Some(sighting(1, 2)));
+
+        view.note(0, Ok(sighting(9, 1)), late);
+        assert_eq!(view.master(), Some(&sighting(9, 1)), "it was not replaced");
+    }
+
+    #[test]
+    fn single_sentinel_does_not_overrule_two_silent_ones() {
+        let mut view = View::of(3);
+        let begun = Instant::now();
+        for sentinel in [0, 1] {
+            view.note(sentinel, Ok(sighting(9, 1)), begun);
+            view.note(sentinel, silence(), begun);
+        }
+
+        view.note(2, Ok(sighting(1, 2)), begun + SILENT_MAX * 2);
+        assert_eq!(view.master(), Some(&sighting(9, 1)));
+    }
+
+    /// A client that was stopped for a long time has seen no failed request meanwhile.
+    #[test]
+    fn stopped_client_forgets_no_sentinel() {
+        let mut view = View::of(3);
+        let begun = Instant::now();
+        view.note(0, Ok(sighting(9, 1)), begun);
+
+        let resumed = begun + SILENT_MAX * 2;
+        view.note(0, silence(), resumed);
+        view.note(1, Ok(sighting(1, 2)), resumed);
+        view.note(2, Ok(sighting(1, 2)), resumed);
+        assert_eq!(view.master(), Some(&sighting(9, 1)));
     }
 
     #[test]
     fn all_sentinels_must_fail_before_the_search_fails() {
         let mut view = View::of(2);
-        view.note(0, Err(Error::unavailable("down")));
+        let now = Instant::now();
+        view.note(0, silence(), now);
         assert!(!view.has_failed());
 
-        view.note(1, Err(Error::denied("no password")));
+        view.note(1, Err(Error::denied("no password")), now);
         assert!(view.has_failed());
         assert!(view.error().is_denied());
     }

@@ -90,19 +90,22 @@ local function mismatch(present)
     return redis.error_reply('MISMATCH' .. match(present, '^ %d+ %d+', @record.words:first@))
 end
 
--- The claim is there already: extends its lease, with the share and the lease of this request.
+-- The claim is there already: extends its lease, with the share and the lease of this request. Only
+-- a request to enter changes the share. A client sends the others with the share of its first
+-- request, also after a downgrade.
 local function keep(record)
     local before, present = units(record)
     local weight, capacity = units(claim)
     if capacity ~= present then return mismatch(record) end
-    if weight > before then return redis.error_reply('LARGER') end
+    if weight > before and not is_known then return redis.error_reply('LARGER') end
     local link = link_of(record)
     local is_other_client = client_of(claim) ~= client_of(record)
     if is_other_client or epoch_of(claim) >= epoch_of(record) then link = link_of(claim) end
     local since, rest = match(record, '^ %d+ %d+ %d+ (%d+)(.*)$', @record.words:first@)
-    local share_and_lease = match(claim, '^ %d+ %d+ %d+', @record.words:first@)
+    local share = match(is_known and record or claim, '^ %d+ %d+', @record.words:first@)
+    local lease = match(claim, '^ %d+ %d+( %d+)', @record.words:first@)
     local kept = sub(record, @record.token..claim@) .. NO_NONCE .. link .. VERSION
-        .. share_and_lease .. ' ' .. since .. rest
+        .. share .. lease .. ' ' .. since .. rest
     local deadline = now + lease_of(claim)
     if holds(kept) then
         drop(record)
