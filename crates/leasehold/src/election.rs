@@ -50,6 +50,9 @@ impl Election {
     pub const ADDRESS_MAX: usize = ClaimantInfo::LABEL_MAX;
 
     /// Changes the options of the mutex, such as its lease. The label is the leader's address.
+    ///
+    /// A campaign with a [cohort](Lock::cohort) fails with [`is_invalid`](Error::is_invalid): the
+    /// store does not know which token of its block the leader has.
     #[must_use]
     pub fn configure(self, change: impl FnOnce(Lock) -> Lock) -> Self {
         Self {
@@ -122,6 +125,10 @@ impl Election {
                 "a leader's address has 1 to {max} bytes, and this one has {len}"
             ));
             return Err(self.with_context(error));
+        }
+        if self.lock.has_cohort() {
+            let error = Error::invalid("a leadership is not passed on, so it has no cohort");
+            return Err(self.with_context(error.help("remove cohort(…) from the election's lock")));
         }
         Ok(self.lock.clone().label(address))
     }

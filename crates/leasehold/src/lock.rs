@@ -114,7 +114,8 @@ impl Lock {
     /// # Errors
     /// An acquire fails with [`is_unsupported`](Error::is_unsupported) on a store without
     /// [`cohorts`](crate::Guarantees::cohorts). It fails with [`is_invalid`](Error::is_invalid) for
-    /// another `max`, for a lock that is not a mutex, and with [`no_renewal`](Self::no_renewal).
+    /// another `max`, for a lock that is not a mutex, with [`no_renewal`](Self::no_renewal), and in
+    /// an [`Election`](crate::Election).
     #[must_use]
     pub fn cohort(self, max: u32) -> Self {
         Self {
@@ -208,6 +209,10 @@ impl Lock {
             Ok(hold) => Ok(hold.map(Guard::new)),
             Err(error) => Err(error.during("acquire", self.locks.url(), Some(&self.name))),
         }
+    }
+
+    pub(crate) fn has_cohort(&self) -> bool {
+        self.cohort.is_some()
     }
 
     /// Checks the options.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::Engine;
+use crate::open::without_user;
 use crate::runtime::background::on_background;
 use crate::store::Cleanup;
 use crate::{
@@ -29,7 +30,8 @@ pub struct Locks {
 impl Locks {
     /// Opens a store that was built without [`open`](crate::open()).
     ///
-    /// `url` is the store's URL without its password. Errors and logs show it.
+    /// Errors and logs show `url`, without a user name and a password. The URL of a store's builder,
+    /// such as `RedisBuilder::url`, has neither.
     ///
     /// ```
     /// use leasehold::{Locks, stores::Memory};
@@ -41,7 +43,7 @@ impl Locks {
     /// # Errors
     /// [`is_unavailable`](crate::Error::is_unavailable) if the background thread cannot be started.
     pub fn from_store(store: impl Store, url: &str) -> Result<Self> {
-        Self::from_arc(Arc::new(store), url)
+        Self::from_arc(Arc::new(store), &without_user(url))
     }
 
     pub(crate) fn from_arc(store: Arc<dyn Store>, url: &str) -> Result<Self> {

@@ -12,6 +12,7 @@ pub use examine::examine;
 
 use crate::{Error, Locks, Result, Store, stores};
 use shown_url::redacted;
+pub(crate) use shown_url::without_user;
 
 /// Opens the store of a URL.
 ///

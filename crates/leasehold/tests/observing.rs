@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use lab_servers::{Cluster, Redis, ZooKeeper};
-use leasehold::{Locks, Observer};
+use leasehold::{Lock, Locks, Observer};
 use tokio::time::timeout;
 
 async fn open(url: &str) -> Locks {
@@ -113,4 +113,43 @@ async fn leaders_are_a_stream() {
     assert_eq!(leader.expect("it leads").address, "one:1");
     leadership.resign().await.expect("resigned");
     assert_eq!(leaders.next().await.expect("no end").expect("read"), None);
+}
+
+#[tokio::test]
+async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
+    let settings: [(&str, fn(Lock) -> Lock); 6] = [
+        ("none", |lock| lock),
+        ("lease", |lock| lock.lease(Duration::from_secs(5))),
+        ("no_renewal", Lock::no_renewal),
+        ("max_hold", |lock| lock.max_hold(Duration::from_secs(60))),
+        ("label", |lock| lock.label("a label")),
+        ("permits", |lock| lock.permits(1)),
+    ];
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let redis = Redis::start();
+    let file = format!("file:{}", folder.path().display());
+
+    for store in ["memory:", &file, &redis.url()] {
+        for (setting, change) in settings {
+            let election = open(store).await.election(setting).configure(change);
+            let leadership = election.campaign("one:1").await.expect("elected");
+            let leader = election.leader().await.expect("read").expect("it leads");
+
+            assert_eq!(leader.token, leadership.token(), "{setting} on {store}");
+            assert_eq!(leader.address, "one:1", "{setting} on {store}");
+            leadership.resign().await.expect("resigned");
+        }
+    }
+}
+
+#[tokio::test]
+async fn election_with_a_cohort_is_refused() {
+    let election = open("memory:").await.election("a");
+    let election = election.configure(|lock| lock.cohort(8));
+
+    let error = election.campaign("one:1").await.expect_err("refused");
+    assert!(error.is_invalid(), "{error:?}");
+    let tried = election.try_campaign_for("one:1", Duration::ZERO).await;
+    assert!(tried.expect_err("refused").is_invalid());
+    assert_eq!(election.leader().await.expect("read"), None);
 }

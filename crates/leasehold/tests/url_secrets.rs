@@ -6,10 +6,10 @@ use std::error::Error as _;
 use std::fmt::Debug;
 
 use leasehold::stores::{
-    Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,
+    Memory, Redis, RedisBuilder, RedisPlain, RedisPlainBuilder, Redisson, RedissonBuilder, Redlock,
     RedlockBuilder, ZooKeeper, ZooKeeperBuilder,
 };
-use leasehold::{Error, Result};
+use leasehold::{Error, Locks, Result};
 use proptest::prelude::*;
 use tokio::runtime::Builder;
 
@@ -125,6 +125,14 @@ fn shown_by<B: Debug>(builder: Result<B>, url: fn(&B) -> String) -> (bool, Strin
     }
 }
 
+/// Returns what a store shows that was opened without the text.
+async fn shown_by_open_store(text: &str) -> Vec<String> {
+    let locks = Locks::from_store(Memory::new(), text).expect("the background thread runs");
+    let error = locks.mutex("").acquire().await.expect_err("no name");
+
+    vec![locks.url().to_owned(), format!("{locks:?}"), shown(&error)]
+}
+
 /// Returns what the library shows of a text. It does not connect.
 fn shown_of(text: &str) -> String {
     let builders = [
@@ -136,6 +144,12 @@ fn shown_of(text: &str) -> String {
     ];
     let is_url = builders.iter().any(|(is_url, _)| *is_url);
     let mut shown_texts = builders.map(|(_, shown)| shown).join("\n");
+    // Without an `@`, the text may be the URL of a store that leasehold does not know.
+    if text.contains('@') || text.contains("%40") {
+        shown_texts += Locks::from_store(Memory::new(), text)
+            .expect("it runs")
+            .url();
+    }
     if is_url {
         return shown_texts;
     }
@@ -199,5 +213,28 @@ fn user_information_without_a_url_is_not_shown() {
     ] {
         let shown = shown_of(text);
         assert!(!has_secret(&shown), "{text}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn store_that_was_built_shows_its_url_without_user_information() {
+    for (url, expected) in [
+        (
+            "redis://quser:qpass@h:1?dialect=plain",
+            "redis://h:1?dialect=plain",
+        ),
+        ("redlock://quser:qpass@a,b:1,c", "redlock://a,b:1,c"),
+        ("own://quser:qpass@h", "…"),
+        ("own:quser:qpass@h", "…"),
+        ("redis://qpass@quser:12/qpass@h", "redis://…"),
+        ("own:a", "own:a"),
+        ("memory:", "memory:"),
+    ] {
+        let locks = Locks::from_store(Memory::new(), url).expect("the background thread runs");
+        assert_eq!(locks.url(), expected);
+
+        for shown in shown_by_open_store(url).await {
+            assert!(!has_secret(&shown), "{url}: {shown}");
+        }
     }
 }

@@ -7,6 +7,25 @@ use super::unknown_url;
 
 /// Replaces the text that is not shown.
 const HIDDEN: &str = "…";
+/// Replaces a user name and a password.
+const HIDDEN_USER: &str = "…@";
+
+/// Returns the URL of an open store without user and password.
+///
+/// The settings remain, because some of them select a format. The scheme may be that of a store
+/// which leasehold does not know.
+pub(crate) fn without_user(url: &str) -> String {
+    if !may_have_user(url) && !begins_with_known_scheme(url) {
+        return url.to_owned();
+    }
+
+    let settings = &url[location(url).len()..];
+    let shown = redacted(url);
+    if shown.ends_with(HIDDEN) || may_have_user(settings) {
+        return shown;
+    }
+    shown.replacen(HIDDEN_USER, "", 1) + settings
+}
 
 /// Returns a text without user, password and settings, and without what may be a part of them.
 pub(super) fn redacted(text: &str) -> String {
@@ -32,6 +51,11 @@ pub(super) fn scheme(text: &str) -> Option<&str> {
     let is_word = scheme.chars().all(is_letter) && rest.starts_with("//");
 
     (unknown_url::is_known(scheme) || is_word && !may_have_user(text)).then_some(scheme)
+}
+
+fn begins_with_known_scheme(url: &str) -> bool {
+    let scheme = url.split_once(':').map(|(scheme, _)| scheme);
+    scheme.is_some_and(unknown_url::is_known)
 }
 
 /// Whether what follows `file:`, `memory:` or `system:` may have a user, as the URL of a server.
@@ -76,7 +100,7 @@ fn servers(rest: &str) -> String {
     let settings = &location_and_settings[location.len()..];
     let (authority, path) = location.split_at(location.find('/').unwrap_or(location.len()));
     let (user, hosts) = match authority.rsplit_once('@') {
-        Some((_, hosts)) => ("…@", hosts),
+        Some((_, hosts)) => (HIDDEN_USER, hosts),
         None => ("", authority),
     };
 

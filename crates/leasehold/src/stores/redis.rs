@@ -65,11 +65,10 @@ pub use builder::RedisBuilder;
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use std::time::Duration;
-/// let store = leasehold::stores::Redis::builder("redis://127.0.0.1")?
-///     .crash_grace(Duration::from_secs(2))?
-///     .connect()
-///     .await?;
-/// let locks = leasehold::Locks::from_store(store, "redis://127.0.0.1")?;
+/// let builder = leasehold::stores::Redis::builder("redis://127.0.0.1")?;
+/// let builder = builder.crash_grace(Duration::from_secs(2))?;
+/// let url = builder.url();
+/// let locks = leasehold::Locks::from_store(builder.connect().await?, &url)?;
 /// # Ok(()) }
 /// ```
 ///

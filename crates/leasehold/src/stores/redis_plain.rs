@@ -24,9 +24,9 @@ use crate::{Claim, Entered, Guarantees, LockState, Name, OnContention, Result, S
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use leasehold::{Locks, stores::RedisPlain};
 ///
-/// let url = "redis://127.0.0.1?dialect=plain";
-/// let store = RedisPlain::builder(url)?.connect().await?;
-/// let locks = Locks::from_store(store, url)?;
+/// let builder = RedisPlain::builder("redis://127.0.0.1?dialect=plain")?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
 /// # Ok(()) }
 /// ```
 ///

@@ -55,9 +55,9 @@ use local_claims::LocalClaims;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use leasehold::{Locks, stores::Redisson};
 ///
-/// let url = "redis://127.0.0.1?dialect=redisson";
-/// let store = Redisson::builder(url)?.connect().await?;
-/// let locks = Locks::from_store(store, url)?;
+/// let builder = Redisson::builder("redis://127.0.0.1?dialect=redisson")?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
 /// # Ok(()) }
 /// ```
 ///

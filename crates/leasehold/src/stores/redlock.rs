@@ -28,9 +28,9 @@ use fenced::Fenced;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
 /// use leasehold::{Locks, stores::Redlock};
 ///
-/// let url = "redlock://a:6379,b:6379,c:6379";
-/// let store = Redlock::builder(url)?.connect().await?;
-/// let locks = Locks::from_store(store, "redlock://a,b,c")?;
+/// let builder = Redlock::builder("redlock://a:6379,b:6379,c:6379")?;
+/// let url = builder.url();
+/// let locks = Locks::from_store(builder.connect().await?, &url)?;
 /// # Ok(()) }
 /// ```
 ///
