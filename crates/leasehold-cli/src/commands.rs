@@ -69,9 +69,10 @@ pub(crate) enum Action {
     /// lost, leasehold first ends all processes that COMMAND has started, in other sessions too. If
     /// leasehold is stopped (SIGSTOP) until the hold ends, a watchdog process kills them.
     ///
-    /// If leasehold is killed, the kernel kills COMMAND too. On the file store, the lock stays held
-    /// until the processes that COMMAND started have ended. On a network store, the watchdog kills
-    /// COMMAND's process group.
+    /// If leasehold is killed, COMMAND is killed too. On the file store, the lock stays held until
+    /// the processes that COMMAND started have ended. On a network store, the watchdog kills all of
+    /// them. There the watchdog is the parent of COMMAND ($PPID). A signal to it does what the same
+    /// signal to leasehold does, and without it all processes of COMMAND are killed.
     #[command(after_long_help = exit::tables())]
     Run(Box<Run>),
 

@@ -49,7 +49,9 @@ pub(crate) fn kill_descendants(unreaped: i32, spared: &[i32]) -> io::Result<()> 
     let mut last = Vec::new();
     while Instant::now() < deadline {
         let found = children_except(spared)?;
-        found.iter().for_each(|pid| kill(*pid));
+        for child in &found {
+            kill(*child);
+        }
 
         let running: Vec<i32> = found.iter().copied().filter(|pid| runs(*pid)).collect();
         // The kernel appends an orphan to the list before it reports the end of its parent.
@@ -77,10 +79,9 @@ fn children_except(spared: &[i32]) -> io::Result<Vec<i32>> {
 
 fn kill_whole_trees(spared: &[i32]) -> io::Result<()> {
     let own = getpid().as_raw_pid();
-    let found = ProcessTable::read()?.descendants(own, spared);
-    found
-        .into_iter()
-        .for_each(|process| process.signal(Signal::KILL, own));
+    for process in ProcessTable::read()?.descendants(own, spared) {
+        process.signal(Signal::KILL, own);
+    }
     Ok(())
 }
 

@@ -189,14 +189,16 @@ fn unblock_stop() {
 
 /// All signals except the real-time signals, which leasehold neither blocks nor handles.
 pub(crate) fn standard_signals() -> SigSet {
-    SigSet::from_iter(Signal::iterator())
+    Signal::iterator().collect()
 }
 
 /// Blocks the signals in `blocked` and no others. Spares the real-time signals.
 pub(crate) fn restore_mask(blocked: u64) {
     let is_blocked = |signal: &Signal| blocked & bit(*signal) != 0;
-    let to_block = SigSet::from_iter(Signal::iterator().filter(is_blocked));
-    let to_unblock = SigSet::from_iter(Signal::iterator().filter(|signal| !is_blocked(signal)));
+    let to_block: SigSet = Signal::iterator().filter(is_blocked).collect();
+    let to_unblock: SigSet = Signal::iterator()
+        .filter(|signal| !is_blocked(signal))
+        .collect();
 
     // Neither call can fail with arguments that are constant.
     let _ = to_block.thread_block();

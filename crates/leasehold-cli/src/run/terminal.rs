@@ -61,9 +61,12 @@ impl Terminal {
             .ok()
             .and_then(|group| Process::read(group.as_raw()))
             .and_then(|leader| Process::read(leader.parent));
-        let lender = parent.and_then(|parent| match is_watchdog(parent.pid.cast_unsigned()) {
-            true => Process::read(parent.parent),
-            false => Some(parent),
+        let lender = parent.and_then(|parent| {
+            if is_watchdog(parent.pid.cast_unsigned()) {
+                Process::read(parent.parent)
+            } else {
+                Some(parent)
+            }
         });
         lender.is_some_and(|lender| lender.group == getpgrp().as_raw())
     }

@@ -38,6 +38,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::child::Spawn;
+use super::children::reap_except;
 use super::nested;
 use super::signals::standard_signals;
 
@@ -203,6 +204,8 @@ impl Drop for Watchdog {
             let _ = kill_process(self.pid, Signal::KILL);
             self.reap();
         }
+        // leasehold has adopted the children, such as a command that was not reaped yet.
+        reap_except(&[]);
     }
 }
 

@@ -5,8 +5,9 @@ use std::process::Command;
 
 use crate::sandbox::{Sandbox, Started, until};
 
-/// Asks libsystemd what systemd has passed to this process, and names the socket.
-const ASK: &str = "
+/// Prints what libsystemd finds in its process: the count of sockets, the name of the first one,
+/// and whether a watchdog waits.
+const PROGRAM: &str = "
 import ctypes, os, socket
 systemd = ctypes.CDLL('libsystemd.so.0')
 listens = systemd.sd_listen_fds(0)
@@ -14,9 +15,9 @@ name = socket.socket(fileno=3).getsockname() if listens > 0 else ''
 print(listens, os.path.basename(name), systemd.sd_watchdog_enabled(0, None))
 ";
 
-/// Runs `line` as a service with a socket and a watchdog. `$@` is a program that asks for them.
+/// Runs `line` as a service with a socket and a watchdog. `$@` is the program.
 fn service(sandbox: &Sandbox, line: &str) -> String {
-    std::fs::write(sandbox.path("ask.py"), ASK).unwrap();
+    std::fs::write(sandbox.path("program.py"), PROGRAM).unwrap();
     let socket = sandbox.path("socket");
     let line = format!("export WATCHDOG_PID=$$ WATCHDOG_USEC=1000000; {line}");
 
@@ -25,7 +26,7 @@ fn service(sandbox: &Sandbox, line: &str) -> String {
         .arg("-l")
         .arg(&socket)
         .args(["-E", "LEASEHOLD", "-E", "LEASEHOLD_STORE"])
-        .args(["sh", "-c", &line, "sh", "python3", "ask.py"])
+        .args(["sh", "-c", &line, "sh", "python3", "program.py"])
         .current_dir(sandbox.path(""))
         .env("LEASEHOLD", env!("CARGO_BIN_EXE_leasehold"))
         .env("LEASEHOLD_STORE", sandbox.url());

@@ -241,3 +241,15 @@ fn command_below_the_watchdog_has_the_terminal() {
     terminal.types("echo co\"\"de=$?\n");
     terminal.until_shows("code=130");
 }
+
+/// A zombie would keep its id for the rest of the hold.
+#[test]
+fn command_is_reaped_when_the_lock_outlasts_it() {
+    let sandbox = Sandbox::on_redis();
+    let arguments = ["run", "a", "--hold-at-least", "1h", "--", "sh", "-c"];
+    let run = sandbox.started(&[&arguments[..], &["echo $$ > pid"]].concat());
+    let command = sandbox.pid("pid");
+    until("the command was reaped", || state(command) == 'X');
+    run.signal(Signal::SIGTERM);
+    run.wait().assert(0, "", "");
+}
