@@ -111,7 +111,7 @@ impl Redis {
     /// | setting | meaning |
     /// |---|---|
     /// | `after-failover=wait` | a new master grants nothing for the longest lease |
-    /// | `longest-lease=60s` | the longest lease of any client; all clients set the same |
+    /// | `longest-lease=60s` | the longest lease of this client; the largest of all counts |
     /// | `sentinel-user=name` | the user on the sentinels |
     /// | `sentinel-password-file=/path` | a file with the password of the sentinels |
     /// | `address-map=a:1=b:2,…` | where servers are reached that announce another address |

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::Sentinels;
+use lab_servers::{Redis, Sentinels};
 use leasehold::{Guard, Locks};
 
 use super::{FAILOVER_MAX, Remote, open};
@@ -13,26 +13,54 @@ const LEASE: Duration = Duration::from_secs(12);
 /// the new master grants again. The first holder is cut off, so its own clock ends its hold.
 ///
 /// Returns how long the first hold was still valid when the second was granted.
-async fn overlap_after_failover(settings: &str) -> Duration {
+async fn overlap_after_failover(first: &ClientSetup, second: &ClientSetup) -> Duration {
     let mut group = Sentinels::start();
-    let settings = format!("crash-grace=off{settings}");
-    let first = Remote::open(&group, &settings).await;
-    let second = open(&group, &settings).await;
-    wait_until_granting(&second).await;
+    let ours = Remote::open(&group, &first.settings).await;
+    let theirs = open(&group, &second.settings).await;
     let old = group.master();
+    age_history(group.server(old));
     group.wait_until_whole();
 
     group.freeze(old, true);
-    let held = first.locks.mutex("a").lease(LEASE).acquire().await;
+    let held = ours.locks.mutex("a").lease(first.lease).acquire().await;
     let held = held.expect("granted by the old master");
-    first.freeze(true);
+    ours.freeze(true);
     group.server_mut(old).kill();
     let _new = group.master_other_than(old);
 
-    let again = acquire(&second).await;
+    let again = acquire(&theirs, first.lease, second.lease).await;
     let overlap = held.remaining();
     assert!(again.token() > held.token(), "the tokens rise");
     overlap
+}
+
+/// A client without crash detection, and the lease of its claims.
+struct ClientSetup {
+    settings: String,
+    lease: Duration,
+}
+
+impl ClientSetup {
+    fn with(settings: &str, lease: Duration) -> Self {
+        Self {
+            settings: format!("crash-grace=off{settings}"),
+            lease,
+        }
+    }
+
+    /// The longest lease of the URL is the lease of the claims.
+    fn waiting(lease: Duration) -> Self {
+        Self::with(&waiting_for(lease), lease)
+    }
+}
+
+/// Makes a server one whose history was first seen long ago, so that no client waits for it.
+fn age_history(server: &Redis) {
+    let replication = server.info("replication");
+    let id = replication.split("master_replid:").nth(1);
+    let id = id.expect("a server has a history");
+    let seen = format!("{}{:016}", &id[..10], 1);
+    server.command(&["SET", "leasehold:{history}:since", &seen]);
 }
 
 /// The first client of a master waits too: no earlier one has seen the history of this master.
@@ -42,9 +70,9 @@ async fn wait_until_granting(locks: &Locks) {
     free.release().await.expect("released");
 }
 
-async fn acquire(locks: &Locks) -> Guard {
-    let lock = locks.mutex("a").lease(LEASE);
-    let limit = FAILOVER_MAX + LEASE;
+async fn acquire(locks: &Locks, longest: Duration, lease: Duration) -> Guard {
+    let lock = locks.mutex("a").lease(lease);
+    let limit = FAILOVER_MAX + longest;
     let acquired = tokio::time::timeout(limit, lock.acquire()).await;
     acquired.expect("granted in time").expect("granted")
 }
@@ -52,7 +80,8 @@ async fn acquire(locks: &Locks) -> Guard {
 /// Without the wait, a lagging replica grants a lock that is held. The token shows it.
 #[tokio::test]
 async fn lagging_replica_grants_twice_without_the_wait() {
-    let overlap = overlap_after_failover("").await;
+    let client = ClientSetup::with("", LEASE);
+    let overlap = overlap_after_failover(&client, &client).await;
     assert!(
         overlap > Duration::ZERO,
         "the failover shows no double grant"
@@ -61,9 +90,49 @@ async fn lagging_replica_grants_twice_without_the_wait() {
 
 #[tokio::test]
 async fn lagging_replica_grants_once_with_the_wait() {
-    let settings = format!("&after-failover=wait&longest-lease={}s", LEASE.as_secs());
-    let overlap = overlap_after_failover(&settings).await;
+    let client = ClientSetup::waiting(LEASE);
+    let overlap = overlap_after_failover(&client, &client).await;
     assert_eq!(overlap, Duration::ZERO);
+}
+
+/// A client with a shorter `longest-lease=` waits for that of the first client.
+#[tokio::test]
+async fn client_with_a_shorter_longest_lease_waits_for_the_longer_one() {
+    let long = ClientSetup::waiting(LEASE);
+    let short = ClientSetup::waiting(Duration::from_secs(1));
+    let overlap = overlap_after_failover(&long, &short).await;
+    assert_eq!(overlap, Duration::ZERO);
+}
+
+/// Clients with the largest value keep it in the store. Once it has expired, a smaller one follows.
+#[tokio::test]
+async fn largest_longest_lease_is_kept_by_its_own_clients_alone() {
+    const KEY: &str = "leasehold:{history}:longest";
+    const SOON_MS: i64 = 100_000;
+    let group = Sentinels::start();
+    let server = group.server(group.master());
+    let long = waiting_for(Duration::from_secs(12));
+    let short = waiting_for(Duration::from_secs(5));
+    let largest = || server.command(&["GET", KEY]).text().to_owned();
+    let life = || server.command(&["PTTL", KEY]).int();
+
+    let first = open(&group, &long).await;
+    assert_eq!(largest(), "12000");
+    server.command(&["PEXPIRE", KEY, &SOON_MS.to_string()]);
+    let second = open(&group, &short).await;
+    assert_eq!(largest(), "12000");
+    assert!(life() <= SOON_MS, "a client with a smaller value keeps it");
+    let third = open(&group, &long).await;
+    assert!(life() > SOON_MS, "its own client does not keep it");
+
+    drop((first, second, third));
+    server.command(&["DEL", KEY]);
+    let _fourth = open(&group, &short).await;
+    assert_eq!(largest(), "5000");
+}
+
+fn waiting_for(longest: Duration) -> String {
+    format!("&after-failover=wait&longest-lease={}s", longest.as_secs())
 }
 
 /// During the wait, a master still renews and releases what it knows as held, and waiters queue.

@@ -3,13 +3,13 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use parking_lot::Mutex;
 
-use super::Redis;
 use super::layout::record;
 use super::record::{NO_SERVER, millis};
 use super::server::Server;
+use super::{Redis, failover};
 use crate::Claim;
 use crate::stores::redis_client::{
     self, DoHandshake, ServerClock, ServerId, Session, Settings, State,
@@ -159,10 +159,12 @@ pub(super) fn background_handshake(
                 }
             };
 
-            // Both send their requests at once.
-            let (checked, server) = join(checking, reading).await;
+            // All send their requests at once.
+            let noting = Box::pin(failover::note_longest_lease(&session, settings));
+            let (checked, server, noted) = join3(checking, reading, noting).await;
             checked?;
             let server = server?;
+            noted?;
             crash_detection.decide(server.is_some());
             Ok(server)
         })

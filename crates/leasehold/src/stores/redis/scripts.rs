@@ -4,7 +4,7 @@
 //! uncontended lock. The slow path comes last, after the code of the queue.
 
 use super::layout::expand;
-use crate::stores::redis_client::Script;
+use crate::stores::redis_client::{Script, script};
 
 /// Builds a script that tries a fast path before the general one.
 macro_rules! queue_script {
@@ -28,6 +28,7 @@ pub(super) static LEAVE: Script = queue_script!("leave");
 pub(super) static RENEW: Script = queue_script!("renew");
 pub(super) static INSPECT: Script = queue_script!("inspect");
 pub(super) static LIST: Script = Script::from_template(include_str!("lua/list.lua"), expand);
+pub(super) static LONGEST_LEASE: Script = script!("lua/longest_lease");
 
 /// Returns the texts of the scripts that change a queue: enter, leave, renew.
 #[must_use]
@@ -41,7 +42,7 @@ mod tests {
 
     #[test]
     fn all_scripts_expand() {
-        for script in [&ENTER, &LEAVE, &RENEW, &INSPECT, &LIST] {
+        for script in [&ENTER, &LEAVE, &RENEW, &INSPECT, &LIST, &LONGEST_LEASE] {
             assert!(!script.text().contains('@'), "{}", script.text());
         }
     }

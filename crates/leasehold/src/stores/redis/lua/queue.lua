@@ -16,6 +16,8 @@
 --   key:holders  sorted set of the holders of shares, by deadline
 --   HISTORY      one for all locks, only with a wait after a failover: the beginning of the
 --                server's master_replid, and when a script first saw it
+--   LONGEST      one for all locks, only with a wait after a failover: the longest lease of all
+--                clients in ms; longest_lease.lua writes it
 --
 -- Times are microseconds of this server, leases milliseconds. No script writes before it has
 -- checked all key types.
@@ -46,10 +48,12 @@ local lock = {
 }
 
 -- After a failover, a master may lack the last grants of the one before. With the longest lease of
--- all clients in ms, the scripts of a request grant nothing until this time has passed since one of
--- them first saw the history of this master.
+-- the client's URL in ms, the scripts of a request grant nothing until this time has passed since
+-- one of them first saw the history of this master. If another client has a longer lease, that one
+-- counts.
 local longest_lease
 local HISTORY, MONTH = 'leasehold:{history}:since', '2592000000'
+local LONGEST = 'leasehold:{history}:longest'
 local withheld_until
 local function withheld()
     if not longest_lease then return false end
@@ -62,7 +66,8 @@ local function withheld()
             seen = history .. format('%016d', now)
             call('SET', HISTORY, seen, 'PX', MONTH)
         end
-        withheld_until = tonumber(sub(seen, 11)) + longest_lease * 1000
+        local of_all = tonumber(call('GET', LONGEST) or '') or 0
+        withheld_until = tonumber(sub(seen, 11)) + math.max(longest_lease, of_all) * 1000
     end
     return now < withheld_until
 end

@@ -61,7 +61,7 @@ fn failover_wait(url: &StoreUrl) -> Result<Option<Duration>> {
     }
 }
 
-/// Returns the longest lease of all clients, from `longest-lease=`.
+/// Returns the longest lease of the URL, from `longest-lease=`.
 pub(in crate::stores) fn longest_lease(url: &StoreUrl) -> Result<Duration> {
     match url.settings.get("longest-lease") {
         Some(text) => check_longest_lease(duration(text)),

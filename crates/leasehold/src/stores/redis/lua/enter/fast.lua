@@ -11,7 +11,7 @@
 --          there, L poll: check the holders, do not extend the lease of a waiter, and write only
 --          changes. With F and L the claim keeps the share of its record.
 -- ARGV[4]  until when the client waits for this request, in seconds of the server's clock
--- ARGV[5]  only with a wait after a failover: the longest lease of all clients, in ms
+-- ARGV[5]  only with a wait after a failover: the longest lease of the client's URL, in ms
 -- replies  the fields of `reply` in layout.rs. Standings: H held, N next, Q queued, G gone. H ends
 --          after the claim. Q ends after the position, except for a poll.
 --

@@ -4,7 +4,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  'H' and the claim; 'B' and the claim to break the claim of another client
 -- ARGV[2]  the client that sends the request; the client of a broken claim is notified
--- ARGV[3]  only with a wait after a failover: the longest lease of all clients, in ms
+-- ARGV[3]  only with a wait after a failover: the longest lease of the client's URL, in ms
 -- replies  '1' if the claim was there, else '0'; and the claim
 local key = KEYS[1]
 local state = redis.call('GET', key) or ''
