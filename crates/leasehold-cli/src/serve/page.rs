@@ -17,7 +17,7 @@ pub(super) const SCRIPT: &str = include_str!("page/page.js");
 const DOCUMENT: &str = include_str!("page/page.html");
 
 pub(super) async fn reply(site: &Site, prefix: &str) -> Reply {
-    let snapshot = site.scanner.current().await;
+    let snapshot = site.scanner.checked().await;
     let html = document(&snapshot, prefix, site.is_breaking_allowed);
     replies::text(StatusCode::OK, "text/html; charset=utf-8", html)
 }

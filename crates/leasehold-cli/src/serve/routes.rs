@@ -50,9 +50,9 @@ async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
         "/page.css" => replies::text(StatusCode::OK, "text/css", page::STYLE.to_owned()),
         "/page.js" => replies::text(StatusCode::OK, "text/javascript", page::SCRIPT.to_owned()),
         "/locks" if accepts_events(&request) => replies::events(events::of(site, prefix)),
-        "/locks" => replies::json(&site.scanner.current().await.json(&prefix)),
+        "/locks" => replies::json(&site.scanner.checked().await.json(&prefix)),
         "/metrics" => {
-            let text = metrics::text(&*site.scanner.current().await);
+            let text = metrics::text(&*site.scanner.checked().await);
             replies::text(StatusCode::OK, metrics::CONTENT_TYPE, text)
         }
         HEALTH => health(&site).await,
@@ -64,7 +64,7 @@ async fn route(site: Arc<Site>, request: Request<Incoming>) -> Reply {
 /// Replies whether the store can be read. The error of the store may name servers, so it is not
 /// shown.
 async fn health(site: &Site) -> Reply {
-    let (status, message) = match site.scanner.current().await.error {
+    let (status, message) = match site.scanner.checked().await.error {
         None => (StatusCode::OK, "ok\n"),
         Some(_) => (
             StatusCode::SERVICE_UNAVAILABLE,

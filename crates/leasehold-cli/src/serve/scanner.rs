@@ -27,6 +27,15 @@ struct LastScan {
     snapshot: Arc<Snapshot>,
 }
 
+impl LastScan {
+    fn new(snapshot: &Arc<Snapshot>) -> Self {
+        Self {
+            ended: Instant::now(),
+            snapshot: Arc::clone(snapshot),
+        }
+    }
+}
+
 impl Scanner {
     pub(super) fn new(locks: Locks, prefix: String) -> Self {
         Self {
@@ -34,6 +43,45 @@ impl Scanner {
             prefix,
             last: Mutex::new(None),
         }
+    }
+
+    /// Asks the store, and returns the locks as of a moment ago if it replies.
+    ///
+    /// An earlier scan does not prove that the store can be read now. Without a reply the locks are
+    /// those of an earlier scan, with the error.
+    ///
+    /// # Cancel safety
+    /// As [`current`](Self::current).
+    pub(super) async fn checked(&self) -> Arc<Snapshot> {
+        let checked = timeout(SCAN_MAX, async {
+            self.check().await?;
+            Ok(self.current().await)
+        });
+        match checked.await.unwrap_or_else(|_| Err(too_late())) {
+            Ok(snapshot) => snapshot,
+            Err(error) => self.note_failure(&error),
+        }
+    }
+
+    /// Asks the store for one lock. Any reply proves that the store can be reached.
+    async fn check(&self) -> Result<()> {
+        match self.locks.inspect(CHECKED_NAME).await {
+            Err(error) if error.is_unavailable() => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Replaces the last scan by one that failed, so that others see the failure at once.
+    fn note_failure(&self, error: &Error) -> Arc<Snapshot> {
+        // A scan is under way. It notes what it finds.
+        let Ok(mut last) = self.last.try_lock() else {
+            return Arc::new(self.failed(error, None));
+        };
+
+        let before = last.as_ref().map(|last| Arc::clone(&last.snapshot));
+        let snapshot = Arc::new(self.failed(error, before));
+        *last = Some(LastScan::new(&snapshot));
+        snapshot
     }
 
     /// Returns the locks, as of a moment ago.
@@ -50,10 +98,7 @@ impl Scanner {
 
         let before = last.as_ref().map(|last| Arc::clone(&last.snapshot));
         let snapshot = Arc::new(self.scan(before).await);
-        *last = Some(LastScan {
-            ended: Instant::now(),
-            snapshot: Arc::clone(&snapshot),
-        });
+        *last = Some(LastScan::new(&snapshot));
         snapshot
     }
 
@@ -67,10 +112,7 @@ impl Scanner {
     async fn scan(&self, before: Option<Arc<Snapshot>>) -> Snapshot {
         let started = Instant::now();
         let read = timeout(SCAN_MAX, self.read()).await;
-        let read = read.unwrap_or_else(|_| {
-            let message = format!("the locks could not be read within {SCAN_MAX:?}");
-            Err(Error::unavailable(message))
-        });
+        let read = read.unwrap_or_else(|_| Err(too_late()));
 
         let mut snapshot = match read {
             Ok(snapshot) => snapshot,
@@ -152,6 +194,10 @@ fn remove_slot_numbers(locks: &mut BTreeMap<String, LockState>) {
     }
 }
 
+fn too_late() -> Error {
+    Error::unavailable(format!("the locks could not be read within {SCAN_MAX:?}"))
+}
+
 /// How long a scan serves requests. A scan that takes long is repeated less often, so that scans
 /// take at most a tenth of the time. A failed scan is repeated soon.
 fn freshness(snapshot: &Snapshot) -> Duration {
@@ -168,6 +214,8 @@ const FRESH_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// After this time the store counts as unreachable. Prometheus waits 10 seconds for a reply.
 const SCAN_MAX: Duration = Duration::from_secs(5);
+/// The lock that is read to see whether the store replies. Nobody needs to hold it.
+const CHECKED_NAME: &str = "leasehold/serve";
 /// The most locks that are read. Each one is a series of every metric.
 const NAMES_MAX: usize = 10_000;
 /// How many locks are read at the same time, so that a scan does not wait for each reply.

@@ -296,3 +296,22 @@ fn outage_of_the_store_is_reported_and_ends() {
     sandbox.server_mut().restart();
     until("the store is read again", || site.get("/healthz") == "ok\n");
 }
+
+/// A scan that takes long serves requests for longer.
+#[test]
+fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
+    let mut sandbox = Sandbox::on_redis();
+    let _holder = sandbox.holder("a", &[]);
+    let site = Site::start(&sandbox, &[]);
+    sandbox
+        .server_mut()
+        .command(&["CLIENT", "PAUSE", "1000", "ALL"]);
+    let metrics = site.get("/metrics");
+    assert!(metrics.contains("leasehold_up 1\n"), "{metrics}");
+
+    sandbox.server_mut().kill();
+    assert_eq!(site.curl("/healthz", &[]).status, 503);
+    let metrics = site.get("/metrics");
+    assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
+    assert!(!metrics.contains("leasehold_holders"), "{metrics}");
+}
