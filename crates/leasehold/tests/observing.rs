@@ -117,7 +117,8 @@ async fn leaders_are_a_stream() {
 
 #[tokio::test]
 async fn leader_has_the_token_of_its_leadership_with_every_lock_setting() {
-    let settings: [(&str, fn(Lock) -> Lock); 6] = [
+    type Change = fn(Lock) -> Lock;
+    let settings: [(&str, Change); 6] = [
         ("none", |lock| lock),
         ("lease", |lock| lock.lease(Duration::from_secs(5))),
         ("no_renewal", Lock::no_renewal),
