@@ -9,6 +9,7 @@
 mod access;
 mod breaking;
 mod changes;
+mod connections;
 mod events;
 mod html;
 mod metrics;

@@ -1,11 +1,14 @@
 //! Breaks a hold on request of a user of the page.
 
+use std::time::Duration;
+
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use hyper::{Request, StatusCode};
 use leasehold::Token;
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::access::Access;
 use super::replies::{self, Reply, TEXT};
@@ -71,8 +74,11 @@ fn check_sender(request: &Request<Incoming>) -> Result<(), Refused> {
 
 async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
     let refused = |message: &str| (StatusCode::BAD_REQUEST, message.to_owned());
-    let body = Limited::new(request.into_body(), BODY_MAX).collect().await;
-    let body = body.map_err(|_| refused("the body could not be read"))?;
+    let body = Limited::new(request.into_body(), BODY_MAX).collect();
+    let body = timeout(BODY_TIME_MAX, body)
+        .await
+        .map_err(|_| refused("the body did not arrive in time"))?
+        .map_err(|_| refused("the body could not be read"))?;
     let order: Order = serde_json::from_slice(&body.to_bytes()).map_err(|error| {
         refused(&format!(
             "the body is not a valid request to break a hold: {error}"
@@ -89,3 +95,5 @@ async fn parse(request: Request<Incoming>) -> Result<(String, Token), Refused> {
 
 /// The longest body: a name of 512 bytes, each of them escaped, and two tokens.
 const BODY_MAX: usize = 8 * 1024;
+/// How long a client may take to send it.
+const BODY_TIME_MAX: Duration = Duration::from_secs(5);

@@ -7,22 +7,21 @@ use std::time::Duration;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
+use super::connections::{Connections, Place};
 use super::routes::{self, Site};
 
 /// Serves connections. Returns never.
 pub(super) async fn run(listener: TcpListener, site: Arc<Site>) -> Infallible {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let connections = Arc::new(Connections::default());
     loop {
-        let place = Arc::clone(&places).acquire_owned().await;
-        let place = place.expect("the semaphore is never closed");
-
         match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(connection(stream, Arc::clone(&site), place));
+            Ok((stream, peer)) => {
+                let serve = |place| connection(stream, Arc::clone(&site), place);
+                connections.spawn(peer.ip(), serve);
             }
             // The process is out of descriptors, or the client has gone.
             Err(error) => {
@@ -33,13 +32,20 @@ pub(super) async fn run(listener: TcpListener, site: Arc<Site>) -> Infallible {
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, _place: OwnedSemaphorePermit) {
+/// Serves the one request of a connection.
+async fn connection(stream: TcpStream, site: Arc<Site>, place: Place) {
+    if let Err(error) = set_tcp_user_timeout(&stream, WRITE_MAX_MILLIS) {
+        tracing::debug!(%error, "cannot limit how long a reply may be sent");
+    }
     let service = service_fn(move |request| {
+        place.note_request();
         let site = Arc::clone(&site);
         async move { Ok::<_, Infallible>(routes::reply(site, request).await) }
     });
 
+    // A connection that waits for its next request would look like one that never sends a request.
     let served = Builder::new()
+        .keep_alive(false)
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_MAX)
         .max_buf_size(BUFFER_MAX)
@@ -51,10 +57,10 @@ async fn connection(stream: TcpStream, site: Arc<Site>, _place: OwnedSemaphorePe
     }
 }
 
-/// The most connections at the same time. Further ones wait.
-const CONNECTIONS_MAX: usize = 256;
-/// How long a client may take to send the head of a request, or to send the next one.
-const HEADER_MAX: Duration = Duration::from_secs(30);
+/// How long a client may take to send the head of a request.
+const HEADER_MAX: Duration = Duration::from_secs(5);
+/// For how long a client may read nothing of a reply. A proxy of a slow network buffers less.
+const WRITE_MAX_MILLIS: u32 = 30_000;
 /// The most bytes of a request that are kept.
 const BUFFER_MAX: usize = 64 * 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -5,8 +5,11 @@ mod page;
 mod prometheus;
 mod site;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::iter::repeat_with;
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -314,4 +317,40 @@ fn outage_after_a_slow_scan_is_reported_by_the_next_reply() {
     let metrics = site.get("/metrics");
     assert!(metrics.contains("leasehold_up 0\n"), "{metrics}");
     assert!(!metrics.contains("leasehold_holders"), "{metrics}");
+}
+
+/// More connections than the server has at the same time.
+#[test]
+fn half_requests_do_not_delay_other_requests() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &[]);
+    let half = || {
+        let mut stream = TcpStream::connect(site.address()).unwrap();
+        stream
+            .write_all(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+            .unwrap();
+        stream
+    };
+    let _half_requests: Vec<TcpStream> = repeat_with(half).take(300).collect();
+
+    let healthy = site.curl("/healthz", &["--max-time", "20"]);
+    assert_eq!(healthy.body, "ok\n");
+}
+
+#[test]
+fn body_that_does_not_arrive_is_refused() {
+    let sandbox = Sandbox::new();
+    let site = Site::start(&sandbox, &["--allow-break"]);
+    let mut stream = TcpStream::connect(site.address()).unwrap();
+    let head = "POST /break HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+                Content-Length: 9\r\n\r\n{";
+    stream.write_all(head.as_bytes()).unwrap();
+
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+    assert!(reply.contains("the body did not arrive in time"), "{reply}");
 }

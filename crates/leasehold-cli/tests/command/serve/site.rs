@@ -46,6 +46,11 @@ impl Site {
         format!("{}{path}", self.base)
     }
 
+    /// Returns the address and port of the server.
+    pub(super) fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+
     /// Sends a request with further options of curl.
     pub(super) fn curl(&self, path: &str, options: &[&str]) -> Reply {
         let mut curl = curl(&self.url(path));
