@@ -99,9 +99,9 @@ impl Entry {
 
     /// Returns the token of a claim that holds.
     ///
-    /// If the grant [reserved](Self::reserved) tokens for a [cohort](crate::Lock::cohort), it is the
-    /// largest of them. All guards but the last that the grant allows have smaller tokens, so don't
-    /// reject a token because it is smaller than this one.
+    /// If the grant [reserved](Self::reserved) tokens for a [cohort](crate::Lock::cohort), it is
+    /// the largest of them. All guards but the last that the grant allows have smaller tokens, so
+    /// don't reject a token because it is smaller than this one.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
         self.standing.token()

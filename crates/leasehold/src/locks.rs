@@ -30,8 +30,8 @@ pub struct Locks {
 impl Locks {
     /// Opens a store that was built without [`open`](crate::open()).
     ///
-    /// Errors and logs show `url`, without a user name and a password. The URL of a store's builder,
-    /// such as `RedisBuilder::url`, has neither.
+    /// Errors and logs show `url`, without a user name and a password. The URL of a store's
+    /// builder, such as `RedisBuilder::url`, has neither.
     ///
     /// ```
     /// use leasehold::{Locks, stores::Memory};

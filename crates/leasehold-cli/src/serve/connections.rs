@@ -9,11 +9,11 @@ use tokio::task::AbortHandle;
 /// The open connections. A client that sends no request does not keep others from sending theirs.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    table: Mutex<Table>,
+    table: Mutex<OpenTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct OpenTable {
     /// The connections by their numbers, and so by age.
     open: BTreeMap<u64, Connection>,
     last_number: u64,
@@ -61,12 +61,12 @@ impl Connections {
         table.open.insert(number, connection);
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, OpenTable> {
         self.table.lock().expect("no code panics with the table")
     }
 }
 
-impl Table {
+impl OpenTable {
     /// Closes connections without a request until there is a place; returns whether there is one.
     fn make_place(&mut self, peer: IpAddr) -> bool {
         let of_peer = |connection: &Connection| connection.peer == peer;

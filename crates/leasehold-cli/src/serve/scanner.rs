@@ -45,7 +45,7 @@ impl Scanner {
         }
     }
 
-    /// Asks the store, and returns the locks as of a moment ago if it replies.
+    /// Sends a request to the store, and returns the locks as of a moment ago if it replies.
     ///
     /// An earlier scan does not prove that the store can be read now. Without a reply the locks are
     /// those of an earlier scan, with the error.
@@ -63,7 +63,7 @@ impl Scanner {
         }
     }
 
-    /// Asks the store for one lock. Any reply proves that the store can be reached.
+    /// Reads one lock. Any reply proves that the store can be reached.
     async fn check(&self) -> Result<()> {
         match self.locks.inspect(CHECKED_NAME).await {
             Err(error) if error.is_unavailable() => Err(error),
@@ -214,7 +214,7 @@ const FRESH_MAX: Duration = Duration::from_secs(30);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// After this time the store counts as unreachable. Prometheus waits 10 seconds for a reply.
 const SCAN_MAX: Duration = Duration::from_secs(5);
-/// The lock that is read to see whether the store replies. Nobody needs to hold it.
+/// The lock that is read to see whether the store replies. It need not be held.
 const CHECKED_NAME: &str = "leasehold/serve";
 /// The most locks that are read. Each one is a series of every metric.
 const NAMES_MAX: usize = 10_000;
