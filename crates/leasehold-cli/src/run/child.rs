@@ -80,8 +80,9 @@ impl Child {
         settings: Spawn<'_>,
         remaining: impl Fn() -> Duration,
     ) -> io::Result<Self> {
-        let prepared = Prepared::new(&settings)?;
-        let (watchdog, pid) = Watchdog::start(settings, remaining).await?;
+        let mut prepared = Prepared::new(&settings)?;
+        let watchdog = Watchdog::start(settings, remaining)?;
+        let pid = prepared.changes.until_started(&watchdog).await?;
         Ok(prepared.child(pid, Some(Rc::new(watchdog))))
     }
 
@@ -258,6 +259,16 @@ impl Child {
     }
 }
 
+impl Drop for Child {
+    /// Ends the watchdog. leasehold adopts its children then, such as a command that it has not
+    /// reaped yet.
+    fn drop(&mut self) {
+        if self.watchdog.take().is_some() {
+            reap_except(&[]);
+        }
+    }
+}
+
 /// leasehold, ready to start a command.
 struct Prepared {
     changes: ChildSignals,
@@ -328,6 +339,32 @@ impl ChildSignals {
 
     async fn received(&mut self) {
         self.0.recv().await;
+    }
+
+    /// Waits for the next message of the watchdog, which must not stay stopped meanwhile. Returns
+    /// `None` if the watchdog has ended.
+    async fn until_report(&mut self, watchdog: &Watchdog) -> io::Result<Option<Message>> {
+        loop {
+            watchdog.check_stop();
+            tokio::select! {
+                message = watchdog.receive() => return message,
+                () = self.received() => {}
+            }
+        }
+    }
+
+    /// Waits until the watchdog has started the command. Returns the command's id.
+    async fn until_started(&mut self, watchdog: &Watchdog) -> io::Result<i32> {
+        loop {
+            match self.until_report(watchdog).await? {
+                Some(Message::Started(command)) => return Ok(command),
+                Some(Message::NotStarted(errno)) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Some(_) => {}
+                None => return Err(io::Error::other("the watchdog has ended")),
+            }
+        }
     }
 }
 

@@ -38,7 +38,6 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 
 use super::child::Spawn;
-use super::children::reap_except;
 use super::nested;
 use super::signals::standard_signals;
 
@@ -57,41 +56,22 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog, which starts the command. Returns the command's id.
+    /// Starts the watchdog, which starts the command, and sends [`Message::Started`].
     ///
     /// `remaining` returns how long the hold stays valid.
-    pub(crate) async fn start(
-        settings: Spawn<'_>,
-        remaining: impl Fn() -> Duration,
-    ) -> io::Result<(Self, i32)> {
+    pub(crate) fn start(settings: Spawn<'_>, remaining: impl Fn() -> Duration) -> io::Result<Self> {
         let (own, other) = net::UnixStream::pair()?;
         // A stopped watchdog does not read.
         own.set_nonblocking(true)?;
         send_with_stdin(&own, hold_ends(&remaining).0)?;
 
-        let watchdog = Self {
+        Ok(Self {
             socket: UnixStream::from_std(own)?,
             pid: spawn(settings, other)?,
             is_reaped: Cell::new(false),
             acts: Cell::new(false),
             has_printed: Cell::new(false),
-        };
-        let command = watchdog.started().await?;
-        Ok((watchdog, command))
-    }
-
-    /// Waits until the watchdog has started the command.
-    async fn started(&self) -> io::Result<i32> {
-        loop {
-            match self.receive().await? {
-                Some(Message::Started(command)) => return Ok(command),
-                Some(Message::NotStarted(errno)) => {
-                    return Err(io::Error::from_raw_os_error(errno));
-                }
-                Some(_) => {}
-                None => return Err(io::Error::other("the watchdog has ended")),
-            }
-        }
+        })
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -204,8 +184,6 @@ impl Drop for Watchdog {
             let _ = kill_process(self.pid, Signal::KILL);
             self.reap();
         }
-        // leasehold has adopted the children, such as a command that was not reaped yet.
-        reap_except(&[]);
     }
 }
 
