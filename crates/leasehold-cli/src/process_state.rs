@@ -19,6 +19,12 @@ pub(crate) fn is_command_stopped(info: &ClaimantInfo) -> bool {
     is_leasehold_here(info) && command_of(info.pid).is_some_and(|command| command.is_stopped)
 }
 
+/// Whether a process of this machine runs or has ended. False if that cannot be seen.
+pub(crate) fn is_not_stopped(pid: i32) -> bool {
+    let pid = u32::try_from(pid).ok();
+    pid.and_then(stat).is_some_and(|stat| !stat.is_stopped)
+}
+
 fn is_here(info: &ClaimantInfo) -> bool {
     ClaimantInfo::here("").is_ok_and(|here| here.host == info.host)
 }

@@ -20,6 +20,7 @@ use super::nested;
 use super::process_table::{Process, ProcessTable};
 use super::watchdog::{Message, Watchdog};
 use crate::exit::{Exit, print_error};
+use crate::process_state::is_not_stopped;
 
 /// The running command, the process group that it leads, and all processes that it has started.
 #[derive(Debug)]
@@ -138,11 +139,19 @@ impl Child {
                 self.watchdog = None;
                 return Ok(Change::WatchdogEnded);
             };
-            if let Some(change) = self.note_report(message) {
+            if self.is_outdated(message) {
+                watchdog.send(Message::Noted);
+            } else if let Some(change) = self.note_report(message) {
                 watchdog.send(Message::Noted);
                 return Ok(change);
             }
         }
+    }
+
+    /// Whether the command runs again after the stop that a message reports. leasehold was stopped
+    /// with it, and has continued it before it could read the message.
+    fn is_outdated(&self, message: Message) -> bool {
+        matches!(message, Message::Stopped(_)) && is_not_stopped(self.pid.as_raw())
     }
 
     fn note_report(&mut self, message: Message) -> Option<Change> {

@@ -198,6 +198,23 @@ fn stopped_job_has_the_status_of_the_keyboard_stop() {
     holder.end().assert(0, "", "");
 }
 
+/// On a network store the watchdog reports the stop of the command, and leasehold reads the report
+/// only after the shell has continued both.
+#[test]
+fn continued_pipeline_is_not_stopped_again() {
+    let sandbox = Sandbox::on_redis();
+    let mut terminal = Terminal::shell(&sandbox);
+    let command = "echo > started; while [ ! -e done ]; do sleep 0.1; done";
+    terminal.types(&format!("$LEASEHOLD run a -- sh -c '{command}' | cat\n"));
+    until("the command runs", || sandbox.read("started") == "\n");
+
+    terminal.types(STOP);
+    terminal.until_shows("Stopped");
+    terminal.types("fg\n");
+    sandbox.touch("done");
+    assert_code(&mut terminal, 0);
+}
+
 /// Two jobs that read from one terminal would stop each other. So one waits for the other.
 #[test]
 fn command_waits_for_the_terminal_while_another_process_of_the_job_reads_it() {
