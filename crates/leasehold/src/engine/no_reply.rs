@@ -10,10 +10,14 @@ use tokio::time::{sleep, timeout};
 use crate::conformance::support::within_timeout;
 use crate::conformance::{Intercept, Intercepted};
 use crate::stores::Memory;
-use crate::{Claim, Entered, Locks, OnContention, Result, Store};
+use crate::{Claim, Entered, Error, Locks, OnContention, Result, Store};
 
 /// A wait that ends long before a store counts as unavailable.
 const BRIEF: Duration = Duration::from_millis(10);
+
+/// How long a store without replies takes to report that: longer than all waits of these tests. It
+/// must not be silent forever, because `drain` waits for the departures of all tests.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// A store whose replies to requests to enter come late or never.
 #[derive(Debug)]
@@ -38,7 +42,10 @@ impl Intercept for HeldBack {
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         self.requests.add_permits(1);
         match self.pace {
-            Pace::Never => std::future::pending().await,
+            Pace::Never => {
+                sleep(SILENCE).await;
+                Err(Error::unavailable("the store sends no reply"))
+            }
             Pace::After(pause) => {
                 let reply = self.store.enter(claim, on_contention).await;
                 sleep(pause).await;
