@@ -14,15 +14,17 @@ use crate::scratch::Scratch;
 use crate::step::Step;
 
 /// How many tests of a program run at a time.
-const THREADS: &str = "8";
+const THREADS: &str = "4";
 /// Programs whose tests wait for nearly all of their time, so that more of them run at a time.
 const MOSTLY_WAIT: [&str; 1] = ["conformance"];
 const THREADS_THAT_WAIT: &str = "16";
 
 /// Tests that need both cores: a target, and how the names of the tests begin.
-const ALONE: [(&str, &str); 2] = [
+const ALONE: [(&str, &str); 3] = [
     // Fifty commands at once.
     ("command", "outage::"),
+    // Sessions of one second, and a server in Java.
+    ("command", "zookeeper::"),
     // It counts what a process allocates, and all threads of the program count.
     ("allocations", ""),
 ];
@@ -215,7 +217,8 @@ mod tests {
         assert_eq!(all, ["--quiet"]);
         program.target = "command".to_owned();
         let split = commands(&program).context("all name the program")?;
-        assert_eq!(split, ["--quiet --skip outage::", "--quiet outage::"]);
+        assert_eq!(split[0], "--quiet --skip outage:: --skip zookeeper::");
+        assert_eq!(split[1..], ["--quiet outage::", "--quiet zookeeper::"]);
         program.target = "allocations".to_owned();
         let alone = commands(&program).context("all name the program")?;
         assert_eq!(alone, ["--quiet ''"]);
