@@ -105,6 +105,33 @@ async fn client_does_not_return_to_a_master_that_continues() {
     held.release().await.expect("released");
 }
 
+/// Until all replicas follow the new master, the sentinel that leads the failover gives the epoch of
+/// the new master and the address of the old one in one reply.
+#[tokio::test]
+async fn leader_of_an_unfinished_failover_names_the_new_master() {
+    let group = Sentinels::start();
+    let old = group.master();
+    // The master has no password. So no replica can connect to the next one.
+    for replica in (0..group.count()).filter(|server| *server != old) {
+        let request = ["CONFIG", "SET", "masterauth", "wrong"];
+        group.server(replica).command(&request);
+    }
+    group.server(old).pause();
+    let leader = group.leader_of_a_failover();
+    group.server(old).resume();
+
+    let leader = group.sentinel(leader).address();
+    let url = format!("redis+sentinel://{leader}/main?{}", group.settings());
+    let locks = leasehold::open(&url).await.expect("the store opens");
+    let held = acquire_soon(&locks, "a").await;
+    let new = group.master_other_than(old);
+    assert!(
+        has_key(&group, new, "leasehold:{a}"),
+        "granted on the new master"
+    );
+    held.release().await.expect("released");
+}
+
 /// The failover is published only by sentinels that know of it.
 #[tokio::test]
 async fn killed_sentinel_does_not_hide_a_failover() {

@@ -197,6 +197,17 @@ impl Sentinels {
         self.wires.iter().position(|wire| Some(wire.port()) == port)
     }
 
+    /// Waits until a sentinel has promoted a replica and moves the others to it, and returns that
+    /// sentinel.
+    #[must_use]
+    pub fn leader_of_a_failover(&self) -> usize {
+        until("a sentinel to lead a failover", || {
+            let leads = |s: &Redis| field_of(s, "failover-state") == "reconf_slaves";
+            Ok(self.watchers.iter().position(leads))
+        })
+        .expect("the sentinels begin a failover")
+    }
+
     /// Freezes what replicas and sentinels receive from a server and send to it.
     pub fn freeze(&self, server: usize, frozen: bool) {
         self.wires[server].freeze(frozen);

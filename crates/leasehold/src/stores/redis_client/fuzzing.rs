@@ -1,7 +1,5 @@
 //! The parsers of what all stores on Redis receive, for random inputs.
 
-use std::collections::HashMap;
-
 use redis::{FromRedisValue, Value};
 
 use super::cluster::slots;
@@ -26,9 +24,7 @@ pub fn reply(bytes: &[u8]) {
         let _shown = format!("{error:?} {error}");
     }
 
-    if let Ok(fields) = redis::from_redis_value::<HashMap<String, String>>(reply.clone()) {
-        let _master = Sighting::parse(&fields);
-    }
+    let _master = Sighting::parse(reply.clone(), reply.clone());
     let _text = super::text(reply.clone());
     convert::<(String, Vec<Vec<u8>>)>(&reply);
     convert::<(Vec<u8>, u64)>(&reply);

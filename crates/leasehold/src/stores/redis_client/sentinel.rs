@@ -8,11 +8,11 @@
 mod address;
 pub(super) mod view;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
@@ -145,19 +145,24 @@ impl Sentinel {
         with_reply_timeout(&session, REPLY_MAX, asking).await
     }
 
+    /// Requests the epoch first, and then the address. A sentinel that leads a failover gives the
+    /// new epoch with the old address in the first reply until all replicas follow the new master.
     async fn ask_on(&self, session: &Session) -> Result<Sighting> {
+        let configuration = self.request(session, "MASTER").await?;
+        let address = self.request(session, "GET-MASTER-ADDR-BY-NAME").await?;
+        Sighting::parse(configuration, address).ok_or_else(reply_error::protocol_error)
+    }
+
+    async fn request(&self, session: &Session, word: &str) -> Result<Value> {
         let mut request = redis::cmd("SENTINEL");
-        request.arg("MASTER").arg(&self.master);
-        let reply = session.send(&request).await.map_err(|error| {
+        request.arg(word).arg(&self.master);
+        let reply = session.send(&request).await;
+        reply.map_err(|error| {
             if error.to_string().contains("No such master") {
                 return unknown_master(&self.master);
             }
             reply_error::store_error(error)
-        })?;
-
-        let fields: HashMap<String, String> =
-            redis::from_redis_value(reply).map_err(|_| reply_error::protocol_error())?;
-        Sighting::parse(&fields).ok_or_else(reply_error::protocol_error)
+        })
     }
 }
 

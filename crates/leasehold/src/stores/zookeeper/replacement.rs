@@ -19,7 +19,7 @@ pub(super) async fn replace(
     lock_node: LockNode<'_>,
     on_contention: OnContention,
 ) -> Result<bool> {
-    let deadline = Instant::now() + REMOVAL_TIMEOUT;
+    let started = Instant::now();
 
     loop {
         let (children, watcher) = match remove_exhausted(lock_node).await? {
@@ -37,7 +37,12 @@ pub(super) async fn replace(
             return Ok(false);
         }
 
-        match timeout_at(deadline, watcher.changed()).await {
+        let wait_max = if is_in_order {
+            HELD_WAIT
+        } else {
+            REMOVAL_TIMEOUT
+        };
+        match timeout_at(started + wait_max, watcher.changed()).await {
             Ok(_event) => {}
             Err(_elapsed) if is_in_order => return Ok(false),
             Err(_elapsed) => return Err(generation::used_by_others(lock_node.path)),
@@ -101,6 +106,10 @@ fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> b
     stat.data_length == 0 && is_own_acl && !settings.dialect.leaves_nodes()
 }
 
-/// How long one call waits until an exhausted node has no children. The engine repeats the call
-/// three times within the ten seconds of its reply timeout.
+/// How long one call waits for claims with earlier numbers to end. The engine repeats the call until
+/// its deadline, and takes a store that sends no reply for a second for an unreachable one.
+const HELD_WAIT: Duration = Duration::from_millis(500);
+
+/// How long one call waits for claims of other clients with the last numbers. The engine repeats the
+/// call three times within the ten seconds of its reply timeout.
 const REMOVAL_TIMEOUT: Duration = Duration::from_millis(2_500);

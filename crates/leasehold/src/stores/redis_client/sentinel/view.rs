@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use redis::Value;
 use tokio::time::Instant;
 
 use crate::stores::url::Host;
@@ -133,14 +134,17 @@ impl Replies {
 }
 
 impl Sighting {
-    /// Parses the reply to `SENTINEL MASTER`.
-    pub(in crate::stores::redis_client) fn parse(fields: &HashMap<String, String>) -> Option<Self> {
+    /// Parses the replies to `SENTINEL MASTER` and `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+    pub(in crate::stores::redis_client) fn parse(
+        configuration: Value,
+        address: Value,
+    ) -> Option<Self> {
+        let fields: HashMap<String, String> = redis::from_redis_value(configuration).ok()?;
+        let (name, port): (String, String) = redis::from_redis_value(address).ok()?;
+        let port = port.parse().ok()?;
         Some(Self {
             epoch: fields.get("config-epoch")?.parse().ok()?,
-            host: Host {
-                name: fields.get("ip")?.clone(),
-                port: fields.get("port")?.parse().ok()?,
-            },
+            host: Host { name, port },
         })
     }
 }
