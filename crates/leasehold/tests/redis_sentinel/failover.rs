@@ -105,8 +105,8 @@ async fn client_does_not_return_to_a_master_that_continues() {
     held.release().await.expect("released");
 }
 
-/// Until all replicas follow the new master, the sentinel that leads the failover gives the epoch of
-/// the new master and the address of the old one in one reply.
+/// Until all replicas follow the new master, the sentinel that leads the failover gives the epoch
+/// of the new master and the address of the old one in one reply.
 #[tokio::test]
 async fn leader_of_an_unfinished_failover_names_the_new_master() {
     let group = Sentinels::start();

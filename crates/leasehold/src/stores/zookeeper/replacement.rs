@@ -106,10 +106,10 @@ fn is_restored_by_create(lock_node: LockNode<'_>, acl: &[Acl], stat: &Stat) -> b
     stat.data_length == 0 && is_own_acl && !settings.dialect.leaves_nodes()
 }
 
-/// How long one call waits for claims with earlier numbers to end. The engine repeats the call until
-/// its deadline, and takes a store that sends no reply for a second for an unreachable one.
+/// How long one call waits for claims with earlier numbers to end. The engine repeats the call
+/// until its deadline. A store that sends no reply for a second counts as unavailable.
 const HELD_WAIT: Duration = Duration::from_millis(500);
 
-/// How long one call waits for claims of other clients with the last numbers. The engine repeats the
-/// call three times within the ten seconds of its reply timeout.
+/// How long one call waits for claims of other clients with the last numbers. The engine repeats
+/// the call three times within the ten seconds of its reply timeout.
 const REMOVAL_TIMEOUT: Duration = Duration::from_millis(2_500);
