@@ -4,6 +4,7 @@
 //! waiting.
 
 pub(crate) mod acquire;
+mod backlog;
 mod calls;
 mod cohort;
 mod depart;

@@ -220,7 +220,7 @@ impl Guard {
     /// # Errors
     /// [`is_lost`](crate::Error::is_lost) if the lock was lost before: the work may have overlapped
     /// with another holder's. [`is_unavailable`](crate::Error::is_unavailable) if the store sent no
-    /// reply: the background thread then repeats the release until the lease has ended.
+    /// reply: the background thread then repeats the release while the store is open.
     ///
     /// # Cancel safety
     /// If the future is dropped, the release continues in the background.

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::backlog::Backlog;
 use super::events::Reachability;
 use crate::metric_labels::RequestKind;
 use crate::metrics::{Meters, Started, started};
@@ -29,6 +30,7 @@ pub(crate) struct StoreCalls {
     url: Arc<str>,
     reachability: Arc<Reachability>,
     meters: Arc<Meters>,
+    backlog: Arc<Backlog>,
 }
 
 /// A reply, and the time just before its request was sent.
@@ -44,6 +46,7 @@ impl StoreCalls {
             url: url.into(),
             reachability: Arc::default(),
             meters: Arc::new(Meters::new(url)),
+            backlog: Arc::default(),
         }
     }
 
@@ -53,6 +56,7 @@ impl StoreCalls {
             url: Arc::clone(&self.url),
             reachability: Arc::clone(&self.reachability),
             meters: Arc::clone(&self.meters),
+            backlog: Arc::clone(&self.backlog),
         }
     }
 
@@ -71,6 +75,10 @@ impl StoreCalls {
 
     pub(super) fn meters(&self) -> &Meters {
         &self.meters
+    }
+
+    pub(super) fn backlog(&self) -> &Backlog {
+        &self.backlog
     }
 
     pub(crate) fn shared_url(&self) -> Arc<str> {
@@ -257,6 +265,7 @@ pub(crate) struct WeakStoreCalls {
     url: Arc<str>,
     reachability: Arc<Reachability>,
     meters: Arc<Meters>,
+    backlog: Arc<Backlog>,
 }
 
 impl WeakStoreCalls {
@@ -267,6 +276,7 @@ impl WeakStoreCalls {
             url: Arc::clone(&self.url),
             reachability: Arc::clone(&self.reachability),
             meters: Arc::clone(&self.meters),
+            backlog: Arc::clone(&self.backlog),
         })
     }
 }

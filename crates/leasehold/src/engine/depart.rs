@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::calls::{StoreCalls, Timed, WeakStoreCalls};
-use crate::runtime::background;
+use super::backlog::leave_later;
+use super::calls::{StoreCalls, Timed};
 use crate::runtime::backoff::Backoff;
 use crate::runtime::clock::BootInstant;
 use crate::runtime::detached::Detached;
@@ -51,8 +51,8 @@ impl PendingEntry {
 /// A request to enter that is still under way completes first: leaving must not overtake it.
 ///
 /// If the store is unreachable, the request is repeated until the store would have ended the claim
-/// by itself. If the claim is not there after a request without a reply, that request has removed
-/// it.
+/// by itself. After that the background goes on, and the caller gets the error. If the claim is not
+/// there after a request without a reply, that request has removed it.
 pub(super) async fn depart(
     calls: StoreCalls,
     claim: Arc<Claim>,
@@ -84,27 +84,11 @@ pub(super) async fn depart(
 
 #[cold]
 fn give_up(calls: &StoreCalls, claim: Arc<Claim>, error: &Error) {
-    if error.is_unavailable() && !calls.guarantees().lease_expiry {
-        background::spawn(leave_until_done(calls.downgrade(), claim));
+    if error.is_unavailable() {
+        leave_later(calls, claim);
         return;
     }
 
     let name = claim.name.as_str();
     tracing::warn!(name, %error, "the claim cannot leave; it remains until the store ends it");
-}
-
-/// Leaves a store without leases. Such a store would otherwise keep the claim until it is closed.
-///
-/// No caller waits for it any more.
-async fn leave_until_done(calls: WeakStoreCalls, claim: Arc<Claim>) {
-    let mut backoff = Backoff::default();
-    loop {
-        backoff.wait().await;
-
-        let Some(calls) = calls.upgrade() else { return };
-        let reply = calls.leave(&claim).await;
-        if !reply.is_err_and(|error| error.is_unavailable()) {
-            return;
-        }
-    }
 }

@@ -228,7 +228,7 @@ impl Hold {
             Ok(reply) => reply,
             Err(_elapsed) => {
                 let error = calls::timed_out(reply_timeout);
-                Err(error.help("the background thread repeats the release until the lease ends"))
+                Err(error.help("the background thread repeats the release while the store is open"))
             }
         };
 
