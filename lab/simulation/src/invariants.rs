@@ -51,7 +51,8 @@ impl World {
         let found = self
             .check_holds(&mut state, now)
             .or_else(|| self.check_exclusion(&state, now))
-            .or_else(|| self.check_entries(&state, client, now));
+            .or_else(|| self.check_entries(&state, client, now))
+            .or_else(|| self.check_unwanted_entries(&mut state, client, now));
         drop(state);
 
         if let Some((rule, details)) = found {
@@ -225,7 +226,47 @@ impl World {
             ("no entry is left behind", details)
         })
     }
+
+    /// Checks that an entry ends, at the latest with its lease, when its client no longer needs it.
+    ///
+    /// So a task in the background may not keep it alive.
+    fn check_unwanted_entries(
+        &self,
+        state: &mut State,
+        number: usize,
+        now: Nanos,
+    ) -> Option<Found> {
+        let holds = &state.holds;
+        let has_guard = holds
+            .iter()
+            .any(|hold| hold.client == number && !hold.is_closed);
+        let client = &mut state.clients[number];
+        if has_guard || !client.acquiring.is_empty() || client.releasing > 0 {
+            client.unwanted_since = None;
+            return None;
+        }
+        let since = *client.unwanted_since.get_or_insert(now);
+
+        let outage_ended = client.link.last_outage.map_or(0, |(_, ended)| ended);
+        let undisturbed_since = since.max(outage_ended).max(client.resumed_at);
+        let is_disturbed = client.is_dead || client.is_paused || client.link.outage.is_some();
+        let longest = nanos(self.profile.lease + self.profile.request_timeout + LEAVING_MAX);
+        let is_due = now.saturating_sub(undisturbed_since) > longest;
+        if is_disturbed || !is_due || !self.profile.is_calm() || !self.profile.lease_expiry {
+            return None;
+        }
+
+        let entries = state.server.entries_of(number).into_iter();
+        let mut left = entries.filter(|(_, _, expires_at)| *expires_at > now);
+        left.next().map(|(name, id, _)| {
+            let details = format!("client {number} keeps {id} in the queue of lock {name}");
+            ("no entry outlives its acquire and its guard", details)
+        })
+    }
 }
+
+/// How long an entry may remain that no acquire and no guard of its client needs, beside its lease.
+const LEAVING_MAX: Duration = Duration::from_secs(1);
 
 /// An invariant and the values that contradict it.
 type Found = (&'static str, String);

@@ -154,6 +154,8 @@ pub enum Bound {
     NoRenewal,
     /// A longest time.
     MaxHold(Duration),
+    /// Its lease, which is not renewed, and a longest time.
+    Both(Duration),
 }
 
 /// What a holder does.

@@ -21,6 +21,8 @@ pub(crate) struct Client {
     pub(crate) acquiring: BTreeMap<u64, Acquiring>,
     /// The number of releases under way.
     pub(crate) releasing: u32,
+    /// Since when it has no acquire, no release and no guard.
+    pub(crate) unwanted_since: Option<Nanos>,
     /// When each claim that leaves sent its first request to leave.
     pub(crate) leaving_since: BTreeMap<ClaimId, Nanos>,
     /// The tasks that the engine has spawned after its start: departures, among others.
@@ -59,6 +61,7 @@ impl Client {
             resumed_at: 0,
             acquiring: BTreeMap::new(),
             releasing: 0,
+            unwanted_since: None,
             leaving_since: BTreeMap::new(),
             background: 0,
             workers: 0,

@@ -104,7 +104,7 @@ async fn acquire_within(
     world: &World,
 ) -> Result<Option<Held>> {
     let lock = lock_of(locks, operation, world);
-    let lock = with_bound(with_cohort(lock, operation), operation, world);
+    let lock = with_bound(with_cohort(lock, operation), operation, world.profile.lease);
     if operation.work == Work::Nested {
         return acquire_nested(locks, operation, world).await;
     }
@@ -134,12 +134,13 @@ fn with_cohort(lock: Lock, operation: &Operation) -> Lock {
     }
 }
 
-fn with_bound(lock: Lock, operation: &Operation, world: &World) -> Lock {
-    let lock = lock.lease(world.profile.lease);
+fn with_bound(lock: Lock, operation: &Operation, lease: Duration) -> Lock {
+    let lock = lock.lease(lease);
     match operation.bound {
         Bound::None => lock,
         Bound::NoRenewal => lock.no_renewal(),
         Bound::MaxHold(time) => lock.max_hold(time),
+        Bound::Both(time) => lock.no_renewal().max_hold(time),
     }
 }
 
@@ -149,18 +150,11 @@ async fn acquire_nested(
     operation: &Operation,
     world: &World,
 ) -> Result<Option<Held>> {
-    let bound = operation.clone();
+    let configured = operation.clone();
     let lease = world.profile.lease;
     let lock = locks
         .reentrant(name_of(operation.name))
-        .configure(move |lock| {
-            let lock = with_cohort(lock, &bound).lease(lease);
-            match bound.bound {
-                Bound::None => lock,
-                Bound::NoRenewal => lock.no_renewal(),
-                Bound::MaxHold(time) => lock.max_hold(time),
-            }
-        });
+        .configure(move |lock| with_bound(with_cohort(lock, &configured), &configured, lease));
 
     let owner = Owner::new();
     let first = match operation.wait {

@@ -82,7 +82,10 @@ impl World {
         let passes = of_claim.count();
         drop(state);
 
-        if let Some((earlier, later)) = found {
+        // A cohort passes a hold on until it learns that an operator has removed the claim.
+        if let Some((earlier, later)) = found
+            && !hold.is_evicted
+        {
             self.violate("tokens rise", format!("{later} follows {earlier}"));
         }
         let reserved = u64::from(hold.passes_max);
@@ -226,5 +229,6 @@ fn bound_of(operation: &Operation, profile: &Profile, now: BootInstant) -> BootI
         Bound::None => BootInstant::FAR_FUTURE,
         Bound::NoRenewal => now.saturating_add(profile.lease),
         Bound::MaxHold(time) => now.saturating_add(time),
+        Bound::Both(time) => now.saturating_add(time.min(profile.lease)),
     }
 }

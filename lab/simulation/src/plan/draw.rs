@@ -50,7 +50,7 @@ fn form_cohorts(plan: &mut Plan) {
 
         for operation in client.tasks.iter_mut().flatten() {
             operation.cohort = Some(max);
-            if matches!(operation.bound, Bound::NoRenewal) {
+            if matches!(operation.bound, Bound::NoRenewal | Bound::Both(_)) {
                 operation.bound = Bound::None;
             }
         }
@@ -152,6 +152,7 @@ fn bound(rng: &mut Rng, lease: Duration) -> Bound {
     match rng.u8(..10) {
         0 => Bound::NoRenewal,
         1 => Bound::MaxHold(lease.mul_f64(0.1 + rng.f64())),
+        2 => Bound::Both(lease.mul_f64(0.1 + rng.f64() * 2.0)),
         _ => Bound::None,
     }
 }
