@@ -77,7 +77,8 @@ pub use faults::{
 pub use intercept::{Intercept, Intercepted, Request};
 pub use leases::{
     broken_hold_is_reported_lost, fixed_lease_expires, hold_broken_by_own_client_is_lost,
-    hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold, unrenewed_claim_expires,
+    hold_is_renewed_beyond_the_lease, max_hold_ends_the_hold,
+    reader_with_a_short_lease_does_not_shorten_anothers, unrenewed_claim_expires,
 };
 pub use multi::{
     loss_of_one_lock_is_loss_of_the_set, opposing_orders_do_not_deadlock,
@@ -140,6 +141,7 @@ macro_rules! conformance_suites {
                 mutex_excludes_readers_and_writers large_claims_are_not_overtaken
                 downgrade_is_not_reported_as_loss downgrade_lets_readers_in
                 mixed_kinds_are_refused readers_share semaphore_slots_are_counted
+                reader_with_a_short_lease_does_not_shorten_anothers
                 writers_are_not_starved
                 repeated_enter_is_idempotent repeated_leave_is_idempotent names_are_listed
                 refused_claim_leaves_no_entry

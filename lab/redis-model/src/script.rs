@@ -36,9 +36,7 @@ impl Scripts {
 
     /// Runs a script by its text, and keeps it.
     pub(crate) fn eval(&mut self, text: &[u8], arguments: &[Vec<u8>]) -> Outcome {
-        let mut sha = sha1_smol::Sha1::new();
-        sha.update(text);
-        let hash = sha.digest().to_string();
+        let hash = sha1hex(text);
         if !self.by_hash.contains_key(&hash) {
             let compiled = self.lua.load(text).set_name("=user_script").into_function();
             let compiled = compiled
@@ -82,11 +80,21 @@ impl Scripts {
     }
 }
 
+fn sha1hex(text: &[u8]) -> String {
+    let mut sha = sha1_smol::Sha1::new();
+    sha.update(text);
+    sha.digest().to_string()
+}
+
 fn install(lua: &Lua, data: &Arc<Mutex<Data>>) -> mlua::Result<()> {
     let redis = lua.create_table()?;
     redis.set("call", caller(lua, data, OnError::End)?)?;
     redis.set("pcall", caller(lua, data, OnError::Return)?)?;
 
+    redis.set(
+        "sha1hex",
+        lua.create_function(|_, text: mlua::String| Ok(sha1hex(&text.as_bytes())))?,
+    )?;
     redis.set(
         "error_reply",
         lua.create_function(|lua, text: mlua::String| {

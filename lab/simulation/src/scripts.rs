@@ -1,8 +1,9 @@
 //! Histories of the stores on Redis, against a model of the server that executes their scripts.
 //!
-//! Several clients acquire one lock in virtual time. Their connections are slow, and break before a
-//! request is executed, before its reply is sent, or within the reply. After each step of a client,
-//! at most one guard is valid. In the end every client has released, and the lock is free.
+//! Several clients acquire one lock in virtual time, with leases of their own: a mutex, or a
+//! reader-writer lock with downgrades. Their connections are slow, and break before a request is
+//! executed, before its reply is sent, or within the reply. After each step of a client, the valid
+//! guards are one guard or readers. In the end every client has released, and the lock is free.
 
 mod client;
 mod world;
@@ -38,8 +39,12 @@ pub struct ScriptPlan {
     pub seed: u64,
     /// The store.
     pub url: &'static str,
-    /// The lease of every claim.
+    /// The lease of the first client.
     pub lease: Duration,
+    /// Whether the other clients have shorter leases.
+    pub has_unlike_leases: bool,
+    /// Whether the clients read and write, if the store has readers.
+    pub has_readers: bool,
     /// The longest time of a message.
     pub slowest: Duration,
     /// How many of a thousand messages break their connection.
@@ -61,6 +66,8 @@ impl ScriptPlan {
             seed,
             url: rng.choice(URLS).expect("a URL"),
             lease,
+            has_unlike_leases: seed % 2 == 1,
+            has_readers: seed % 3 > 0,
             slowest,
             broken: [0, 2, 10, 40][rng.usize(..4)],
             clients: rng.usize(3..=4),
@@ -82,6 +89,7 @@ const URLS: &[&str] = &[
     "redis://a?crash-grace=500ms",
     "redis://a?dialect=plain",
     "redis://a?dialect=redisson",
+    "redis://a?dialect=redisson&lock=rw",
     "redlock://a,b,c?quarantine=off",
 ];
 

@@ -19,6 +19,9 @@ const RETRY: Duration = Duration::from_millis(20);
 /// How many times the second claim may be refused until the first one has ended.
 const TRIES: usize = 20;
 
+/// For how long a request to leave is repeated: longer than a fault without replies.
+const LEAVING_MAX: Duration = Duration::from_secs(30);
+
 /// A claim that has ended, and one of the same client that holds the lock now.
 #[derive(Debug)]
 pub struct StaleClaim {
@@ -104,11 +107,24 @@ impl StaleClaim {
         renewed.is_none_or(|leases| leases.iter().all(Option::is_none))
     }
 
-    /// Leaves with both claims. If the store does not reply, their leases end them.
+    /// Leaves with both claims, and repeats that until the store replies: its clock may have gone
+    /// back, so that the leases end late.
     pub async fn end(self, store: &dyn Store) -> bool {
-        reply(store.leave(&self.past)).await;
-        reply(store.leave(&self.present)).await == Some(true)
+        leave_repeatedly(store, &self.past).await;
+        leave_repeatedly(store, &self.present).await == Some(true)
     }
+}
+
+async fn leave_repeatedly(store: &dyn Store, claim: &Claim) -> Option<bool> {
+    let leaving = async {
+        loop {
+            if let Some(was_there) = reply(store.leave(claim)).await {
+                return was_there;
+            }
+            sleep(RETRY).await;
+        }
+    };
+    timeout(LEAVING_MAX, leaving).await.ok()
 }
 
 /// Lets a client use its ended claim against its own present one. Returns whether all requests got

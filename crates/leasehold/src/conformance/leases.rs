@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use super::shares::clients_with_readers;
 use super::support::{
-    PUSHED_LEASE, TIMEOUT, claim, client, empty, fresh_name, store, waiters, within_timeout,
+    PUSHED_LEASE, TIMEOUT, acquire, claim, client, empty, fresh_name, release, store, try_acquire,
+    waiters, within_timeout,
 };
 use super::{LockKind, Service};
-use crate::{Claim, LossReason, OnContention, Standing, Store};
+use crate::{Claim, LossReason, OnContention, Share, Standing, Store};
 
 /// A lease whose end a test waits for.
 const SHORT: Duration = Duration::from_millis(300);
@@ -174,6 +176,35 @@ async fn unrenewed_claim_is_kept(store: &dyn Store, holder: &Claim) {
     let renewed = renewed.expect("the store replies");
     assert!(renewed[0].is_some(), "the claim ended with its lease");
     assert!(store.leave(holder).await.expect("the store replies"));
+}
+
+/// The lease of a reader ends no hold of another reader, which excludes writers until its own lease
+/// ends.
+pub async fn reader_with_a_short_lease_does_not_shorten_anothers(service: &dyn Service) {
+    let Some((ours, theirs)) = clients_with_readers(service).await else {
+        return;
+    };
+    let name = fresh_name("unlike");
+    let long = ours.rwlock(&name).shared().lease(PUSHED_LEASE);
+    let long = acquire(&long).await;
+
+    let store = store(service).await;
+    let short = Claim {
+        share: Share::READER,
+        lease: SHORT,
+        ..claim(&name)
+    };
+    assert!(enter(&*store, &short).await.token().is_some());
+    let renewed = store.renew(std::slice::from_ref(&short)).await;
+    assert!(renewed.expect("the store replies")[0].is_some());
+
+    tokio::time::sleep(2 * SHORT).await;
+    let writer = theirs.rwlock(&name).exclusive();
+    assert!(try_acquire(&writer).await.is_none(), "a reader holds");
+    long.check().expect("the reader holds");
+    release(long).await;
+    store.leave(&short).await.expect("the store replies");
+    release(acquire(&writer).await).await;
 }
 
 async fn enter(store: &dyn Store, claim: &Claim) -> Standing {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use leasehold::simulation::Probe;
-use leasehold::{Lock, Locks, Result};
+use leasehold::{Guard, Lock, Locks, Result};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::world::ScriptWorld;
+use super::world::{Kind, ScriptWorld};
 
 /// How often each client acquires.
 const ROUNDS: u32 = 4;
@@ -30,10 +30,10 @@ pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
 
     world.heal();
     let last = open(world).await;
-    let lock = lock_of(world, &last);
+    let lock = lock_of(world, &last, 0, Kind::Exclusive);
     // The departures of dropped acquires end with their leases, at the latest.
-    let acquired = timeout(world.plan.lease * 4, acquire(world, &lock, usize::MAX)).await;
-    match acquired {
+    let acquired = acquire(world, &lock, usize::MAX, Kind::Exclusive);
+    match timeout(world.plan.lease * 4, acquired).await {
         Ok(Some(guard)) => {
             if let Err(error) = guard.release().await {
                 world.violate(format!("the last release fails: {error}"));
@@ -46,22 +46,28 @@ pub(super) async fn run_all(world: &Arc<ScriptWorld>) {
 async fn run(world: Arc<ScriptWorld>, number: usize) {
     let mut rng = Rng::with_seed(world.plan.seed.wrapping_mul(31) + number as u64);
     let locks = open(&world).await;
-    let lock = lock_of(&world, &locks);
     world.event(&format!("client {number} has opened the store"));
 
     for _ in 0..ROUNDS {
         sleep(world.plan.lease.mul_f64(rng.f64() / 20.0)).await;
         let limit = limit(&world, &mut rng);
-        world.event(&format!("client {number} acquires within {limit:?}"));
-        let Ok(Some(guard)) = timeout(limit, acquire(&world, &lock, number)).await else {
+        let kind = kind(&world, &locks, &mut rng);
+        let lock = lock_of(&world, &locks, number, kind);
+        world.event(&format!(
+            "client {number} acquires {kind:?} within {limit:?}"
+        ));
+        let Ok(Some(guard)) = timeout(limit, acquire(&world, &lock, number, kind)).await else {
             world.event(&format!("client {number} gives up"));
             continue;
         };
 
         let hold = world.plan.lease.mul_f64([0.02, 0.3, 1.5][rng.usize(..3)]);
-        tokio::select! {
-            () = sleep(hold) => {}
-            _ = guard.lost() => world.lost(number),
+        hold_for(&world, number, &guard, hold).await;
+        if kind == Kind::Writer && rng.bool() {
+            world.downgrades(number);
+            // A guard whose downgrade failed is a writer's or a reader's.
+            let _ = guard.downgrade().await;
+            hold_for(&world, number, &guard, hold).await;
         }
         world.event(&format!("client {number} releases"));
         if rng.u8(..4) == 0 {
@@ -70,6 +76,23 @@ async fn run(world: Arc<ScriptWorld>, number: usize) {
             // A hold that was lost cannot be released.
             let _ = guard.release().await;
         }
+    }
+}
+
+async fn hold_for(world: &ScriptWorld, number: usize, guard: &Guard, time: Duration) {
+    tokio::select! {
+        () = sleep(time) => {}
+        _ = guard.lost() => world.lost(number),
+    }
+}
+
+fn kind(world: &ScriptWorld, locks: &Locks, rng: &mut Rng) -> Kind {
+    if !world.plan.has_readers || !locks.guarantees().readers {
+        Kind::Exclusive
+    } else if rng.bool() {
+        Kind::Reader
+    } else {
+        Kind::Writer
     }
 }
 
@@ -82,11 +105,16 @@ fn limit(world: &ScriptWorld, rng: &mut Rng) -> Duration {
 }
 
 /// Acquires the lock; an outage only delays it.
-async fn acquire(world: &Arc<ScriptWorld>, lock: &Lock, number: usize) -> Option<leasehold::Guard> {
+async fn acquire(
+    world: &Arc<ScriptWorld>,
+    lock: &Lock,
+    number: usize,
+    kind: Kind,
+) -> Option<Guard> {
     loop {
         match lock.acquire().await {
             Ok(guard) => {
-                world.granted(number, &guard, Probe::of(&guard));
+                world.granted(number, kind, &guard, Probe::of(&guard));
                 return Some(guard);
             }
             Err(error) if error.is_unavailable() => {
@@ -115,6 +143,17 @@ async fn open(world: &Arc<ScriptWorld>) -> Locks {
     }
 }
 
-fn lock_of(world: &ScriptWorld, locks: &Locks) -> Lock {
-    locks.mutex("job").lease(world.plan.lease)
+fn lock_of(world: &ScriptWorld, locks: &Locks, number: usize, kind: Kind) -> Lock {
+    let lock = match kind {
+        Kind::Exclusive => locks.mutex("job"),
+        Kind::Reader => locks.rwlock("job").shared(),
+        Kind::Writer => locks.rwlock("job").exclusive(),
+    };
+    let lease = world.plan.lease;
+    let shortened = if world.plan.has_unlike_leases {
+        lease / (1 + 3 * number as u32)
+    } else {
+        lease
+    };
+    lock.lease(shortened)
 }

@@ -35,13 +35,32 @@ struct ScriptState {
     hosts: BTreeMap<String, Arc<Host>>,
     rng: Rng,
     ids: Rng,
-    /// Guards that may be valid, with their clients and tokens.
-    guards: Vec<(usize, u64, Probe)>,
+    /// Guards that may be valid.
+    guards: Vec<Granted>,
     last_token: u64,
+    /// The last token of a guard that was granted alone.
+    last_alone: u64,
     is_healed: bool,
     /// Until when no client can connect.
     down_until: Option<Instant>,
     report: ScriptReport,
+}
+
+/// What a client acquires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A mutex.
+    Exclusive,
+    Reader,
+    Writer,
+}
+
+/// A guard of a client.
+struct Granted {
+    client: usize,
+    token: u64,
+    kind: Kind,
+    probe: Probe,
 }
 
 impl ScriptWorld {
@@ -53,6 +72,7 @@ impl ScriptWorld {
             rng,
             guards: Vec::new(),
             last_token: 0,
+            last_alone: 0,
             is_healed: false,
             down_until: None,
             report: ScriptReport::default(),
@@ -85,14 +105,25 @@ impl ScriptWorld {
         state.down_until = None;
     }
 
-    pub(super) fn granted(&self, client: usize, guard: &Guard, probe: Probe) {
+    pub(super) fn granted(&self, client: usize, kind: Kind, guard: &Guard, probe: Probe) {
         let token = guard.token().get();
         self.event(&format!("client {client} is granted token {token}"));
         let mut state = self.state.lock();
         state.report.grants += 1;
-        let last = state.last_token;
-        state.last_token = last.max(token);
-        state.guards.push((client, token, probe));
+        // Readers that hold together may learn of their grants in any order.
+        let last = if kind == Kind::Reader {
+            state.last_alone
+        } else {
+            state.last_alone = state.last_alone.max(token);
+            state.last_token
+        };
+        state.last_token = state.last_token.max(token);
+        state.guards.push(Granted {
+            client,
+            token,
+            kind,
+            probe,
+        });
         drop(state);
 
         if token <= last && self.has_rising_tokens() {
@@ -101,20 +132,35 @@ impl ScriptWorld {
         self.check();
     }
 
+    /// Readers may be granted from now on, beside the guard of this client.
+    pub(super) fn downgrades(&self, client: usize) {
+        self.event(&format!("client {client} downgrades its guard"));
+        let mut state = self.state.lock();
+        for guard in state
+            .guards
+            .iter_mut()
+            .filter(|guard| guard.client == client)
+        {
+            guard.kind = Kind::Reader;
+        }
+    }
+
     pub(super) fn lost(&self, client: usize) {
         self.event(&format!("client {client} notices a loss"));
     }
 
-    /// Checks after each step that at most one guard is valid.
+    /// Checks after each step that the valid guards are one guard or readers.
     fn check(&self) {
         let now = self.boot_time();
         let mut state = self.state.lock();
-        state
-            .guards
-            .retain(|(_, _, probe)| probe.expires_at() > now);
-        let overlap = (state.guards.len() > 1).then(|| {
-            let holders = state.guards.iter();
-            let holders = holders.map(|(client, token, _)| format!("client {client} with {token}"));
+        state.guards.retain(|guard| guard.probe.expires_at() > now);
+        let is_alone = |guard: &Granted| guard.kind != Kind::Reader;
+        let do_overlap = state.guards.len() > 1 && state.guards.iter().any(is_alone);
+        let overlap = do_overlap.then(|| {
+            let holders = state.guards.iter().map(|guard| {
+                let Granted { client, token, .. } = guard;
+                format!("client {client} with {token}")
+            });
             holders.collect::<Vec<_>>().join(" and ")
         });
         drop(state);
