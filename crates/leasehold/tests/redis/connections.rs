@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lab_servers::Redis;
+use lab_servers::{Redis, Wire};
 use leasehold::conformance::support::{eventually, waiters, within_timeout};
 
 use super::{cut_off, granted, held_for, open, remote, wait_behind};
@@ -102,6 +102,70 @@ async fn cancelled_request_does_not_mask_dead_connection() {
         _guard = within_timeout("the lock is granted", acquiring) => {}
         () = giving_up => {}
     }
+}
+
+/// Between a grant and its confirmation by replicas, the server grants the claim again, with a larger
+/// token. The guard does not get the token of the first grant.
+#[tokio::test]
+async fn grant_that_changes_before_replicas_have_it_is_not_returned() {
+    let server = Redis::start();
+    let replica = Redis::setup().replica_of(&server).start();
+    replica.in_step_with(&server);
+    let (wire, locks) = remote(&server, "replicas=1").await;
+    cut_off_the_link_for_replicas(&server, &wire).await;
+
+    let lock = locks.mutex("a");
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let granted = within_timeout("the server grants", token_of(&server)).await;
+    let later = (granted + 1).to_string();
+    server.command(&["SETRANGE", "leasehold:{a}", "0", &later]);
+    wire.refuse(false);
+
+    let held = within_timeout("the acquire ends", acquiring).await;
+    let held = held.expect("the task runs").expect("granted");
+    assert!(held.token().get() > granted, "the grant had been replaced");
+    assert_eq!(held.token().get(), token_of(&server).await);
+    held.release().await.expect("released");
+}
+
+/// Cuts the connection on which the client waits for replicas, and no other.
+async fn cut_off_the_link_for_replicas(server: &Redis, wire: &Wire) {
+    let count = |channels: &str| {
+        server
+            .command(&["PUBSUB", "CHANNELS", channels])
+            .list()
+            .len()
+    };
+    let list = server.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+    let ids = list
+        .text()
+        .lines()
+        .filter_map(|line| line.split(['=', ' ']).nth(1));
+
+    for id in ids {
+        wire.refuse(true);
+        server.command(&["CLIENT", "KILL", "ID", id]);
+        if count("leasehold:waiting:*") == 0 {
+            return;
+        }
+        wire.refuse(false);
+        within_timeout("the client connects again", async {
+            while count("leasehold:*") < 3 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+    panic!("no connection waits for replicas: {list:?}");
+}
+
+/// Waits until the lock is held, and returns the token, with which its record begins.
+async fn token_of(server: &Redis) -> u64 {
+    while server.command(&["EXISTS", "leasehold:{a}"]).int() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let token = server.command(&["GETRANGE", "leasehold:{a}", "0", "15"]);
+    token.text().parse().expect("a number")
 }
 
 /// Waiting for replicas is not mistaken for a connection that delivers no replies.
