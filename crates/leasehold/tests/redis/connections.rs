@@ -104,8 +104,8 @@ async fn cancelled_request_does_not_mask_dead_connection() {
     }
 }
 
-/// Between a grant and its confirmation by replicas, the server grants the claim again, with a larger
-/// token. The guard does not get the token of the first grant.
+/// Between a grant and its confirmation by replicas, the server grants the claim again, with a
+/// larger token. The guard does not get the token of the first grant.
 #[tokio::test]
 async fn grant_that_changes_before_replicas_have_it_is_not_returned() {
     let server = Redis::start();

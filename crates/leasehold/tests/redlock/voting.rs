@@ -143,7 +143,8 @@ async fn one_denying_master_does_not_end_the_wait() {
 /// Two masters have a foreign key for one lock and a third is silent: that lock cannot be renewed.
 #[tokio::test]
 async fn unrenewable_claim_does_not_end_other_claims() {
-    const LEASE: Duration = Duration::from_secs(1);
+    // A busy machine must renew in time, with one master less.
+    const LEASE: Duration = Duration::from_secs(3);
     let (masters, hosts) = start(5);
     let locks = open(&hosts, "quarantine=off").await.expect("five");
     let troubled = locks
@@ -164,7 +165,7 @@ async fn unrenewable_claim_does_not_end_other_claims() {
     masters[2].pause();
     let lost = tokio::time::timeout(DEADLINE, troubled.lost()).await;
     assert_eq!(lost, Ok(LossReason::RenewalTimedOut));
-    let lost = tokio::time::timeout(2 * LEASE, other.lost()).await;
+    let lost = tokio::time::timeout(LEASE, other.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     other.release().await.expect("released");
 }
