@@ -98,7 +98,7 @@ impl Injection {
 #[derive(Debug)]
 pub struct FaultRun {
     /// The kind of store.
-    pub backend: &'static dyn Backend,
+    pub backend: &'static Backend,
     /// The store and its servers.
     pub testbed: Testbed,
     /// The running workers.
@@ -172,7 +172,7 @@ impl Outcome {
 ///
 /// A process has two connections to each server. Each is a descriptor and a task. In a folder it
 /// keeps two files of each name open.
-fn resource_slack(testbed: &Testbed, backend: &dyn Backend, names: usize) -> usize {
+fn resource_slack(testbed: &Testbed, backend: &Backend, names: usize) -> usize {
     let connections = 2 * testbed.redis().len().max(testbed.wires.len());
     let files = if backend.has(Capability::Folder) {
         2 * names
@@ -197,15 +197,15 @@ impl FaultRun {
     ) -> Result<Self> {
         let backend = cell.backend;
         let stop_file = testbed.scratch_file();
-        let lease = backend.profile().requested_lease;
-        let lease_of_store = backend.lease();
+        let lease = backend.requested_lease;
+        let lease_of_store = backend.lease;
         let names = names(cell.fault.requires, seed);
         let resource_slack = resource_slack(&testbed, backend, names.len());
         let config = WorkerConfig {
             store: testbed.worker_url.clone(),
             lease_millis: Some(u64::try_from(lease.as_millis())?),
             names,
-            cohort: backend.cohort(),
+            cohort: backend.cohort,
             on_error,
             cycles: u64::MAX,
             stop_file: Some(stop_file.display().to_string()),
@@ -223,7 +223,7 @@ impl FaultRun {
             Guarantee::TokensOnly => Grants::MayBeLost,
             Guarantee::Exclusion | Guarantee::Refuses => Grants::Kept,
         };
-        backend.plant(&testbed)?;
+        (backend.plant)(&testbed)?;
         testbed.holder_route = Route::beside(&testbed.wires, &testbed.worker_url);
         let mut run = Self {
             backend,
@@ -450,7 +450,7 @@ impl FaultRun {
     /// The store's lease.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        self.backend.lease()
+        self.backend.lease
     }
 
     /// The wires that the present injection disturbs.
@@ -559,7 +559,7 @@ impl FaultRun {
     /// # Errors
     /// If a worker fails, or something is left behind.
     pub fn finish(mut self) -> Result<Outcome> {
-        self.backend.wait_until_ready(&self.testbed)?;
+        (self.backend.wait_until_ready)(&self.testbed)?;
         fs::write(&self.stop_file, "")?;
         let end = now();
         let all_names = self.all_names();
@@ -575,7 +575,7 @@ impl FaultRun {
             intrusions,
         } = self.observer.end()?;
 
-        let missing_canaries = self.backend.verify_and_remove(&self.testbed)?;
+        let missing_canaries = (self.backend.verify_and_remove)(&self.testbed)?;
         let last = WorkerConfig {
             store: String::new(),
             names: all_names,
@@ -584,8 +584,7 @@ impl FaultRun {
             wait_micros: None,
             ..self.config
         };
-        self.backend
-            .check_clean(&self.testbed, &last)
+        (self.backend.check_clean)(self.backend, &self.testbed, &last)
             .context("at the end of the run")?;
         let guarantees = self.testbed.locks().guarantees();
         Ok(Outcome {

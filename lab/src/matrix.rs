@@ -25,7 +25,7 @@ pub use picture::picture;
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// The store.
-    pub backend: &'static dyn Backend,
+    pub backend: &'static Backend,
     /// The fault.
     pub fault: &'static Fault,
     /// What the store guarantees under the fault.
@@ -38,7 +38,7 @@ pub struct Cell {
 pub fn cells() -> impl Iterator<Item = Cell> {
     BACKENDS
         .iter()
-        .flat_map(|backend| FAULTS.iter().filter_map(|fault| cell(*backend, fault)))
+        .flat_map(|backend| FAULTS.iter().filter_map(|fault| cell(backend, fault)))
 }
 
 /// The cell of a store and a fault, by their names.
@@ -46,13 +46,13 @@ pub fn cells() -> impl Iterator<Item = Cell> {
 /// # Errors
 /// If the cell does not exist.
 pub fn cell_named(store: &str, fault: &str) -> Result<Cell> {
-    let found = cells().find(|cell| cell.backend.name() == store && cell.fault.name == fault);
+    let found = cells().find(|cell| cell.backend.name == store && cell.fault.name == fault);
     found.with_context(|| {
         format!("the cell {store}/{fault} does not exist; `cargo xtask lab --list` lists the cells")
     })
 }
 
-fn cell(backend: &'static dyn Backend, fault: &'static Fault) -> Option<Cell> {
+fn cell(backend: &'static Backend, fault: &'static Fault) -> Option<Cell> {
     let (guarantee, bound) = fault.expectation(backend)?;
     Some(Cell {
         backend,
@@ -72,13 +72,13 @@ impl Cell {
     /// Whether a hold must be lost if the fault lasts for a lease or longer.
     #[must_use]
     pub fn must_lose(&self) -> bool {
-        self.fault.losses.contains(&self.backend.name())
+        self.backend.has_any(self.fault.losses)
     }
 
     /// Whether new clients must be able to open the store while the fault lasts.
     #[must_use]
     pub fn must_open(&self) -> bool {
-        self.fault.opens.contains(&self.backend.name())
+        self.backend.has_any(self.fault.opens)
     }
 
     /// The command that repeats a run.
@@ -124,7 +124,7 @@ impl Cell {
             Guarantee::TokensOnly => (OnError::RetryAll, WorkloadProfile::LongHolds),
             Guarantee::Refuses => (OnError::RetryAll, WorkloadProfile::Bounded),
         };
-        let testbed = self.backend.start(worker, self.fault.requires)?;
+        let testbed = (self.backend.start)(worker, self.fault.requires)?;
         let mut run = FaultRun::begin(self, testbed, seed, on_error, profile)?;
         run.run(self.fault, time, self.bound)?;
         let outcome = run.finish()?;

@@ -69,7 +69,7 @@ impl Soak {
         };
 
         let begun = Instant::now();
-        let mut testbed = cell.backend.start(worker, Requirement::None)?;
+        let mut testbed = (cell.backend.start)(worker, Requirement::None)?;
         let mut store_entries = Series::new("keys, nodes or files", ENTRIES_SLACK);
         loop {
             let left = self.time.saturating_sub(begun.elapsed());
@@ -117,7 +117,7 @@ impl Round<'_> {
             .with_context(|| {
                 let seed = self.seed;
                 let minutes = self.time.as_secs_f64() / 60.0;
-                let store = self.cell.backend.name();
+                let store = self.cell.backend.name;
                 format!(
                     "the round with seed {seed} failed; repeat with:\n  \
                      cargo xtask soak --store {store} --minutes {minutes:.1} --resume\n "

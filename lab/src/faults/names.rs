@@ -14,7 +14,7 @@ pub(super) fn hostile_names(run: &mut FaultRun, random: &mut Random) -> Result<O
     let effect = if run.backend.has(Capability::Network) {
         network::reset(run, random)?
     } else {
-        processes::holder_killed(run, random)?
+        processes::killed(run, random, processes::holds)?
     };
 
     let testbed = &run.testbed;

@@ -12,26 +12,18 @@ use crate::{
     until_within,
 };
 
-fn holds(kind: &EventKind) -> bool {
+pub(super) fn holds(kind: &EventKind) -> bool {
     matches!(
         kind,
         EventKind::Granted { .. } | EventKind::ValidUntil { .. }
     )
 }
 
-fn waits(kind: &EventKind) -> bool {
+pub(super) fn waits(kind: &EventKind) -> bool {
     *kind == EventKind::Requested
 }
 
-pub(super) fn holder_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    killed(run, random, holds)
-}
-
-pub(super) fn waiter_killed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    killed(run, random, waits)
-}
-
-fn killed(
+pub(super) fn killed(
     run: &mut FaultRun,
     random: &mut Random,
     which: fn(&EventKind) -> bool,
@@ -44,16 +36,8 @@ fn killed(
     Ok(Some(super::at_moment(at, format!("thread {thread}"))))
 }
 
-pub(super) fn holder_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    paused(run, random, holds)
-}
-
-pub(super) fn waiter_paused(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
-    paused(run, random, waits)
-}
-
 /// Pauses for the time of the plan.
-fn paused(
+pub(super) fn paused(
     run: &mut FaultRun,
     random: &mut Random,
     which: fn(&EventKind) -> bool,

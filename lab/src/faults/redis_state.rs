@@ -88,7 +88,7 @@ pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Op
     Ok((count > 0).then(|| instant(format!("{count} keys of {name}"))))
 }
 
-fn keys_of(redis: &Redis, backend: &dyn Backend, name: &str) -> Vec<String> {
+fn keys_of(redis: &Redis, backend: &Backend, name: &str) -> Vec<String> {
     let pattern = if backend.has(Capability::PlainKeys) {
         name.to_owned()
     } else {

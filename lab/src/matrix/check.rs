@@ -127,7 +127,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
     let seen: Vec<String> = seen.collect();
 
     Figures {
-        backend: cell.backend.name(),
+        backend: cell.backend.name,
         fault: cell.fault.name,
         guarantee: cell.guarantee.letter(),
         seed: 0,
@@ -168,7 +168,7 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let events = &outcome.events;
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
-    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease()) + SLACK;
+    let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease) + SLACK;
     check::idle(events, all, &disturbed, end, bound)?;
     Ok(check::idle_time(events, all, &disturbed, end).0)
 }
@@ -176,7 +176,7 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
 /// How soon claims must be gone. Where one server decides, a released claim is gone when its
 /// release returns. Elsewhere, and after a timeout without a reply, a claim is gone after a lease.
 fn gone_within(cell: &Cell) -> GoneTimes {
-    let lease = cell.backend.lease() + SLACK;
+    let lease = cell.backend.lease + SLACK;
     let released = if cell.backend.has(Capability::ImmediateRemoval) {
         Duration::ZERO
     } else {
@@ -217,7 +217,7 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
     if !cell.backend.has(Capability::FifoQueue) {
         return Vec::new();
     }
-    let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
+    let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
     let disturbed = if KEEP_POSITIONS.contains(&cell.fault.name) {
         Vec::new()
     } else {
@@ -249,7 +249,7 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
 /// because a guard must end before the store may grant to another client. `None` where only the end
 /// of the process ends a hold.
 fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
-    let lease = cell.backend.profile().requested_lease;
+    let lease = cell.backend.requested_lease;
     // A client that opens the store without the right to check connections detects no crashes.
     if cell.fault.requires == Requirement::DedicatedUser {
         return Some(lease);
@@ -268,7 +268,7 @@ fn longest_validity(cell: &Cell, outcome: &Outcome) -> Option<Duration> {
 /// client reads the claim itself every third of a lease. Where validity has no end, the next
 /// renewal reports the loss.
 fn loss_notified_within(cell: &Cell, outcome: &Outcome) -> Duration {
-    let lease = cell.backend.lease();
+    let lease = cell.backend.lease;
     longest_validity(cell, outcome).map_or(lease + SLACK, |validity| validity + lease / 3)
 }
 
@@ -280,7 +280,7 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
     let mut times = Vec::new();
 
     for one_name in sorted.chunk_by(|one, other| one.name == other.name) {
-        let fault = check::tokens_over_loss(one_name, cell.backend.profile().token_slack);
+        let fault = check::tokens_over_loss(one_name, cell.backend.token_slack);
         fault
             .or_else(|| check::loss_notified(one_name, bound))
             .map_or(Ok(()), Err)?;
@@ -327,7 +327,7 @@ fn check_minimums(cell: &Cell, outcome: &Outcome, figures: &Figures) -> Result<(
         1.0
     } else {
         SLOWER
-    } * cell.backend.profile().load_min;
+    } * cell.backend.load_min;
     let count = f64::from(u32::try_from(figures.acquisitions)?);
     let least = load * peace.as_secs_f64();
 

@@ -30,7 +30,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
     }
 
     let spans = disturbed_spans(outcome);
-    let disturbed = extended(&spans, cell.backend.lease() + late_bytes(cell));
+    let disturbed = extended(&spans, cell.backend.lease + late_bytes(cell));
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
@@ -38,7 +38,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
     let starved = check::starved(&outcome.events, &disturbed, outcome.time.1, bound);
     ensure!(starved.is_none(), "waited for too long: {starved:?}");
 
-    let bound = cell.backend.lease() / NOTIFIED_WITHIN;
+    let bound = cell.backend.lease / NOTIFIED_WITHIN;
     let time = check::hand_over_time(all, &extended(&spans, late_bytes(cell))).unwrap_or_default();
     ensure!(
         time <= bound,
@@ -51,7 +51,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
 /// they wait as long as a lock may take to be granted again.
 fn waits_at_most(cell: &Cell, name: u16) -> Duration {
     let held = if name == LONG {
-        cell.backend.lease() * LONG_HOLD_LEASES
+        cell.backend.lease * LONG_HOLD_LEASES
     } else {
         Duration::ZERO
     };

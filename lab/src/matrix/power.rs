@@ -34,7 +34,7 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Powe
         "no new client could open the store during a fault"
     );
     ensure!(
-        cell.backend.cohort().is_none() || passes(all) > 0,
+        cell.backend.cohort.is_none() || passes(all) > 0,
         "no hold was passed on"
     );
     Ok(power)
@@ -61,7 +61,7 @@ pub(super) struct Power {
 }
 
 fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
-    let lease = u64::try_from(cell.backend.lease().as_nanos()).unwrap_or(u64::MAX);
+    let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
     let is_long = |effect: &&Effect| effect.until - effect.since >= lease;
     let is_costly = |effect: &&Effect| {
         losses_in(
