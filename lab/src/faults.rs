@@ -144,7 +144,7 @@ impl Fault {
 /// that need no set-up and under which the store guarantees exclusion.
 fn mixed(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let tolerated: Vec<&Fault> = matrix::cells()
-        .filter(|cell| cell.backend.name == run.backend.name)
+        .filter(|cell| cell.backend.name == run.cell.backend.name)
         .filter(|cell| cell.guarantee == Guarantee::Exclusion)
         .map(|cell| cell.fault)
         .filter(|fault| fault.requires == Requirement::None && fault.name != "mixed")

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::fault_run::{FaultRun, WorkloadProfile};
+use crate::Testbed;
+use crate::fault_run::FaultRun;
 use crate::faults::Requirement;
 use crate::matrix::{Cell, Figures, cell_named};
-use crate::{OnError, Testbed};
 
 use growth::Series;
 use measure::{WorkerSeries, entries};
@@ -132,13 +132,13 @@ impl Round<'_> {
         state: &mut SoakState,
     ) -> Result<(Testbed, Figures)> {
         let begun = Instant::now();
-        let (on_error, profile) = (OnError::Retry, WorkloadProfile::Unbounded);
-        let mut run = FaultRun::begin(self.cell, testbed, self.seed, on_error, profile)?;
+        let mut run = FaultRun::begin(self.cell, testbed, self.seed)?;
         run.start_steady_workers()?;
-        let mut workers: Vec<WorkerSeries> = run.steady.iter().map(WorkerSeries::of).collect();
+        let mut workers: Vec<WorkerSeries> =
+            run.steady_workers().iter().map(WorkerSeries::of).collect();
 
         while begun.elapsed() < self.time {
-            run.run(self.cell.fault, INTERVAL, self.cell.bound)?;
+            run.run(INTERVAL)?;
             for worker in &mut workers {
                 worker.measure()?;
             }

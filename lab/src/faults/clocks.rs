@@ -37,7 +37,7 @@ fn step(run: &FaultRun, which: &[usize], seconds: i64) -> Result<Option<Effect>>
 /// Draws the servers whose clocks become wrong. Of the masters these are always the same two, so
 /// that a majority stays right. Elsewhere any clock may be wrong.
 fn wrong_servers(run: &FaultRun, random: &mut Random) -> Vec<usize> {
-    if run.backend.has(Capability::Masters) {
+    if run.cell.backend.has(Capability::Masters) {
         vec![0, 1]
     } else {
         run.minority(random)

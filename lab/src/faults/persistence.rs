@@ -47,7 +47,7 @@ pub(super) fn aof_truncated(run: &mut FaultRun, random: &mut Random) -> Result<O
     for &number in &which {
         run.testbed.server_mut(number).restart();
     }
-    (run.backend.wait_until_ready)(&run.testbed)?;
+    (run.cell.backend.wait_until_ready)(&run.testbed)?;
     Ok((cut > 0 && forgotten > 0).then(|| Effect {
         recovered: now(),
         ..effect
@@ -91,7 +91,7 @@ pub(super) fn loading(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         since,
         format!("servers {which:?} refused {refused} requests as loading"),
     );
-    (run.backend.wait_until_ready)(&run.testbed)?;
+    (run.cell.backend.wait_until_ready)(&run.testbed)?;
 
     Ok((refused > 0).then(|| Effect {
         recovered: now(),

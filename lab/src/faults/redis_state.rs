@@ -81,7 +81,7 @@ pub(super) fn keys_deleted(run: &mut FaultRun, random: &mut Random) -> Result<Op
     let servers = minority(run, random);
     let mut count = 0;
     for server in servers {
-        for key in keys_of(server, run.backend, &name) {
+        for key in keys_of(server, run.cell.backend, &name) {
             count += server.command(&["DEL", &key]).int();
         }
     }
@@ -113,7 +113,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 
     let mut renamed = Vec::new();
     for server in servers {
-        for key in keys_of(server, run.backend, &name) {
+        for key in keys_of(server, run.cell.backend, &name) {
             let other = format!("other:{key}");
             // The key may have been deleted meanwhile.
             if !server.request(&["RENAME", &key, &other]).is_error() {
@@ -146,7 +146,7 @@ pub(super) fn keys_renamed(run: &mut FaultRun, random: &mut Random) -> Result<Op
 pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     let redis = run.testbed.redis()[0];
-    let keys = keys_of(redis, run.backend, &name);
+    let keys = keys_of(redis, run.cell.backend, &name);
     let count: i64 = keys
         .iter()
         .map(|key| redis.command(&["PERSIST", key]).int())
@@ -158,7 +158,7 @@ pub(super) fn keys_persisted(run: &mut FaultRun, random: &mut Random) -> Result<
 pub(super) fn wrong_type(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
     let name = run.draw_name(random);
     let time = millis(random, 200, 700);
-    let key = if run.backend.has(Capability::PlainKeys) {
+    let key = if run.cell.backend.has(Capability::PlainKeys) {
         name.clone()
     } else {
         format!("leasehold:{{{name}}}")

@@ -51,7 +51,7 @@ pub(super) fn restarted_stale(run: &mut FaultRun, random: &mut Random) -> Result
 
 /// Ends an effect when all servers serve again and their replies count.
 fn whole(run: &FaultRun, effect: Effect) -> Result<Option<Effect>> {
-    (run.backend.wait_until_ready)(&run.testbed)?;
+    (run.cell.backend.wait_until_ready)(&run.testbed)?;
     Ok(Some(Effect {
         recovered: now(),
         ..effect
