@@ -79,9 +79,13 @@ pub struct Backend {
     pub plant: fn(&Testbed) -> Result<()>,
     /// Removes the canaries and returns how many were missing, as `FLUSHALL` deletes them too. A
     /// canary that was changed is an error.
+    ///
+    /// Shows S13.
     pub verify_and_remove: fn(&Testbed) -> Result<usize>,
     /// Checks that the workers, which have all ended, left nothing behind in the store: no claim,
     /// no key without an expiry, no connection and no subscription.
+    ///
+    /// Shows L5.
     pub check_clean: fn(&Backend, &Testbed, &WorkerConfig) -> Result<()>,
 }
 

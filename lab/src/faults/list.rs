@@ -132,6 +132,7 @@ const FILES: Fault = Fault {
 /// All faults. The seconds are what the store promises plus what a busy machine adds.
 pub const FAULTS: &[Fault] = &[
     Fault {
+        // Shows G-02.
         name: "holder-killed",
         description: "a worker that holds is killed",
         evidence: "the worker was stopped, and its last event was a grant",
@@ -139,6 +140,7 @@ pub const FAULTS: &[Fault] = &[
         ..HOLDER
     },
     Fault {
+        // Shows G-05.
         name: "waiter-killed",
         description: "a worker that waits is killed",
         evidence: "the worker was stopped, and its last event was a request",
@@ -146,6 +148,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-02.
         name: "killed-at-step",
         description: "a worker kills itself before or after enter, wait, renew or leave; each in \
             turn",
@@ -155,6 +158,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-01, G-53.
         name: "holder-paused",
         description: "a worker that holds is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a grant",
@@ -164,6 +168,7 @@ pub const FAULTS: &[Fault] = &[
         ..HOLDER
     },
     Fault {
+        // Shows G-05.
         name: "waiter-paused",
         description: "a worker that waits is stopped for ½, 1 or 2 leases",
         evidence: "the worker was stopped, and its last event was a request",
@@ -172,6 +177,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-01.
         name: "paused-at-step",
         description: "a worker stops itself for ½, 1 or 2 leases before or after a step; \
             each in turn",
@@ -181,6 +187,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-12.
         name: "hold-broken",
         description: "an operator breaks a hold",
         evidence: "the store had the hold and removed it",
@@ -189,6 +196,7 @@ pub const FAULTS: &[Fault] = &[
         ..HOLDER
     },
     Fault {
+        // Shows G-25.
         name: "connections-reset",
         description: "all connections are reset",
         evidence: "open connections",
@@ -197,6 +205,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-25, G-32, G-53.
         name: "partition",
         description: "servers are unreachable for ½, 1 or 2 leases, and connections are refused",
         evidence: "refused connections",
@@ -205,6 +214,7 @@ pub const FAULTS: &[Fault] = &[
         ..CUT_OFF
     },
     Fault {
+        // Shows G-12.
         name: "half-open",
         description: "all bytes in both directions are kept for ½, 1 or 2 leases without an error; \
             then they are delivered",
@@ -213,6 +223,7 @@ pub const FAULTS: &[Fault] = &[
         ..CUT_OFF
     },
     Fault {
+        // Shows G-12, G-32.
         name: "partition-one-way",
         description: "requests arrive and replies are lost for ½, 1 or 2 leases",
         evidence: "lost bytes of replies",
@@ -220,6 +231,7 @@ pub const FAULTS: &[Fault] = &[
         ..CUT_OFF
     },
     Fault {
+        // Shows G-25, G-53.
         name: "replies-lost",
         description: "three connections lose all replies from one on",
         evidence: "lost bytes of replies",
@@ -228,6 +240,7 @@ pub const FAULTS: &[Fault] = &[
         ..NETWORK
     },
     Fault {
+        // Shows G-25.
         name: "replies-delayed",
         description: "replies are held for ½, 1 or 2 leases",
         evidence: "bytes kept in transit",
@@ -235,6 +248,7 @@ pub const FAULTS: &[Fault] = &[
         ..CUT_OFF
     },
     Fault {
+        // Shows G-25.
         name: "latency",
         description: "every byte takes up to 60 ms more in each direction, for ½, 1 or 2 leases",
         evidence: "delayed bytes",
@@ -242,6 +256,7 @@ pub const FAULTS: &[Fault] = &[
         ..NETWORK
     },
     Fault {
+        // Shows G-01.
         name: "jitter",
         description: "each piece is up to 80 ms late in each direction by a random delay, in \
             order on each connection, for ½, 1 or 2 leases",
@@ -250,6 +265,7 @@ pub const FAULTS: &[Fault] = &[
         ..NETWORK
     },
     Fault {
+        // Shows G-01.
         name: "packet-loss",
         description: "30 % of packets are lost as TCP shows it: a piece arrives 200 ms late, \
             600 ms if lost again, up to 3 s, and the pieces behind it on its connection wait; \
@@ -261,6 +277,7 @@ pub const FAULTS: &[Fault] = &[
         ..NETWORK
     },
     Fault {
+        // Shows G-01.
         name: "tiny-segments",
         description: "three bytes pass at a time in each direction, for ½, 1 or 2 leases",
         evidence: "bytes that passed this way",
@@ -268,6 +285,7 @@ pub const FAULTS: &[Fault] = &[
         ..NETWORK
     },
     Fault {
+        // Shows G-01.
         name: "network-chaos",
         description: "five faults in a row, without recovery between them: connections reset or \
             silent, replies lost, late or held, all bytes frozen",
@@ -279,6 +297,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "mixed",
         description: "three faults in a row, drawn from those under which the store keeps \
             exclusion",
@@ -288,6 +307,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-01, G-32, G-53, L8.
         name: "server-killed",
         description: "servers are killed, and restarted with their data ½, 1 or 2 leases later",
         evidence: "their processes ended",
@@ -297,6 +317,7 @@ pub const FAULTS: &[Fault] = &[
         ..SERVER
     },
     Fault {
+        // Shows G-01, G-04, G-34.
         name: "restarted-empty",
         description: "servers are restarted without their data",
         evidence: "their processes ended",
@@ -306,6 +327,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-01.
         name: "minority-changes",
         description: "two masters are stopped until their votes expire; then the long holder is \
             cut off, the two continue, and a third is restarted without its data",
@@ -317,6 +339,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "restarted-stale",
         description: "the server is killed, and restarted with the data of a snapshot up to 0.4 \
             s old",
@@ -327,6 +350,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-01, G-32.
         name: "server-paused",
         description: "servers are stopped for ½, 1 or 2 leases",
         evidence: "their processes were stopped",
@@ -334,6 +358,7 @@ pub const FAULTS: &[Fault] = &[
         ..SERVER
     },
     Fault {
+        // Shows G-01, G-04.
         name: "clock-jump-forward",
         description: "server clocks jump forward by 20 s, more than a lease; on a minority where \
             there are several",
@@ -343,6 +368,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-01, L9.
         name: "clock-jump-back",
         description: "server clocks jump back by 20 s; on a minority where there are several",
         evidence: "the servers report another time",
@@ -351,6 +377,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-04.
         name: "all-clocks-forward",
         description: "all connections break, and the clocks of all masters jump forward by two \
             days before clients connect again and read the clocks",
@@ -362,6 +389,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-04.
         name: "all-clocks-back",
         description: "the clocks of all masters jump back by two days, and all connections \
             close, so that clients read the clocks again",
@@ -372,6 +400,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-04.
         name: "clock-forward-days",
         description: "server clocks jump forward by two days, longer than the server remembers a \
             name",
@@ -382,6 +411,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-01.
         name: "clock-back-days",
         description: "server clocks jump back by two days",
         evidence: "the servers report another time",
@@ -390,6 +420,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-01, G-04.
         name: "clock-fast",
         description: "server clocks run four times or twice as fast for a lease and up to a \
             second; on a minority where there are several",
@@ -399,6 +430,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-01.
         name: "clock-slow",
         description: "server clocks run half as fast for a lease and up to a second; on a \
             minority where there are several",
@@ -407,6 +439,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLOCK
     },
     Fault {
+        // Shows G-01.
         name: "client-wall-clock",
         description: "each worker's wall clock is set forward or back by 20 s or an hour",
         evidence: "the workers have read the clock since",
@@ -415,6 +448,7 @@ pub const FAULTS: &[Fault] = &[
         ..CLIENT
     },
     Fault {
+        // Shows G-25.
         name: "connections-killed",
         description: "CLIENT KILL closes all subscribed connections, or all others",
         evidence: "open connections",
@@ -422,6 +456,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-25.
         name: "scripts-flushed",
         description: "SCRIPT FLUSH",
         evidence: "requested scripts that were missing",
@@ -429,6 +464,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-01, G-04, G-34.
         name: "flushall",
         description: "FLUSHALL",
         evidence: "keys that existed",
@@ -438,6 +474,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-04.
         name: "keys-deleted",
         description: "the keys of one lock are deleted",
         evidence: "keys that existed",
@@ -446,6 +483,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-02.
         name: "keys-persisted",
         description: "the keys of one lock lose their expiry",
         evidence: "keys that had an expiry",
@@ -454,6 +492,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-23, S12.
         name: "wrong-type",
         description: "another application's list replaces a lock and is removed again",
         evidence: "refused requests, and the unchanged list",
@@ -463,6 +502,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-28, G-32, S12.
         name: "out-of-memory",
         description: "the server has no memory left, for ½, 1 or 2 leases",
         evidence: "requests refused with OOM",
@@ -471,6 +511,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-28, S12.
         name: "writes-refused",
         description: "the server lacks a replica and refuses writes, for ½, 1 or 2 leases",
         evidence: "requests refused with NOREPLICAS",
@@ -478,6 +519,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-28, G-32, S12.
         name: "read-only",
         description: "the server becomes a replica of an unreachable master and refuses writes, \
             for ½, 1 or 2 leases",
@@ -486,6 +528,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-04.
         name: "evicted",
         description: "the server evicts keys to free memory, for up to 0.3 s",
         evidence: "evicted keys",
@@ -496,6 +539,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-28, G-32.
         name: "rights-revoked",
         description: "the workers' user loses the right to run scripts, for ½, 1 or 2 leases",
         evidence: "requests refused with NOPERM",
@@ -504,6 +548,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-28, G-32.
         name: "busy-script",
         description: "another client's script runs until SCRIPT KILL, ½, 1 or 2 leases later; on a \
             minority where there are several",
@@ -512,6 +557,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-25.
         name: "output-buffer-overflow",
         description: "another client publishes more than the server buffers for a subscriber, so \
             that the server closes all subscribed connections",
@@ -520,6 +566,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-25.
         name: "clients-evicted",
         description: "the server has no memory left for clients and closes all connections, for \
             ½, 1 or 2 leases",
@@ -529,6 +576,7 @@ pub const FAULTS: &[Fault] = &[
         ..REFUSAL
     },
     Fault {
+        // Shows G-04.
         name: "keys-renamed",
         description: "the keys of one lock are renamed, on a minority where there are several; \
             then they are deleted, or renamed back up to 0.4 s later",
@@ -539,6 +587,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-04, G-34.
         name: "aof-truncated",
         description: "servers are killed, and restarted with an append-only file up to 0.4 s old \
             and a torn last record",
@@ -552,6 +601,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-01, G-28, G-32.
         name: "loading",
         description: "servers are killed, and restarted with so much data that they reply \
             LOADING for a while",
@@ -562,6 +612,7 @@ pub const FAULTS: &[Fault] = &[
         ..REDIS
     },
     Fault {
+        // Shows G-04.
         name: "failover",
         description: "the master is killed, and its replica takes its place",
         evidence: "the master's process ended",
@@ -569,6 +620,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAILOVER
     },
     Fault {
+        // Shows G-04.
         name: "failover-lagging",
         description: "the master is killed, and a replica without the last grants takes its place",
         evidence: "grants missing on the replica",
@@ -576,6 +628,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAILOVER
     },
     Fault {
+        // Shows G-01, G-04.
         name: "failover-skewed",
         description: "the master is killed, and a replica takes its place whose clock is 20 s \
             ahead, more than a lease",
@@ -585,6 +638,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAILOVER
     },
     Fault {
+        // Shows G-04.
         name: "failover-at-step",
         description: "the master is killed and its replica takes its place while a worker is \
             stopped before or after a step; each in turn",
@@ -594,6 +648,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAILOVER
     },
     Fault {
+        // Shows G-01, G-04.
         name: "master-killed",
         description: "the master is killed, and a replica is promoted",
         evidence: "another server is the master",
@@ -604,6 +659,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "master-paused",
         description: "the master is stopped until a replica has been promoted",
         evidence: "another server is the master",
@@ -614,6 +670,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "master-partition",
         description: "the master is cut off from sentinels and replicas until a replica is \
             promoted; its clients still reach it",
@@ -624,6 +681,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01, G-04.
         name: "master-lagging",
         description: "the master is killed, and the sentinels promote a replica without the last \
             grants",
@@ -635,6 +693,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-04.
         name: "slot-moved",
         description: "the slot of a lock moves to another master of the cluster",
         evidence: "the other master has the slot",
@@ -643,6 +702,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-33.
         name: "majority-killed",
         description: "a majority of the servers is killed, for a lease and a second",
         evidence: "their processes ended",
@@ -650,6 +710,7 @@ pub const FAULTS: &[Fault] = &[
         ..MAJORITY
     },
     Fault {
+        // Shows G-33.
         name: "majority-paused",
         description: "a majority of the servers is stopped, for a lease and a second",
         evidence: "their processes were stopped",
@@ -657,6 +718,7 @@ pub const FAULTS: &[Fault] = &[
         ..MAJORITY
     },
     Fault {
+        // Shows G-33.
         name: "majority-partition",
         description: "a majority of the servers is unreachable, for a lease and a second",
         evidence: "refused connections",
@@ -665,6 +727,7 @@ pub const FAULTS: &[Fault] = &[
         ..MAJORITY
     },
     Fault {
+        // Shows G-33.
         name: "partition-all",
         description: "no server reaches another and clients reach all, for a session and a second",
         evidence: "none of the servers serves",
@@ -673,6 +736,7 @@ pub const FAULTS: &[Fault] = &[
         ..MAJORITY
     },
     Fault {
+        // Shows G-01, G-04.
         name: "session-closed",
         description: "a client's session is closed on the server",
         evidence: "the server knew the session",
@@ -682,6 +746,7 @@ pub const FAULTS: &[Fault] = &[
         ..FAULT
     },
     Fault {
+        // Shows G-01.
         name: "leader-killed",
         description: "the leader is killed, for up to 0.9 s",
         evidence: "its process ended",
@@ -689,6 +754,7 @@ pub const FAULTS: &[Fault] = &[
         ..LEADER
     },
     Fault {
+        // Shows G-01.
         name: "leader-paused",
         description: "the leader is stopped for longer than the followers wait for it",
         evidence: "its process was stopped",
@@ -696,6 +762,7 @@ pub const FAULTS: &[Fault] = &[
         ..LEADER
     },
     Fault {
+        // Shows G-01.
         name: "leader-partition",
         description: "the leader is cut off from the followers until another server leads; its \
             clients still reach it",
@@ -704,6 +771,7 @@ pub const FAULTS: &[Fault] = &[
         ..LEADER
     },
     Fault {
+        // Shows G-04.
         name: "files-unlinked",
         description: "the files of a lock are deleted",
         evidence: "files that existed",
@@ -712,6 +780,7 @@ pub const FAULTS: &[Fault] = &[
         ..FILES
     },
     Fault {
+        // Shows G-23.
         name: "file-replaced",
         description: "another file replaces the one that flock(1) locks",
         evidence: "the replacing file exists",
@@ -719,6 +788,7 @@ pub const FAULTS: &[Fault] = &[
         ..FILES
     },
     Fault {
+        // Shows G-22, G-28.
         name: "disk-full",
         description: "the disk is full for ½, 1 or 2 leases",
         evidence: "a new name is refused for this reason; requests refused with MISCONF",
@@ -733,6 +803,7 @@ pub const FAULTS: &[Fault] = &[
         ..OUTAGE
     },
     Fault {
+        // Shows G-17.
         name: "hostile-names",
         description: "the names of locks have a meaning in a file system, a protocol or a \
             pattern, or the greatest length; connections are reset, or a holder is killed",
