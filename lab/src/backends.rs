@@ -162,6 +162,8 @@ pub enum Capability {
     FifoQueue,
     /// A released claim is gone when its release returns.
     ImmediateRemoval,
+    /// A client cannot renew over connections that the server closes one after another.
+    LastingConnections,
 }
 
 /// The user name of the workers where a fault revokes rights.

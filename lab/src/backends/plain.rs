@@ -2,8 +2,8 @@
 
 use super::Backend;
 use super::Capability::{
-    ExpiringKeys, ImmediateRemoval, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands,
-    ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+    ExpiringKeys, ImmediateRemoval, LastingConnections, Network, OwnQueue, OwnRoute, PlainKeys,
+    RedisCommands, ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
 };
 use super::redis;
 
@@ -25,6 +25,7 @@ pub(super) const PLAIN: Backend = Backend {
         OwnRoute,
         OwnQueue,
         ImmediateRemoval,
+        LastingConnections,
     ],
     start: |worker, requires| redis::start_behind_wire(worker, requires, "dialect=plain&tokens=on"),
     check_clean: redis::check_clean_by_lease,

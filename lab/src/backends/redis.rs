@@ -6,8 +6,8 @@ use anyhow::{Result, ensure};
 use lab_servers::{Cluster, Redis, Setup, Wire};
 
 use super::Capability::{
-    ExpiringKeys, FifoQueue, ImmediateRemoval, Network, OwnQueue, OwnRoute, RedisCommands,
-    ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
+    ExpiringKeys, FifoQueue, ImmediateRemoval, LastingConnections, Network, OwnQueue, OwnRoute,
+    RedisCommands, ServerClock, ServerProcess, SingleServer, SmallDisk, SteadyTokens,
 };
 use super::{Backend, CANARY, Disk, USER, disk, wait_for_empty_queues};
 use crate::faults::Requirement;
@@ -52,6 +52,7 @@ pub(super) const SINGLE: Backend = Backend {
         OwnQueue,
         FifoQueue,
         ImmediateRemoval,
+        LastingConnections,
     ],
     start: |worker, requires| start_behind_wire(worker, requires, SETTINGS),
     wait_until_ready: |_| Ok(()),
@@ -79,6 +80,7 @@ pub(super) const COHORT: Backend = Backend {
         OwnRoute,
         OwnQueue,
         ImmediateRemoval,
+        LastingConnections,
     ],
     ..SINGLE
 };

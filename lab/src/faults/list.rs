@@ -7,10 +7,10 @@ use super::{
     processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
-    ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, Leader, Majority, Masters, Network,
-    OwnQueue, OwnRoute, PlainKeys, RedisCommands, Replica, ReplicatedGrants, Sentinels,
-    ServerClock, ServerProcess, Sessions, SingleServer, Slots, SmallDisk, SteadyTokens,
-    WaitsAfterFailover,
+    ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, LastingConnections, Leader,
+    Majority, Masters, Network, OwnQueue, OwnRoute, PlainKeys, RedisCommands, Replica,
+    ReplicatedGrants, Sentinels, ServerClock, ServerProcess, Sessions, SingleServer, Slots,
+    SmallDisk, SteadyTokens, WaitsAfterFailover,
 };
 
 /// The values that most faults share.
@@ -572,6 +572,7 @@ pub const FAULTS: &[Fault] = &[
             ½, 1 or 2 leases",
         evidence: "connections closed for this reason",
         guarantee: E,
+        losses: &[LastingConnections],
         inject: clients::evicted,
         ..REFUSAL
     },

@@ -1,8 +1,8 @@
 //! The common faults on a Redis server, and the faults that only a Redis server has.
 
 mod cancelled;
+mod clocks;
 mod connections;
-mod data_loss;
 mod killed;
 mod runtimes;
 mod traces;

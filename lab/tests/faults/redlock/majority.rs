@@ -14,26 +14,9 @@ use crate::WORKER;
 const SETTINGS: &str = "longest-lease=2s&quarantine=off";
 const CLASSIC: &str = "dialect=classic";
 
+/// The cells of the matrix also pause and partition a majority.
 #[test]
 fn killed_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.server_mut(at).kill())
-}
-
-/// The kernel still accepts requests, and the servers send no reply.
-#[test]
-fn paused_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| testbed.redis()[at].pause())
-}
-
-#[test]
-fn partitioned_majority_is_reported_within_the_deadline() -> Result<()> {
-    events_text(|testbed, at| {
-        testbed.wires[at].refuse(true);
-        testbed.wires[at].partition();
-    })
-}
-
-fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
     const WAIT: Duration = Duration::from_secs(5);
     let mut testbed = redlock::start(WORKER, SETTINGS)?;
     let held = testbed.run(
@@ -44,7 +27,7 @@ fn events_text(fault: impl Fn(&mut Testbed, usize)) -> Result<()> {
             .acquire(),
     )?;
     for at in [0, 2, 3] {
-        fault(&mut testbed, at);
+        testbed.server_mut(at).kill();
     }
 
     let sent_at = Instant::now();
