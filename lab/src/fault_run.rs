@@ -124,6 +124,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The effects of the injections that had one.
+    pub(crate) fn effects(&self) -> impl Iterator<Item = &Effect> {
+        effects(&self.injections)
+    }
+
     /// Copies the folders of ZooKeeper servers, for the analysis of a failed run.
     ///
     /// # Errors
@@ -139,6 +144,12 @@ impl Outcome {
     pub(crate) fn into_testbed(self) -> Testbed {
         self.testbed
     }
+}
+
+fn effects(injections: &[Injection]) -> impl Iterator<Item = &Effect> {
+    injections
+        .iter()
+        .filter_map(|injection| injection.effect.as_ref())
 }
 
 /// How many more descriptors and tasks a process may have at its end than when it was warm: some
@@ -252,7 +263,7 @@ impl FaultRun {
         let fault = self.cell.fault;
         let begun = Instant::now();
         let mut misses = 0;
-        while begun.elapsed() < time || self.effects() < fault.min_effects {
+        while begun.elapsed() < time || effects(&self.injections).count() < fault.min_effects {
             // Each injection has its own generator: the choices of one do not depend on what
             // happened during the injections before it.
             let mut random = Random::seeded(self.seed ^ (self.injections.len() as u64 + 1) << 32);
@@ -262,7 +273,7 @@ impl FaultRun {
             self.wait_until_working()?;
 
             self.wait_for_long_hold()?;
-            self.plan = Plan::of(self.seed, self.effects(), self.lease());
+            self.plan = Plan::of(self.seed, effects(&self.injections).count(), self.lease());
 
             let newcomer = self.start_newcomer(&mut random)?;
             let at = now();
@@ -283,13 +294,6 @@ impl FaultRun {
             );
         }
         Ok(())
-    }
-
-    fn effects(&self) -> usize {
-        let injections = self.injections.iter();
-        injections
-            .filter(|injection| injection.effect.is_some())
-            .count()
     }
 
     /// How long after `since` the last of the names was granted.

@@ -184,6 +184,21 @@ fn at_moment(at: u64, evidence: impl Into<String>) -> Effect {
     }
 }
 
+/// The effect of a fault from which the store recovers from now on.
+fn recovered_now(effect: Effect) -> Effect {
+    Effect {
+        recovered: now(),
+        ..effect
+    }
+}
+
+/// The effect of a fault from which the store recovers once all servers serve and their replies
+/// count.
+fn whole(run: &FaultRun, effect: Effect) -> Result<Effect> {
+    (run.cell.backend.wait_until_ready)(&run.testbed)?;
+    Ok(recovered_now(effect))
+}
+
 /// Lets a fault last for this time.
 fn wait(time: Duration) {
     std::thread::sleep(time);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{FaultRun, Injection, workload};
+use super::{FaultRun, Injection, effects, workload};
 use crate::{EventKind, HoldWork, Process, Random, WorkerConfig, now};
 
 /// In leases: a hold that is older may end before a fault of one lease does.
@@ -17,12 +17,8 @@ const NEWCOMER_CYCLES: u64 = 3;
 
 /// How many new clients opened the store while a fault lasted.
 pub(super) fn opened_during(opened: &[u64], injections: &[Injection]) -> usize {
-    let effects = || {
-        injections
-            .iter()
-            .filter_map(|injection| injection.effect.as_ref())
-    };
-    let is_during = |at: &&u64| effects().any(|effect| effect.since < **at && **at < effect.until);
+    let is_during =
+        |at: &&u64| effects(injections).any(|effect| effect.since < **at && **at < effect.until);
 
     opened.iter().filter(is_during).count()
 }

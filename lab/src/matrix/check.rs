@@ -118,30 +118,20 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .filter(|event| wanted(&event.kind))
             .count()
     };
-    let seen = outcome.injections.iter().filter_map(|injection| {
-        injection
-            .effect
-            .as_ref()
-            .map(|effect| effect.evidence.clone())
-    });
-    let seen: Vec<String> = seen.collect();
+    let seen: Vec<String> = outcome
+        .effects()
+        .map(|effect| effect.evidence.clone())
+        .collect();
 
     Figures {
         backend: cell.backend.name,
         fault: cell.fault.name,
         guarantee: cell.guarantee.letter(),
-        seed: 0,
-        took: Duration::ZERO,
         acquisitions,
         faults: seen.len(),
         lost: count(|kind| matches!(kind, EventKind::Expired | EventKind::Revoked)),
-        opened: 0,
         refused: count(|kind| *kind == EventKind::Refused),
         timed_out: count(|kind| *kind == EventKind::TimedOut),
-        overlap_times: Vec::new(),
-        longest_idle: Duration::ZERO,
-        hand_over: Duration::ZERO,
-        in_turn: 0,
         nested: count(|kind| matches!(kind, EventKind::Nested { .. })),
         intrusions: outcome.intrusions,
         slowest_recovery: outcome
@@ -152,6 +142,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .unwrap_or_default(),
         bound: cell.bound,
         observed: seen,
+        ..Figures::default()
     }
 }
 
@@ -291,11 +282,7 @@ fn tokens(all: &[Hold], cell: &Cell, outcome: &Outcome) -> Result<Vec<Duration>>
 }
 
 fn refusals(all: &[Hold], outcome: &Outcome) -> Result<()> {
-    for effect in outcome
-        .injections
-        .iter()
-        .filter_map(|injection| injection.effect.as_ref())
-    {
+    for effect in outcome.effects() {
         check::refusal(all, effect.since, effect.until).map_or(Ok(()), Err)?;
     }
     let within = |event: &&Event| {

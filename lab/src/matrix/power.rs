@@ -70,13 +70,6 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
             CHECKED_WITHIN,
         ) > 0
     };
-    let effects = || {
-        outcome
-            .injections
-            .iter()
-            .filter_map(|injection| injection.effect.as_ref())
-    };
-
     // A hold that an operator breaks ends before the request returns.
     let meets = |injection: &&Injection| {
         let effect = injection.effect.as_ref();
@@ -85,8 +78,8 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
 
     Power {
         met: outcome.injections.iter().filter(meets).count(),
-        long: effects().filter(is_long).count(),
-        costly: effects().filter(is_long).filter(is_costly).count(),
+        long: outcome.effects().filter(is_long).count(),
+        costly: outcome.effects().filter(is_long).filter(is_costly).count(),
     }
 }
 
