@@ -247,7 +247,7 @@ impl FaultRun {
         let wait_limit = config.wait_micros.map(Duration::from_micros);
         let count = config.threads;
 
-        let worker = self.testbed.start_recording(config)?;
+        let worker = self.testbed.start(config)?;
         let threads = worker.first_thread()..worker.first_thread() + count;
         self.wait_limits
             .extend(threads.filter_map(|thread| Some((thread, wait_limit?))));

@@ -42,6 +42,8 @@ pub struct Fault {
     pub needs: &'static [Capability],
     /// The set-up with which the store must be started.
     pub requires: Requirement,
+    /// What the fault disturbs.
+    pub disturbs: Disturbed,
     /// How often the fault must have an effect in a run, however short.
     pub min_effects: usize,
     /// What a store guarantees under the fault.
@@ -85,6 +87,18 @@ pub enum Requirement {
     SlowStart,
     /// The names of the locks have a meaning elsewhere. [`FaultRun`] does this, on every backend.
     HostileNames,
+}
+
+/// What a fault disturbs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbed {
+    /// One worker. Only it loses its position: a killed waiter is not granted, and a stopped one
+    /// waits longer.
+    OneWorker,
+    /// Wires, which may deliver late bytes for a while after the end of the fault.
+    Wires,
+    /// The store, or many workers.
+    Store,
 }
 
 /// What a store guarantees under a fault.

@@ -74,7 +74,7 @@ impl FaultRun {
 
     /// Starts a client that opens the store soon after the begin of the fault.
     pub(super) fn start_newcomer(&self, random: &mut Random) -> Result<Process> {
-        self.testbed.start_recording(WorkerConfig {
+        self.testbed.start(WorkerConfig {
             open_after: random.below(OPEN_AFTER_MAX),
             cycles: NEWCOMER_CYCLES,
             wait_micros: None,

@@ -3,8 +3,8 @@
 
 use super::Guarantee::{Exclusion as E, Refuses as R, TokensOnly as T};
 use super::{
-    Fault, Requirement, clients, clocks, failovers, files, mixed, names, network, persistence,
-    processes, redis_state, servers, zookeeper,
+    Disturbed, Fault, Requirement, clients, clocks, failovers, files, mixed, names, network,
+    persistence, processes, redis_state, servers, zookeeper,
 };
 use crate::backends::Capability::{
     ExpiringKeys, Failover, FifoQueue, Folder, LaggingReplicas, LastingConnections, Leader,
@@ -20,6 +20,7 @@ const FAULT: Fault = Fault {
     evidence: "",
     needs: &[],
     requires: Requirement::None,
+    disturbs: Disturbed::Store,
     min_effects: 2,
     guarantee: E,
     exclusion_with: &[],
@@ -33,12 +34,14 @@ const FAULT: Fault = Fault {
 /// A fault of a client that holds.
 const HOLDER: Fault = Fault {
     needs: &[OwnRoute],
+    disturbs: Disturbed::OneWorker,
     ..FAULT
 };
 
 /// A fault of any client.
 const CLIENT: Fault = Fault {
     needs: &[OwnQueue],
+    disturbs: Disturbed::OneWorker,
     ..FAULT
 };
 
@@ -52,6 +55,7 @@ const OUTAGE: Fault = Fault {
 /// A fault of the network.
 const NETWORK: Fault = Fault {
     needs: &[Network],
+    disturbs: Disturbed::Wires,
     recovery_seconds: 12,
     ..OUTAGE
 };
@@ -201,6 +205,7 @@ pub const FAULTS: &[Fault] = &[
         description: "all connections are reset",
         evidence: "open connections",
         needs: &[Network],
+        disturbs: Disturbed::Wires,
         inject: network::reset,
         ..FAULT
     },
@@ -293,6 +298,7 @@ pub const FAULTS: &[Fault] = &[
         needs: &[Network],
         recovery_seconds: 15,
         slower: &[(Leader, 25)],
+        disturbs: Disturbed::Wires,
         inject: network::network_chaos,
         ..FAULT
     },
@@ -303,6 +309,7 @@ pub const FAULTS: &[Fault] = &[
             exclusion",
         evidence: "the evidence of these faults",
         slower: &[(Folder, 10), (Network, 15), (Sessions, 20), (Leader, 25)],
+        disturbs: Disturbed::Wires,
         inject: mixed,
         ..CLIENT
     },
@@ -444,6 +451,7 @@ pub const FAULTS: &[Fault] = &[
         description: "each worker's wall clock is set forward or back by 20 s or an hour",
         evidence: "the workers have read the clock since",
         requires: Requirement::WorkerClocks,
+        disturbs: Disturbed::Store,
         inject: clocks::client_wall,
         ..CLIENT
     },
@@ -724,6 +732,7 @@ pub const FAULTS: &[Fault] = &[
         description: "a majority of the servers is unreachable, for a lease and a second",
         evidence: "refused connections",
         needs: &[Masters, Network],
+        disturbs: Disturbed::Wires,
         inject: network::majority_partition,
         ..MAJORITY
     },
@@ -811,6 +820,7 @@ pub const FAULTS: &[Fault] = &[
         evidence: "the evidence of the second fault; invalid names are rejected",
         requires: Requirement::HostileNames,
         slower: &[(Masters, 12)],
+        disturbs: Disturbed::Store,
         inject: names::hostile_names,
         ..HOLDER
     },

@@ -60,7 +60,7 @@ pub(super) fn killed_at_step(run: &mut FaultRun, random: &mut Random) -> Result<
     let crash_point = with_crash_point(run, random, CrashAction::Kill);
     let mut worker = run
         .testbed
-        .start_recording(spawn_with_crash_point(run, crash_point))?;
+        .start(spawn_with_crash_point(run, crash_point))?;
     let met = until_within(STEP_MAX, "a step", || Ok(worker.has_ended()?.then_some(()))).is_ok();
 
     if !met {
@@ -107,7 +107,7 @@ fn stopped_at_step(
     inject: impl FnOnce(&mut FaultRun, String) -> Result<Effect>,
 ) -> Result<Option<Effect>> {
     let crash_point = with_crash_point(run, random, CrashAction::Stop);
-    let worker = run.testbed.start_recording(WorkerConfig {
+    let worker = run.testbed.start(WorkerConfig {
         cycles: u64::from(crash_point.nth) + 1,
         ..spawn_with_crash_point(run, crash_point)
     })?;

@@ -9,7 +9,7 @@ use super::{Cell, order, power};
 use crate::backends::Capability;
 use crate::check::{GoneTimes, Span};
 use crate::fault_run::{Injection, Outcome};
-use crate::faults::{Guarantee, Requirement};
+use crate::faults::{Disturbed, Guarantee, Requirement};
 use crate::{Event, EventKind, Hold, check, holds};
 use leasehold::CrashDetection;
 
@@ -76,12 +76,10 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     figures.longest_idle = idle(cell, outcome, &all)?;
     canary(cell, outcome)?;
     check::validity(events, longest_validity(cell, outcome))?;
-    check::deadlines(
-        events,
-        |thread| outcome.wait_limits.get(&thread).copied(),
-        &disturbed_spans(outcome),
-        SLACK,
-    )?;
+    check::waits(events, &disturbed_spans(outcome), outcome.time.1, |cycle| {
+        let limit = outcome.wait_limits.get(&cycle.thread);
+        limit.map_or(Duration::MAX, |limit| *limit + SLACK)
+    })?;
 
     match cell.guarantee {
         Guarantee::TokensOnly => {
@@ -160,8 +158,7 @@ fn idle(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Duration> {
     let disturbed = disturbed_spans(outcome);
     let end = outcome.time.1;
     let bound = longest_validity(cell, outcome).unwrap_or(cell.backend.lease) + SLACK;
-    check::idle(events, all, &disturbed, end, bound)?;
-    Ok(check::idle_time(events, all, &disturbed, end).0)
+    check::idle(events, all, &disturbed, end, bound)
 }
 
 /// How soon claims must be gone. Where one server decides, a released claim is gone when its
@@ -191,17 +188,6 @@ fn canary(cell: &Cell, outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Faults after which only the affected worker loses its position: a killed waiter is not granted,
-/// and a stopped one waits longer.
-const KEEP_POSITIONS: [&str; 6] = [
-    "holder-killed",
-    "waiter-killed",
-    "killed-at-step",
-    "holder-paused",
-    "waiter-paused",
-    "paused-at-step",
-];
-
 /// The observed waiters that lost their position neither to a fault nor to a late renewal. A claim
 /// that is not renewed in time queues again.
 fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
@@ -209,7 +195,7 @@ fn observed(cell: &Cell, outcome: &Outcome) -> Vec<Event> {
         return Vec::new();
     }
     let lease = u64::try_from(cell.backend.lease.as_nanos()).unwrap_or(u64::MAX);
-    let disturbed = if KEEP_POSITIONS.contains(&cell.fault.name) {
+    let disturbed = if cell.fault.disturbs == Disturbed::OneWorker {
         Vec::new()
     } else {
         disturbed_spans(outcome)

@@ -10,6 +10,7 @@ use crate::Hold;
 use crate::backends::Capability;
 use crate::check::{self, Span};
 use crate::fault_run::Outcome;
+use crate::faults::Disturbed;
 
 /// In leases: how long others may hold the long lock before a waiter is granted.
 const LONG_HOLD_LEASES: u32 = 4;
@@ -34,9 +35,9 @@ pub(super) fn check(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Result<Dura
     let overtaking = check::overtaking(&outcome.observations, all, &disturbed);
     ensure!(overtaking.is_none(), "overtaken: {overtaking:?}");
 
-    let bound = |name| waits_at_most(cell, name);
-    let starved = check::starved(&outcome.events, &disturbed, outcome.time.1, bound);
-    ensure!(starved.is_none(), "waited for too long: {starved:?}");
+    check::waits(&outcome.events, &disturbed, outcome.time.1, |cycle| {
+        waits_at_most(cell, cycle.name)
+    })?;
 
     let bound = cell.backend.lease / NOTIFIED_WITHIN;
     let time = check::hand_over_time(all, &extended(&spans, late_bytes(cell))).unwrap_or_default();
@@ -60,9 +61,11 @@ fn waits_at_most(cell: &Cell, name: u16) -> Duration {
 
 /// How long a wire delivers late bytes after the end of a fault: up to three seconds.
 fn late_bytes(cell: &Cell) -> Duration {
-    let is_on_wire = cell.fault.needs.contains(&Capability::Network) || cell.fault.name == "mixed";
-
-    if is_on_wire { SLACK } else { Duration::ZERO }
+    if cell.fault.disturbs == Disturbed::Wires {
+        SLACK
+    } else {
+        Duration::ZERO
+    }
 }
 
 /// The spans and some time after each, in which claims of killed and cut-off clients end. Spans
