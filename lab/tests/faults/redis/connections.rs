@@ -12,7 +12,7 @@ use lab::{HoldWork, WorkerConfig, check};
 use lab_servers::Wire;
 use leasehold::Locks;
 
-use super::testbed;
+use super::{handed_over, testbed};
 
 const SETTINGS: &str = "crash-grace=1s";
 
@@ -81,17 +81,4 @@ fn deaf_push_connection_is_replaced() -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// Returns how long after the release the waiter held the lock.
-fn handed_over(testbed: &Testbed, leasehold: &leasehold::blocking::Locks) -> Result<Duration> {
-    let held = testbed.run(testbed.locks().mutex("a").acquire())?;
-    let waiting = leasehold.mutex("a").label("1");
-    let waiter = std::thread::spawn(move || waiting.acquire().map(|guard| (guard, Instant::now())));
-    testbed.wait_until_waiting("a", 1)?;
-    let released = Instant::now();
-    testbed.run(held.release())?;
-    let (guard, granted) = waiter.join().expect("a wait does not panic")?;
-    guard.release()?;
-    Ok(granted - released)
 }
