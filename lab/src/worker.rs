@@ -44,7 +44,7 @@ pub fn run(config: &WorkerConfig) -> Result<()> {
 
 /// Records a refusal and pauses briefly, because a store refuses immediately.
 fn refused(recorder: recorder::Recorder<'_>) -> Result<()> {
-    recorder.refused()?;
+    recorder.record(EventKind::Refused)?;
     sleep(Duration::from_millis(2));
     Ok(())
 }

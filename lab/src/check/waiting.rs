@@ -40,7 +40,7 @@ pub fn waits(
 }
 
 /// The part of a span that lies in no disturbed one. The disturbed spans do not overlap.
-fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
+pub(super) fn quiet_time(span: Span, disturbed: &[Span]) -> Duration {
     let common = |other: &Span| other.1.min(span.1).saturating_sub(other.0.max(span.0));
     let excused: u64 = disturbed.iter().map(common).sum();
 
