@@ -237,8 +237,10 @@ fn report(
     shared: &Shared,
     missing: &BTreeSet<(usize, String)>,
 ) -> Option<String> {
-    let acknowledged = shared.acknowledged.lock();
-    let acknowledged = acknowledged.expect("no panic while it is locked");
+    let acknowledged = shared
+        .acknowledged
+        .lock()
+        .expect("no panic while it is locked");
     let mut lines = Vec::new();
     for (number, node) in missing.iter().take(REPORTED_MAX) {
         let suffix = if acknowledged.contains(node) {

@@ -94,8 +94,9 @@ impl Postgres {
             "fsync=off",
             "max_connections=50",
             &format!("unix_socket_directories={spec}"),
-        ];
-        let settings = settings.iter().flat_map(|setting| ["-c", setting]);
+        ]
+        .iter()
+        .flat_map(|setting| ["-c", setting]);
         let args: Vec<&str> = ["-D", &data].into_iter().chain(settings).collect();
         let server = Self {
             child: run("postgres", &args, &log),

@@ -296,8 +296,10 @@ impl Redis {
 impl LaunchSpec {
     /// Starts the server and waits for its first reply.
     fn start(&self) -> ServerProcess {
-        let configuration = self.folder.path().join(CONFIGURATION);
-        let configuration = configuration
+        let configuration = self
+            .folder
+            .path()
+            .join(CONFIGURATION)
             .to_str()
             .expect("a temporary folder has a plain name");
         let around = Environment {

@@ -311,8 +311,9 @@ fn boot_time() -> Duration {
 
 /// Returns whether a process is the watchdog of a `leasehold`.
 pub(crate) fn is_watchdog(pid: u32) -> bool {
-    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let mut arguments = arguments.split(|byte| *byte == 0);
+    let mut arguments = fs::read(format!("/proc/{pid}/cmdline"))
+        .unwrap_or_default()
+        .split(|byte| *byte == 0);
     arguments.nth(1) == Some(WATCHDOG_ARGUMENT.as_bytes())
 }
 

@@ -266,10 +266,11 @@ fn ignored_signals_stay_ignored_in_the_command() {
 fn command_gets_the_signal_mask_of_the_caller() {
     let sandbox = Sandbox::new();
     let mask = ["grep", "SigBlk:", "/proc/self/status"];
-    let own = std::process::Command::new(mask[0])
+    let output = std::process::Command::new(mask[0])
         .args(&mask[1..])
-        .output();
-    let own = String::from_utf8(own.unwrap().stdout).unwrap();
+        .output()
+        .unwrap();
+    let own = String::from_utf8(output.stdout).unwrap();
     sandbox
         .done(&[&["run", "a", "--"], &mask[..]].concat())
         .assert(0, &own, "");

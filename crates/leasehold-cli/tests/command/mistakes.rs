@@ -99,13 +99,17 @@ fn url_without_its_scheme_shows_no_user_information() {
             let with_option = [&["--store", store], subcommand].concat();
             shows_no_secret(&sandbox.done(&with_option));
 
-            let mut with_variable = sandbox.leasehold(subcommand);
-            let with_variable = with_variable.env("LEASEHOLD_STORE", store).output();
+            let with_variable = sandbox
+                .leasehold(subcommand)
+                .env("LEASEHOLD_STORE", store)
+                .output();
             shows_no_secret(&with_variable.unwrap().into());
         }
 
-        let mut both = sandbox.leasehold(&["run", "a", "--", "true"]);
-        let both = both.env("LEASEHOLD_ALSO_STORE", store).output();
+        let both = sandbox
+            .leasehold(&["run", "a", "--", "true"])
+            .env("LEASEHOLD_ALSO_STORE", store)
+            .output();
         shows_no_secret(&both.unwrap().into());
     }
 }
@@ -132,8 +136,10 @@ fn url_at_a_wrong_place_shows_no_user_information() {
     let broken = OsStr::from_bytes(b"redis://quser:qpass\xff@host");
     let with_option = [OsStr::new("ls"), OsStr::new("--store"), broken];
     shows_no_secret(&sandbox.done(&with_option));
-    let mut with_variable = sandbox.leasehold(&["ls"]);
-    let with_variable = with_variable.env("LEASEHOLD_STORE", broken).output();
+    let with_variable = sandbox
+        .leasehold(&["ls"])
+        .env("LEASEHOLD_STORE", broken)
+        .output();
     shows_no_secret(&with_variable.unwrap().into());
 }
 
@@ -290,8 +296,7 @@ fn options_of_flock_mean_the_same() {
         if options.contains(&"60") {
             continue;
         }
-        let mut theirs = std::process::Command::new("flock");
-        let theirs = theirs
+        let theirs = std::process::Command::new("flock")
             .args(options)
             .args([&file, "-c", "echo ran"])
             .status()

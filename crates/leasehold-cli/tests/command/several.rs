@@ -47,7 +47,7 @@ fn repeated_name_counts_once() {
 #[test]
 fn names_may_begin_with_a_hyphen() {
     let sandbox = Sandbox::new();
-    let run = [
+    let arguments = [
         "run",
         "--name=-x",
         "--name=--",
@@ -188,7 +188,7 @@ fn name_lost_during_the_wait_is_acquired_again() {
         "-c",
         "echo $LEASEHOLD_TOKENS",
     ];
-    let run = sandbox.started(&run);
+    let run = sandbox.started(&arguments);
     until("the run waits", || !sandbox.waiters("b").is_empty());
     let lost = sandbox.token("a");
     until("the longest hold is over", || {

@@ -150,13 +150,13 @@ impl<'a> Attempt<'a> {
         outage: &Outage,
     ) -> Result<Timed<Entered>> {
         let started = Instant::now();
-        let give_up_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
+        let outage_ends_at = outage.ends_at().unwrap_or(started + REPLY_TIMEOUT);
         let give_up_at = match deadline {
-            None => give_up_at,
-            Some(deadline) if outage.is_on() => give_up_at.min(deadline),
+            None => outage_ends_at,
+            Some(deadline) if outage.is_on() => outage_ends_at.min(deadline),
             // Only a reply shows whether the lock is held. So a store that is merely slow may reply
             // after the deadline.
-            Some(deadline) => give_up_at.min(deadline.max(started + NO_REPLY_MIN)),
+            Some(deadline) => outage_ends_at.min(deadline.max(started + NO_REPLY_MIN)),
         };
 
         let calls = self.engine.calls.clone();

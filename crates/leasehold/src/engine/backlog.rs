@@ -160,8 +160,12 @@ mod tests {
         let open = |store: Intercepted<SetBack>| Locks::from_store(store, "memory:");
         let ours = open(Intercepted(store.clone())).expect("the background thread runs");
         let theirs = Locks::from_store(store.store.clone(), "memory:").expect("it runs");
-        let held = ours.mutex("a").lease(LEASE).acquire().await;
-        let held = held.expect("granted");
+        let held = ours
+            .mutex("a")
+            .lease(LEASE)
+            .acquire()
+            .await
+            .expect("granted");
 
         store.is_down.store(true, SeqCst);
         let released = within_timeout("the release ends", held.release()).await;

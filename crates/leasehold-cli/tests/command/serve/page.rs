@@ -25,8 +25,10 @@ fn page_follows_grants_and_hand_overs() {
 
     first.end().assert(0, "", "");
     browser.wait_for(&format!("/second/.test({row}) && !/first/.test({row})"));
-    let changes = browser.value("document.getElementById('changes').innerText");
-    let changes = changes.as_str().unwrap();
+    let changes = browser
+        .value("document.getElementById('changes').innerText")
+        .as_str()
+        .unwrap();
     assert!(changes.contains("orders/42: granted to"), "{changes}");
 
     assert_eq!(second.end().code(), 0);

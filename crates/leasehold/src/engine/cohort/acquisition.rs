@@ -57,8 +57,10 @@ impl Future for Acquisition {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let future = self.future.as_mut();
-        let future = future.expect("a completed acquisition is not polled again");
+        let future = self
+            .future
+            .as_mut()
+            .expect("a completed acquisition is not polled again");
 
         let polled = future.as_mut().poll(context);
         if polled.is_ready() {
