@@ -94,10 +94,11 @@ impl Postgres {
             "fsync=off",
             "max_connections=50",
             &format!("unix_socket_directories={spec}"),
-        ]
-        .iter()
-        .flat_map(|setting| ["-c", setting]);
-        let args: Vec<&str> = ["-D", &data].into_iter().chain(settings).collect();
+        ];
+        let args: Vec<&str> = ["-D", &data]
+            .into_iter()
+            .chain(settings.iter().flat_map(|setting| ["-c", setting]))
+            .collect();
         let server = Self {
             child: run("postgres", &args, &log),
             folder,

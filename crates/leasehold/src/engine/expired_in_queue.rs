@@ -134,7 +134,8 @@ impl Recording {
     }
 
     async fn until(&self, step: impl FnMut(&Seen) -> bool) -> Seen {
-        let seen = self.seen.subscribe().wait_for(step).await;
+        let mut receiver = self.seen.subscribe();
+        let seen = receiver.wait_for(step).await;
         *seen.expect("the sender exists")
     }
 }
