@@ -49,6 +49,7 @@ mod tests {
     use super::*;
     use crate::{ClaimantInfo, Name, Share};
 
+    /// Shows G-10.
     #[test]
     fn oldest_departure_is_given_up_when_there_are_too_many() {
         let backlog = Backlog::default();

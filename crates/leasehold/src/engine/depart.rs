@@ -200,6 +200,7 @@ mod tests {
         }
     }
 
+    /// Shows G-10.
     #[tokio::test]
     async fn departure_goes_on_when_the_store_keeps_the_claim_after_its_lease() {
         let store = SetBack::default();
