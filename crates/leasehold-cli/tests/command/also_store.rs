@@ -271,12 +271,11 @@ fn nested_run_in_one_of_the_stores_is_refused() {
         .done(&run)
         .assert(64, "", "would wait for itself");
 
-    let both: Vec<&str> = stores
-        .run(Release::Both, &["--reentrant"], &["echo", "in"])
-        .iter()
-        .map(String::as_str)
+    let both = stores.run(Release::Both, &["--reentrant"], &["echo", "in"]);
+    let inner: Vec<&str> = [leasehold]
+        .into_iter()
+        .chain(both.iter().map(String::as_str))
         .collect();
-    let inner = [&[leasehold][..], &both].concat();
     let run = stores.run(Release::Both, &[], &inner);
     stores.sandbox.done(&run).assert(0, "in\n", "");
 

@@ -216,11 +216,14 @@ fn completions_exist_for_every_shell() {
     }
 }
 
-/// Fails when help.trycmd differs from the help. `TRYCMD=overwrite` updates that file.
+/// Fails when the help, or a message about wrong usage, differs from the recorded text.
+/// `TRYCMD=overwrite` updates the files.
 #[test]
-fn help_output_matches_the_recorded_text() {
+fn help_and_messages_match_the_recorded_text() {
+    let sandbox = Sandbox::new();
     trycmd::TestCases::new()
         .env("COLUMNS", "100")
+        .env("LEASEHOLD_STORE", sandbox.url())
         .case("tests/command/*.trycmd");
 }
 
