@@ -25,6 +25,7 @@ use crate::{
 };
 
 pub use plan::{Plan, Target};
+pub(crate) use workload::LONG;
 use workload::{NAMES, STEADY_WORKERS, WORKERS, WorkerSpec, all_names, with_long_name};
 
 /// A fault without an effect so many times in a row is broken.

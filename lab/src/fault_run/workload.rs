@@ -17,9 +17,12 @@ const SHARED: usize = 2;
 /// The name of the lock that the long holder takes. Its successor waits for it without a limit. A
 /// third worker waits briefly, and takes the lock whenever it appears to be free.
 const LONG_NAME: &str = "long";
+/// The index of the long name, which follows the short names.
+pub(crate) const LONG: u16 = 3;
 /// The lock that workers take which no fault kills or pauses. They hand it over to each other more
 /// often than all others together.
 const STEADY_NAME: &str = "steady";
+const STEADY: u16 = 4;
 
 /// One worker of a run.
 pub(super) struct WorkerSpec {
@@ -187,8 +190,8 @@ impl WorkerSpec {
     fn only_name(&self) -> Option<(u16, u64)> {
         match self.takes {
             Takes::AllShortNames | Takes::Mutexes => None,
-            Takes::LongName => Some((3, 20_000)),
-            Takes::SteadyName => Some((4, 1_000)),
+            Takes::LongName => Some((LONG, 20_000)),
+            Takes::SteadyName => Some((STEADY, 1_000)),
         }
     }
 

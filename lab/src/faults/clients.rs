@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use lab_servers::{Raw, Redis, Reply, request};
 
-use super::redis_state::errors;
+use super::redis_state::{errors, info_number};
 use super::{ended_now, instant, recovered_now, wait};
 use crate::fault_run::{Effect, FaultRun};
 use crate::{Random, now, until};
@@ -135,10 +135,6 @@ fn room(raw: &mut Raw, bytes: &str) -> Result<()> {
 }
 
 fn evictions(raw: &mut Raw) -> Result<u64> {
-    let events = raw.request(&["INFO", "stats"])?;
-    let count = events
-        .text()
-        .lines()
-        .find_map(|line| line.strip_prefix("evicted_clients:")?.trim().parse().ok());
-    Ok(count.unwrap_or(0))
+    let stats = raw.request(&["INFO", "stats"])?;
+    Ok(info_number(stats.text(), "evicted_clients:"))
 }

@@ -55,14 +55,17 @@ pub(super) fn scripts_flushed(run: &mut FaultRun, random: &mut Random) -> Result
 
 /// How many requests a server has refused with this error.
 pub(super) fn errors(redis: &Redis, kind: &str) -> u64 {
-    let events = redis.info("errorstats");
-    let line = events.lines().find_map(|line| {
-        line.strip_prefix(&format!("errorstat_{kind}:count="))?
-            .trim()
-            .parse()
-            .ok()
-    });
-    line.unwrap_or(0)
+    info_number(
+        &redis.info("errorstats"),
+        &format!("errorstat_{kind}:count="),
+    )
+}
+
+/// The number in the line of INFO that begins with `field`, or 0.
+pub(super) fn info_number(info: &str, field: &str) -> u64 {
+    info.lines()
+        .find_map(|line| line.strip_prefix(field)?.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 pub(super) fn flushall(run: &mut FaultRun, random: &mut Random) -> Result<Option<Effect>> {
@@ -233,13 +236,7 @@ pub(super) fn evicted(run: &mut FaultRun, random: &mut Random) -> Result<Option<
         redis.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
         redis.command(&["CONFIG", "SET", "maxmemory", most]);
     };
-    let count = || -> u64 {
-        let events = redis.info("stats");
-        events
-            .lines()
-            .find_map(|line| line.strip_prefix("evicted_keys:")?.trim().parse().ok())
-            .unwrap_or(0)
-    };
+    let count = || info_number(&redis.info("stats"), "evicted_keys:");
     let before = count();
     set("allkeys-random", "1");
     let since = now();

@@ -9,13 +9,11 @@ use super::check::{SLACK, disturbed_spans};
 use crate::Hold;
 use crate::backends::Capability;
 use crate::check::{self, Span};
-use crate::fault_run::Outcome;
+use crate::fault_run::{LONG, Outcome};
 use crate::faults::Disturbed;
 
 /// In leases: how long others may hold the long lock before a waiter is granted.
 const LONG_HOLD_LEASES: u32 = 4;
-/// The index of the first name that is held for long.
-const LONG: u16 = 3;
 /// A hand-over that takes longer than this part of a lease was found by polling. A notified waiter
 /// needs a few milliseconds, on a busy machine some more.
 const NOTIFIED_WITHIN: u32 = 8;
