@@ -56,7 +56,10 @@ pub(super) const SINGLE: Backend = Backend {
     ],
     start: |worker, requires| start_behind_wire(worker, requires, SETTINGS),
     wait_until_ready: |_| Ok(()),
-    plant,
+    plant: |testbed| {
+        plant(testbed);
+        Ok(())
+    },
     verify_and_remove,
     check_clean: |backend, testbed, last| {
         // A request that was in flight when the fault came ends with its lease. A reader does not
@@ -187,11 +190,10 @@ fn canaries(testbed: &Testbed) -> impl Iterator<Item = (&Redis, &'static str)> {
     })
 }
 
-fn plant(testbed: &Testbed) -> Result<()> {
+fn plant(testbed: &Testbed) {
     for (server, key) in canaries(testbed) {
         server.command(&["SET", key, CANARY]);
     }
-    Ok(())
 }
 
 fn verify_and_remove(testbed: &Testbed) -> Result<usize> {

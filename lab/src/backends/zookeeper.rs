@@ -43,7 +43,10 @@ pub(super) const SINGLE: Backend = Backend {
         let server = setup().start();
         start(worker, &server.url(), vec![server])
     },
-    wait_until_ready,
+    wait_until_ready: |testbed| {
+        testbed.zookeeper().into_iter().for_each(Server::serves);
+        Ok(())
+    },
     plant,
     verify_and_remove,
     check_clean,
@@ -69,13 +72,6 @@ pub(super) fn start(worker: &str, url: &str, servers: impl Servers) -> Result<Te
 /// The set-up of a server.
 pub(super) fn setup() -> ZooKeeperSetup {
     Server::setup().tick(500)
-}
-
-fn wait_until_ready(testbed: &Testbed) -> Result<()> {
-    for server in testbed.zookeeper() {
-        server.serves();
-    }
-    Ok(())
 }
 
 fn plant(testbed: &Testbed) -> Result<()> {

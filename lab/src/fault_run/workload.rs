@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use lab_servers::Clock;
 use leasehold::Slots;
 
 use super::FaultRun;
@@ -219,7 +220,7 @@ impl FaultRun {
             Takes::LongName | Takes::SteadyName => all_names(&common.names),
         };
         let only_name = worker.only_name();
-        let variables = self.clocks.get(number).map(|clock| clock.environment());
+        let variables = self.clocks.get(number).map(Clock::environment);
 
         WorkerConfig {
             store: match worker.wires {
