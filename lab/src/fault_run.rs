@@ -79,7 +79,7 @@ pub struct FaultRun {
     pub cell: Cell,
     /// The store's servers, and the client that inspects.
     pub testbed: Testbed,
-    /// The workers in the order of their table, and behind them those that no fault kills or pauses.
+    /// The workers in the order of their table, and then those that no fault kills or pauses.
     pub workers: Vec<Process>,
     /// The configuration that all workers share.
     pub config: WorkerConfig,

@@ -51,8 +51,8 @@ fn survive(killed: &[usize]) -> Result<()> {
     file::check_clean(&testbed, &["a".to_owned()])
 }
 
-/// Starts a holder and, behind it, queued processes. Each holds until it gets a signal. Also returns
-/// the events of the observed waiters.
+/// Starts a holder and, behind it, queued processes. Each holds until it gets a signal. The events
+/// are those of the observed waiters.
 fn queue(testbed: &Testbed) -> Result<(Vec<Process>, Vec<Event>)> {
     let config = WorkerConfig {
         work: HoldWork::UntilSignal,

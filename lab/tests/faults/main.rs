@@ -1,5 +1,5 @@
-//! What a store guarantees when processes, servers and the network fail, where no cell of the matrix
-//! shows it. The tests use real processes and one clock.
+//! What a store guarantees when processes, servers and the network fail, where no cell of the
+//! matrix shows it. The tests use real processes and one clock.
 #![forbid(unsafe_code)]
 
 mod killed;

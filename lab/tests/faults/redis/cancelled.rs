@@ -1,7 +1,7 @@
 //! The tests drop an acquire after every number of polls, on a free lock and on a lock that is
-//! being handed over. Meanwhile replies are lost on the wire or refused, or the connection is reset.
-//! The queue is empty afterwards, and the next client is granted the lock. The public suite does the
-//! same with replies that the store itself loses or delays.
+//! being handed over. Meanwhile replies are lost on the wire or refused, or the connection is
+//! reset. The queue is empty afterwards, and the next client is granted the lock. The public suite
+//! does the same with replies that the store itself loses or delays.
 //!
 //! Shows G-10.
 

@@ -1,5 +1,5 @@
 //! A server's clock that jumps by less than a lease, and one that is set back before a crash. The
-//! cells of the matrix jump by more than a lease, and kill nobody meanwhile.
+//! cells of the matrix jump by more than a lease, and kill no worker meanwhile.
 //!
 //! Shows G-01, G-04.
 
