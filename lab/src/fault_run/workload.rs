@@ -185,8 +185,8 @@ pub(super) fn with_long_name(short: &[String]) -> Vec<String> {
 }
 
 impl WorkerSpec {
-    /// The index of the only name of the worker, and in microseconds its pause between two cycles,
-    /// if it does not take all short names in turn. On stores without a queue, others can be granted
+    /// The index of the only name of a worker that does not take all short names in turn, and its
+    /// pause between two cycles in microseconds. On stores without a queue, others can be granted
     /// during the pause. Without it, the history of the steady workers would be too long.
     fn only_name(&self) -> Option<(u16, u64)> {
         match self.takes {
