@@ -221,10 +221,6 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
                 claimant: entry.into(),
             })
         };
-        let waiter = |(entry, position): (&'a Entry, _)| WaiterJson {
-            position,
-            claimant: entry.into(),
-        };
         let external_holders = lock_state.external_holders.iter();
         let usage = Usage::of(lock_state);
 
@@ -241,7 +237,14 @@ impl<'a> From<&'a LockState> for LockJson<'a> {
             capacity: usage.and_then(|usage| usage.kind.capacity()),
             last_token: text(lock_state.last_token),
             holders: lock_state.holders().filter_map(holder).collect(),
-            waiters: lock_state.waiters().zip(1..).map(waiter).collect(),
+            waiters: lock_state
+                .waiters()
+                .zip(1..)
+                .map(|(entry, position)| WaiterJson {
+                    position,
+                    claimant: entry.into(),
+                })
+                .collect(),
             external_holders: external_holders
                 .map(|holder| ExternalHolderJson {
                     pid: holder.pid,
