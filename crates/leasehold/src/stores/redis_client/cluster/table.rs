@@ -127,6 +127,7 @@ impl<S> Table<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stores::redis_client::cluster::slots::Range;
 
     fn host(port: u16) -> Host {
         let name = "a".to_owned();
