@@ -64,6 +64,8 @@ fn holders_and_waiters_are_served_as_json_page_and_metrics() {
 
 /// A grant to a cohort reserves a block of tokens. None of them is shown as the token of the hold,
 /// and each of them breaks it.
+///
+/// Shows G-53.
 #[test]
 fn tokens_of_a_cohort_are_shown_as_a_block() {
     let sandbox = Sandbox::new();

@@ -189,6 +189,8 @@ async fn waiters_that_come_and_go_are_all_granted_once() {
 
 /// A client has died with many waiters. Each script passes over 100 of them at most, and a waiter
 /// behind them is granted long before their leases end.
+///
+/// Shows G-05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiter_behind_many_dead_ones_is_granted_by_short_scripts() {
     const DEAD: usize = 400;
