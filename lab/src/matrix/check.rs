@@ -101,8 +101,7 @@ pub fn check(cell: &Cell, outcome: &Outcome) -> Result<Figures> {
     if cell.guarantee == Guarantee::Refuses {
         refusals(&all, outcome)?;
     }
-    let power = power::check(cell, outcome, &all)?;
-    let figures = figures.with_power(power, outcome);
+    figures.faults = power::check(cell, outcome, &all)?.met;
     check_minimums(cell, outcome, &figures)?;
 
     Ok(figures)
@@ -139,6 +138,7 @@ fn figures(cell: &Cell, outcome: &Outcome, acquisitions: usize) -> Figures {
             .max()
             .unwrap_or_default(),
         bound: cell.bound,
+        opened: outcome.opened_during_faults,
         observed: seen,
         ..Figures::default()
     }

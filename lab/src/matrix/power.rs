@@ -3,7 +3,6 @@
 use anyhow::{Result, ensure};
 
 use super::Cell;
-use super::check::Figures;
 use crate::Hold;
 use crate::check::{losses_in, meets_hold};
 use crate::fault_run::{Effect, Injection, Outcome};
@@ -80,16 +79,6 @@ fn measure(cell: &Cell, outcome: &Outcome, all: &[Hold]) -> Power {
         met: outcome.injections.iter().filter(meets).count(),
         long: outcome.effects().filter(is_long).count(),
         costly: outcome.effects().filter(is_long).filter(is_costly).count(),
-    }
-}
-
-impl Figures {
-    pub(super) fn with_power(self, power: Power, outcome: &Outcome) -> Self {
-        Self {
-            faults: power.met,
-            opened: outcome.opened_during_faults,
-            ..self
-        }
     }
 }
 

@@ -140,13 +140,13 @@ fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
 }
 
 fn options(config: &WorkerConfig, lock: Lock, thread: u32) -> Lock {
-    let lock = match config.lease_millis {
+    let leased = match config.lease_millis {
         Some(millis) => lock.lease(Duration::from_millis(millis)),
         None => lock,
     };
-    let lock = match config.cohort {
-        Some(max) => lock.cohort(max),
-        None => lock,
+    let passed_on = match config.cohort {
+        Some(max) => leased.cohort(max),
+        None => leased,
     };
-    lock.label(&config.label(thread))
+    passed_on.label(&config.label(thread))
 }

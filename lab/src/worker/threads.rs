@@ -94,13 +94,13 @@ fn lock(config: &WorkerConfig, locks: &Locks, thread: u32, name: u16) -> Lock {
         LockKind::Writer => locks.rwlock(text).exclusive(),
         LockKind::Slots { permits, slots } => locks.semaphore(text, slots).permits(permits),
     };
-    let lock = config.lease_millis.map_or_else(
-        || lock.clone(),
-        |millis| lock.clone().lease(Duration::from_millis(millis)),
-    );
-    let lock = match config.cohort {
-        Some(max) => lock.cohort(max),
+    let leased = match config.lease_millis {
+        Some(millis) => lock.lease(Duration::from_millis(millis)),
         None => lock,
     };
-    lock.label(&config.label(thread))
+    let passed_on = match config.cohort {
+        Some(max) => leased.cohort(max),
+        None => leased,
+    };
+    passed_on.label(&config.label(thread))
 }
