@@ -18,7 +18,6 @@ pub(crate) mod fuzzing;
 mod inspect;
 mod keys;
 mod local_claim;
-mod local_claims;
 mod requests;
 mod wait;
 
@@ -34,8 +33,10 @@ use crate::examination::Examination;
 use crate::runtime::background;
 use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
+use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, ServerClock, Session,
+    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, READ_TIMEOUT, Scan, ScanLimits,
+    ServerClock, Session, reply_timeout,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
@@ -45,8 +46,7 @@ use address::RedissonAddress;
 use channels::Channels;
 use class::Class;
 use keys::KeyMapper;
-use local_claim::LocalClaim;
-use local_claims::LocalClaims;
+use local_claim::{ClaimField, RedissonClaim};
 
 /// The locks of Redisson 3.24 and newer on a Redis server: `RLock`, `RFencedLock`,
 /// `RReadWriteLock` or `RPermitExpirableSemaphore`.
@@ -70,7 +70,7 @@ pub struct Redisson {
     caller_link: Link,
     /// Receives the messages of all channels.
     background_link: Link,
-    claims: LocalClaims,
+    claims: LocalClaims<ClaimField>,
     channels: Arc<Channels>,
     clock: Arc<ServerClock>,
     mapper: KeyMapper,
@@ -171,11 +171,11 @@ impl Redisson {
     }
 
     /// Returns the state of a claim that this store supports.
-    fn begin(&self, claim: &Claim) -> Result<Arc<LocalClaim>> {
+    fn begin(&self, claim: &Claim) -> Result<Arc<RedissonClaim>> {
         self.mapper.class.check(claim.share)?;
         self.check_lease(claim)?;
         let keys = self.mapper.keys(&claim.name)?;
-        let local = self.claims.begin(claim, keys);
+        let local = self.claims.begin(claim, ClaimField::new(keys));
         claim.share.check_shrinks_from(local.share())?;
         Ok(local)
     }
@@ -196,7 +196,11 @@ impl Store for Redisson {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let standing = self.enter_claim(&local, claim.share, on_contention).await?;
+        let entered = self.find_entered(&local, claim.share, on_contention);
+        let standing = match entered.await? {
+            Some(standing) => standing,
+            None => self.enter_first(&local, claim.share, on_contention).await?,
+        };
         Ok(Entered::new(standing, self.store_lease(claim)))
     }
 
@@ -215,20 +219,20 @@ impl Store for Redisson {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Option<Duration>>> {
         let sent_at = BootInstant::now();
-        let known = claims.iter().map(|claim| self.claims.get(claim.id));
-        let known: Vec<_> = known.collect();
-        let is_held = |local: &Arc<LocalClaim>| local.standing().token().is_some();
+        let known: Vec<_> = claims
+            .iter()
+            .map(|claim| self.claims.get(claim.id))
+            .collect();
         let held: Vec<_> = known
             .iter()
             .flatten()
-            .filter(|local| is_held(local))
+            .filter(|local| local.standing().token().is_some())
             .cloned()
             .collect();
-        let renewed = self.renew_held(&held).await?;
         let renewed: HashMap<ClaimId, bool> = held
             .iter()
             .map(|local| local.claim.id)
-            .zip(renewed)
+            .zip(self.renew_held(&held).await?)
             .collect();
 
         let mut leases = Vec::with_capacity(claims.len());
@@ -257,11 +261,35 @@ impl Store for Redisson {
     }
 
     async fn inspect(&self, name: &Name) -> Result<LockState> {
-        self.read_lock_state(name).await
+        let keys = self.mapper.keys(name)?;
+        let script = &self.mapper.class.scripts().inspect;
+        let reply = self
+            .run(script, READ_TIMEOUT, &keys.to_inspect(), &[])
+            .await?;
+        let mut lock_state = self.parse_inspected(reply)?.lock_state(name);
+
+        lock_state.entries.extend(self.claims.waiters(name));
+        Ok(lock_state)
     }
 
     async fn list(&self, prefix: &str, count_max: usize) -> Result<Vec<Name>> {
-        self.list_names(prefix, count_max).await
+        let pattern = redis_client::pattern_of(&self.mapper.listed_prefix(prefix));
+        let scripts = self.mapper.class.scripts();
+        let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
+        let names = redis_client::list(
+            &self.background_link,
+            Scan {
+                pattern: &pattern,
+                key_type: scripts.key_type,
+            },
+            &scripts.list,
+            limits,
+            |key: &str| {
+                let name = self.mapper.name_of(key);
+                name.filter(|name| name.as_str().starts_with(prefix))
+            },
+        );
+        Ok(names.await?.into_iter().collect())
     }
 
     fn extensions(&self) -> Extensions<'_> {

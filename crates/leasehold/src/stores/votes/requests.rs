@@ -217,6 +217,6 @@ pub(super) async fn lock_master(
     tracked: Option<&TrackedClaim>,
     at: usize,
 ) -> Option<OwnedMutexGuard<()>> {
-    let lock = tracked?.master_locks.get(at)?;
+    let lock = tracked?.details.master_locks.get(at)?;
     Some(Arc::clone(lock).lock_owned().await)
 }

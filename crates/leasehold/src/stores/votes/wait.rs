@@ -148,13 +148,27 @@ impl VotingStore {
 
     /// Returns a random pause that doubles with each attempt and ends with the holder's lease.
     fn retry_pause(&self, waiting: &Waiting) -> Duration {
-        let longest = self.format.retry_pause_max(waiting.listening.is_some());
-        let pause = FIRST_PAUSE * (1 << waiting.attempt.min(6));
-        let pause = pause.min(longest).mul_f64(0.5 + fastrand::f64());
-        let remaining = waiting.remaining;
-        remaining.map_or(pause, |remaining| {
+        let doubled = FIRST_PAUSE * (1 << waiting.attempt.min(6));
+        let pause = doubled
+            .min(self.retry_pause_max(waiting))
+            .mul_f64(0.5 + fastrand::f64());
+        waiting.remaining.map_or(pause, |remaining| {
             pause.min(remaining + Duration::from_millis(1))
         })
+    }
+
+    /// Returns the longest pause before a waiter tries again.
+    fn retry_pause_max(&self, waiting: &Waiting) -> Duration {
+        let millis = if self.format.remembers_last_token() {
+            300
+        } else if waiting.listening.is_some() {
+            // The server reports every release, but does not report that a notified client has
+            // crashed or left.
+            600
+        } else {
+            80
+        };
+        Duration::from_millis(millis)
     }
 
     /// Waits until a quorum of masters has sent a notification.
@@ -183,7 +197,7 @@ impl VotingStore {
 
         waiting.listening = None;
         if let Ok((session, _)) = self.masters[0].session(Via::Caller) {
-            waiting.listening = events.listen(&session, &tracked.keys.lock).await;
+            waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
         }
         waiting.listening.is_some()
     }
