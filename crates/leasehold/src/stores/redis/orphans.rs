@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::keys::LockKeys;
-use super::leave::leave_arguments;
 use super::scripts;
 use super::server::Server;
 use crate::runtime::background;
@@ -90,4 +89,15 @@ impl Orphans {
         let left = servers.run(call, TRY_MAX, |server| &server.background_link);
         left.await.map(drop)
     }
+}
+
+/// Returns the arguments of the script that leaves.
+pub(super) fn leave_arguments<'a>(
+    request: &'a str,
+    client: &'a str,
+    longest_lease: Option<&'a str>,
+) -> Vec<&'a str> {
+    let mut arguments = vec![request, client];
+    arguments.extend(longest_lease);
+    arguments
 }
