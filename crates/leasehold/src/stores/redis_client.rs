@@ -17,6 +17,7 @@
 //! The key of a name is made of [`PLAIN`] characters. [`list`] finds them.
 
 mod address;
+mod channels;
 mod cluster;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
@@ -38,6 +39,7 @@ mod tls;
 mod topology;
 
 pub(super) use address::{Address, PORT, Settings, check_grace, longest_lease, switch};
+pub(super) use channels::{ChannelSubscription, Channels};
 pub(super) use cluster::ClusterNode;
 pub(super) use endpoint::Endpoint;
 pub(super) use handshake::{Report, ServerClock, ServerId, field, handshake, micros_of};

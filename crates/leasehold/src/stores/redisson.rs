@@ -9,7 +9,6 @@
 //! leasehold is one field that does not count, so each request can be repeated.
 
 mod address;
-mod channels;
 mod class;
 mod enter;
 mod field;
@@ -35,15 +34,14 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, DoHandshake, Epochs, Link, LinkConfig, PushHandler, READ_TIMEOUT, Scan, ScanLimits,
-    ServerClock, Session, reply_timeout,
+    self, Channels, DoHandshake, Epochs, Link, LinkConfig, PushHandler, READ_TIMEOUT, Scan,
+    ScanLimits, ServerClock, Session, reply_timeout,
 };
 use crate::{
     Claim, ClaimId, CrashDetection, Entered, Guarantees, LockState, Name, OnContention, Result,
     Slots, Standing, Store,
 };
 use address::RedissonAddress;
-use channels::Channels;
 use class::Class;
 use keys::KeyMapper;
 use local_claim::{ClaimField, RedissonClaim};

@@ -7,11 +7,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::Redisson;
-use super::channels::ChannelSubscription;
 use super::local_claim::RedissonClaim;
 use super::requests::LockReply;
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::reply_timeout;
+use crate::stores::redis_client::{ChannelSubscription, reply_timeout};
 use crate::{Result, Standing, Token};
 
 /// The longest time between two attempts of a waiter. Releases are published, and leases end at a
@@ -101,11 +100,9 @@ impl Redisson {
 
     async fn listen(&self, local: &RedissonClaim) -> Result<ChannelSubscription> {
         let timeout = reply_timeout(local.claim.lease);
+        let session = self.background_link.session(timeout).await?;
         let channel = &local.details.keys.channel;
-        let listening = self
-            .channels
-            .listen(&self.background_link, channel, timeout);
-        listening.await
+        self.channels.listen(&session, channel, timeout).await
     }
 
     /// Returns the standing of a claim that no longer waits.

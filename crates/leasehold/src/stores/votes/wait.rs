@@ -8,11 +8,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::VotingStore;
 use super::acquire::AcquireOutcome;
-use super::events::Listening;
 use super::master::Via;
 use super::tracked_claim::{Notified, TrackedClaim};
 use super::vote::VoteMode;
 use crate::runtime::clock::BootInstant;
+use crate::stores::redis_client::ChannelSubscription;
 use crate::{Result, Standing, Token};
 
 /// The first pause between two attempts.
@@ -29,7 +29,7 @@ struct Waiting {
     /// How long the holder's lease lasts, if it has an end.
     remaining: Option<Duration>,
     /// The subscription to the releases of the key, if the server publishes them.
-    listening: Option<Listening>,
+    listening: Option<ChannelSubscription>,
 }
 
 impl VotingStore {
@@ -190,7 +190,10 @@ impl VotingStore {
         let Some(events) = &self.events else {
             return false;
         };
-        let is_listening = waiting.listening.as_ref().is_some_and(Listening::is_open);
+        let is_listening = waiting
+            .listening
+            .as_ref()
+            .is_some_and(ChannelSubscription::is_open);
         if is_listening || !self.claims.is_first(tracked) {
             return false;
         }
