@@ -15,7 +15,6 @@ mod format;
 pub(crate) mod fuzzing;
 mod inspect;
 mod master;
-mod master_set;
 mod open;
 mod quarantine;
 mod quorum_count;
@@ -52,7 +51,6 @@ use vote::VoteMode;
 use voting::quorum;
 
 pub(super) use format::{Call, Keys, SingleKey, VoteArguments, VoteFormat};
-pub(super) use master_set::MasterSet;
 pub(super) use open::{MasterSettings, Masters};
 pub(super) use quarantine::INCARNATION_KEY;
 pub(super) use record::{CLIENT_LEN, Holder, ID_LEN, Inspected, TOKEN_LEN, parse_info, write_info};

@@ -152,12 +152,11 @@ impl VotingStore {
     /// Pings the masters until a quorum has replied.
     #[cold]
     pub(super) async fn reach_quorum(&self) -> Result<()> {
-        let via = self.via();
         let mut pings: FuturesUnordered<_> = self
             .masters
             .iter()
             .map(|master| async move {
-                let ping = async { master.session(via)?.0.ping().await };
+                let ping = async { master.session()?.0.ping().await };
                 let no_reply = |_| Err(Error::unavailable("the server does not reply"));
                 let reply = timeout(PING_MAX, ping).await.unwrap_or_else(no_reply);
                 (master, reply)

@@ -72,7 +72,7 @@ impl VotingStore {
     }
 
     async fn inspect_master(&self, master: &Master, key: &str) -> Result<Inspected> {
-        let (session, _) = master.session(self.via())?;
+        let (session, _) = master.session()?;
         let script = self.format.inspect_script();
         let reply = script.run(&session, &[key], &[]).await?;
         let (record, left_ms): (Vec<u8>, u64) =

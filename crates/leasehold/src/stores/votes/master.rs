@@ -26,30 +26,6 @@ pub(super) struct Master {
     pub(super) silent: AtomicBool,
 }
 
-/// The link over which a request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Via {
-    Caller,
-    Background,
-}
-
-/// How a request reaches a master.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Route {
-    pub(super) via: Via,
-    /// How long the request waits for a connection.
-    pub(super) wait: Duration,
-}
-
-impl Route {
-    pub(super) fn without_wait(via: Via) -> Self {
-        Self {
-            via,
-            wait: Duration::ZERO,
-        }
-    }
-}
-
 /// What all masters of a store share.
 #[derive(Clone)]
 pub(super) struct MasterConfig {
@@ -93,28 +69,18 @@ impl Master {
         self.caller_link.first().await
     }
 
-    /// Returns the session with the incarnation that its handshake found.
-    ///
-    /// # Errors
-    /// The reason why the link is not connected.
-    pub(super) fn session(&self, via: Via) -> Result<(Arc<Session>, Handshake)> {
-        self.link(via).with_state(|state| match state {
-            State::Up(session, incarnation) if !session.is_closed() => {
-                Ok((Arc::clone(session), incarnation.clone()))
-            }
-            State::Down(_, error) => Err(error.clone()),
-            State::Connecting | State::Up(..) => {
-                Err(Error::unavailable("the server does not reply"))
-            }
-        })
+    /// Returns the session of [`link`](Self::link), as [`session_of`] does.
+    pub(super) fn session(&self) -> Result<(Arc<Session>, Handshake)> {
+        session_of(self.link())
     }
 
     /// Returns the session as [`session`](Self::session) does, and waits for it if necessary.
-    pub(super) async fn connected(&self, route: Route) -> Result<(Arc<Session>, Handshake)> {
-        match self.session(route.via) {
-            Err(_) if !route.wait.is_zero() => {
-                self.link(route.via).session(route.wait).await?;
-                self.session(route.via)
+    pub(super) async fn connected(&self, wait: Duration) -> Result<(Arc<Session>, Handshake)> {
+        let link = self.link();
+        match session_of(link) {
+            Err(_) if !wait.is_zero() => {
+                link.session(wait).await?;
+                session_of(link)
             }
             found => found,
         }
@@ -132,12 +98,28 @@ impl Master {
         }
     }
 
-    fn link(&self, via: Via) -> &Link {
-        match via {
-            Via::Caller => &self.caller_link,
-            Via::Background => &self.background_link,
+    /// Returns the link that the caller's runtime serves, or else the background link.
+    fn link(&self) -> &Link {
+        if self.caller_link.is_on_caller_runtime() {
+            &self.caller_link
+        } else {
+            &self.background_link
         }
     }
+}
+
+/// Returns the session of a link, with the incarnation that its handshake found.
+///
+/// # Errors
+/// The reason why the link is not connected.
+pub(super) fn session_of(link: &Link) -> Result<(Arc<Session>, Handshake)> {
+    link.with_state(|state| match state {
+        State::Up(session, incarnation) if !session.is_closed() => {
+            Ok((Arc::clone(session), incarnation.clone()))
+        }
+        State::Down(_, error) => Err(error.clone()),
+        State::Connecting | State::Up(..) => Err(Error::unavailable("the server does not reply")),
+    })
 }
 
 /// Returns the function that checks a master on each new connection.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
 use super::format::{Call, Keys, VoteArguments, VoteFormat, VoteKind};
-use super::master::{Master, Route, Via};
+use super::master::Master;
 use super::record::VoteReply;
 use super::tracked_claim::TrackedClaim;
 use super::voting::VoteOutcome;
@@ -35,7 +35,8 @@ pub(in crate::stores) struct VoteRequest {
 pub(super) struct Destination<'a> {
     pub(super) master: &'a Master,
     pub(super) at: usize,
-    pub(super) route: Route,
+    /// How long the request waits for a connection.
+    pub(super) wait: Duration,
 }
 
 /// A master's reply, and what it means for the claim.
@@ -70,7 +71,7 @@ impl VoteRequest {
         tracked: &TrackedClaim,
     ) -> Result<MasterReply> {
         let _master_lock = lock_master(Some(tracked), to.at).await;
-        let (session, incarnation) = to.master.connected(to.route).await?;
+        let (session, incarnation) = to.master.connected(to.wait).await?;
 
         let arguments = VoteArguments {
             incarnation: incarnation.as_deref().unwrap_or_default(),
@@ -188,8 +189,8 @@ impl LeaveRequest {
         ]
     }
 
-    pub(super) async fn send(&self, master: &Master, via: Via) -> Result<LeaveReply> {
-        let (session, _) = master.connected(Route::without_wait(via)).await?;
+    pub(super) async fn send(&self, master: &Master) -> Result<LeaveReply> {
+        let (session, _) = master.session()?;
         let reply = self.format.leave(self).run(&session).await?;
         match reply.split_at_checked(1) {
             Some(("0", id)) if id == self.id => Ok(LeaveReply::NotHeld),

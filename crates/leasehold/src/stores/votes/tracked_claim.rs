@@ -1,12 +1,12 @@
 //! The votes for one of this client's claims.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 use super::format::Keys;
-use super::master_set::MasterSet;
 use super::voting::quorum;
 use crate::runtime::clock::BootInstant;
 use crate::stores::local_claims::LocalClaim;
@@ -33,12 +33,12 @@ struct VoteState {
     /// The highest token in the replies to this claim.
     highest_reply_token: u64,
     /// The masters that have sent a notification since the last request.
-    notified_by: MasterSet,
+    notified_by: BTreeSet<usize>,
     /// Until when the vote of each master counts for the highest token: a lease from before the
     /// request.
     votes: Vec<Option<BootInstant>>,
     /// The masters on which another client broke the hold. They do not restore it.
-    broken_on: MasterSet,
+    broken_on: BTreeSet<usize>,
     /// The number of renewals so far.
     renewals: u32,
     /// The last renewal that succeeded.
@@ -79,7 +79,7 @@ impl TrackedClaim {
         self.state.lock().unanswered = vec![BootInstant::now()];
 
         let mut state = self.details.state.lock();
-        state.notified_by = MasterSet::default();
+        state.notified_by.clear();
         if state.highest_token != token {
             state.highest_token = state.highest_token.max(token);
             state.votes.clear();
@@ -148,12 +148,12 @@ impl TrackedClaim {
     /// restored vote counts only once a renewal has succeeded without it.
     pub(super) fn renewal_counts(&self, master: usize, renewal: u32) -> bool {
         let state = self.details.state.lock();
-        let is_restorable = renewal == 0 || !state.broken_on.contains(master);
+        let is_restorable = renewal == 0 || !state.broken_on.contains(&master);
         renewal <= state.last_won_renewal && is_restorable
     }
 
     pub(super) fn is_broken_on(&self, master: usize) -> bool {
-        self.details.state.lock().broken_on.contains(master)
+        self.details.state.lock().broken_on.contains(&master)
     }
 
     /// Records that another client broke the hold on a master.

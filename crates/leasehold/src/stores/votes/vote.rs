@@ -52,7 +52,7 @@ impl VotingStore {
         // The lease counts from before the request.
         let valid_until = BootInstant::now().saturating_add(lease);
         tracked.request_sent(token);
-        let mut round = self.round(|at, route| {
+        let mut round = self.round(|at, wait| {
             let masters = Arc::clone(&self.masters);
             let known_tokens = Arc::clone(&self.known_tokens);
             let tracked = Arc::clone(tracked);
@@ -60,7 +60,7 @@ impl VotingStore {
             async move {
                 let master = &masters[at];
                 let reply = request
-                    .send(&Destination { master, at, route }, &tracked)
+                    .send(&Destination { master, at, wait }, &tracked)
                     .await;
                 if let Ok(reply) = &reply {
                     known_tokens.saw(&tracked.claim.name, reply.last_token);
@@ -151,18 +151,17 @@ impl VotingStore {
     pub(super) fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
         let request = self.leave_request(tracked, result.token, LeaveScope::Quiet);
         let request = Arc::new(request);
-        let refused_by = result.refused_by;
-
-        let round = self.round(|at, route| {
+        let round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = Arc::clone(tracked);
             let request = Arc::clone(&request);
+            let has_refused = result.refused_by.contains(&at);
             async move {
                 // A master that refused has replied: no vote of this round can follow there.
-                if !refused_by.contains(at) {
+                if !has_refused {
                     let _master_lock = lock_master(Some(&tracked), at).await;
                     // A vote that cannot be taken back ends with its lease.
-                    let _ = request.send(&masters[at], route.via).await;
+                    let _ = request.send(&masters[at]).await;
                 }
             }
         });
@@ -176,13 +175,13 @@ impl VotingStore {
         tracked: Option<&Arc<TrackedClaim>>,
     ) -> Result<bool> {
         let request = Arc::new(self.final_leave_request(claim, tracked)?);
-        let mut round = self.round(|at, route| {
+        let mut round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = tracked.cloned();
             let request = Arc::clone(&request);
             async move {
                 let _master_lock = lock_master(tracked.as_deref(), at).await;
-                (at, request.send(&masters[at], route.via).await)
+                (at, request.send(&masters[at]).await)
             }
         });
 

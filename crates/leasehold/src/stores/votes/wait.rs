@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::VotingStore;
 use super::acquire::AcquireOutcome;
-use super::master::Via;
+use super::master::session_of;
 use super::tracked_claim::{Notified, TrackedClaim};
 use super::vote::VoteMode;
 use crate::runtime::clock::BootInstant;
@@ -199,7 +199,7 @@ impl VotingStore {
         }
 
         waiting.listening = None;
-        if let Ok((session, _)) = self.masters[0].session(Via::Caller) {
+        if let Ok((session, _)) = session_of(&self.masters[0].caller_link) {
             waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
         }
         waiting.listening.is_some()
