@@ -229,13 +229,13 @@ impl Redis {
         let Some(first) = claims.first() else {
             return Ok(Missed::default());
         };
-        let locks: Vec<String> = claims
+        let names: Vec<String> = claims
             .iter()
             .map(|claim| record::key_of(&claim.name))
             .collect();
-        let lock_keys: Vec<LockKeys<'_>> = locks
+        let lock_keys: Vec<LockKeys<'_>> = names
             .iter()
-            .map(|lock| LockKeys::new(lock, &self.servers))
+            .map(|key| LockKeys::new(key, &self.servers))
             .collect();
         let keys: Vec<&str> = lock_keys.iter().flat_map(LockKeys::texts).collect();
         let ids: String = claims.iter().map(|claim| id_text(claim.id)).collect();
