@@ -149,8 +149,9 @@ impl VotingStore {
 
     /// Takes back the votes that masters may have given in a lost round.
     pub(super) fn take_back(&self, tracked: &Arc<TrackedClaim>, result: &RoundResult) {
-        let request = self.leave_request(tracked, result.token, LeaveScope::Quiet);
-        let request = Arc::new(request);
+        let keys = tracked.details.keys.clone();
+        let scope = LeaveScope::Quiet;
+        let request = Arc::new(self.leave_request(&tracked.claim, keys, result.token, scope));
         let round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = Arc::clone(tracked);
@@ -174,7 +175,17 @@ impl VotingStore {
         claim: &Claim,
         tracked: Option<&Arc<TrackedClaim>>,
     ) -> Result<bool> {
-        let request = Arc::new(self.final_leave_request(claim, tracked)?);
+        let (keys, highest_token) = match tracked {
+            Some(tracked) => (tracked.details.keys.clone(), tracked.highest_token()),
+            None => (self.format.keys(&claim.name)?, 0),
+        };
+        let scope = if self.claims.has_waiters(&claim.name) {
+            LeaveScope::KeepWaiters
+        } else {
+            LeaveScope::StopWaiting
+        };
+        let request = Arc::new(self.leave_request(claim, keys, highest_token, scope));
+
         let mut round = self.round(|at, _| {
             let masters = Arc::clone(&self.masters);
             let tracked = tracked.cloned();
@@ -209,34 +220,7 @@ impl VotingStore {
         Ok(was_there)
     }
 
-    fn final_leave_request(
-        &self,
-        claim: &Claim,
-        tracked: Option<&Arc<TrackedClaim>>,
-    ) -> Result<LeaveRequest> {
-        let scope = if self.claims.has_waiters(&claim.name) {
-            LeaveScope::KeepWaiters
-        } else {
-            LeaveScope::StopWaiting
-        };
-        if let Some(tracked) = tracked {
-            return Ok(self.leave_request(tracked, tracked.highest_token(), scope));
-        }
-        let keys = self.format.keys(&claim.name)?;
-        Ok(self.leave_request_of(claim, keys, 0, scope))
-    }
-
     fn leave_request(
-        &self,
-        tracked: &TrackedClaim,
-        highest_token: u64,
-        scope: LeaveScope,
-    ) -> LeaveRequest {
-        let keys = tracked.details.keys.clone();
-        self.leave_request_of(&tracked.claim, keys, highest_token, scope)
-    }
-
-    fn leave_request_of(
         &self,
         claim: &Claim,
         keys: Keys,
