@@ -201,7 +201,9 @@ impl Redis {
             arguments,
         };
         let limit = reply_timeout(lease);
-        self.servers.run(call, limit, Server::request_link).await
+        self.servers
+            .run(call, limit, |server| server.links.for_request())
+            .await
     }
 
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
@@ -261,7 +263,7 @@ impl Store for Redis {
         let waits = seen.token().is_none();
         loop {
             let server = self.servers.server_of(&key)?;
-            let mut caller_link = server.caller_link.states();
+            let mut caller_link = server.links.caller.states();
             let caller_epoch = tracked.state().caller_epoch;
             let mut changed = pin!(tracked.changed.notified());
             changed.as_mut().enable();
@@ -282,7 +284,7 @@ impl Store for Redis {
                 // The claim's last request named a connection to the other server.
                 () = self.servers.moved_from(&key, &server) => continue,
                 () = tokio::time::sleep(next_poll), if waits => Wakeup::PollDue,
-                error = server.caller_link.unreachable(reply_timeout(claim.lease)), if waits => {
+                error = server.links.caller.unreachable(reply_timeout(claim.lease)), if waits => {
                     return Err(error);
                 }
             };
@@ -373,7 +375,7 @@ impl Store for Redis {
         let mut names = BTreeSet::new();
         for server in self.servers.all() {
             let listed = redis_client::list(
-                &server.background_link,
+                &server.links.background,
                 Scan {
                     pattern: &pattern,
                     key_type: "string",

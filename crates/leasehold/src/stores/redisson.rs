@@ -34,7 +34,7 @@ use crate::runtime::clock::BootInstant;
 use crate::store::{Extensions, OwnLeases};
 use crate::stores::local_claims::LocalClaims;
 use crate::stores::redis_client::{
-    self, Channels, DoHandshake, Epochs, Link, LinkConfig, PushHandler, READ_TIMEOUT, Scan,
+    self, Channels, DoHandshake, Epochs, Link, LinkConfig, Links, PushHandler, READ_TIMEOUT, Scan,
     ScanLimits, ServerClock, Session, reply_timeout,
 };
 use crate::{
@@ -65,9 +65,8 @@ use local_claim::{ClaimField, RedissonClaim};
 /// [`inspect`](crate::Locks::inspect) shows only the waiters of this client.
 #[derive(Debug)]
 pub struct Redisson {
-    caller_link: Link,
-    /// Receives the messages of all channels.
-    background_link: Link,
+    /// The background link receives the messages of all channels.
+    links: Links,
     claims: LocalClaims<ClaimField>,
     channels: Arc<Channels>,
     clock: Arc<ServerClock>,
@@ -155,16 +154,17 @@ impl Redisson {
             })
         };
         let store = Self {
-            caller_link: link("inbox", Arc::new(|_, _| {}), runtime),
-            background_link: link("far", notify(Arc::clone(&channels)), None),
+            links: Links {
+                caller: link("inbox", Arc::new(|_, _| {}), runtime),
+                background: link("far", notify(Arc::clone(&channels)), None),
+            },
             claims: LocalClaims::default(),
             channels,
             clock,
             mapper: address.mapper,
             watchdog: address.watchdog,
         };
-        store.background_link.first().await?;
-        store.caller_link.first().await?;
+        store.links.first().await?;
         Ok(store)
     }
 
@@ -275,7 +275,7 @@ impl Store for Redisson {
         let scripts = self.mapper.class.scripts();
         let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
         let names = redis_client::list(
-            &self.background_link,
+            &self.links.background,
             Scan {
                 pattern: &pattern,
                 key_type: scripts.key_type,

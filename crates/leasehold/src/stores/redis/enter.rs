@@ -36,7 +36,7 @@ impl Redis {
             let sent = Sent {
                 at: BootInstant::now(),
                 liveness_epoch: request.liveness.epoch,
-                caller_epoch: server.caller_link.epoch(),
+                caller_epoch: server.links.caller.epoch(),
             };
             let reply = self.run_enter(claim, &arguments, &server.clock).await;
             if mode.adds_claim() && reply.as_ref().is_err_and(Error::is_unavailable) {

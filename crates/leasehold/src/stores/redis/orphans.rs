@@ -86,7 +86,7 @@ impl Orphans {
             keys: &keys.texts(),
             arguments: &leave_arguments(&whose, &server.client, self.longest_lease.as_deref()),
         };
-        let left = servers.run(call, TRY_MAX, |server| &server.background_link);
+        let left = servers.run(call, TRY_MAX, |server| &server.links.background);
         left.await.map(drop)
     }
 }

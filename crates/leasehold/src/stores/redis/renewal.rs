@@ -102,7 +102,7 @@ impl Redis {
         } else {
             shortest(claims)
         };
-        let session = server.background_link.session(limit).await?;
+        let session = server.links.background.session(limit).await?;
 
         let (alive, due): (Vec<&Claim>, Vec<&Claim>) = claims
             .iter()
@@ -253,7 +253,7 @@ impl Redis {
         let limit = self.reply_timeout_for(claims);
         let renewing = self
             .servers
-            .run(call, limit / 2, |server| &server.background_link);
+            .run(call, limit / 2, |server| &server.links.background);
         let reply = text(with_reply_timeout(session, limit, renewing).await?)?;
         let replies = parse_renewals(&reply, &id_text(first.id), claims.len())
             .ok_or_else(|| self.protocol_error())?;

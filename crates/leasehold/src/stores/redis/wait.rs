@@ -66,7 +66,7 @@ impl Redis {
         let Ok(server) = self.server_of(claim) else {
             return;
         };
-        server.caller_link.with_state(|state| {
+        server.links.caller.with_state(|state| {
             if let State::Up(session, _) = state {
                 let session = Arc::clone(session);
                 background::spawn(async move {

@@ -104,7 +104,7 @@ impl Redisson {
             }
             (Standing::Queued { .. }, remaining) => {
                 let timeout = reply_timeout(local.claim.lease);
-                self.background_link.session(timeout).await?;
+                self.links.background.session(timeout).await?;
                 Ok(remaining)
             }
             // It was granted meanwhile.

@@ -11,7 +11,7 @@ use super::field::{foreign, token_in, words};
 use super::keys::uuid_text;
 use super::local_claim::{LATE_MAX, RedissonClaim};
 use crate::runtime::clock::BootInstant;
-use crate::stores::redis_client::{self, Link, Script, reply_timeout, text, with_reply_timeout};
+use crate::stores::redis_client::{self, Script, reply_timeout, text, with_reply_timeout};
 use crate::{Claim, Error, Result, Share, Token};
 
 /// How long after it was sent the server may execute a request to lock.
@@ -260,28 +260,14 @@ impl Redisson {
         arguments: &[&str],
     ) -> Result<Value> {
         let limit = reply_timeout(lease);
-        let session = self.link().session(limit).await?;
+        let session = self.links.for_request().session(limit).await?;
         let reply = script.run(&session, keys, arguments);
         with_reply_timeout(&session, limit, reply).await
     }
 
-    fn link(&self) -> &Link {
-        if self.caller_link.is_on_caller_runtime() {
-            &self.caller_link
-        } else {
-            &self.background_link
-        }
-    }
-
     /// Closes all connections after a malformed reply, as no further reply can be trusted.
     pub(super) fn protocol_error(&self) -> Error {
-        for link in [&self.caller_link, &self.background_link] {
-            link.with_state(|state| {
-                if let redis_client::State::Up(session, _) = state {
-                    session.close();
-                }
-            });
-        }
+        self.links.reconnect();
         redis_client::protocol_error()
     }
 

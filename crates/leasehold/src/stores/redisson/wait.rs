@@ -100,7 +100,7 @@ impl Redisson {
 
     async fn listen(&self, local: &RedissonClaim) -> Result<ChannelSubscription> {
         let timeout = reply_timeout(local.claim.lease);
-        let session = self.background_link.session(timeout).await?;
+        let session = self.links.background.session(timeout).await?;
         let channel = &local.details.keys.channel;
         self.channels.listen(&session, channel, timeout).await
     }

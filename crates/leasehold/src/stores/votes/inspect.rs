@@ -98,7 +98,7 @@ impl VotingStore {
         let limits = ScanLimits::new(reply_timeout(READ_TIMEOUT), count_max);
         join_all(self.masters.iter().map(|master| {
             redis_client::list(
-                &master.background_link,
+                &master.links.background,
                 Scan {
                     pattern,
                     key_type: "string",

@@ -9,15 +9,14 @@ use tokio::runtime::Handle;
 use super::open::MasterSettings;
 use super::quarantine::{Quarantine, RunIds, read_incarnation};
 use crate::stores::redis_client::{
-    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, PushHandler, ServerClock,
-    Session, State,
+    self, Address, DoHandshake, Epochs, Handshake, Link, LinkConfig, Links, PushHandler,
+    ServerClock, Session, State,
 };
 use crate::{Error, Result};
 
 #[derive(Debug)]
 pub(super) struct Master {
-    pub(super) caller_link: Link,
-    pub(super) background_link: Link,
+    pub(super) links: Links,
     pub(super) url: String,
     pub(super) clock: Arc<ServerClock>,
     pub(super) quarantine: Arc<Quarantine>,
@@ -54,8 +53,10 @@ impl Master {
             })
         };
         Self {
-            caller_link: link("inbox", on_push, config.runtime),
-            background_link: link("far", Arc::new(|_, _| {}), None),
+            links: Links {
+                caller: link("inbox", on_push, config.runtime),
+                background: link("far", Arc::new(|_, _| {}), None),
+            },
             url,
             clock,
             quarantine,
@@ -63,47 +64,20 @@ impl Master {
         }
     }
 
-    /// Waits until both links have tried to connect.
-    pub(super) async fn first(&self) -> Result<()> {
-        self.background_link.first().await?;
-        self.caller_link.first().await
-    }
-
-    /// Returns the session of [`link`](Self::link), as [`session_of`] does.
+    /// Returns the session for a request, as [`session_of`] does.
     pub(super) fn session(&self) -> Result<(Arc<Session>, Handshake)> {
-        session_of(self.link())
+        session_of(self.links.for_request())
     }
 
     /// Returns the session as [`session`](Self::session) does, and waits for it if necessary.
     pub(super) async fn connected(&self, wait: Duration) -> Result<(Arc<Session>, Handshake)> {
-        let link = self.link();
+        let link = self.links.for_request();
         match session_of(link) {
             Err(_) if !wait.is_zero() => {
                 link.session(wait).await?;
                 session_of(link)
             }
             found => found,
-        }
-    }
-
-    /// Closes both connections, so that both links connect again with a new handshake.
-    #[cold]
-    pub(super) fn reconnect(&self) {
-        for link in [&self.caller_link, &self.background_link] {
-            link.with_state(|state| {
-                if let State::Up(session, _) = state {
-                    session.close();
-                }
-            });
-        }
-    }
-
-    /// Returns the link that the caller's runtime serves, or else the background link.
-    fn link(&self) -> &Link {
-        if self.caller_link.is_on_caller_runtime() {
-            &self.caller_link
-        } else {
-            &self.background_link
         }
     }
 }

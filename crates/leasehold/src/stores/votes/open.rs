@@ -110,8 +110,11 @@ impl VotingStore {
     /// A master that refuses fails the opening only if too few others remain. The links of masters
     /// that refuse or are silent continue to connect; once connected, their votes count.
     async fn wait_for_quorum(&self) -> Result<()> {
-        let first = |master| async move { (master, Master::first(master).await) };
-        let mut connecting: FuturesUnordered<_> = self.masters.iter().map(first).collect();
+        let mut connecting: FuturesUnordered<_> = self
+            .masters
+            .iter()
+            .map(|master| async move { (master, master.links.first().await) })
+            .collect();
         let mut count = QuorumCount::of(self.masters.len());
         let mut until = None;
 
@@ -145,7 +148,7 @@ impl VotingStore {
     /// Waits for masters that were busy or cut off for a moment.
     #[cold]
     async fn second_chance(&self, mut count: QuorumCount) -> Result<()> {
-        let links = self.masters.iter().map(|master| &master.background_link);
+        let links = self.masters.iter().map(|master| &master.links.background);
         let sessions = join_all(links.map(|link| link.session(SECOND_CHANCE))).await;
         let connected = sessions.iter().filter(|session| session.is_ok());
         count.restart(connected.count());

@@ -87,7 +87,7 @@ impl VoteRequest {
         let vote = self.judge(to, tracked, &incarnation, reply);
         if !reply.same_incarnation {
             // The master was emptied. The next handshake gives it a new incarnation.
-            to.master.reconnect();
+            to.master.links.reconnect();
         }
         Ok(MasterReply {
             last_token: reply.last_token,

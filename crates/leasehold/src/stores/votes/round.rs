@@ -62,7 +62,7 @@ impl VotingStore {
             reply_timeout(Duration::from_secs(2))
         };
 
-        let is_on_caller_runtime = self.masters[0].caller_link.is_on_caller_runtime();
+        let is_on_caller_runtime = self.masters[0].links.caller.is_on_caller_runtime();
         Round {
             requests: (0..self.masters.len()).map(|at| send(at, wait)).collect(),
             executor: self.runtime.clone().filter(|_| is_on_caller_runtime),

@@ -199,7 +199,7 @@ impl VotingStore {
         }
 
         waiting.listening = None;
-        if let Ok((session, _)) = session_of(&self.masters[0].caller_link) {
+        if let Ok((session, _)) = session_of(&self.masters[0].links.caller) {
             waiting.listening = events.listen(&session, &tracked.details.keys.lock).await;
         }
         waiting.listening.is_some()
