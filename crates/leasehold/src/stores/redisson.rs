@@ -194,8 +194,10 @@ impl Store for Redisson {
 
     async fn enter(&self, claim: &Claim, on_contention: OnContention) -> Result<Entered> {
         let local = self.begin(claim)?;
-        let entered = self.find_entered(&local, claim.share, on_contention);
-        let standing = match entered.await? {
+        let standing = match self
+            .find_entered(&local, claim.share, on_contention)
+            .await?
+        {
             Some(standing) => standing,
             None => self.enter_first(&local, claim.share, on_contention).await?,
         };
@@ -286,8 +288,9 @@ impl Store for Redisson {
                 let name = self.mapper.name_of(key);
                 name.filter(|name| name.as_str().starts_with(prefix))
             },
-        );
-        Ok(names.await?.into_iter().collect())
+        )
+        .await?;
+        Ok(names.into_iter().collect())
     }
 
     fn extensions(&self) -> Extensions<'_> {
