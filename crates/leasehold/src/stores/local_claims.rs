@@ -46,7 +46,7 @@ pub(super) struct LocalClaim<D> {
     pub(super) changed: Notify,
 }
 
-/// What becomes of a claim.
+/// The fate of a claim.
 ///
 /// ```text
 /// Gone ──wait──► Queued ──hold──► Held

@@ -1,4 +1,4 @@
-//! What this client knows of one of its claims on the server.
+//! The state of one claim in Redisson's format, as this client knows it.
 
 use std::time::Duration;
 

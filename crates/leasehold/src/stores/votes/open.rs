@@ -79,7 +79,7 @@ impl VotingStore {
         };
         let addresses = masters.addresses.iter().enumerate();
         let spawned = addresses.map(|(at, address)| {
-            let inbox = Inbox {
+            let inbox = VoteInbox {
                 at,
                 claims: Arc::clone(&claims),
                 events: events.clone(),
@@ -171,14 +171,14 @@ async fn next_until<F: Future>(
 }
 
 /// Receives the messages of one master.
-struct Inbox {
+struct VoteInbox {
     at: usize,
     claims: Arc<LocalClaims<ClaimVotes>>,
     events: Option<Arc<Events>>,
     format: &'static dyn VoteFormat,
 }
 
-impl Inbox {
+impl VoteInbox {
     fn receive(&self, channel: &str, text: &str) {
         match &self.events {
             Some(events) if events.is_event(channel) => {
