@@ -23,17 +23,19 @@ const BY_MESSAGE: Duration = Duration::from_secs(3);
 
 #[test]
 fn redisson_and_leasehold_share_a_lock() -> Result<()> {
-    share("lock", "")
+    share("lock", "", 1)
 }
 
+/// A spin lock publishes no release, so leasehold tries again only after 5 s. With these pauses, the
+/// cycles of Redisson take longer than that, so that the two contend.
 #[test]
 fn spin_lock_of_redisson_and_leasehold_share_a_lock() -> Result<()> {
-    share("spin", "")
+    share("spin", "", 20)
 }
 
 #[test]
 fn redisson_and_leasehold_share_a_fenced_lock() -> Result<()> {
-    share("fenced", "&lock=fenced")
+    share("fenced", "&lock=fenced", 1)
 }
 
 /// The name mapper and the watchdog of both sides are set.
@@ -248,12 +250,17 @@ fn keys_of_other_types_are_refused_with_the_reason() -> Result<()> {
 }
 
 /// Redisson and a process of leasehold acquire one lock in turn. The two must never hold at once.
-fn share(kind: &'static str, settings: &str) -> Result<()> {
+/// Lets both sides cycle. Redisson pauses for some milliseconds after each of its holds.
+fn share(kind: &'static str, settings: &str, pause: u32) -> Result<()> {
     let redis = Redis::start();
     let cycles = cycles()?;
     contend(&url(&redis, settings), "a", cycles, || {
         let peer = Peer::start(&redis, Duration::from_secs(30), "")?;
-        Ok(cycling(peer, format!("cycle {kind} a {cycles}"), cycles))
+        Ok(cycling(
+            peer,
+            format!("cycle {kind} a {cycles} {pause}"),
+            cycles,
+        ))
     })?;
 
     let keys = redis.command(&["KEYS", "*"]);

@@ -36,14 +36,14 @@ public class RedissonPeer {
         }
     }
 
-    static String cycle(RLock lock, int cycles) throws Exception {
+    static String cycle(RLock lock, int cycles, int pauseMillis) throws Exception {
         for (int cycle = 0; cycle < cycles; cycle++) {
             lock.lock();
             long granted = System.nanoTime();
             long until = System.nanoTime();
             lock.unlock();
             System.out.println(granted + " " + until);
-            Thread.sleep(1);
+            Thread.sleep(pauseMillis);
         }
         return "done";
     }
@@ -124,7 +124,10 @@ public class RedissonPeer {
             case "left": return lock.remainTimeToLive() + "";
             case "force": return lock.forceUnlock() + "";
             case "pairs": return pairs(lock, Integer.parseInt(words[3]));
-            case "cycle": return cycle(lock, Integer.parseInt(words[3]));
+            case "cycle": {
+                int pauseMillis = words.length > 4 ? Integer.parseInt(words[4]) : 1;
+                return cycle(lock, Integer.parseInt(words[3]), pauseMillis);
+            }
             default: throw new IllegalArgumentException(words[0]);
         }
     }
