@@ -26,8 +26,8 @@ fn redisson_and_leasehold_share_a_lock() -> Result<()> {
     share("lock", "", 1)
 }
 
-/// A spin lock publishes no release, so leasehold tries again only after 5 s. With these pauses, the
-/// cycles of Redisson take longer than that, so that the two contend.
+/// A spin lock publishes no release, so leasehold tries again only after 5 s. With these pauses,
+/// the cycles of Redisson take longer than that, so that the two contend.
 #[test]
 fn spin_lock_of_redisson_and_leasehold_share_a_lock() -> Result<()> {
     share("spin", "", 20)
