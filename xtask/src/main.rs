@@ -49,8 +49,8 @@ enum Task {
     Test,
     /// Run what takes hours: all cells, all seeded bugs, long histories and soaks
     Nightly(nightly::Nightly),
-    /// Check the rules on language, layers and documents, or list what breaks them
-    Tidy(tidy::TidyArgs),
+    /// Check the rules on layers, features, names of types and scripts
+    Tidy,
     /// Write GUARANTEES.md and docs/evidence.md from docs/guarantees.toml
     Documents,
     /// Install what the tests need; they do so by themselves
@@ -111,7 +111,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Check => tasks::check(),
         Task::Test => tasks::test(),
         Task::Nightly(options) => nightly::run(options),
-        Task::Tidy(options) => tidy::run(options),
+        Task::Tidy => tidy::check(),
         Task::Documents => documents::write(),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),
