@@ -2,7 +2,7 @@
 
 mod baselines;
 mod dist;
-mod documents;
+mod evidence;
 mod fetch;
 mod fuzz;
 mod lab;
@@ -51,8 +51,11 @@ enum Task {
     Nightly(nightly::Nightly),
     /// Check the rules on layers, features, names of types and scripts
     Tidy,
-    /// Write GUARANTEES.md and docs/evidence.md from docs/guarantees.toml
-    Documents,
+    /// Print the tests that show a guarantee, and the seeded bugs that break it
+    Evidence {
+        /// A guarantee or an invariant of GUARANTEES.md, such as G-01 or S3
+        guarantee: String,
+    },
     /// Install what the tests need; they do so by themselves
     #[command(alias = "needs")]
     Install {
@@ -88,7 +91,10 @@ enum Task {
         baseline: Option<String>,
     },
     /// Apply each seeded bug of lab/mutants to a copy of the tree and run the test that finds it
-    Mutants(mutants::MutantsArgs),
+    Mutants {
+        /// Run the seeded bugs whose names begin so; all without it
+        names: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -112,7 +118,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Test => tasks::test(),
         Task::Nightly(options) => nightly::run(options),
         Task::Tidy => tidy::check(),
-        Task::Documents => documents::write(),
+        Task::Evidence { guarantee } => evidence::print(guarantee),
         Task::Install { list: true } => prerequisites::list(),
         Task::Install { list: false } => prerequisites::install_for_tests(),
         Task::Lab(cells) => lab::run(cells),
@@ -123,7 +129,7 @@ fn run(task: &Task) -> Result<()> {
         Task::Bench { benchmarks } => tasks::bench(benchmarks),
         Task::Dist => dist::dist(),
         Task::Publishable { baseline } => publishable::check(baseline.as_deref()),
-        Task::Mutants(options) => mutants::run(options),
+        Task::Mutants { names } => mutants::run(names),
     }
 }
 

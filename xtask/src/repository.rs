@@ -1,9 +1,10 @@
 //! The repository that xtask works on.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+
+use crate::step::Step;
 
 /// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -17,7 +18,8 @@ pub(crate) fn root() -> PathBuf {
 
 /// Paths of all files of the working tree that git does not ignore, relative to `root`, sorted.
 pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let output = Command::new("git")
+    let names = Step::program("git")
+        .folder(root)
         .args([
             "ls-files",
             "-z",
@@ -25,16 +27,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
             "--others",
             "--exclude-standard",
         ])
-        .current_dir(root)
-        .output()
-        .context("cannot run git")?;
-    let reason = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "git cannot list the files: {reason}"
-    );
-
-    let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
+        .output()?;
     let mut files: Vec<PathBuf> = names
         .split('\0')
         .filter(|name| !name.is_empty())
@@ -44,6 +37,13 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
 
     Ok(files)
+}
+
+/// The hash of the current commit.
+pub(crate) fn commit() -> Result<String> {
+    let hash = Step::program("git").args(["rev-parse", "HEAD"]).output()?;
+
+    Ok(hash.trim().to_owned())
 }
 
 /// The ending of a path without its dot, empty if it has none.

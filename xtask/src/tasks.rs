@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::baselines;
-use crate::documents;
+use crate::evidence;
 use crate::mutants;
 use crate::prerequisites;
 use crate::repository;
@@ -53,7 +53,7 @@ pub(crate) fn test() -> Result<()> {
 
 fn rules() -> Result<()> {
     tidy::check()?;
-    documents::check()
+    evidence::check()
 }
 
 /// Runs all baselines, or the named ones, under all faults.
