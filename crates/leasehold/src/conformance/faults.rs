@@ -155,8 +155,8 @@ pub async fn broken_writer_does_not_hold_again(service: &dyn Service) {
 ///
 /// Shows G-10, L5.
 pub async fn lost_reply_leaves_no_entry(service: &dyn Service) {
-    const LEASE: Duration = Duration::from_millis(600);
-    const BEYOND_THE_LEASE: Duration = Duration::from_millis(700);
+    const LEASE: Duration = Duration::from_millis(1_500);
+    const BEYOND_THE_LEASE: Duration = Duration::from_millis(1_600);
     let faulty = FaultyClient::connect(service).await;
     let theirs = client(service).await;
 
