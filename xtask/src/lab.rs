@@ -35,16 +35,16 @@ pub(crate) struct Cells {
 
 /// Lists the cells, or runs one, some or all of them.
 pub(crate) fn run(cells: &Cells) -> Result<()> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
     if cells.list {
-        return lab().arg("--list").run_quietly();
+        return lab().arg("--list").run();
     }
 
     check_cell_names(cells)?;
     prerequisites::install_servers()?;
     lab()
         .args(arguments(cells).iter().map(String::as_str))
-        .run_quietly()
+        .run()
 }
 
 fn lab() -> Step {

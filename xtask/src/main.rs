@@ -1,6 +1,5 @@
 //! The tasks of this repository: `cargo xtask TASK`. `cargo xtask --help` lists them.
 
-mod baselines;
 mod dist;
 mod evidence;
 mod fetch;
@@ -11,7 +10,6 @@ mod nightly;
 mod prerequisites;
 mod publishable;
 mod repository;
-mod scratch;
 mod simulate;
 mod soak;
 mod step;
@@ -66,7 +64,7 @@ enum Task {
     /// Run every store under every fault for a few seconds
     Lab(lab::Cells),
     /// Run baselines from articles and leasehold under the same faults
-    #[command(after_help = format!("Baselines: {}", baselines::names()))]
+    #[command(after_help = format!("Baselines: {}", tasks::baselines()))]
     FourConditions {
         /// Measure these only; the last figures are kept for the others
         baselines: Vec<String>,

@@ -69,7 +69,7 @@ fn try_out(mutant: &Mutant) -> Result<()> {
     Step::program("git")
         .args(["apply", "--directory", COPY])
         .arg(&mutant.path.to_string_lossy())
-        .run_quietly()?;
+        .run()?;
 
     let log = tree.with_file_name(format!("{name}.log"));
     match check::run(&tree, &mutant.check, &log)? {
@@ -100,14 +100,12 @@ fn copy_of_tree() -> Result<PathBuf> {
         let index = home.join(index);
         Step::program("git").env("GIT_INDEX_FILE", &index.to_string_lossy())
     };
-    git("index-of-working-tree")
-        .args(["add", "--all"])
-        .run_quietly()?;
+    git("index-of-working-tree").args(["add", "--all"]).run()?;
     let content = git("index-of-working-tree").arg("write-tree").output()?;
     git("index-of-copy")
         .env("GIT_WORK_TREE", &tree.to_string_lossy())
         .args(["read-tree", "--reset", "-u", content.trim()])
-        .run_quietly()?;
+        .run()?;
     Ok(tree)
 }
 

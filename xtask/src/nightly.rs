@@ -103,7 +103,7 @@ pub(crate) fn run(options: &Nightly) -> Result<()> {
 }
 
 fn parts() -> Result<Vec<Part>> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
     let list = Step::cargo("cells", "run --quiet -p lab --bin lab -- --list").output()?;
     let mut parts: Vec<Part> = OTHERS
         .map(|(name, commands)| Part::new(name, commands))
@@ -163,7 +163,7 @@ impl Part {
             // Only a part that builds documentation uses the flags.
             Step::cargo(&self.name, command)
                 .env("RUSTDOCFLAGS", "-D warnings")
-                .run_quietly()
+                .run()
         });
         if let Err(error) = &outcome {
             println!("xtask: {error:#}");

@@ -1,7 +1,7 @@
 //! The programs that tests and benchmarks need besides Rust.
 
+use std::env;
 use std::fmt;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail, ensure};
@@ -9,82 +9,57 @@ use anyhow::{Result, bail, ensure};
 use crate::fetch::{self, Download};
 use crate::step::{Step, succeeds};
 
-/// A program or a file, and the Debian package that contains it.
-struct Prerequisite {
-    program: &'static str,
-    /// The argument with which the program exits with success; empty for a file.
-    probe: &'static str,
-    package: &'static str,
-}
-
-const fn program(
-    program: &'static str,
-    probe: &'static str,
-    package: &'static str,
-) -> Prerequisite {
-    Prerequisite {
-        program,
-        probe,
-        package,
-    }
-}
-
-const fn file(path: &'static str, package: &'static str) -> Prerequisite {
-    Prerequisite {
-        program: path,
-        probe: "",
-        package,
-    }
-}
+/// A program or the path of a file, and the Debian package that contains it.
+type Prerequisite = (&'static str, &'static str);
 
 const PREREQUISITES: &[Prerequisite] = &[
-    program("git", "--version", "git"),
-    program("timeout", "--version", "coreutils"),
-    program("mount", "--version", "mount"),
-    program("flock", "--version", "util-linux"),
-    program("unshare", "--version", "util-linux"),
-    program("script", "--version", "bsdutils"),
+    ("git", "git"),
+    ("timeout", "coreutils"),
+    ("mount", "mount"),
+    ("flock", "util-linux"),
+    ("unshare", "util-linux"),
+    ("script", "bsdutils"),
     // Shells and programs whose scripts use leasehold.
-    file("/usr/bin/dash", "dash"),
-    program("zsh", "--version", "zsh"),
-    program("busybox", "true", "busybox"),
-    program("sudo", "--version", "sudo"),
-    program("make", "--version", "make"),
-    program("time", "--version", "time"),
+    ("/usr/bin/dash", "dash"),
+    ("zsh", "zsh"),
+    ("busybox", "busybox"),
+    ("sudo", "sudo"),
+    ("make", "make"),
+    ("time", "time"),
     // It checks the units in docs/recipes.md.
-    program("systemd-analyze", "--version", "systemd"),
+    ("systemd-analyze", "systemd"),
     // A FUSE file system, which the file store rejects.
-    program("bindfs", "--version", "bindfs"),
+    ("bindfs", "bindfs"),
     // Servers, and the programs that start them.
-    program("setpriv", "--version", "util-linux"),
-    program("taskset", "--version", "util-linux"),
-    program("openssl", "version", "openssl"),
-    program("redis-server", "--version", "redis-server"),
-    program("java", "-version", "default-jre-headless"),
-    file("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
+    ("setpriv", "util-linux"),
+    ("taskset", "util-linux"),
+    ("openssl", "openssl"),
+    ("redis-server", "redis-server"),
+    ("java", "default-jre-headless"),
+    ("/usr/share/java/zookeeper.jar", "libzookeeper-java"),
     // A database whose tables reject stale tokens.
-    file("/usr/lib/postgresql", "postgresql"),
+    ("/usr/lib/postgresql", "postgresql"),
     // Foreign clients that contend for locks on ZooKeeper.
-    program("javac", "-version", "default-jdk-headless"),
-    file(
+    ("javac", "default-jdk-headless"),
+    (
         "/usr/share/java/curator-recipes.jar",
         "libcurator-recipes-java",
     ),
     // The compiler of the library that shifts the clock of a server.
-    program("cc", "--version", "gcc"),
+    ("cc", "gcc"),
     // Foreign clients in Python.
-    program("python3", "--version", "python3"),
+    ("python3", "python3"),
     // Downloads.
-    program("pip3", "--version", "python3-pip"),
-    program("curl", "--version", "curl"),
-    file("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
+    ("pip3", "python3-pip"),
+    ("curl", "curl"),
+    ("/etc/ssl/certs/ca-certificates.crt", "ca-certificates"),
     // Foreign clients that share locks with leasehold.
-    program("node", "--version", "nodejs"),
-    program("npm", "--version", "npm"),
-    program("go", "version", "golang-go"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("go", "golang-go"),
     // A browser for the page of `leasehold serve`, and what scrapes its metrics.
-    program("chromium", "--version", "chromium"),
-    program("prometheus", "--version", "prometheus"),
+    ("chromium", "chromium"),
+    ("prometheus", "prometheus"),
 ];
 /// Debian starts these services on installation. The tests start their own servers.
 const SERVICES: [&str; 3] = ["redis-server", "postgresql", "prometheus"];
@@ -142,7 +117,7 @@ fn install(downloads: &[Download]) -> Result<()> {
 /// What the machine does not have.
 struct Missing<'a> {
     components: Vec<&'static str>,
-    packages: Vec<&'static Prerequisite>,
+    packages: Vec<Prerequisite>,
     downloads: Vec<&'a Download>,
 }
 
@@ -158,7 +133,8 @@ impl<'a> Missing<'a> {
             components: components.collect(),
             packages: PREREQUISITES
                 .iter()
-                .filter(|needed| !needed.is_present())
+                .filter(|needed| !is_present(needed))
+                .copied()
                 .collect(),
             downloads: downloads
                 .iter()
@@ -179,12 +155,8 @@ impl fmt::Display for Missing<'_> {
         for component in &self.components {
             writeln!(f, "  {component} (component of rustup)")?;
         }
-        for needed in &self.packages {
-            writeln!(
-                f,
-                "  {} (Debian package {})",
-                needed.program, needed.package
-            )?;
+        for (needed, package) in &self.packages {
+            writeln!(f, "  {needed} (Debian package {package})")?;
         }
         for download in &self.downloads {
             writeln!(f, "  {download}")?;
@@ -193,21 +165,20 @@ impl fmt::Display for Missing<'_> {
     }
 }
 
-impl Prerequisite {
-    fn is_present(&self) -> bool {
-        match self.probe {
-            "" => Path::new(self.program).exists(),
-            probe => succeeds(self.program, &[probe]),
-        }
-    }
+/// Whether a file exists, or a program in a folder of `PATH`.
+fn is_present((needed, _): &Prerequisite) -> bool {
+    let folders = env::var_os("PATH").unwrap_or_default();
+
+    // A path from the root replaces the folder.
+    env::split_paths(&folders).any(|folder| folder.join(needed).exists())
 }
 
-fn install_packages(missing: &[&Prerequisite]) -> Result<()> {
+fn install_packages(missing: &[Prerequisite]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
 
-    let packages: Vec<&str> = missing.iter().map(|needed| needed.package).collect();
+    let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     if !is_root() || !succeeds("apt-get", &["--version"]) {
         bail!(
             "install them first; on Debian: sudo apt-get install {}",
@@ -222,17 +193,13 @@ fn install_packages(missing: &[&Prerequisite]) -> Result<()> {
         .args(["install", "--yes", "--no-install-recommends"])
         .args(packages.iter().copied())
         .run_printed()?;
-    packages
-        .iter()
-        .filter(|package| SERVICES.contains(package))
-        .for_each(|name| stop(name));
+    for service in SERVICES.iter().filter(|name| packages.contains(name)) {
+        stop(service);
+    }
 
-    let absent = missing.iter().find(|needed| !needed.is_present());
-    ensure!(
-        absent.is_none(),
-        "{} is still missing",
-        absent.map_or("", |needed| needed.program)
-    );
+    for needed in missing {
+        ensure!(is_present(needed), "{} is still missing", needed.0);
+    }
     Ok(())
 }
 
@@ -258,22 +225,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prerequisite_is_present_only_if_its_probe_succeeds() {
-        assert!(program("true", "--version", "coreutils").is_present());
-        assert!(!program("false", "", "coreutils").is_present());
-        assert!(!program("xtask-absent-program", "--version", "none").is_present());
-        assert!(file("/etc/passwd", "base-passwd").is_present());
-    }
-
-    #[test]
     fn missing_parts_are_listed_with_their_packages() {
-        let absent = Box::leak(Box::new(program("bindfs", "--version", "bindfs")));
+        assert!(is_present(&("true", "coreutils")));
+        assert!(is_present(&("/etc/passwd", "base-passwd")));
+        assert!(!is_present(&("xtask-absent-program", "none")));
+
         let missing = Missing {
             components: vec!["clippy"],
-            packages: vec![absent],
+            packages: vec![("bindfs", "bindfs")],
             downloads: vec![],
         };
-
         assert_eq!(
             missing.to_string(),
             "xtask: missing on this machine:\n  \

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use serde_json::Value;
 
 use crate::step::Step;
 
@@ -37,6 +38,27 @@ pub(crate) fn files(root: &Path) -> Result<Vec<PathBuf>> {
     files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
 
     Ok(files)
+}
+
+/// What cargo knows of the workspace.
+pub(crate) fn metadata() -> Result<Value> {
+    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
+
+    serde_json::from_str(&metadata).context("metadata is not JSON")
+}
+
+/// What cargo knows of a package.
+pub(crate) fn package(name: &str) -> Result<Value> {
+    let mut metadata = metadata()?;
+    let packages = metadata["packages"].as_array_mut();
+    let found = packages
+        .into_iter()
+        .flatten()
+        .find(|package| package["name"] == name);
+
+    Ok(found
+        .with_context(|| format!("there is no package {name}"))?
+        .take())
 }
 
 /// The hash of the current commit.

@@ -27,7 +27,7 @@ pub(crate) struct Histories {
 
 /// Runs the histories, and prints the timeline of the first violation.
 pub(crate) fn run(histories: &Histories) -> Result<()> {
-    step(histories).run_quietly()
+    step(histories).run()
 }
 
 fn step(histories: &Histories) -> Step {

@@ -44,11 +44,11 @@ fn run_without_faults() -> Result<()> {
     )
     .args(["--nocapture", "--test-threads=1", "soak_"])
     .env("LAB_CYCLES", "1000000")
-    .run()
+    .run_printed()
 }
 
 fn run_mixed(soaks: &Soaks, store: &str, minutes: f64) -> Result<()> {
-    Step::cargo("build of the lab", "build --quiet -p lab --bins").run_quietly()?;
+    Step::cargo("build of the lab", "build --quiet -p lab --bins").run()?;
 
     let default = || repository::root().join(format!("target/soak/{store}.json"));
     let state = soaks.state.clone().unwrap_or_else(default);
@@ -65,5 +65,5 @@ fn run_mixed(soaks: &Soaks, store: &str, minutes: f64) -> Result<()> {
     } else {
         step
     };
-    step.run_quietly()
+    step.run()
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 
-use crate::baselines;
 use crate::evidence;
 use crate::mutants;
 use crate::prerequisites;
@@ -19,6 +17,23 @@ use crate::usage::check_names;
 
 /// A doc test that starts a server.
 const SERVER_DOC_TEST: &str = "fence/redis.rs";
+
+/// The locks that `docs/four-conditions.md` compares, and the lab's identifiers of them.
+const BASELINES: [(&str, &str); 13] = [
+    ("setnx", "Setnx"),
+    ("setnx-expire", "SetnxExpire"),
+    ("set-nx-px", "SetDel"),
+    ("set-nx-ex", "CompareDelete"),
+    ("exists-setex", "ExistsSetex"),
+    ("redisson", "Redisson"),
+    ("redlock-steps", "Redlock"),
+    ("zookeeper-recipe", "Recipe"),
+    ("file", "LeaseholdFile"),
+    ("redis", "LeaseholdRedis"),
+    ("redis-plain", "LeaseholdPlain"),
+    ("redlock", "LeaseholdRedlock"),
+    ("zookeeper", "LeaseholdZooKeeper"),
+];
 
 /// What a change must pass while it is being written. It needs no server and no network.
 pub(crate) fn check() -> Result<()> {
@@ -58,16 +73,19 @@ fn rules() -> Result<()> {
 
 /// Runs all baselines, or the named ones, under all faults.
 pub(crate) fn four_conditions(names: &[String]) -> Result<()> {
-    let kinds = baselines::kinds_of(names)?;
+    check_names("baseline", names, &BASELINES.map(|(name, _)| name))?;
+    let chosen = BASELINES
+        .iter()
+        .filter(|(name, _)| names.iter().any(|chosen| chosen == name));
     prerequisites::install_servers()?;
 
-    Step::cargo("the baselines", "build -p lab --bins").run()?;
+    Step::cargo("the baselines", "build -p lab --bins").run_printed()?;
     Step::cargo(
         "four conditions",
         "run --quiet -p lab --bin four_conditions --",
     )
-    .args(kinds)
-    .run()
+    .args(chosen.map(|(_, kind)| *kind))
+    .run_printed()
 }
 
 /// Runs all benchmarks, or the named ones.
@@ -77,7 +95,7 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
     check_names("benchmark", names, &valid)?;
     prerequisites::install_for_benchmarks()?;
 
-    Step::cargo("the command", "build --release -p leasehold-cli").run()?;
+    Step::cargo("the command", "build --release -p leasehold-cli").run_printed()?;
     let step = Step::cargo("benchmarks", "bench -p lab");
     let step = match names {
         [] => step.arg("--benches"),
@@ -85,7 +103,12 @@ pub(crate) fn bench(names: &[String]) -> Result<()> {
             .iter()
             .fold(step, |step, name| step.args(["--bench", name])),
     };
-    step.run()
+    step.run_printed()
+}
+
+/// The names of all baselines, for the help text.
+pub(crate) fn baselines() -> String {
+    BASELINES.map(|(name, _)| name).join(", ")
 }
 
 fn check_steps() -> Vec<(Step, u64)> {
@@ -123,7 +146,7 @@ fn last_steps() -> Result<Vec<(Step, u64)>> {
         (feature_step("no features", ""), 30),
     ];
 
-    for feature in features_of(&metadata()?, "leasehold")? {
+    for feature in features()? {
         let name = format!("feature {feature} alone");
         steps.push((feature_step(&name, &feature), 20));
     }
@@ -149,25 +172,13 @@ fn feature_step(name: &str, features: &str) -> Step {
         .args(["--", "-D", "warnings"])
 }
 
-/// What cargo knows of the packages of the workspace.
-fn metadata() -> Result<Value> {
-    let metadata = Step::cargo("metadata", "metadata --no-deps --format-version=1").output()?;
+/// The features of the library except `default`.
+fn features() -> Result<Vec<String>> {
+    let library = repository::package("leasehold")?;
+    let features = library["features"].as_object();
 
-    serde_json::from_str(&metadata).context("metadata is not JSON")
-}
-
-/// The features of a package except `default`.
-fn features_of(metadata: &Value, package: &str) -> Result<Vec<String>> {
-    let packages = metadata["packages"]
-        .as_array()
-        .context("metadata lists no packages")?;
-    let found = packages.iter().find(|found| found["name"] == package);
-    let features = found
-        .and_then(|found| found["features"].as_object())
-        .with_context(|| format!("metadata does not list {package}"))?;
-
-    Ok(features
-        .keys()
+    let names = features.context("the library has features")?.keys();
+    Ok(names
         .filter(|feature| *feature != "default")
         .cloned()
         .collect())
@@ -205,7 +216,7 @@ mod tests {
 
     #[test]
     fn features_are_listed_without_default() -> Result<()> {
-        let features = features_of(&metadata()?, "leasehold")?;
+        let features = features()?;
 
         assert!(features.contains(&"redis".to_owned()), "{features:?}");
         assert!(!features.contains(&"default".to_owned()), "{features:?}");

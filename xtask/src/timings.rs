@@ -32,7 +32,7 @@ impl Timings {
     }
 
     pub(crate) fn run_step(&mut self, step: &Step, budget: u64) {
-        self.run(step.name(), budget, || step.run_quietly());
+        self.run(step.name(), budget, || step.run());
     }
 
     /// Runs a step, whose budget is in seconds.

@@ -77,7 +77,7 @@ mod tests {
         for mutant in mutants {
             Step::program("git")
                 .args(["apply", "--check", &mutant.path.to_string_lossy()])
-                .run_quietly()?;
+                .run()?;
         }
         Ok(())
     }
